@@ -1,0 +1,252 @@
+"""Defines the contract of a kernel file and loads kernels/NAME.py. Reads files; imports neither torch nor triton.
+
+A kernel file exports one constant, KERNEL, whose name is the file's stem. Its work model, shapes and tolerances must
+load on a machine without torch and triton, so it takes triton from `import_triton` and imports torch in functions.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from types import ModuleType
+from typing import Any
+
+from ledger.errors import InputError, MachineError, UnknownName
+from ledger.operations import Operation, Shape
+from ledger.records import Case, Dtype, Hardware, Path, Work
+from ledger.seal import object_id
+
+Config = Mapping[str, int]
+Launch = Callable[[], None]
+Prepare = Callable[[Mapping[str, Any], Any, Config], Launch]
+
+_only_the_model: ContextVar[bool] = ContextVar("only_the_model", default=False)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Bound |output - float64 reference| by atol + rtol · |reference|, with the reason for the two numbers."""
+
+    atol: float
+    rtol: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Say how to compile a kernel ahead of time: triton's signature, constants and options by name.
+
+    function: the @triton.jit function. signature: argument -> triton type ("*fp16", "i32", "constexpr", a tensor
+    descriptor). constants: constexpr argument -> value. options: num_warps, num_stages and the like.
+    """
+
+    function: Any
+    signature: Mapping[str, str]
+    constants: Mapping[str, Any]
+    options: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Describe a kernel: what it computes, what that costs, how it is launched and how far it may err.
+
+    work: (shape, dtype) -> exact counts.
+    path: (dtype, target, implementation) -> the instruction path that this implementation's compiler takes there.
+    config: (shape, dtype, target) -> launch configuration, plain integers, from a table or a rule; never autotuned.
+    check_config: (config, shape, dtype, target) -> None; raises InputError for one that the architecture cannot run.
+    implementations: name -> prepare(inputs, out, config), which allocates everything and returns the launch: a
+        function without arguments that only launches, may be captured in a CUDA graph and called any number of times.
+    reference: inputs -> output in float64 (torch tensors on any device).
+    baselines: name -> prepare(inputs, out, config) of what the library offers for the same result.
+    ahead: (config, shape, dtype, target) -> how to compile ahead of time.
+    launched: a regular expression that matches the names of the GPU kernels that one call launches.
+    """
+
+    name: str
+    operation: Operation
+    summary: str
+    formula: str
+    dtypes: tuple[Dtype, ...]
+    work: Callable[[Shape, Dtype], Work]
+    excludes: str
+    path: Callable[[Dtype, str, str], Path]
+    config: Callable[[Shape, Dtype, str], dict[str, int]]
+    check_config: Callable[[Config, Shape, Dtype, str], None]
+    tolerances: Mapping[Dtype, Tolerance]
+    cases: tuple[Mapping[str, int], ...]
+    implementations: Mapping[str, Prepare]
+    reference: Callable[[Mapping[str, Any]], Any]
+    launched: str
+    baselines: Mapping[str, Prepare] = field(default_factory=dict)
+    ahead: Callable[[Config, Shape, Dtype, str], Ahead] | None = None
+
+    def check_shape(self, shape: Shape) -> None:
+        """Check that a shape has exactly this kernel's keys. Raises: InputError."""
+        expected = set(self.operation.shape_keys)
+        if set(shape) != expected:
+            got = ",".join(sorted(shape)) or "none"
+            raise InputError(
+                f"{self.name}: shape keys are {got}; expected {','.join(self.operation.shape_keys)}, each once"
+            )
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """Hold a kernel together with the very bytes it was loaded from."""
+
+    kernel: Kernel
+    path: FilePath
+    source: bytes
+    shipped: bool
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of the source, line endings normalised to LF."""
+        return object_id(self.source)
+
+
+class _Inert:
+    """Stand in for triton where only a kernel's model is wanted: any attribute, and a decorator that does nothing."""
+
+    def __getattr__(self, name: str) -> _Inert:
+        return self
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return arguments[0] if len(arguments) == 1 and callable(arguments[0]) and not options else self
+
+
+def import_triton() -> tuple[Any, Any]:
+    """Return the modules triton and triton.language, or inert stand-ins while only the model is being loaded.
+
+    Raises: MachineError when triton is needed and not installed.
+    """
+    if _only_the_model.get():
+        return _Inert(), _Inert()
+    try:
+        import triton
+        import triton.language
+    except ImportError as error:
+        raise MachineError(
+            "triton is not installed; expected it on a machine that compiles or measures kernels: "
+            "pip install 'roofline-ledger[torch]'"
+        ) from error
+    return triton, triton.language
+
+
+def shipped_folder(name: str) -> FilePath:
+    """Return the folder (kernels, hardware) that came with the package: inside a wheel, beside it when editable."""
+    package = FilePath(__file__).parent
+    inside = package / "shipped" / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+def _kernel_paths(root: FilePath | None) -> dict[str, tuple[FilePath, bool]]:
+    found: dict[str, tuple[FilePath, bool]] = {}
+    folders = [(shipped_folder("kernels"), True)]
+    if root is not None and (root / "kernels").resolve() != folders[0][0].resolve():
+        folders.append((root / "kernels", False))
+    for folder, shipped in folders:
+        for path in sorted(folder.glob("*.py")):
+            if not path.stem.startswith("_"):
+                found[path.stem] = (path, shipped)
+    return found
+
+
+def kernel_names(root: FilePath | None = None) -> tuple[str, ...]:
+    """Return the names of all kernels: the repository's and those shipped with the package."""
+    return tuple(sorted(_kernel_paths(root)))
+
+
+@contextmanager
+def _model_only(wanted: bool) -> Iterator[None]:
+    token = _only_the_model.set(wanted)
+    try:
+        yield
+    finally:
+        _only_the_model.reset(token)
+
+
+def _execute(path: FilePath, *, digest: str, launch: bool) -> ModuleType:
+    name = f"ledger_kernel_{path.stem}_{digest[:16]}" + ("" if launch else "_model")
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _model_only(not launch):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def load_kernel_file(path: FilePath, *, launch: bool = False, shipped: bool = False) -> KernelFile:
+    """Load one kernel file; `launch` asks for the real triton, otherwise only the model is usable.
+
+    Raises: InputError when the file breaks the contract; MachineError when triton is missing.
+    """
+    try:
+        source = path.read_bytes().replace(b"\r\n", b"\n")
+        module = _execute(path, digest=object_id(source), launch=launch)
+    except MachineError:
+        raise
+    except (OSError, SyntaxError, ImportError, AttributeError, TypeError, NameError, ValueError) as error:
+        raise InputError(f"{path.name}: cannot be loaded ({type(error).__name__}: {error}); see CONTRIBUTING.md") from error
+    kernel = getattr(module, "KERNEL", None)
+    if not isinstance(kernel, Kernel):
+        raise InputError(f"{path.name}: no constant KERNEL of type ledger.kernel.Kernel; expected exactly one")
+    if kernel.name != path.stem:
+        raise InputError(f"{path.name}: KERNEL.name is {kernel.name!r}; expected the file's stem {path.stem!r}")
+    return KernelFile(kernel, path, source, shipped)
+
+
+def load_kernel(name: str, root: FilePath | None = None, *, launch: bool = False) -> KernelFile:
+    """Load a kernel by name, the repository's before the shipped one. Raises: UnknownName, InputError."""
+    paths = _kernel_paths(root)
+    if name not in paths:
+        known = ", ".join(sorted(paths)) or "none"
+        raise UnknownName(f"kernel {name!r} is not known; expected one of: {known}")
+    path, shipped = paths[name]
+    return load_kernel_file(path, launch=launch, shipped=shipped)
+
+
+def implementation_for(kernel: Kernel, hardware: Hardware) -> str:
+    """Return which implementation runs on a device: triton on a GPU, torch-cpu on a CPU."""
+    wanted = "triton" if hardware.target.startswith(("sm_", "gfx")) else "torch-cpu"
+    if wanted not in kernel.implementations:
+        have = ", ".join(kernel.implementations)
+        raise InputError(f"{kernel.name} has no {wanted} implementation for {hardware.name}; expected one of: {have}")
+    return wanted
+
+
+def build_case(
+    kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, threads: int | None = None
+) -> Case:
+    """Return the case of a cell, with the launch configuration that this kernel would use there.
+
+    Raises: InputError for shape keys, a dtype or a configuration that the kernel or the chip does not have.
+    """
+    kernel.check_shape(shape)
+    if dtype not in kernel.dtypes:
+        raise InputError(f"{kernel.name}: dtype {dtype} is not offered; expected one of: {', '.join(kernel.dtypes)}")
+    implementation = implementation_for(kernel, hardware)
+    config = kernel.config(shape, dtype, hardware.target) if implementation == "triton" else {}
+    if implementation == "triton":
+        kernel.check_config(config, shape, dtype, hardware.target)
+    return Case(
+        kernel=kernel.name,
+        shape=dict(shape),
+        dtype=dtype,
+        hardware=hardware.name,
+        implementation=implementation,
+        config=config,
+        threads=threads,
+    )

@@ -1,0 +1,122 @@
+"""Computes intensities, ridge points, roofs and time bounds. Pure: records in, numbers out, SI base units.
+
+Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. The time lower bound assumes that arithmetic and
+memory traffic overlap perfectly and that each reaches its ceiling; it leaves out latency, launch and cache effects.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ledger.errors import InputError
+from ledger.records import CeilingKind, Ceilings, Dtype, Hardware, Path, Quantity, Roof, Work
+
+_SCALE = {
+    "TFLOP/s": 10**12,
+    "TOP/s": 10**12,
+    "GFLOP/s": 10**9,
+    "TB/s": 10**12,
+    "GB/s": 10**9,
+    "GB": 10**9,
+    "MB": 10**6,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "us": Fraction(1, 10**6),
+    "B/clk/SM": 1,
+    "registers": 1,
+}
+
+TENSOR_PATH: dict[Dtype, Path] = {
+    "fp64": "fp64_tensor",
+    "tf32": "tf32_tensor",
+    "fp16": "fp16_tensor",
+    "bf16": "bf16_tensor",
+    "fp8_e4m3": "fp8_tensor",
+    "int8": "int8_tensor",
+}
+
+DTYPE_BYTES: dict[Dtype, int] = {
+    "fp64": 8,
+    "fp32": 4,
+    "tf32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "fp8_e4m3": 1,
+    "int8": 1,
+}
+
+
+def base_units(quantity: Quantity) -> int:
+    """Return a quantity in base units (FLOP/s, B/s, B), rounded to an integer.
+
+    Raises: InputError for a unit that is not in the table.
+    """
+    if quantity.unit not in _SCALE:
+        raise InputError(f"unit {quantity.unit!r} is not known; expected one of {', '.join(_SCALE)}")
+    return round(Fraction(str(quantity.value)) * _SCALE[quantity.unit])
+
+
+def seconds(quantity: Quantity) -> float:
+    """Return a time quantity in seconds."""
+    return float(Fraction(str(quantity.value)) * _SCALE[quantity.unit])
+
+
+def arithmetic_intensity(work: Work) -> float:
+    """Return FLOP per byte of compulsory DRAM traffic."""
+    return work.flops / work.bytes
+
+
+def ridge_point(roof: Roof) -> float:
+    """Return the intensity in FLOP/byte at which the two ceilings meet."""
+    return roof.peak_flop_per_s / roof.bandwidth_bytes_per_s
+
+
+def attainable_flop_per_s(intensity: float, roof: Roof) -> float:
+    """Return min(peak, intensity × bandwidth) in FLOP/s."""
+    return min(float(roof.peak_flop_per_s), intensity * roof.bandwidth_bytes_per_s)
+
+
+def time_lower_bound_s(work: Work, roof: Roof) -> float:
+    """Return max(flops ÷ peak, bytes ÷ bandwidth) in seconds."""
+    return max(work.flops / roof.peak_flop_per_s, work.bytes / roof.bandwidth_bytes_per_s)
+
+
+def percent_of_roof(work: Work, roof: Roof, duration_s: float) -> float:
+    """Return 100 × time lower bound ÷ measured time."""
+    return 100.0 * time_lower_bound_s(work, roof) / duration_s
+
+
+def memory_side(work: Work, roof: Roof) -> bool:
+    """Tell whether the case lies left of the ridge, where memory sets its time lower bound."""
+    return work.flops * roof.bandwidth_bytes_per_s <= work.bytes * roof.peak_flop_per_s
+
+
+def ceilings_of(hardware: Hardware, kind: CeilingKind | None) -> tuple[CeilingKind, Ceilings]:
+    """Return the named set of ceilings, or the default: the data sheet's where there is one, else the burst's.
+
+    Raises: InputError when the profile has no such set.
+    """
+    chosen: CeilingKind = kind or ("datasheet" if "datasheet" in hardware.ceilings else "burst")
+    if chosen not in hardware.ceilings:
+        have = ", ".join(hardware.ceilings)
+        raise InputError(f"profile {hardware.name} has no {chosen} ceilings; expected one of: {have}")
+    return chosen, hardware.ceilings[chosen]
+
+
+def roof_of(hardware: Hardware, path: Path, kind: CeilingKind | None = None) -> Roof:
+    """Return the roof of an instruction path on a device.
+
+    Raises: InputError when the chip has no such path, naming those it has.
+    """
+    chosen, ceilings = ceilings_of(hardware, kind)
+    peak = ceilings.peaks.get(path)
+    if peak is None:
+        have = ", ".join(sorted(name for name, value in ceilings.peaks.items() if value is not None))
+        raise InputError(f"{hardware.name} has no {path} peak among its {chosen} ceilings; expected one of: {have}")
+    return Roof(
+        ceilings=chosen,
+        path=path,
+        peak_flop_per_s=base_units(peak),
+        bandwidth_bytes_per_s=base_units(ceilings.dram_bandwidth),
+    )
