@@ -199,7 +199,9 @@ def load_kernel_file(path: FilePath, *, launch: bool = False, shipped: bool = Fa
     except MachineError:
         raise
     except (OSError, SyntaxError, ImportError, AttributeError, TypeError, NameError, ValueError) as error:
-        raise InputError(f"{path.name}: cannot be loaded ({type(error).__name__}: {error}); see CONTRIBUTING.md") from error
+        raise InputError(
+            f"{path.name}: cannot be loaded ({type(error).__name__}: {error}); see CONTRIBUTING.md"
+        ) from error
     kernel = getattr(module, "KERNEL", None)
     if not isinstance(kernel, Kernel):
         raise InputError(f"{path.name}: no constant KERNEL of type ledger.kernel.Kernel; expected exactly one")
@@ -227,9 +229,7 @@ def implementation_for(kernel: Kernel, hardware: Hardware) -> str:
     return wanted
 
 
-def build_case(
-    kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, threads: int | None = None
-) -> Case:
+def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, threads: int | None = None) -> Case:
     """Return the case of a cell, with the launch configuration that this kernel would use there.
 
     Raises: InputError for shape keys, a dtype or a configuration that the kernel or the chip does not have.

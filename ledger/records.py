@@ -208,12 +208,12 @@ class Forecast(Record):
     def _coherent(self) -> Self:
         if (self.low_milli is None) != (self.high_milli is None):
             raise ValueError("an interval needs both low and high; expected both or neither")
-        if self.low_milli is not None and self.high_milli is not None:
-            if not self.low_milli <= self.percent_milli <= self.high_milli:
-                raise ValueError(
-                    f"interval {self.low_milli / 1000:g} to {self.high_milli / 1000:g} does not hold the percent "
-                    f"{self.percent_milli / 1000:g}; expected low <= percent <= high"
-                )
+        low, high, percent = self.low_milli, self.high_milli, self.percent_milli
+        if low is not None and high is not None and not low <= percent <= high:
+            raise ValueError(
+                f"interval {low / 1000:g} to {high / 1000:g} does not hold the percent {percent / 1000:g}; "
+                "expected low <= percent <= high"
+            )
         if self.probabilities_ppm is not None and sum(self.probabilities_ppm.values()) != 1_000_000:
             total = sum(self.probabilities_ppm.values()) / 1e6
             raise ValueError(f"regime probabilities sum to {total:g}; expected 1")

@@ -11,20 +11,20 @@ from fractions import Fraction
 from ledger.errors import InputError
 from ledger.records import CeilingKind, Ceilings, Dtype, Hardware, Path, Quantity, Roof, Work
 
-_SCALE = {
-    "TFLOP/s": 10**12,
-    "TOP/s": 10**12,
-    "GFLOP/s": 10**9,
-    "TB/s": 10**12,
-    "GB/s": 10**9,
-    "GB": 10**9,
-    "MB": 10**6,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
+_SCALE: dict[str, Fraction] = {
+    "TFLOP/s": Fraction(10**12),
+    "TOP/s": Fraction(10**12),
+    "GFLOP/s": Fraction(10**9),
+    "TB/s": Fraction(10**12),
+    "GB/s": Fraction(10**9),
+    "GB": Fraction(10**9),
+    "MB": Fraction(10**6),
+    "KiB": Fraction(2**10),
+    "MiB": Fraction(2**20),
+    "GiB": Fraction(2**30),
     "us": Fraction(1, 10**6),
-    "B/clk/SM": 1,
-    "registers": 1,
+    "B/clk/SM": Fraction(1),
+    "registers": Fraction(1),
 }
 
 TENSOR_PATH: dict[Dtype, Path] = {

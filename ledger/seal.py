@@ -45,7 +45,9 @@ def canonical(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
-        raise RecordError(f"value has no canonical JSON form: {error}; expected finite numbers and valid text") from error
+        raise RecordError(
+            f"value has no canonical JSON form: {error}; expected finite numbers and valid text"
+        ) from error
 
 
 def encode(record: Record) -> bytes:
@@ -113,9 +115,7 @@ def parse_json(data: bytes, *, what: str) -> Any:
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH and not _depth_is_bounded(data):
         raise ParseError(f"{what}: nested deeper than {MAX_DEPTH} levels; expected a flat record")
     try:
-        return json.loads(
-            data.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
-        )
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except ParseError as error:
         raise ParseError(f"{what}: {error}") from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:

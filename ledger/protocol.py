@@ -1,0 +1,40 @@
+"""Names the timing protocols and their sealed parameters. Pure; docs/format.md defines what each does."""
+
+from __future__ import annotations
+
+from ledger.records import Protocol
+
+COLD_GRAPH = Protocol(
+    name="cold-graph/1",
+    parameters={
+        "footprint_l2_multiple": 5,
+        "footprint_min_bytes": 268_435_456,
+        "warmup_rounds": 5,
+        "min_rounds": 25,
+        "max_rounds": 400,
+        "ci_target_ppm": 10_000,
+        "budget_ms": 2_000,
+        "sample_elements": 32,
+    },
+)
+
+COLD_CPU = Protocol(
+    name="cold-cpu/1",
+    parameters={
+        "footprint_l2_multiple": 2,
+        "footprint_min_bytes": 134_217_728,
+        "warmup_rounds": 1,
+        "min_rounds": 9,
+        "max_rounds": 101,
+        "ci_target_ppm": 20_000,
+        "budget_ms": 4_000,
+        "sample_elements": 32,
+    },
+)
+
+PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (COLD_GRAPH, COLD_CPU)}
+
+
+def protocol_for(implementation: str) -> Protocol:
+    """Return the protocol by which an implementation is timed."""
+    return COLD_CPU if implementation == "torch-cpu" else COLD_GRAPH
