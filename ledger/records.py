@@ -184,6 +184,13 @@ class Case(Record):
         return (self.kernel, tuple(sorted(self.shape.items())), self.dtype, self.hardware)
 
 
+class Protocol(Record):
+    """Name a timing protocol and its parameters; docs/format.md defines each name."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}/[0-9]{1,3}$")]
+    parameters: dict[Line, int]
+
+
 class Forecast(Record):
     """Hold one cell of a prediction: what binds it and how near its roof it will come.
 
@@ -192,9 +199,11 @@ class Forecast(Record):
     """
 
     cell: CellKey
+    operation: Line
     case: Case
     work: Work
     roof: Roof
+    protocol: Protocol
     kernel_sha256: Digest
     hardware_sha256: Digest
     regime: Regime
@@ -220,13 +229,6 @@ class Forecast(Record):
         return self
 
 
-class Protocol(Record):
-    """Name a timing protocol and its parameters; docs/format.md defines each name."""
-
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}/[0-9]{1,3}$")]
-    parameters: dict[Line, int]
-
-
 class Tool(Record):
     """Name the program that wrote a record."""
 
@@ -248,9 +250,7 @@ class Prediction(Record):
     previous: tuple[Digest, ...]
     campaign: Name | None
     metric: Literal["percent-of-roof/1"]
-    protocol: Protocol
     repeats: Literal["first-run/1"]
-    clock_tolerance_ppm: Count
     cells: Annotated[tuple[Forecast, ...], Field(min_length=1, max_length=10_000)]
     why: Text
     nonce: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
