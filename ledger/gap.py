@@ -31,6 +31,9 @@ from ledger.wording import si
 HIT_POINTS = 5.0
 _WORTH_SAYING = math.log(1.03)
 _AT_MOST = 2
+# Outside these a reading is no reading; it would only drown the other causes.
+_CLOCKS = (1e7, 1e10)  # Hz
+_WAVES = (1e-3, 1e7)
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def _work(call: _Call) -> Cause | None:
 def _clock(call: _Call) -> Cause | None:
     ceilings = call.hardware.ceilings.get(call.forecast.roof.ceilings)
     peak = ceilings.peaks.get(call.forecast.roof.path) if ceilings else None
-    if peak is None or peak.clock_mhz is None or not call.clock_hz:
+    if peak is None or peak.clock_mhz is None or call.clock_hz is None or not _CLOCKS[0] <= call.clock_hz <= _CLOCKS[1]:
         return None
     note = f"the SM clock was {si(call.clock_hz, 'Hz')} and the peak is rated at {si(peak.clock_mhz * 1e6, 'Hz')}"
     return Cause(name="clock", factor=peak.clock_mhz * 1e6 / call.clock_hz, note=note)
@@ -146,7 +149,7 @@ def _clock(call: _Call) -> Cause | None:
 
 def _waves(call: _Call) -> Cause | None:
     waves = call.totals.waves if call.totals else None
-    if not waves:
+    if waves is None or not _WAVES[0] <= waves <= _WAVES[1]:
         return None
     return Cause(name="waves", factor=math.ceil(waves) / waves, note=f"{waves:.2f} waves leave SMs empty at the end")
 
@@ -192,17 +195,14 @@ def _sentence(call: _Call, points: float, causes: tuple[Cause, ...], verdict: st
     forecast = call.forecast
     measured, predicted = points + forecast.percent_milli / 1000, forecast.percent_milli / 1000
     if abs(points) <= HIT_POINTS:
-        lead = f"as forecast to {abs(points):.1f} points ({measured:.1f}% for {predicted:g}%)"
+        lead = f"As forecast to {abs(points):.1f} points ({measured:.1f}% for {predicted:g}%)"
     else:
         side = "above" if points > 0 else "below"
         lead = f"{abs(points):.1f} points {side} the forecast ({measured:.1f}% for {predicted:g}%)"
-    told = [f"{cause.note} (×{cause.factor:.2f})" for cause in _telling(causes, slower=points < 0, hit=lead[0] == "a")]
-    return (
-        lead[0].upper()
-        + lead[1:]
-        + "".join(f"{': ' if i == 0 else ', and '}{t}" for i, t in enumerate(told))
-        + (f"; {verdict}." if verdict else ".")
-    )
+    hit = abs(points) <= HIT_POINTS
+    told = [f"{cause.note} (×{cause.factor:.2f})" for cause in _telling(causes, slower=points < 0, hit=hit)]
+    explained = f": {', and '.join(told)}" if told else ""
+    return f"{lead}{explained}; {verdict}." if verdict else f"{lead}{explained}."
 
 
 def _telling(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Cause]:
