@@ -7,9 +7,9 @@ those of ledger.judge. What each level proves, and what nobody can prove, is pri
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import resource
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ def audit(source: str, *, revision: str = "HEAD") -> Audit:
             return Audit(source, "undetermined", str(error), None, ())
         with reader.blobs() as blobs:
             book = judge(history, blobs.read)
-        notes = (*_other_refs(reader, history.head), *_uncommitted(source), *_roots(history.roots))
+        notes = (*_other_refs(reader, history.head), *_uncommitted(source, history.tree), *_roots(history.roots))
     return _conclude(source, book, notes)
 
 
@@ -165,39 +165,35 @@ def _other_refs(reader: Reader, head: str) -> Iterator[str]:
                 yield f"{name} holds predictions that the audited commit does not; they are not judged"
 
 
-def _uncommitted(source: str) -> Iterator[str]:
-    """Compare the ledger folders of a local work tree with nothing but their names, running no git in it."""
+def _uncommitted(source: str, tree: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Say where a local work tree differs from the commit, by reading files alone: git would obey its configuration."""
     start = FilePath(source)
     if source.startswith(_SCHEMES) or not start.is_dir():
         return
-    git = shutil.which("git")
     folder = start.resolve()
     root = next((f for f in (folder, *folder.parents) if (f / ".git").exists()), None)
-    if git is None or root is None:
+    if root is None:
         return
-    yield from _work_tree_differences(root)
+    held: dict[str, str] = {}
+    for ledger_folder in FOLDERS:
+        for place, _, files in os.walk(root / ledger_folder):
+            for file in files:
+                path = FilePath(place) / file
+                held[path.relative_to(root).as_posix()] = _blob_name(path)
+    for name in sorted({*held, *tree}):
+        if held.get(name) != (tree[name][1] if name in tree else None):
+            yield f"{name}: differs in the work tree; uncommitted work is not judged"
 
 
-def _work_tree_differences(root: FilePath) -> Iterator[str]:
-    command = [
-        "git",
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        "core.attributesFile=/dev/null",
-    ]
-    command += ["-c", f"safe.directory={root}", "ls-files", "--others", "--modified", "-z", "--", *FOLDERS]
-    with tempfile.TemporaryDirectory(prefix="ledger-audit-") as name:
-        config = FilePath(name) / "gitconfig"
-        config.write_text(f'[safe]\n\tdirectory = "{_quoted(str(root))}"\n', encoding="utf-8")
-        environment = quiet_environment(config)
-        done = subprocess.run(
-            command, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-    for path in sorted(set(filter(None, done.stdout.split(b"\0")))):
-        yield f"{os.fsdecode(path)}: uncommitted work is not judged"
+def _blob_name(path: FilePath) -> str:
+    """Return git's name for a plain file's bytes, or a word for what is none."""
+    if path.is_symlink() or not path.is_file():
+        return "not a plain file"
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return "unreadable"
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _roots(roots: int) -> Iterator[str]:

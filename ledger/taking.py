@@ -12,7 +12,17 @@ from ledger.errors import EvidenceRefused, InputError, UnknownName
 from ledger.history import Change, History
 from ledger.judge import judge
 from ledger.kernel import KernelFile, kernel_names, load_kernel
-from ledger.records import ORDER_SCHEMA, Finding, Hardware, Measurement, Order, OrderedCell, OrderedKernel
+from ledger.records import (
+    ORDER_SCHEMA,
+    VOID_SCHEMA,
+    Finding,
+    Hardware,
+    Measurement,
+    Order,
+    OrderedCell,
+    OrderedKernel,
+    Void,
+)
 from ledger.repo import Repository
 from ledger.seal import encode, object_id, object_path, record_id, record_path
 from ledger.sealing import TOOL
@@ -48,20 +58,22 @@ def select(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
     """
     if not wanted:
         return tuple(cell for cell in book.cells if cell.state == "open")
-    chosen: dict[str, CellView] = {}
-    for name in wanted:
-        prefix, _, key = name.partition("#")
-        seals = {cell.sealed.id for cell in book.cells if cell.sealed.id.startswith(prefix)}
-        if len(prefix) < 4 or len(seals) != 1:
-            raise UnknownName(f"seal {prefix!r} names {len(seals)} seals; expected four or more digits that name one")
-        found = [c for c in book.cells if c.sealed.id in seals and key in ("", c.forecast.cell)]
-        if not found:
-            raise UnknownName(f"cell {key!r} is not in seal {prefix}; see: ledger status")
-        chosen.update({cell.name: cell for cell in found})
+    chosen = {cell.name: cell for name in wanted for cell in _named(book, name)}
     for cell in chosen.values():
         if cell.state in ("stale", "void", "refused"):
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected an open cell: seal a new forecast")
     return tuple(chosen.values())
+
+
+def _named(book: Book, name: str) -> list[CellView]:
+    prefix, _, key = name.partition("#")
+    seals = {cell.sealed.id for cell in book.cells if cell.sealed.id.startswith(prefix)}
+    if len(prefix) < 4 or len(seals) != 1:
+        raise UnknownName(f"seal {prefix!r} names {len(seals)} seals; expected four or more digits that name one")
+    found = [cell for cell in book.cells if cell.sealed.id in seals and key in ("", cell.forecast.cell)]
+    if not found:
+        raise UnknownName(f"cell {key!r} is not in seal {prefix}; see: ledger status")
+    return found
 
 
 def write_order(cells: Sequence[CellView], *, root: FilePath) -> Order:
@@ -178,6 +190,32 @@ def take_in(
         written = repository.commit(partial(_same, files, message), sign=sign)
         taken.append(Taken(name, written.commit, written.index_note))
     return taken
+
+
+def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[str, str, str]:
+    """Commit the withdrawal of an unmeasured seal, or of one cell of it; return its id, path and commit.
+
+    Raises: UnknownName; EvidenceRefused for a cell that is already measured, withdrawn or refused; InputError.
+    """
+    if not why.strip():
+        raise InputError("--why: empty; expected the reason, in words")
+    cells = _named(book, name)
+    for cell in cells:
+        if cell.state not in ("open", "stale", "failed"):
+            raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected one that is not measured yet")
+    record = Void(
+        schema=VOID_SCHEMA,
+        tool=TOOL,
+        seal=cells[0].sealed.id,
+        cell=cells[0].forecast.cell if "#" in name else None,
+        why=why,
+        extensions={},
+    )
+    data = encode(record)
+    path = record_path("verifications", record_id(Void, data))
+    message = f"Void {cells[0].short_name if record.cell else record.seal[:10]}\n\nSeal-Id: {record.seal}\n"
+    written = repository.commit(partial(_same, {path: data}, message))
+    return record_id(Void, data), path, written.commit
 
 
 def _same(files: Mapping[str, bytes], message: str, parent: str | None) -> tuple[Mapping[str, bytes], str]:
