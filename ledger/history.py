@@ -187,7 +187,7 @@ def _commits(reader: Reader, head: str) -> tuple[tuple[Commit, ...], tuple[tuple
     parents: list[tuple[int, ...]] = []
     places: dict[str, int] = {}
     for entry in filter(None, text.split("\0")):
-        sha, above, when, author = (entry.split("\x01", 3) + ["", "", ""])[:4]
+        sha, above, when, author = [*entry.split("\x01", 3), "", "", ""][:4]
         places[sha] = len(commits)
         commits.append(Commit(sha=sha, when=when, author=author, position=len(commits)))
         parents.append(tuple(places[parent] for parent in above.split() if parent in places))

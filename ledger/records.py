@@ -119,7 +119,7 @@ class Limits(Record):
 class Hardware(Record):
     """Describe one device: identity, limits, memory pyramid and one or more sets of ceilings."""
 
-    schema_: Annotated[Literal["ledger/hardware/1"], Field(alias="schema")]
+    schema_: Literal["ledger/hardware/1"] = Field(alias="schema")
     name: Name
     title: Line
     vendor: Line
@@ -242,7 +242,7 @@ class Prediction(Record):
     Kernels and profiles are named by SHA-256; their bytes lie under predictions/objects/.
     """
 
-    schema_: Annotated[Literal["ledger/seal/1"], Field(alias="schema")]
+    schema_: Literal["ledger/seal/1"] = Field(alias="schema")
     rule: RegimeRule
     tool: Tool
     forecaster: Line
@@ -272,7 +272,7 @@ class Prediction(Record):
 class Order(Record):
     """Say what to measure on a machine that has no copy of the repository."""
 
-    schema_: Annotated[Literal["ledger/order/1"], Field(alias="schema")]
+    schema_: Literal["ledger/order/1"] = Field(alias="schema")
     tool: Tool
     cells: Annotated[tuple[OrderedCell, ...], Field(min_length=1)]
     hardware: dict[Digest, Hardware]
@@ -404,7 +404,7 @@ class Counters(Record):
 class Measurement(Record):
     """Hold all evidence of one measured cell: what ran, on what, whether it was right, how long it took."""
 
-    schema_: Annotated[Literal["ledger/measurement/1"], Field(alias="schema")]
+    schema_: Literal["ledger/measurement/1"] = Field(alias="schema")
     tool: Tool
     seal: Digest
     cell: CellKey
@@ -448,7 +448,7 @@ class Measurement(Record):
 class Void(Record):
     """Withdraw a seal in the open; it stays visible and counts as missing."""
 
-    schema_: Annotated[Literal["ledger/void/1"], Field(alias="schema")]
+    schema_: Literal["ledger/void/1"] = Field(alias="schema")
     tool: Tool
     seal: Digest
     cell: CellKey | None
