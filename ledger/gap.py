@@ -183,7 +183,12 @@ def _with_rest(call: _Call, causes: list[Cause]) -> tuple[Cause, ...]:
     named = math.prod(cause.factor for cause in causes)
     rest = call.time_s / call.predicted_s / named
     if call.totals is None:
-        note = "without counters nothing tells extra work from a slower rate"
+        unit, limit = ("B", call.forecast.roof.bandwidth_bytes_per_s)
+        if not call.left_of_ridge:
+            unit, limit = ("FLOP", call.forecast.roof.peak_flop_per_s)
+        needed = limit * call.forecast.percent_milli / 100_000
+        note = f"the modelled {si(call.modelled, unit)} went at {si(call.modelled / call.moving_s, f'{unit}/s')}, "
+        note += f"where the forecast needs {si(needed, f'{unit}/s')}"
     elif any(cause.name == "ceiling" for cause in causes):
         note = "the timer and the profiler differ by this much"
     else:

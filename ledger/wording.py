@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from ledger.records import Case, Path
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 PATH_WORDS: dict[Path, str] = {
@@ -51,13 +52,13 @@ def si(value: float, unit: str) -> str:
     return f"{scaled:.{digits}f} {prefix}{unit}"
 
 
-def duration(picoseconds: int) -> str:
-    """Return a time in the unit that suits it: 840 ns, 12.4 µs, 3.20 ms."""
-    for scale, unit in ((10**12, "s"), (10**9, "ms"), (10**6, "µs")):
-        if picoseconds >= scale:
-            value = picoseconds / scale
-            return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
-    return f"{picoseconds / 1000:.0f} ns"
+def duration(picoseconds: int, *others: int) -> str:
+    """Return a time in the unit that suits it, `others` behind it as a range in the same unit: 12.4 µs (12.3–12.6)."""
+    scale, unit = next(((s, u) for s, u in _TIMES if picoseconds >= s), _TIMES[-1])
+    scaled = picoseconds / scale
+    digits = 0 if scaled >= 100 else 1 if scaled >= 10 else 2
+    words = f"{scaled:.{digits}f} {unit}"
+    return f"{words} ({'–'.join(f'{other / scale:.{digits}f}' for other in others)})" if others else words
 
 
 def signed(value: float) -> str:
