@@ -34,7 +34,7 @@ def main() -> None:
         sys.exit(141)
     except OSError as error:
         _fail(f"{error.filename or 'system'}: {error.strerror or error}", 2, error)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort: a user gets a sentence, never a traceback
         _fail(f"internal error: {type(error).__name__}: {error}; set LEDGER_DEBUG=1 for the traceback", 2, error)
 
 

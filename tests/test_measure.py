@@ -1,0 +1,201 @@
+"""Tests ledger.measure, ledger.cell and ledger.inputs on this machine's CPU, for real."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+from measuring import SEAL, cell_of, kernel_file, order_of, this_cpu
+
+from ledger import binding, measure
+from ledger.errors import InputError, MachineError
+from ledger.operations import MATMUL, TensorSpec
+from ledger.records import Measurement, Tool
+from ledger.seal import encode
+from ledger.store import read_record
+
+torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be measured")
+KEY = binding.derive_key(seal=SEAL, cell="c", run=0, anchor=None)
+
+
+def run(tmp_path, *cells, **options):
+    order = options.pop("order", None) or order_of(*cells)
+    return measure.run_order(
+        order, order_sha256="0d" * 32, out=tmp_path, kernels=options.pop("kernels", kernel_file), **options
+    )
+
+
+def record(tmp_path, cell) -> Measurement:
+    return read_record(Measurement, measure.result_path(tmp_path, cell))
+
+
+# Inputs
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("how", ["symmetric", "positive"])
+@pytest.mark.parametrize("dims", [(1,), (16,), (7, 13), (3, 32)])
+def test_fill_equals_binding_element_by_element(dtype, how, dims):
+    from ledger.inputs import fill
+
+    spec = TensorSpec("x", dims, binding.Generated(how, -7))
+    got = fill(spec, key=KEY, number=2, sets=range(3, 6), dtype=dtype, device="cpu")
+    for place, input_set in enumerate(range(3, 6)):
+        index = np.arange(math.prod(dims), dtype=np.int64)
+        k = binding.element_integers(index, key=KEY, tensor=2, input_set=input_set, how=how)
+        assert np.array_equal(got[place].double().numpy().ravel(), k * 2.0**-7)
+
+
+def test_fill_is_the_same_across_chunks(monkeypatch):
+    from ledger import inputs
+
+    spec = TensorSpec("x", (50, 21), binding.Generated("symmetric", -5))
+    whole = inputs.fill(spec, key=KEY, number=0, sets=range(3), dtype=torch.float32, device="cpu")
+    monkeypatch.setitem(inputs._CHUNK_BLOCKS, "cpu", 7)
+    assert torch.equal(whole, inputs.fill(spec, key=KEY, number=0, sets=range(3), dtype=torch.float32, device="cpu"))
+
+
+def test_input_sets_differ_and_outputs_are_poisoned():
+    from ledger.inputs import bytes_per_set, input_sets
+
+    shape = {"M": 4, "N": 8, "K": 16}
+    sets = list(input_sets(MATMUL, shape, "fp32", seal=SEAL, cell="c", run=0, anchor=None, count=3, device="cpu"))
+    assert len({one.inputs["a"].numpy().tobytes() for one in sets}) == 3
+    assert all(bool(one.out.isnan().all()) for one in sets)
+    assert sets[0].bytes == bytes_per_set(MATMUL, shape, "fp32") == 4 * (4 * 16 + 16 * 8 + 4 * 8)
+
+
+# Whole orders
+
+
+def test_run_order_measures_and_its_samples_are_the_operation_s(tmp_path):
+    cell = cell_of(this_cpu())
+    summary = run(tmp_path, cell)
+    assert (summary.measured, summary.failed, summary.skipped) == (1, 0, 0)
+    found = record(tmp_path, cell)
+    assert found.status == "measured" and found.correctness.elements == 24 * 40
+    assert found.timing.input_sets * found.timing.bytes_per_set >= 200_000
+    assert found.counters_missing == "no hardware counters: the cell runs on a CPU"
+    assert found.timing.low_ps <= found.timing.median_ps <= found.timing.high_ps and found.timing.launch_ps is None
+
+    key = binding.derive_key(seal=cell.seal, cell=cell.cell, run=0, anchor=None)
+    specs = {spec.name: (number, spec) for number, spec in enumerate(MATMUL.inputs(cell.case.shape))}
+
+    def read(name, index):
+        number, spec = specs[name]
+        k = binding.element_integers(index, key=key, tensor=number, input_set=0, how=spec.generated.distribution)
+        return k * 2.0**spec.generated.exponent
+
+    assert len(found.samples.positions) == 7
+    for position, bits in zip(found.samples.positions, found.samples.bits, strict=True):
+        value = struct.unpack("<f", int(bits, 16).to_bytes(4, "little"))[0]
+        assert value == pytest.approx(MATMUL.element(cell.case.shape, position, read), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "said"),
+    [("wrong", "output is wrong"), ("raising", "no such instruction"), ("decaying", "right on its first call")],
+)
+def test_run_order_records_a_failing_kernel_untimed_and_goes_on(tmp_path, implementation, said):
+    bad, good = cell_of(this_cpu(), implementation=implementation), cell_of(this_cpu())
+    summary = run(tmp_path, bad, good)
+    assert (summary.measured, summary.failed) == (1, 1)
+    found = record(tmp_path, bad)
+    assert found.status == "failed" and said in found.failure and found.timing is None
+    assert record(tmp_path, good).status == "measured"
+
+
+def test_run_order_resumes_and_keeps_what_was_measured(tmp_path):
+    first, second = cell_of(this_cpu()), cell_of(this_cpu(), m=8)
+    run(tmp_path, first, second, only=frozenset({first.cell}))
+    before = measure.result_path(tmp_path, first).read_bytes()
+    summary = run(tmp_path, first, second)
+    assert (summary.measured, summary.skipped) == (1, 1)
+    assert measure.result_path(tmp_path, first).read_bytes() == before
+    assert [path.name[0] for path in tmp_path.iterdir()].count(".") == 0
+
+
+def test_run_order_measures_again_where_the_file_is_damaged(tmp_path):
+    cell = cell_of(this_cpu())
+    run(tmp_path, cell)
+    path = measure.result_path(tmp_path, cell)
+    path.write_bytes(path.read_bytes()[:-40])
+    assert run(tmp_path, cell).measured == 1
+    assert encode(record(tmp_path, cell)) == path.read_bytes()
+
+
+def test_run_order_keeps_runs_apart(tmp_path):
+    cell = cell_of(this_cpu())
+    again = cell.model_copy(update={"run": 1})
+    assert run(tmp_path, cell, again).measured == 2
+    assert record(tmp_path, cell).samples.bits != record(tmp_path, again).samples.bits
+
+
+def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
+    cells = [cell_of(this_cpu(), m=m) for m in (8, 16, 24)]
+
+    def interrupt(progress):
+        if progress.cell == cells[1].cell and progress.stage == "timing":
+            raise KeyboardInterrupt
+
+    summary = run(tmp_path, *cells, on_progress=interrupt)
+    assert summary.interrupted and summary.measured == 1
+    assert [path.name for path in tmp_path.iterdir()] == [measure.result_path(tmp_path, cells[0]).name]
+    assert run(tmp_path, *cells).measured == 2
+
+
+def test_run_order_tells_progress_to_the_end(tmp_path):
+    seen = []
+    run(tmp_path, cell_of(this_cpu()), on_progress=seen.append)
+    assert [one.stage for one in seen] == ["inputs", "checking", "timing", "done"]
+    assert (seen[-1].done, seen[-1].total) == (1, 1)
+
+
+# Refusals before any timing
+
+
+def refused(tmp_path, error, match, order, **options):
+    with pytest.raises(error, match=match):
+        run(tmp_path, order=order, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_order_refuses_another_device(tmp_path):
+    other = this_cpu(device_names=("Another CPU",))
+    refused(tmp_path, MachineError, "expects Another CPU", order_of(cell_of(other), hardware=other))
+
+
+def test_run_order_refuses_a_gpu_where_there_is_none(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    other = this_cpu(target="sm_90")
+    refused(tmp_path, MachineError, "no CUDA device", order_of(cell_of(other), hardware=other))
+
+
+def test_run_order_refuses_another_package_version(tmp_path):
+    order = order_of(cell_of(this_cpu()), tool=Tool(name="ledger", version="0.0.1"))
+    refused(tmp_path, InputError, "order was made by ledger 0.0.1", order)
+
+
+def test_run_order_refuses_another_kernel(tmp_path):
+    file = kernel_file()
+    changed = type(file)(file.kernel, file.path, file.source + b"\n", file.shipped)
+    refused(tmp_path, InputError, "which was sealed", order_of(cell_of(this_cpu())), kernels=lambda d, n: changed)
+
+
+def test_run_order_refuses_a_changed_profile(tmp_path):
+    cell = cell_of(this_cpu())
+    order = order_of(cell)
+    swapped = order.model_copy(update={"hardware": {cell.hardware_sha256: this_cpu(title="edited")}})
+    refused(tmp_path, InputError, "is not the one that", swapped)
+
+
+def test_run_order_refuses_an_unknown_cell_name(tmp_path):
+    order = order_of(cell_of(this_cpu()))
+    refused(tmp_path, InputError, "'nothing' is not in the order", order, only=frozenset({"nothing"}))
+
+
+def test_run_order_refuses_other_work(tmp_path):
+    cell = cell_of(this_cpu())
+    order = order_of(cell.model_copy(update={"work": cell.work.model_copy(update={"flops": 1})}))
+    refused(tmp_path, InputError, "dtype or work", order)
