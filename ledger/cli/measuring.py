@@ -219,8 +219,7 @@ def calibrate(
     root = find_root()
     if root is None:
         raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
-    with _progress() as on_progress:
-        paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=on_progress)
+    paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
     if as_json:
         emit({"paths": [str(path.relative_to(root)) for path in paths]})
     else:
