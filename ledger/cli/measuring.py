@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -144,7 +145,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("measuring", total=None)
 
         def show(progress: Progress) -> None:
-            description = harmless(f"{progress.cell} {progress.step}", limit=70)
+            description = harmless(f"{progress.cell} {progress.stage}", limit=70)
             bar.update(task, description=description, completed=progress.done, total=progress.total)
 
         yield show
@@ -185,7 +186,8 @@ def _tell_taken(taken: Sequence[Taken], *, as_json: bool) -> None:
         rows = [row for row in full["rows"] if f"{row['seal'][:10]}#{row['cell']}" in names]
         emit({"taken": [{"cell": t.cell, "commit": t.commit} for t in taken], "rows": rows})
     else:
-        render(place.book, out(), only=names)
+        own = tuple(cell for cell in place.book.cells if cell.short_name in names)
+        render(replace(place.book, cells=own), out())
     for item in taken:
         if item.note:
             say(item.note)

@@ -132,7 +132,8 @@ def hardware_list(as_json: JsonOption = False) -> None:
 
     profiles = [load_hardware(name, find_root()) for name in hardware_names(find_root())]
     if as_json:
-        emit([{"name": p.name, "title": p.title, "target": p.target, "ceilings": list(p.ceilings)} for p in profiles])
+        keep = {"name", "title", "target", "device_names", "ceilings"}
+        emit([{**p.model_dump(mode="json", include=keep), "ceilings": list(p.ceilings)} for p in profiles])
         return
     from ledger.card import render_list
 
