@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ledger.errors import InputError
-from ledger.records import CeilingKind, Dtype, Regime
+
+# The records take longer to build than `ledger --help` may take: they are imported where a value is parsed.
+if TYPE_CHECKING:
+    from ledger.records import CeilingKind, Dtype, Regime
 
 
 def parse_shape(text: str) -> dict[str, int]:
@@ -42,6 +45,8 @@ def parse_probabilities(text: str) -> dict[Regime, float]:
 
 def parse_regime(text: str) -> Regime:
     """Return a regime by name. Raises: InputError."""
+    from ledger.records import Regime
+
     for regime in get_args(Regime):
         if text == regime:
             return regime  # type: ignore[no-any-return]
@@ -50,6 +55,8 @@ def parse_regime(text: str) -> Regime:
 
 def parse_dtype(text: str) -> Dtype:
     """Return a dtype by name. Raises: InputError."""
+    from ledger.records import Dtype
+
     for dtype in get_args(Dtype):
         if text == dtype:
             return dtype  # type: ignore[no-any-return]
@@ -58,6 +65,8 @@ def parse_dtype(text: str) -> Dtype:
 
 def parse_ceilings(text: str | None) -> CeilingKind | None:
     """Return a set of ceilings by name, None for the default. Raises: InputError."""
+    from ledger.records import CeilingKind
+
     for kind in get_args(CeilingKind):
         if text == kind:
             return kind  # type: ignore[no-any-return]
