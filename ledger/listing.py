@@ -34,7 +34,10 @@ def roof_sentence(forecast: Forecast) -> str:
 
 def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
     """Return a table of forecasts with the roof each is a percentage of."""
-    table = _table(("cell", "FLOP/byte", "ridge", "roof", "floor µs", "regime", "percent", "interval"), folding="cell")
+    table = _table(
+        ("cell", "FLOP/byte", "ridge", "roof", "floor µs", "regime", "percent", "interval"),
+        folding=("cell", "regime", "interval"),
+    )
     for forecast in forecasts:
         low, high = forecast.low_milli, forecast.high_milli
         table.add_row(
@@ -50,17 +53,18 @@ def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
     return table
 
 
-def _table(headings: Sequence[str], *, folding: str) -> Table:
-    """Return an empty table in which one column takes the width that is left and the others never break."""
+def _table(headings: Sequence[str], *, folding: Sequence[str]) -> Table:
+    """Return an empty table in which some columns may fold to fit the width and the others never break."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading != folding)
+        folds = heading in folding
+        table.add_column(heading, overflow="fold", no_wrap=not folds, min_width=10 if folds else None)
     return table
 
 
 def render_status(book: Book, console: Console) -> None:
     """Print the state of every sealed cell."""
-    table = _table(("state", "seal", "cell", "predicted", "runs", "sight"), folding="cell")
+    table = _table(("state", "seal", "cell", "predicted", "runs", "sight"), folding=("cell",))
     for cell in book.cells:
         forecast = cell.forecast
         table.add_row(
@@ -96,7 +100,7 @@ def timeline(book: Book) -> list[dict[str, Any]]:
 
 def render_timeline(book: Book, console: Console) -> None:
     """Print the timeline with each commit's own date, labelled as what it is."""
-    table = _table(("commit", "self-declared date", "kind", "id", "what"), folding="what")
+    table = _table(("commit", "self-declared date", "kind", "id", "what"), folding=("what",))
     for event in timeline(book):
         when = event["date_self_declared"][:16].replace("T", " ")
         row = (event["commit"][:10], when, event["kind"], event["id"][:10], event["what"])
@@ -126,7 +130,7 @@ def render_audit(result: Audit, console: Console) -> None:
 
 def _predictions(book: Book) -> Table:
     headings = ("seal", "cell", "state", "levels", "sight", "predicted", "measured", "grade")
-    table = _table(headings, folding="cell")
+    table = _table(headings, folding=("cell", "predicted", "measured"))
     for cell in book.cells:
         verification = cell.counted.verification if cell.counted else None
         percent = verification.measured_percent if verification else None
