@@ -46,14 +46,14 @@ def parse_regime(text: str) -> Regime:
     """Return a regime by name. Raises: InputError."""
     from ledger.records import Regime
 
-    return _one_of(text, get_args(Regime), "regime")
+    return _one_of(text, get_args(Regime), "regime")  # type: ignore[no-any-return]
 
 
 def parse_dtype(text: str) -> Dtype:
     """Return a dtype by name. Raises: InputError."""
     from ledger.records import Dtype
 
-    return _one_of(text, get_args(Dtype), "dtype")
+    return _one_of(text, get_args(Dtype), "dtype")  # type: ignore[no-any-return]
 
 
 def parse_ceilings(text: str | None) -> CeilingKind | None:
