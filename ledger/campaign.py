@@ -19,6 +19,9 @@ from ledger.seal import validate
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 Bound = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Dtypes = Dtype | Annotated[tuple[Dtype, ...], Field(min_length=1)]
+Sizes = Positive | Annotated[tuple[Positive, ...], Field(min_length=1)]
+Shapes = Annotated[dict[ShapeKey, Sizes], Field(min_length=1, max_length=12)]
 
 
 class Request(Record):
@@ -43,8 +46,8 @@ class CampaignEntry(Record):
 
     kernel: Line | None = None
     hardware: Line | None = None
-    dtype: Dtype | tuple[Dtype, ...] | None = None
-    shape: dict[ShapeKey, Positive | tuple[Positive, ...]]
+    dtype: Dtypes | None = None
+    shape: Shapes
     regime: Regime
     pct: Percent
     low: Bound | None = None
@@ -61,7 +64,7 @@ class CampaignFile(Record):
     why: Text = ""
     hardware: Line | None = None
     kernel: Line | None = None
-    dtype: Dtype | tuple[Dtype, ...] | None = None
+    dtype: Dtypes | None = None
     ceilings: CeilingKind | None = None
     cells: Annotated[tuple[CampaignEntry, ...], Field(min_length=1, max_length=10_000)]
 

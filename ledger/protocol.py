@@ -15,6 +15,7 @@ COLD_GRAPH = Protocol(
         "ci_target_ppm": 10_000,
         "budget_ms": 2_000,
         "sample_elements": 32,
+        "clock_tolerance_ppm": 50_000,
     },
 )
 
@@ -29,6 +30,7 @@ COLD_CPU = Protocol(
         "ci_target_ppm": 20_000,
         "budget_ms": 4_000,
         "sample_elements": 32,
+        "clock_tolerance_ppm": 50_000,
     },
 )
 

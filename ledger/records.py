@@ -119,7 +119,7 @@ class Limits(Record):
 class Hardware(Record):
     """Describe one device: identity, limits, memory pyramid and one or more sets of ceilings."""
 
-    schema_: Annotated[Literal["ledger/hardware/1"], Field(alias="schema")]
+    schema_: Literal["ledger/hardware/1"] = Field(alias="schema")
     name: Name
     title: Line
     vendor: Line
@@ -184,6 +184,13 @@ class Case(Record):
         return (self.kernel, tuple(sorted(self.shape.items())), self.dtype, self.hardware)
 
 
+class Protocol(Record):
+    """Name a timing protocol and its parameters; docs/format.md defines each name."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}/[0-9]{1,3}$")]
+    parameters: dict[Line, int]
+
+
 class Forecast(Record):
     """Hold one cell of a prediction: what binds it and how near its roof it will come.
 
@@ -192,9 +199,11 @@ class Forecast(Record):
     """
 
     cell: CellKey
+    operation: Line
     case: Case
     work: Work
     roof: Roof
+    protocol: Protocol
     kernel_sha256: Digest
     hardware_sha256: Digest
     regime: Regime
@@ -220,13 +229,6 @@ class Forecast(Record):
         return self
 
 
-class Protocol(Record):
-    """Name a timing protocol and its parameters; docs/format.md defines each name."""
-
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}/[0-9]{1,3}$")]
-    parameters: dict[Line, int]
-
-
 class Tool(Record):
     """Name the program that wrote a record."""
 
@@ -240,7 +242,7 @@ class Prediction(Record):
     Kernels and profiles are named by SHA-256; their bytes lie under predictions/objects/.
     """
 
-    schema_: Annotated[Literal["ledger/seal/1"], Field(alias="schema")]
+    schema_: Literal["ledger/seal/1"] = Field(alias="schema")
     rule: RegimeRule
     tool: Tool
     forecaster: Line
@@ -248,9 +250,7 @@ class Prediction(Record):
     previous: tuple[Digest, ...]
     campaign: Name | None
     metric: Literal["percent-of-roof/1"]
-    protocol: Protocol
     repeats: Literal["first-run/1"]
-    clock_tolerance_ppm: Count
     cells: Annotated[tuple[Forecast, ...], Field(min_length=1, max_length=10_000)]
     why: Text
     nonce: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
@@ -272,7 +272,7 @@ class Prediction(Record):
 class Order(Record):
     """Say what to measure on a machine that has no copy of the repository."""
 
-    schema_: Annotated[Literal["ledger/order/1"], Field(alias="schema")]
+    schema_: Literal["ledger/order/1"] = Field(alias="schema")
     tool: Tool
     cells: Annotated[tuple[OrderedCell, ...], Field(min_length=1)]
     hardware: dict[Digest, Hardware]
@@ -404,7 +404,7 @@ class Counters(Record):
 class Measurement(Record):
     """Hold all evidence of one measured cell: what ran, on what, whether it was right, how long it took."""
 
-    schema_: Annotated[Literal["ledger/measurement/1"], Field(alias="schema")]
+    schema_: Literal["ledger/measurement/1"] = Field(alias="schema")
     tool: Tool
     seal: Digest
     cell: CellKey
@@ -448,7 +448,7 @@ class Measurement(Record):
 class Void(Record):
     """Withdraw a seal in the open; it stays visible and counts as missing."""
 
-    schema_: Annotated[Literal["ledger/void/1"], Field(alias="schema")]
+    schema_: Literal["ledger/void/1"] = Field(alias="schema")
     tool: Tool
     seal: Digest
     cell: CellKey | None

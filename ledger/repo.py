@@ -19,6 +19,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError, StateError
+from ledger.history import FOLDERS
 from ledger.store import write_atomically
 
 if TYPE_CHECKING:
@@ -120,12 +121,13 @@ class Repository:
         compose: Callable[[str | None], tuple[Mapping[str, bytes], str]],
         *,
         sign: bool = False,
+        replace: bool = False,
     ) -> Written:
-        """Commit new files on the current branch and return the commit once it is on disk.
+        """Commit files on the current branch and return the commit once it is on disk.
 
-        compose: (parent commit) -> (files to add by path, message). It is called again with the new parent whenever
-        another writer was faster, so that a seal can re-chain. A file that exists with other bytes is an error.
-        Raises: StateError.
+        compose: (parent commit) -> (files by path, message). It is called again with the new parent whenever another
+        writer was faster, so that a seal can re-chain. replace: files may replace committed ones (views); otherwise
+        a file that is committed with other bytes is an error. Raises: StateError.
         """
         branch = self.check_can_commit()
         deadline = time.monotonic() + _PATIENCE_S
@@ -135,11 +137,11 @@ class Repository:
                 files, message = compose(parent)
                 blobs = {path: self._blob(data) for path, data in files.items()}
                 base = f"{parent}^{{tree}}" if parent else None
-                tree = self._tree(base, {tuple(path.split("/")): blob for path, blob in blobs.items()})
+                tree = self._tree(base, {tuple(path.split("/")): blob for path, blob in blobs.items()}, replace)
                 commit = self._commit_object(tree, parent, message, sign=sign)
                 refusal = self._advance(branch, commit, parent)
                 if refusal is None:
-                    return Written(commit, self._check_out(files, blobs))
+                    return Written(commit, self._check_out(files, blobs, replace))
                 if time.monotonic() > deadline:
                     raise StateError(f"{branch}: {refusal}; waited {_PATIENCE_S:g} s: run ledger doctor")
                 time.sleep(0.02)
@@ -161,7 +163,7 @@ class Repository:
     def _blob(self, data: bytes) -> str:
         return self.git(*_DURABLE, "hash-object", "-w", "--no-filters", "-t", "blob", "--stdin", data=data)
 
-    def _tree(self, base: str | None, files: Mapping[tuple[str, ...], str]) -> str:
+    def _tree(self, base: str | None, files: Mapping[tuple[str, ...], str], replace: bool) -> str:
         """Return the tree `base` with files added, writing only the folders on their paths."""
         entries: dict[str, tuple[str, str, str]] = {}
         if base is not None:
@@ -175,14 +177,14 @@ class Repository:
                 folders.setdefault(parts[0], {})[parts[1:]] = sha
                 continue
             held = entries.get(parts[0])
-            if held is not None and held[2] != sha:
+            if held is not None and held[2] != sha and not replace:
                 raise StateError(f"{parts[0]}: already committed with other bytes; ledger files are append-only")
             entries[parts[0]] = ("100644", "blob", sha)
         for name, inside in folders.items():
             held = entries.get(name)
             if held is not None and held[1] != "tree":
                 raise StateError(f"{name}: is a {held[1]} in git; expected a folder")
-            entries[name] = ("040000", "tree", self._tree(held[2] if held else None, inside))
+            entries[name] = ("040000", "tree", self._tree(held[2] if held else None, inside, replace))
         listing = "".join(f"{mode} {kind} {sha}\t{name}\0" for name, (mode, kind, sha) in entries.items())
         return self.git(*_DURABLE, "mktree", "-z", data=listing.encode("utf-8", "surrogateescape"))
 
@@ -208,14 +210,14 @@ class Repository:
             raise
         return None
 
-    def _check_out(self, files: Mapping[str, bytes], blobs: Mapping[str, str]) -> str | None:
+    def _check_out(self, files: Mapping[str, bytes], blobs: Mapping[str, str], replace: bool) -> str | None:
         """Write the committed files to the work tree and add them, alone, to the index.
 
         The commit stands whatever happens here; what could not be done is returned in words.
         """
         try:
             for path, data in files.items():
-                if not (self.root / path).exists():
+                if replace or not (self.root / path).exists():
                     write_atomically(self.root / path, data)
         except OSError as error:
             return f"the commit is made, but the work tree could not be written ({error}); then run: ledger doctor"
@@ -256,9 +258,28 @@ class Repository:
             raise InputError(f"{path}: not in commit {commit[:12]}; expected a committed ledger file")
         return done.stdout
 
-    def uncommitted(self) -> tuple[str, ...]:
-        """Return the paths in predictions/ and verifications/ whose work tree or index differs from HEAD."""
-        text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--", "predictions", "verifications")
+    def is_committed(self, path: str) -> bool:
+        """Tell whether HEAD holds a file at `path`."""
+        return self.head() is not None and bool(self.git("ls-tree", "-z", "--name-only", "HEAD", "--", path))
+
+    def lost_records(self) -> tuple[str, ...]:
+        """Return the committed ledger files that the index or the work tree lacks, as a killed writer leaves them."""
+        shown = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *FOLDERS)
+        return tuple(dict.fromkeys(entry[3:] for entry in shown.split("\0") if "D" in entry[:2]))
+
+    def restore(self, path: str) -> None:
+        """Bring a committed ledger file back into the index and, where it is missing, into the work tree."""
+        line = self.git("ls-tree", "-z", "HEAD", "--", path).rstrip("\0")
+        meta, _ = line.split("\t", 1)
+        blob = meta.split(" ")[2]
+        if not (self.root / path).exists():
+            write_atomically(self.root / path, self.show("HEAD", path))
+        self.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
+
+    def uncommitted(self, *paths: str) -> tuple[str, ...]:
+        """Return those of some paths (the ledger folders when none is given) that differ from HEAD."""
+        wanted = paths or FOLDERS
+        text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *wanted)
         return tuple(entry[3:] for entry in text.split("\0") if len(entry) > 3 and entry[2] == " ")
 
 

@@ -27,7 +27,7 @@ MAX_YAML_DEPTH = 24
 class _CoreLoader(yaml.SafeLoader):
     """Load the YAML 1.2 core schema only, so that `no`, `010` and `1:30` stay text."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}  # type: ignore[misc]
 
 
 _CoreLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))

@@ -1,0 +1,72 @@
+# Needs Linux, Python 3.11 or newer, git and make. `make demo` and `make test` set up by themselves, once.
+#
+#   PYTHON=python3.12           the Python to build on
+#   TORCH='torch==2.13.0'       what pip installs first; with no NVIDIA driver fixed versions, with one the newest torch
+#   TORCH_ARGS='--index-url …'  extra pip options for that, such as the index of CPU-only builds that pytorch.org names
+#   VENV_ARGS=--system-site-packages   let the environment see packages that the machine already has (torch, triton)
+#   VENV=none                   build no environment and use $(PYTHON) as it is, on a machine with no network
+
+PYTHON ?= $(firstword $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p; done) python3)
+VENV ?= .venv
+VENV_ARGS ?=
+NVIDIA_DRIVER := $(wildcard /proc/driver/nvidia/version)
+TORCH ?= $(if $(NVIDIA_DRIVER),torch,torch==2.13.0 triton==3.7.1)
+TORCH_ARGS ?=
+PYTEST_ARGS ?= -n auto
+BENCH_ARGS ?= rmsnorm_matmul --dtype fp16 --shape B=8,H=4096,O=4096
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+ifeq ($(VENV),none)
+READY :=
+PY := $(PYTHON)
+export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+else
+READY := $(VENV)/.ready
+PY := $(abspath $(VENV))/bin/python
+endif
+
+.PHONY: help setup demo test test-gpu bench lint format dist clean
+help:
+	@echo 'make demo      the whole loop on the device that is here: calibrate, predict, seal, measure, report'
+	@echo 'make test      all tests that need no GPU        make test-gpu  those that need one'
+	@echo 'make bench     one cell of the bench table       make lint      ruff and mypy'
+	@echo 'make dist      build the wheel and the sdist     make clean     remove what was built'
+
+setup: $(READY)
+
+# One stamp, so that this runs once; a changed pyproject.toml runs it again.
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "got Python " + sys.version.split()[0] + "; expected 3.11 or newer: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV_ARGS) $(VENV)
+	$(PY) -m pip install --quiet $(TORCH_ARGS) $(TORCH)
+	$(PY) -m pip install --quiet --editable '.[torch,ncu,plot,dev]'
+	@touch $@
+
+demo: $(READY)
+	@PYTHON='$(PY)' bash examples/demo.sh
+
+test: $(READY)
+	$(PY) -m pytest -m 'not gpu' -ra $(PYTEST_ARGS)
+
+test-gpu: $(READY)
+	$(PY) -m pytest -m gpu -ra
+
+bench: $(READY)
+	$(PY) -m ledger bench $(BENCH_ARGS)
+
+lint: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(READY)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+dist: $(READY)
+	$(PY) -m hatchling build -d dist
+
+clean:
+	rm -rf $(if $(filter none,$(VENV)),,$(VENV)) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,365 @@
+"""Compute C = A · B with a grid of persistent programs.
+
+Formula: C[m, n] = Σ_k A[m, k] · B[k, n]
+Shapes: A (M, K), B (K, N), C (M, N), all row-major and of one dtype (fp16 or bf16).
+Traffic: e · (M·K + K·N) bytes read and e · M·N written, e bytes an element: each operand once.
+Source: the grouped tile order is the one of Triton's matrix-multiplication tutorial.
+The work model excludes: re-reads of A and B by other tiles (L2) and the padding of M, N and K to
+whole tiles.
+
+Precision: fp32 accumulation, one rounding to the dtype. Determinism: each element is one program's
+sum in the order of k, so the same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.operations import MATMUL, Shape
+from ledger.records import Dtype, Path, Work
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+triton, tl = import_triton()
+
+
+@triton.jit
+def matmul_kernel(
+    a,
+    b,
+    c,
+    n_rows,
+    n_cols,
+    n_inner,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    SUBTILES: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    tiles_m = tl.cdiv(n_rows, BLOCK_M)
+    tiles_n = tl.cdiv(n_cols, BLOCK_N)
+    tiles_k = tl.cdiv(n_inner, BLOCK_K)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=TMA):
+        # GROUP_M rows of tiles share the columns of B that they read while these are in L2.
+        group = tile // (GROUP_M * tiles_n)
+        group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        in_group = tile % (GROUP_M * tiles_n)
+        row = (group * GROUP_M + in_group % group_rows) * BLOCK_M
+        col = (in_group // group_rows) * BLOCK_N
+        rows = row + tl.arange(0, BLOCK_M)
+        cols = col + tl.arange(0, BLOCK_N)
+
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in tl.range(tiles_k):
+            if TMA:
+                a_tile = a.load([row, step * BLOCK_K])
+                b_tile = b.load([step * BLOCK_K, col])
+            else:
+                inner = step * BLOCK_K + tl.arange(0, BLOCK_K)
+                a_tile = tl.load(
+                    a + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
+                    mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
+                    other=0.0,
+                )
+                b_tile = tl.load(
+                    b + inner.to(tl.int64)[:, None] * n_cols + cols[None, :],
+                    mask=(inner < n_inner)[:, None] & (cols < n_cols)[None, :],
+                    other=0.0,
+                )
+            acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee")
+
+        if TMA:
+            # The store goes through shared memory: in parts it leaves room for one more load stage.
+            if SUBTILES == 2:
+                halves = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
+                left, right = tl.split(halves)
+                c.store([row, col], left.to(c.dtype))
+                c.store([row, col + BLOCK_N // 2], right.to(c.dtype))
+            else:
+                c.store([row, col], acc.to(c.dtype))
+        else:
+            tl.store(
+                c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :],
+                acc.to(c.dtype.element_ty),
+                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],
+            )
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return a · b.
+
+    Shapes: a (M, K), b (K, N) of one dtype on one GPU; the result (M, N).
+    """
+    import torch
+
+    inputs = {"a": a.contiguous(), "b": b.contiguous()}
+    out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    shape = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
+    major, minor = torch.cuda.get_device_capability(a.device)
+    config = config_for(shape, _dtype_name(a), f"sm_{major}{minor}")
+    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
+        config = {**config, "tma": 0, "subtiles": 1}
+    prepare_triton(inputs, out, config)()
+    return out
+
+
+def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Make the descriptors and return the launch."""
+    a, b = inputs["a"], inputs["b"]
+    (n_rows, n_inner), n_cols = a.shape, b.shape[1]
+    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    tiles = _ceil_div(n_rows, block_m) * _ceil_div(n_cols, block_n)
+    operands: tuple[object, object, object] = (a, b, out)
+    if config["tma"]:
+        operands = (
+            _descriptor(a, [block_m, block_k]),
+            _descriptor(b, [block_k, block_n]),
+            _descriptor(out, [block_m, block_n // config["subtiles"]]),
+        )
+    grid = (min(tiles, config["programs"]),)
+
+    def launch() -> None:
+        matmul_kernel[grid](
+            *operands, n_rows, n_cols, n_inner,
+            **_constants(config), num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+
+    return launch
+
+
+def _descriptor(tensor: Tensor, block: list[int]) -> object:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor.from_tensor(tensor, block)
+
+
+def _constants(config: Config) -> dict[str, int]:
+    names = ("block_m", "block_n", "block_k", "group_m", "subtiles", "tma")
+    return {name.upper(): config[name] for name in names}
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _dtype_name(tensor: Tensor) -> Dtype:
+    import torch
+
+    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+    if tensor.dtype not in names:
+        raise InputError(f"matmul: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+    return names[tensor.dtype]
+
+
+def prepare_torch(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch.matmul: the CPU implementation, and the library's baseline on a GPU."""
+    import torch
+
+    a, b = inputs["a"], inputs["b"]
+    return lambda: torch.matmul(a, b, out=out)
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the product in float64."""
+    return inputs["a"].double() @ inputs["b"].double()
+
+
+def work(shape: Shape, dtype: Dtype) -> Work:
+    """Count one multiply-add (two operations) for each (m, n, k); each operand moves once."""
+    m, n, k = shape["M"], shape["N"], shape["K"]
+    element = DTYPE_BYTES[dtype]
+    return Work(flops=2 * m * n * k, bytes_read=element * (m * k + k * n), bytes_written=element * m * n)
+
+
+def path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return the instruction path, as found in the compiled code (tests/test_kernel_ahead.py).
+
+    On sm_75 Triton compiles the product to scalar fp32 multiply-adds: no tensor-core instruction.
+    """
+    if dtype == "fp32" or (target == "sm_75" and implementation == "triton"):
+        return "fp32"
+    if implementation == "triton":
+        return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
+    return "fp16" if dtype == "fp16" else "bf16_tensor"
+
+
+_TMA_ALIGNMENT = 16
+_TMA_TARGETS = ("sm_90", "sm_100")
+_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+
+# Target -> (BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages, rate of a tile's arithmetic relative to the first) for
+# two-byte dtypes. On sm_90 the two large tiles were measured on an H200 at M = N = K = 3584, 3840 and 5120; the other
+# rows are estimates.
+_TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
+    "sm_75": ((64, 64, 32, 8, 2, 1.0), (32, 32, 32, 4, 2, 0.7)),
+    "sm_80": ((128, 128, 32, 8, 4, 1.0), (64, 64, 64, 4, 4, 0.7)),
+    "sm_89": ((128, 128, 32, 8, 3, 1.0), (64, 64, 64, 4, 3, 0.7)),
+    "sm_90": (
+        (128, 256, 64, 8, 3, 1.0),
+        (128, 128, 64, 4, 5, 0.9),
+        (64, 128, 64, 4, 6, 0.7),
+        (64, 64, 128, 4, 5, 0.45),
+        (64, 32, 128, 4, 6, 0.25),
+    ),
+    "sm_100": ((128, 256, 64, 8, 3, 1.0), (128, 128, 64, 4, 5, 0.9), (128, 64, 64, 4, 6, 0.5)),
+}
+
+
+def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    """Return the launch configuration of a shape: the tile whose waves take least time.
+
+    Raises: InputError for a target without one.
+    """
+    if target not in _TILES:
+        raise InputError(f"matmul: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
+    m, n = shape["M"], shape["N"]
+    slots = _MULTIPROCESSORS[target]
+
+    def cost(tile: tuple[int, int, int, int, int, float]) -> float:
+        tiles = _ceil_div(m, tile[0]) * _ceil_div(n, tile[1])
+        return math.ceil(tiles / slots) * tile[0] * tile[1] / tile[5]
+
+    block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=cost)
+    element = DTYPE_BYTES[dtype]
+    aligned = n * element % _TMA_ALIGNMENT == 0 and shape["K"] * element % _TMA_ALIGNMENT == 0
+    config = {
+        "block_m": block_m,
+        "block_n": block_n,
+        "block_k": block_k if element == 2 else block_k // 2,
+        "group_m": 8,
+        "subtiles": 1,
+        "programs": slots,
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+        "tma": int(target in _TMA_TARGETS and aligned),
+    }
+    while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
+        config["num_stages"] -= 1
+    return config
+
+
+def shared_bytes(config: Config, dtype: Dtype) -> int:
+    """Return an upper bound of the shared memory of one program, in bytes."""
+    element = DTYPE_BYTES[dtype]
+    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    loop = config["num_stages"] * element * block_k * (block_m + block_n)
+    # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
+    if config["tma"]:
+        return loop + element * block_m * block_n // config["subtiles"] + 1024
+    return max(loop, 4 * block_m * (block_n + 8))
+
+
+def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    """Check that an architecture can run a configuration. Raises: InputError."""
+    if set(config) != set(_CONFIG_KEYS):
+        raise InputError(
+            f"matmul: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
+        )
+    if target not in _SHARED_BYTES:
+        raise InputError(f"matmul: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+    if target == "sm_75" and dtype == "bf16":
+        raise InputError("matmul: sm_75 has no bf16; expected fp16 or fp32")
+    for key, least, most in _CONFIG_RANGES:
+        value = config[key]
+        if not least <= value <= most or value & (value - 1):
+            raise InputError(f"matmul: {key} is {value}; expected a power of two from {least} to {most}")
+    if target == "sm_90" and (config["block_m"] < 64 or config["num_warps"] % 4):
+        raise InputError(
+            f"matmul: block_m is {config['block_m']} with {config['num_warps']} warps; expected at least 64 and a "
+            "multiple of 4 warps: wgmma computes 64 rows in groups of 4 warps"
+        )
+    for key in ("num_stages", "group_m", "programs"):
+        if config[key] < 1:
+            raise InputError(f"matmul: {key} is {config[key]}; expected at least 1")
+    _check_tma(config, shape, dtype, target)
+    if shared_bytes(config, dtype) > _SHARED_BYTES[target]:
+        raise InputError(
+            f"matmul: tiles need {shared_bytes(config, dtype)} bytes of shared memory; {target} has "
+            f"{_SHARED_BYTES[target]} a block: take fewer num_stages or a smaller block_k"
+        )
+
+
+def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    if config["tma"] not in (0, 1):
+        raise InputError(f"matmul: tma is {config['tma']}; expected 0 or 1")
+    if not config["tma"]:
+        if config["subtiles"] != 1:
+            raise InputError(f"matmul: subtiles is {config['subtiles']} without tma; expected 1")
+        return
+    if target not in _TMA_TARGETS:
+        raise InputError(f"matmul: tma is 1, but {target} has no tensor memory accelerator; expected 0")
+    for key in ("N", "K"):
+        if shape[key] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
+            raise InputError(
+                f"matmul: tma is 1 with {key}={shape[key]} in {dtype}; expected rows of a multiple of "
+                f"{_TMA_ALIGNMENT} bytes, or tma 0"
+            )
+
+
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+    """Return what Triton needs to compile the kernel without a GPU."""
+    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    blocks = {"a": (block_m, block_k), "b": (block_k, block_n), "c": (block_m, block_n // config["subtiles"])}
+    operands = {
+        name: f"tensordesc<{dtype}[{rows},{cols}]>" if config["tma"] else f"*{dtype}"
+        for name, (rows, cols) in blocks.items()
+    }
+    constants = _constants(config)
+    sizes = dict.fromkeys(("n_rows", "n_cols", "n_inner"), "i32")
+    return Ahead(
+        function=matmul_kernel,
+        signature={**operands, **sizes, **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"], "num_stages": config["num_stages"]},
+    )
+
+
+_CONFIG_KEYS = (
+    "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
+)  # fmt: skip
+_CONFIG_RANGES = (
+    ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16), ("subtiles", 1, 2),
+)  # fmt: skip
+
+CASES: tuple[dict[str, int], ...] = (
+    {"M": 4096, "N": 4096, "K": 4096},
+    {"M": 8192, "N": 8192, "K": 8192},
+    {"M": 1, "N": 1, "K": 1},
+    {"M": 127, "N": 129, "K": 131},
+    {"M": 1000, "N": 1512, "K": 2056},
+    {"M": 16, "N": 14336, "K": 4096},
+)
+
+KERNEL = Kernel(
+    name="matmul",
+    operation=MATMUL,
+    summary="matrix product",
+    formula="C = A · B",
+    dtypes=("fp16", "bf16", "fp32"),
+    work=work,
+    excludes="re-reads of A and B by other tiles (L2), padding to whole tiles",
+    path=path,
+    config=config_for,
+    check_config=check_config,
+    tolerances={
+        "fp16": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; the sum is fp32"),
+        "bf16": Tolerance(1e-4, 4e-3, "one rounding to 8 bits; the sum is fp32"),
+        "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
+    },
+    cases=CASES,
+    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch},
+    reference=reference,
+    launched="^matmul_kernel$",
+    baselines={"torch_matmul": prepare_torch},
+    ahead=ahead,
+)

@@ -1,0 +1,473 @@
+"""Compute y = rmsnorm(x; g, eps) · W in one kernel, for skinny batches.
+
+Formula: y[b, o] = Σ_k x[b, k] · g[k] · W[k, o] / sqrt(mean_k(x[b, k]²) + eps)
+Shapes: x (B, H), g (H,), W (H, O), y (B, O), all row-major and of one dtype (fp16 or bf16).
+Traffic: e · (B·H + H + H·O) bytes read and e · B·O written, e bytes an element: each operand once.
+Source: deferring rstd to the epilogue is FlashNorm, arXiv 2407.09577, section 2; the swapped operands
+(weights as the M side of the tensor-core tile, the batch as its N side) let any batch reach wgmma.
+The work model excludes: re-reads of x by each column tile (L2), the split-K partial sums (write and
+read of SPLIT_K · 4 · B·O bytes, L2) and the padding of B, H and O to whole tiles.
+
+Precision: x·g is rounded once to the dtype before the product; squares, products and the split-K sum
+are fp32; one rounding to the dtype at the end. Assumes |x·g| is within the dtype's range (fp16: 65504).
+Determinism: partial sums are added in the order of the split by the last program to arrive, whichever
+that is, so the same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton
+from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
+from ledger.records import Dtype, Path, Work
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+triton, tl = import_triton()
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def rmsnorm_matmul_kernel(
+    x_ptr,
+    gain_ptr,
+    weight,
+    y_ptr,
+    partial_ptr,
+    squares_ptr,
+    arrivals_ptr,
+    n_rows,
+    n_inner,
+    n_cols,
+    eps,
+    BLOCK_B: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    pid_o = tl.program_id(0)
+    pid_k = tl.program_id(1)
+    pid_b = tl.program_id(2)
+    range_b = tl.arange(0, BLOCK_B)
+    range_o = tl.arange(0, BLOCK_O)
+    range_k = tl.arange(0, BLOCK_K)
+    rows = pid_b * BLOCK_B + range_b
+    cols = pid_o * BLOCK_O + range_o
+    row_mask = rows < n_rows
+    col_mask = cols < n_cols
+    x_rows = x_ptr + rows.to(tl.int64)[:, None] * n_inner
+
+    tiles = tl.cdiv(n_inner, BLOCK_K)
+    tiles_a_split = tl.cdiv(tiles, SPLIT_K)
+    first = pid_k * tiles_a_split
+    last = tl.minimum(first + tiles_a_split, tiles)
+
+    acc = tl.zeros((BLOCK_O, BLOCK_B), dtype=tl.float32)
+    squares = tl.zeros((BLOCK_B, BLOCK_K), dtype=tl.float32)
+    for tile in tl.range(first, last):
+        inner = tile * BLOCK_K + range_k
+        inner_mask = inner < n_inner
+        x = tl.load(x_rows + inner[None, :], mask=row_mask[:, None] & inner_mask[None, :], other=0.0)
+        gain = tl.load(gain_ptr + inner, mask=inner_mask, other=0.0)
+        if TMA:
+            w = weight.load([tile * BLOCK_K, pid_o * BLOCK_O])
+        else:
+            w = tl.load(
+                weight + inner.to(tl.int64)[:, None] * n_cols + cols[None, :],
+                mask=inner_mask[:, None] & col_mask[None, :],
+                other=0.0,
+            )
+        x32 = x.to(tl.float32)
+        squares += x32 * x32
+        scaled = (x32 * gain.to(tl.float32)[None, :]).to(x.dtype)
+        acc = tl.dot(tl.trans(w), tl.trans(scaled), acc, input_precision="ieee")
+    row_squares = tl.sum(squares, axis=1)
+
+    y_ptrs = y_ptr + rows.to(tl.int64)[None, :] * n_cols + cols[:, None]
+    y_mask = row_mask[None, :] & col_mask[:, None]
+    if SPLIT_K == 1:
+        rstd = tl.rsqrt(row_squares / n_inner + eps)
+        tl.store(y_ptrs, (acc * rstd[None, :]).to(y_ptr.dtype.element_ty), mask=y_mask)
+    else:
+        tile_id = pid_b * tl.num_programs(0) + pid_o
+        slot = tile_id.to(tl.int64) * SPLIT_K
+        in_tile = range_o[:, None] * BLOCK_B + range_b[None, :]
+        tl.store(partial_ptr + (slot + pid_k) * (BLOCK_O * BLOCK_B) + in_tile, acc)
+        tl.store(squares_ptr + (slot + pid_k) * BLOCK_B + range_b, row_squares)
+        # The atomic is one thread's: every thread's partial must be written before it is published.
+        tl.debug_barrier()
+        arrived = tl.atomic_add(arrivals_ptr + tile_id, 1, sem="acq_rel")
+        if arrived == SPLIT_K - 1:
+            total = tl.zeros((BLOCK_O, BLOCK_B), dtype=tl.float32)
+            total_squares = tl.zeros((BLOCK_B,), dtype=tl.float32)
+            for part in tl.static_range(SPLIT_K):
+                total += tl.load(partial_ptr + (slot + part) * (BLOCK_O * BLOCK_B) + in_tile, cache_modifier=".cg")
+                total_squares += tl.load(squares_ptr + (slot + part) * BLOCK_B + range_b, cache_modifier=".cg")
+            rstd = tl.rsqrt(total_squares / n_inner + eps)
+            tl.store(y_ptrs, (total * rstd[None, :]).to(y_ptr.dtype.element_ty), mask=y_mask)
+            # Ready for the next launch, which starts after this one ends.
+            tl.store(arrivals_ptr + tile_id, 0)
+
+
+def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
+    """Return rmsnorm(x; gain, eps) · weight.
+
+    Shapes: x (B, H), gain (H,), weight (H, O) of one dtype on one GPU; the result (B, O).
+    """
+    import torch
+
+    inputs = {"x": x.contiguous(), "gain": gain.contiguous(), "weight": weight.contiguous()}
+    out = torch.empty((x.shape[0], weight.shape[1]), dtype=x.dtype, device=x.device)
+    shape = {"B": x.shape[0], "H": x.shape[1], "O": weight.shape[1]}
+    major, minor = torch.cuda.get_device_capability(x.device)
+    config = config_for(shape, _dtype_name(x), f"sm_{major}{minor}")
+    if inputs["weight"].data_ptr() % _TMA_ALIGNMENT:
+        config["tma"] = 0
+    _prepare(inputs, out, config, eps)()
+    return out
+
+
+def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Allocate the workspace and return the launch of the fused kernel."""
+    return _prepare(inputs, out, config, RMSNORM_EPS)
+
+
+def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    import torch
+
+    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+    n_rows, n_inner = x.shape
+    n_cols = weight.shape[1]
+    block_b, block_o, split_k = config["block_b"], config["block_o"], config["split_k"]
+    tiles = _ceil_div(n_cols, block_o) * _ceil_div(n_rows, block_b)
+    slots = tiles * split_k if split_k > 1 else 1
+    partial = torch.empty(slots * block_o * block_b, dtype=torch.float32, device=x.device)
+    squares = torch.empty(slots * block_b, dtype=torch.float32, device=x.device)
+    arrivals = torch.zeros(tiles, dtype=torch.int32, device=x.device)
+    operand = _descriptor(weight, [config["block_k"], block_o]) if config["tma"] else weight
+    grid = (_ceil_div(n_cols, block_o), split_k, _ceil_div(n_rows, block_b))
+
+    def launch() -> None:
+        rmsnorm_matmul_kernel[grid](
+            x, gain, operand, out, partial, squares, arrivals, n_rows, n_inner, n_cols, eps,
+            **_constants(config), num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+
+    return launch
+
+
+def _descriptor(tensor: Tensor, block: list[int]) -> object:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor.from_tensor(tensor, block)
+
+
+def _constants(config: Config) -> dict[str, int]:
+    return {name.upper(): config[name] for name in ("block_b", "block_o", "block_k", "split_k", "tma")}
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _dtype_name(tensor: Tensor) -> Dtype:
+    import torch
+
+    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+    if tensor.dtype not in names:
+        raise InputError(f"rmsnorm_matmul: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+    return names[tensor.dtype]
+
+
+def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return the same result by plain torch calls, one after the other: nothing is fused."""
+    import torch
+
+    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+
+    def launch() -> None:
+        x32 = x.float()
+        rstd = torch.rsqrt(x32.square().mean(dim=1, keepdim=True) + RMSNORM_EPS)
+        torch.matmul((x32 * rstd * gain.float()).to(x.dtype), weight, out=out)
+
+    return launch
+
+
+def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch's own rms_norm followed by its matmul."""
+    import torch
+
+    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+    inner = list(gain.shape)
+    return lambda: torch.matmul(torch.nn.functional.rms_norm(x, inner, gain, RMSNORM_EPS), weight, out=out)
+
+
+def prepare_torch_matmul(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch.matmul alone: not the same result, but what the norm would cost nothing beside."""
+    import torch
+
+    x, weight = inputs["x"], inputs["weight"]
+    return lambda: torch.matmul(x, weight, out=out)
+
+
+def _prepare_compiled(mode: str) -> Prepare:
+    def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+        compiled = _compiled(mode)
+        x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+
+        def launch() -> None:
+            compiled(x, gain, weight)
+
+        return launch
+
+    return prepare
+
+
+@functools.cache
+def _compiled(mode: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    import torch
+
+    def unfused(x: Tensor, gain: Tensor, weight: Tensor) -> Tensor:
+        return torch.nn.functional.rms_norm(x, list(gain.shape), gain, RMSNORM_EPS) @ weight
+
+    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
+    torch._dynamo.config.recompile_limit = 1024
+    compiled: Callable[[Tensor, Tensor, Tensor], Tensor] = torch.compile(unfused, mode=mode, dynamic=False)
+    return compiled
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the result in float64."""
+    import torch
+
+    x = inputs["x"].double()
+    rstd = torch.rsqrt(x.square().mean(dim=1, keepdim=True) + RMSNORM_EPS)
+    return (x * rstd * inputs["gain"].double()) @ inputs["weight"].double()
+
+
+def work(shape: Shape, dtype: Dtype) -> Work:
+    """Count the product, the squares and the scaling by gain and rstd; each operand moves once."""
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    element = DTYPE_BYTES[dtype]
+    # 2BHO product, 2BH squares, BH gain, BO rstd; the B divisions and roots are left out.
+    return Work(
+        flops=2 * b * h * o + 3 * b * h + b * o,
+        bytes_read=element * (b * h + h + h * o),
+        bytes_written=element * b * o,
+    )
+
+
+def path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return the instruction path, as found in the compiled code (tests/test_kernel_ahead.py).
+
+    On sm_75 Triton compiles the product to scalar fp32 multiply-adds: no tensor-core instruction.
+    """
+    if dtype == "fp32" or (target == "sm_75" and implementation == "triton"):
+        return "fp32"
+    if implementation == "triton":
+        return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
+    return "fp16" if dtype == "fp16" else "bf16_tensor"
+
+
+_TMA_ALIGNMENT = 16
+_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+_MAX_SPLITS = 8
+
+# (target, BLOCK_B) -> (largest BLOCK_O, BLOCK_K, num_stages) for two-byte dtypes. On sm_90 measured on an H200 with
+# cold weights at B 2, 24, 48, 96 and H = O 1920, 3840, 7680; elsewhere chosen to fit in shared memory.
+_TILES = {
+    ("sm_75", 16): (64, 32, 2),
+    ("sm_75", 32): (64, 32, 2),
+    ("sm_80", 16): (64, 64, 4),
+    ("sm_80", 32): (64, 64, 4),
+    ("sm_80", 64): (128, 64, 4),
+    ("sm_80", 128): (128, 32, 4),
+    ("sm_89", 16): (64, 64, 4),
+    ("sm_89", 32): (64, 64, 4),
+    ("sm_89", 64): (128, 32, 4),
+    ("sm_89", 128): (128, 32, 3),
+    ("sm_90", 16): (64, 256, 5),
+    ("sm_90", 32): (64, 256, 4),
+    ("sm_90", 64): (128, 128, 4),
+    ("sm_90", 128): (256, 64, 4),
+    ("sm_100", 16): (128, 128, 5),
+    ("sm_100", 32): (128, 128, 5),
+    ("sm_100", 64): (128, 128, 4),
+    ("sm_100", 128): (256, 64, 4),
+}
+
+
+def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    """Return the launch configuration of a shape. Raises: InputError for a target without one."""
+    block_bs = sorted(block_b for name, block_b in _TILES if name == target)
+    if not block_bs:
+        raise InputError(
+            f"rmsnorm_matmul: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
+        )
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    block_b = next((size for size in block_bs if size >= b), block_bs[-1])
+    largest_o, block_k, num_stages = _TILES[target, block_b]
+    if dtype == "fp32":
+        block_k, largest_o = block_k // 2, min(largest_o, 128)
+    tiles_b = _ceil_div(b, block_b)
+    slots = _MULTIPROCESSORS[target]
+    # A narrow tile leaves little to add up at the end; a wide one reads x less often. Take the narrowest whose grid,
+    # split in four, is still one wave.
+    block_o = 64 if target != "sm_100" else 128
+    while block_o < largest_o and 4 * tiles_b * _ceil_div(o, block_o) > slots:
+        block_o *= 2
+    config = {
+        "block_b": block_b,
+        "block_o": block_o,
+        "block_k": block_k,
+        "split_k": _splits(b, h, tiles_b * _ceil_div(o, block_o), _ceil_div(h, block_k), slots),
+        "num_warps": 8 if block_b * block_o >= 8192 else 4,
+        "num_stages": num_stages,
+        "tma": int(target in _TMA_TARGETS and o * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0),
+    }
+    while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
+        config["num_stages"] -= 1
+    return config
+
+
+_TMA_TARGETS = ("sm_90", "sm_100")
+
+
+def _splits(b: int, h: int, tiles: int, steps: int, slots: int) -> int:
+    """Return how many programs share a tile's inner dimension, by a cost relative to one full wave."""
+
+    def cost(splits: int) -> float:
+        waves = tiles * splits / slots
+        # Partial sums move 8·B·O bytes a split through L2, the weights 2·H·O through DRAM at under half that rate.
+        partial_sums = 2 * b / h * splits if splits > 1 else 0.0
+        return math.ceil(waves) / waves + partial_sums + 0.02 * splits
+
+    return min(range(1, min(_MAX_SPLITS, steps) + 1), key=cost)
+
+
+def shared_bytes(config: Config, dtype: Dtype) -> int:
+    """Return an upper bound of the shared memory of one program, in bytes."""
+    element = DTYPE_BYTES[dtype]
+    block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
+    x_tile, weight_tile = element * block_b * block_k, element * block_k * block_o
+    stages = config["num_stages"]
+    # Barriers, one of 8 bytes a stage, and their alignment are within the last term.
+    loop = stages * weight_tile + max(stages - 1, 1) * (x_tile + element * block_k) + x_tile + 1024
+    return max(loop, 4 * block_o * (block_b + 8))
+
+
+def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    """Check that an architecture can run a configuration. Raises: InputError."""
+    expected = set(_CONFIG_KEYS)
+    if set(config) != expected:
+        raise InputError(
+            f"rmsnorm_matmul: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
+        )
+    if target not in _SHARED_BYTES:
+        raise InputError(f"rmsnorm_matmul: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+    if target == "sm_75" and dtype == "bf16":
+        raise InputError("rmsnorm_matmul: sm_75 has no bf16; expected fp16 or fp32")
+    for key, least, most in _CONFIG_RANGES:
+        value = config[key]
+        if not least <= value <= most or value & (value - 1):
+            raise InputError(f"rmsnorm_matmul: {key} is {value}; expected a power of two from {least} to {most}")
+    if target == "sm_90" and (config["block_o"] < 64 or config["num_warps"] % 4):
+        raise InputError(
+            f"rmsnorm_matmul: block_o is {config['block_o']} with {config['num_warps']} warps; expected at least 64 "
+            "and a multiple of 4 warps: wgmma computes 64 rows in groups of 4 warps"
+        )
+    if not 1 <= config["split_k"] <= _ceil_div(shape["H"], config["block_k"]):
+        raise InputError(
+            f"rmsnorm_matmul: split_k is {config['split_k']}; expected 1 to the "
+            f"{_ceil_div(shape['H'], config['block_k'])} steps of block_k in H"
+        )
+    if not 1 <= config["num_stages"] <= 16:
+        raise InputError(f"rmsnorm_matmul: num_stages is {config['num_stages']}; expected 1 to 16")
+    _check_tma(config, shape, dtype, target)
+    if shared_bytes(config, dtype) > _SHARED_BYTES[target]:
+        raise InputError(
+            f"rmsnorm_matmul: tiles need {shared_bytes(config, dtype)} bytes of shared memory; {target} has "
+            f"{_SHARED_BYTES[target]} a block: take fewer num_stages or a smaller block_k"
+        )
+
+
+def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    if config["tma"] not in (0, 1):
+        raise InputError(f"rmsnorm_matmul: tma is {config['tma']}; expected 0 or 1")
+    if not config["tma"]:
+        return
+    if target not in _TMA_TARGETS:
+        raise InputError(f"rmsnorm_matmul: tma is 1, but {target} has no tensor memory accelerator; expected 0")
+    if shape["O"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
+        raise InputError(
+            f"rmsnorm_matmul: tma is 1 with O={shape['O']} in {dtype}; expected rows of a multiple of "
+            f"{_TMA_ALIGNMENT} bytes, or tma 0"
+        )
+
+
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+    """Return what Triton needs to compile the kernel without a GPU."""
+    pointer = f"*{dtype}"
+    weight = f"tensordesc<{dtype}[{config['block_k']},{config['block_o']}]>" if config["tma"] else pointer
+    signature = {
+        "x_ptr": pointer, "gain_ptr": pointer, "weight": weight, "y_ptr": pointer,
+        "partial_ptr": "*fp32", "squares_ptr": "*fp32", "arrivals_ptr": "*i32",
+        "n_rows": "i32", "n_inner": "i32", "n_cols": "i32", "eps": "fp32",
+    }  # fmt: skip
+    constants = _constants(config)
+    return Ahead(
+        function=rmsnorm_matmul_kernel,
+        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"], "num_stages": config["num_stages"]},
+    )
+
+
+_CONFIG_KEYS = ("block_b", "block_o", "block_k", "split_k", "num_warps", "num_stages", "tma")
+_CONFIG_RANGES = (("block_b", 16, 256), ("block_o", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16))
+
+CASES: tuple[dict[str, int], ...] = (
+    *({"B": b, "H": h, "O": h} for b in (1, 8, 32, 128) for h in (2048, 4096, 8192)),
+    {"B": 1, "H": 1, "O": 1},
+    {"B": 3, "H": 97, "O": 131},
+    {"B": 17, "H": 5120, "O": 13824},
+    {"B": 129, "H": 1000, "O": 1003},
+)
+
+KERNEL = Kernel(
+    name="rmsnorm_matmul",
+    operation=RMSNORM_MATMUL,
+    summary="rmsnorm fused into the matrix product that follows it, for skinny batches",
+    formula="y = (x · g / sqrt(mean(x²) + 1e-6)) · W",
+    dtypes=("fp16", "bf16", "fp32"),
+    work=work,
+    excludes="re-reads of x by each column tile, split-K partial sums (both in L2), padding to whole tiles",
+    path=path,
+    config=config_for,
+    check_config=check_config,
+    tolerances={
+        "fp16": Tolerance(5e-4, 3.5e-4, "x·g and y are rounded to 11 bits each; outputs have a deviation near 0.25"),
+        "bf16": Tolerance(4e-3, 2.8e-3, "as fp16, with 8 bits: eight times as wide"),
+        "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
+    },
+    cases=CASES,
+    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
+    reference=reference,
+    launched="^rmsnorm_matmul_kernel$",
+    baselines={
+        "torch_eager": prepare_torch_eager,
+        "torch_compile_default": _prepare_compiled("default"),
+        "torch_compile_max_autotune": _prepare_compiled("max-autotune-no-cudagraphs"),
+        "torch_matmul": prepare_torch_matmul,
+    },
+    ahead=ahead,
+)

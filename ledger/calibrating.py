@@ -1,0 +1,82 @@
+"""Writes what `ledger calibrate` measured: the current profile and a dated copy, never over a shipped one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path as FilePath
+from typing import Any
+
+from ledger.errors import EvidenceRefused, InputError, MachineError, StateError
+from ledger.records import Hardware
+from ledger.store import hardware_names, hardware_yaml, load_hardware, write_atomically
+
+
+def write_calibration(
+    root: FilePath,
+    *,
+    device: str,
+    quick: bool,
+    hw: str | None,
+    force: bool,
+    on_progress: Callable[[Any], None],
+) -> list[FilePath]:
+    """Measure this machine's ceilings and return the files written: the current profile, then its dated copy.
+
+    Raises: InputError for an unknown device; MachineError when no shipped profile fits; EvidenceRefused when open
+    seals name the profile that would be replaced, unless forced.
+    """
+    from ledger.calibrate import calibrate_cpu, calibrate_cuda
+
+    if device not in ("cpu", "cuda"):
+        raise InputError(f"--device: got {device!r}; expected cpu or cuda")
+    if device == "cpu":
+        _refuse_to_strand(root, "cpu", force)
+        return _write(root / "hardware", calibrate_cpu(quick=quick, on_progress=on_progress))
+    shipped = load_hardware(hw, root) if hw else _profile_of_this_device(root)
+    _refuse_to_strand(root, shipped.name, force)
+    measured = calibrate_cuda(shipped, quick=quick, on_progress=on_progress)
+    return _write(root / "hardware" / "measured", measured)
+
+
+def _profile_of_this_device(root: FilePath) -> Hardware:
+    from ledger.device import cuda_facts
+
+    facts = cuda_facts()
+    for name in hardware_names(root):
+        profile = load_hardware(name, root)
+        if facts.name in profile.device_names:
+            return profile
+    raise MachineError(f"no profile names the device {facts.name!r}; expected one, or name it: --hw NAME")
+
+
+def _write(folder: FilePath, profile: Hardware) -> list[FilePath]:
+    data = hardware_yaml(profile)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    current, dated = folder / f"{profile.name}.yaml", folder / "dated" / f"{profile.name}-{stamp}.yaml"
+    write_atomically(dated, data)
+    write_atomically(current, data)
+    return [current, dated]
+
+
+def _refuse_to_strand(root: FilePath, name: str, force: bool) -> None:
+    from ledger.history import Reader, quiet_environment, read_history
+    from ledger.judge import judge
+    from ledger.repo import Repository
+
+    repository = Repository(root)
+    if force or repository.head() is None:
+        return
+    reader = Reader(repository.git_dir, quiet_environment())
+    try:
+        history = read_history(reader)
+    except StateError:
+        return
+    with reader.blobs() as blobs:
+        book = judge(history, blobs.read)
+    waiting = [c.short_name for c in book.cells if c.state == "open" and c.forecast.case.hardware == name]
+    if waiting:
+        raise EvidenceRefused(
+            f"profile {name} is named by {len(waiting)} open forecasts ({waiting[0]}, …), which would become stale; "
+            "expected none: verify or void them first, or use --force"
+        )

@@ -1,0 +1,267 @@
+"""Checks the files, bytes, objects and chain of a ledger: checks 1 to 7 of ledger.judge. Pure.
+
+Each check adds findings and goes on, so that one defect never hides another. Findings of severity `refused` refuse
+the evidence; `flag` and `note` disclose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ledger.ancestry import Ancestry, introductions
+from ledger.book import Commit, Sealed
+from ledger.errors import LedgerError
+from ledger.history import History
+from ledger.records import Finding, Hardware, Measurement, Prediction, Void
+from ledger.seal import MAX_RECORD_BYTES, decode, decode_any, object_id, object_path, record_id
+
+ReadBlob = Callable[[str, int], bytes | None]
+"""Return the bytes of a blob by git's name for it, or None when it is larger than the limit."""
+
+MAX_OBJECT_BYTES = 256 * 1024 * 1024
+
+SEAL_PATH = re.compile(r"predictions/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
+RECORD_PATH = re.compile(r"verifications/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
+OBJECT_PATH = re.compile(r"(?:predictions|verifications)/objects/([0-9a-f]{2})/(\1[0-9a-f]{62})")
+WITNESS_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9a-f]{62}\.[a-z0-9-]{1,40}\.(?:tsr|sig)")
+PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)")
+
+
+@dataclass
+class Findings:
+    """Collect findings as the checks go on."""
+
+    found: list[Finding] = field(default_factory=list)
+
+    def refuse(self, code: str, path: str, message: str) -> None:
+        """Add a finding that refuses the evidence."""
+        self.found.append(Finding(code=code, severity="refused", path=path, message=message))
+
+    def flag(self, code: str, path: str, message: str) -> None:
+        """Add a finding that discloses something."""
+        self.found.append(Finding(code=code, severity="flag", path=path, message=message))
+
+    def about(self, path: str) -> tuple[Finding, ...]:
+        """Return the findings about one file."""
+        return tuple(finding for finding in self.found if finding.path == path)
+
+
+@dataclass
+class Evidence:
+    """Hold every record that could be read, by path, with where it came in."""
+
+    history: History
+    introduced: Mapping[str, tuple[int, ...]]
+    findings: Findings
+    seals: dict[str, Sealed] = field(default_factory=dict)
+    measurements: dict[str, tuple[str, Measurement]] = field(default_factory=dict)
+    voids: dict[str, tuple[str, Void]] = field(default_factory=dict)
+
+    def first_commit(self, path: str) -> Commit:
+        """Return the earliest commit that introduced a file; the head when the history does not tell."""
+        positions = self.introduced.get(path)
+        return self.history.commits[min(positions) if positions else -1]
+
+
+def gather(history: History, read: ReadBlob) -> Evidence:
+    """Return all evidence of a ledger, having made checks 1 to 4 and 6."""
+    evidence = Evidence(history, introductions(history), Findings())
+    check_files(history, evidence.findings)
+    check_append_only(history, evidence.findings)
+    _read_records(evidence, read)
+    check_alone(evidence)
+    return evidence
+
+
+# 1 files
+
+
+def check_files(history: History, findings: Findings) -> None:
+    """Check that every ledger file that ever was is a plain file at a place that the format knows."""
+    seen: set[tuple[str, str]] = set()
+    for change in history.changes:
+        if "D" in change.status or (change.path, change.mode) in seen:
+            continue
+        seen.add((change.path, change.mode))
+        patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, PLAIN_PATH)
+        if change.mode != "100644":
+            findings.refuse("odd-mode", change.path, f"mode is {change.mode}; expected a plain file (100644)")
+        elif any(pattern.fullmatch(change.path) for pattern in patterns):
+            continue
+        elif change.path.lower().endswith((".json", ".yaml", ".yml")):
+            findings.refuse("odd-file", change.path, "no record belongs at this place; expected FOLDER/ab/ab12….json")
+        else:
+            findings.flag("odd-file", change.path, "not a file of the ledger; it is left out of account")
+
+
+# 2 append
+
+
+def check_append_only(history: History, findings: Findings) -> None:
+    """Check that no commit changes or removes a ledger file and that each one ever added is there at the head."""
+    added: dict[str, set[str]] = {}
+    for change in history.changes:
+        if PLAIN_PATH.fullmatch(change.path):
+            continue
+        where = history.commits[change.position].sha[:12]
+        if set(change.status) <= {"A"}:
+            added.setdefault(change.path, set()).add(change.blob)
+        elif "D" in change.status:
+            findings.refuse("deleted", change.path, f"removed in commit {where}; ledger files are append-only")
+        else:
+            findings.refuse("edited", change.path, f"changed in commit {where}; ledger files are append-only")
+    for path, blobs in added.items():
+        held = history.tree.get(path)
+        if held is None:
+            findings.refuse("dropped", path, "was added in the history and is not there at the head")
+        elif blobs != {held[1]}:
+            findings.refuse("edited", path, "differs from the bytes with which it was added")
+
+
+# 3 digest, 4 canonical
+
+
+def _read_records(evidence: Evidence, read: ReadBlob) -> None:
+    for path, (mode, blob) in sorted(evidence.history.tree.items()):
+        match = SEAL_PATH.fullmatch(path) or RECORD_PATH.fullmatch(path)
+        if match is None or mode != "100644":
+            continue
+        try:
+            data = read(blob, MAX_RECORD_BYTES)
+            if data is None:
+                evidence.findings.refuse("too-large", path, f"larger than {MAX_RECORD_BYTES} bytes")
+            else:
+                _read_record(evidence, path, match.group(2), data)
+        except LedgerError as error:
+            evidence.findings.refuse("bad-record", path, str(error))
+
+
+def _read_record(evidence: Evidence, path: str, name: str, data: bytes) -> None:
+    # The raw bytes are hashed before anything parses them; the folder says which kinds may lie there.
+    kinds = (Prediction,) if path.startswith("predictions/") else (Measurement, Void)
+    kind = next((kind for kind in kinds if record_id(kind, data) == name), None)
+    if kind is None:
+        evidence.findings.refuse("id-mismatch", path, "the SHA-256 of its bytes is not its name")
+        return
+    record = decode_any(data, what=path)
+    if not isinstance(record, kind):
+        evidence.findings.refuse(
+            "id-mismatch", path, f"its name is the id of a {kind.__name__.lower()}; it holds another"
+        )
+    elif isinstance(record, Prediction):
+        evidence.seals[path] = Sealed(name, path, evidence.first_commit(path), record)
+    elif isinstance(record, Measurement):
+        evidence.measurements[path] = (name, record)
+    else:
+        evidence.voids[path] = (name, record)
+
+
+# 5 objects
+
+
+class Objects:
+    """Answer for content-addressed objects, each read and checked once."""
+
+    def __init__(self, evidence: Evidence, read: ReadBlob) -> None:
+        """Take the evidence whose objects are wanted."""
+        self._tree = evidence.history.tree
+        self._findings = evidence.findings
+        self._read = read
+        self._hardware: dict[str, Hardware | None] = {}
+        self._sound: dict[str, bool] = {}
+
+    def sound(self, folder: str, digest: str, named_by: str) -> bool:
+        """Tell whether an object is there and its bytes give its name; a finding says what is wrong."""
+        path = object_path(folder, digest)
+        if path not in self._sound:
+            self._sound[path] = self._bytes(path, digest, named_by) is not None
+        return self._sound[path]
+
+    def hardware(self, digest: str, named_by: str) -> Hardware | None:
+        """Return a sealed hardware profile, or None with a finding."""
+        if digest not in self._hardware:
+            path = object_path("predictions", digest)
+            data = self._bytes(path, digest, named_by)
+            self._sound[path] = data is not None
+            self._hardware[digest] = None
+            try:
+                if data is not None:
+                    self._hardware[digest] = decode(Hardware, data, what=path)
+            except LedgerError as error:
+                self._findings.refuse("bad-record", path, str(error))
+        return self._hardware[digest]
+
+    def _bytes(self, path: str, digest: str, named_by: str) -> bytes | None:
+        held = self._tree.get(path)
+        if held is None:
+            self._findings.refuse("object-missing", path, f"named by {named_by} and not there at the head")
+            return None
+        data = self._read(held[1], MAX_OBJECT_BYTES)
+        if data is None or object_id(data) != digest:
+            self._findings.refuse("object-altered", path, "the SHA-256 of its bytes is not its name")
+            return None
+        return data
+
+
+# 6 alone
+
+
+def check_alone(evidence: Evidence) -> None:
+    """Check that no commit introduces two records; a seal together with a measurement has a code of its own."""
+    by_commit: dict[int, list[str]] = {}
+    for path in (*evidence.seals, *evidence.measurements, *evidence.voids):
+        for position in evidence.introduced.get(path, ()):
+            by_commit.setdefault(position, []).append(path)
+    for position, paths in by_commit.items():
+        if len(paths) < 2:
+            continue
+        where = evidence.history.commits[position].sha[:12]
+        mixed = len({path.split("/", 1)[0] for path in paths}) > 1
+        for path in sorted(paths):
+            message = f"commit {where} introduces {len(paths)} records; expected one a commit"
+            evidence.findings.refuse("same-commit" if mixed else "joined", path, message)
+
+
+# 7 chain
+
+
+def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
+    """Check every seal's place in the chain; return the paths of those that stand rightly."""
+    by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
+    closure: dict[str, int] = {}
+    sound: set[str] = set()
+    for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
+        before = len(evidence.findings.found)
+        parents = [by_id.get(previous) for previous in sealed.prediction.previous]
+        known = [parent for parent in parents if parent is not None]
+        reached = 0
+        for parent in known:
+            reached |= closure.get(parent.id, 0) | ancestry.bit[parent.path]
+        closure[sealed.id] = reached
+        _check_links(evidence, sealed, known)
+        for position in evidence.introduced.get(sealed.path, ()):
+            seen = ancestry.before(position)
+            if reached & ~seen:
+                message = "a seal in its chain was not introduced in an ancestor of its commit"
+                evidence.findings.refuse("chain-order", sealed.path, message)
+            elif seen & ~reached:
+                message = "an earlier seal of its history is missing from its chain"
+                evidence.findings.refuse("chain-skip", sealed.path, message)
+        if len(evidence.findings.found) == before:
+            sound.add(sealed.path)
+    return sound
+
+
+def _check_links(evidence: Evidence, sealed: Sealed, known: list[Sealed]) -> None:
+    prediction = sealed.prediction
+    if len(known) < len(prediction.previous):
+        held = {parent.id for parent in known}
+        missing = next(previous for previous in prediction.previous if previous not in held)
+        evidence.findings.refuse("chain-broken", sealed.path, f"previous seal {missing[:12]} is not in this ledger")
+        return
+    expected = 1 + max((parent.prediction.sequence for parent in known), default=0)
+    if prediction.sequence != expected:
+        message = f"sequence is {prediction.sequence}; expected {expected}"
+        evidence.findings.refuse("chain-broken", sealed.path, message)

@@ -1,0 +1,47 @@
+"""The command line: one short function a command (load, call, render); the only place that knows exit codes.
+
+0 done; 1 a threshold that the user asked for was missed; 2 bad input, or this machine cannot do it; 3 the evidence is
+refused. Progress and prose go to stderr; with --json, one JSON document goes to stdout and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ledger.errors import EvidenceRefused, LedgerError, ThresholdMissed
+
+
+def exit_code(error: LedgerError) -> int:
+    """Return the exit code of a failure."""
+    if isinstance(error, ThresholdMissed):
+        return 1
+    return 3 if isinstance(error, EvidenceRefused) else 2
+
+
+def main() -> None:
+    """Run the command line; no traceback reaches a user unless LEDGER_DEBUG is set."""
+    from ledger.cli.app import app
+
+    try:
+        app()
+    except LedgerError as error:
+        _fail(str(error), exit_code(error), error)
+    except KeyboardInterrupt:
+        _fail("interrupted; what was finished is kept, the same command goes on from there", 130, None)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        _fail(f"{error.filename or 'system'}: {error.strerror or error}", 2, error)
+    except Exception as error:  # noqa: BLE001 - the last resort: a user gets a sentence, never a traceback
+        _fail(f"internal error: {type(error).__name__}: {error}; set LEDGER_DEBUG=1 for the traceback", 2, error)
+
+
+def _fail(message: str, code: int, error: BaseException | None) -> None:
+    if error is not None and os.environ.get("LEDGER_DEBUG"):
+        raise error
+    from ledger.wording import harmless
+
+    print(f"ledger: {harmless(message)}", file=sys.stderr)
+    sys.exit(code)

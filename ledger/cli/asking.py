@@ -1,0 +1,90 @@
+"""Asks for a forecast on a terminal, one question at a time, with the roof in sight before the percent."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, get_args
+
+from ledger.cli.options import check_percent, parse_shape
+from ledger.cli.place import err
+from ledger.errors import InputError
+from ledger.records import CeilingKind, Regime
+from ledger.seal import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeVar
+
+    from ledger.campaign import Request
+
+    T = TypeVar("T")
+
+
+def ask(root: FilePath) -> tuple[Request, CeilingKind]:
+    """Return a forecast from the answers of a person, and the set of ceilings they chose."""
+    from ledger.campaign import Request
+    from ledger.kernel import kernel_names, load_kernel
+    from ledger.listing import roof_sentence
+    from ledger.sealing import draft
+    from ledger.store import hardware_names, load_hardware
+
+    kernel = load_kernel(_choose("Kernel", kernel_names(root)), root).kernel
+    hardware = load_hardware(_choose("Hardware", hardware_names(root)), root)
+    dtype = _choose("Data type", kernel.dtypes)
+    keys = ",".join(f"{key}=…" for key in kernel.operation.shape_keys)
+    shape = _until(f"Shape ({keys})", lambda text: _shape(text, kernel.check_shape))
+    ceilings: CeilingKind = _choose("Ceilings", tuple(hardware.ceilings))  # type: ignore[assignment]
+    fields = {"kernel": kernel.name, "hardware": hardware.name, "dtype": dtype, "shape": shape}
+    probe = validate(Request, {**fields, "regime": "hbm-bound", "pct": 50.0}, what="forecast")
+    err().print(roof_sentence(draft(probe, root=root, ceilings=ceilings).forecast))
+    answers = {
+        "regime": _choose("Which resource binds it", get_args(Regime)),
+        "pct": _until("Percent of the roof it will reach", _percent),
+        "low": _until("No lower than (empty: no interval)", _bound),
+        "high": _until("No higher than (empty: no interval)", _bound),
+        "why": _line("Why, in a sentence or two"),
+    }
+    return validate(Request, {**fields, **answers}, what="forecast"), ceilings
+
+
+def _line(question: str) -> str:
+    from rich.prompt import Prompt
+
+    return Prompt.ask(question, console=err(), default="", show_default=False).strip()
+
+
+def _until(question: str, parse: Callable[[str], T]) -> T:
+    """Ask until the answer parses."""
+    while True:
+        try:
+            return parse(_line(question))
+        except (InputError, ValueError) as error:
+            err().print(f"  {error}", markup=False)
+
+
+def _choose(question: str, choices: Sequence[str]) -> str:
+    if len(choices) == 1:
+        return choices[0]
+    err().print(f"  {', '.join(choices)}", markup=False)
+
+    def pick(text: str) -> str:
+        found = [choice for choice in choices if choice == text] or [c for c in choices if text and c.startswith(text)]
+        if len(found) != 1:
+            raise InputError(f"got {text!r}; expected one of those above, or its beginning")
+        return found[0]
+
+    return _until(question, pick)
+
+
+def _shape(text: str, check: Callable[[dict[str, int]], None]) -> dict[str, int]:
+    shape = parse_shape(text)
+    check(shape)
+    return shape
+
+
+def _percent(text: str) -> float:
+    return check_percent(float(text), "percent")
+
+
+def _bound(text: str) -> float | None:
+    return float(text) if text else None

@@ -1,0 +1,226 @@
+"""The commands around measuring: order, measure, verify, calibrate and bench."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ledger.cli.place import Place, emit, err, find_root, open_place, out, refuse_if_refused, say
+from ledger.errors import EvidenceRefused, InputError
+
+if TYPE_CHECKING:
+    from ledger.measure import Progress, RunSummary
+    from ledger.records import Order
+    from ledger.taking import Taken
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every open cell.")]
+CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
+FullOption = Annotated[list[str] | None, typer.Option("--full", help="Cells whose full report is kept.")]
+PriceOption = Annotated[float | None, typer.Option("--price-per-hour", min=0, help="Price of the device, per hour.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+def order(
+    ids: Ids = None,
+    output: Annotated[FilePath, typer.Option("-o", "--output", help="File to write.")] = FilePath("order.json"),
+    as_json: JsonOption = False,
+) -> None:
+    """Write what to measure, for a machine that has no copy of the repository."""
+    from ledger.store import write_record
+    from ledger.taking import select, write_order
+
+    place = open_place()
+    refuse_if_refused(place.book)
+    _name_stale(place)
+    record = write_order(select(place.book, ids or []), root=place.root)
+    write_record(output, record)
+    carried = sorted(kernel.name for kernel in record.kernels.values() if kernel.source is not None)
+    if as_json:
+        emit({"path": str(output), "cells": len(record.cells), "carried_sources": carried})
+        return
+    out().print(f"{output}: {len(record.cells)} cells", markup=False)
+    if carried:
+        say(f"it carries the source of {', '.join(carried)}: whoever measures it runs that code")
+
+
+def measure(
+    order_file: Annotated[FilePath, typer.Argument(metavar="ORDER", help="File written by: ledger order.")],
+    output: Annotated[FilePath, typer.Option("-o", "--output", help="Folder for the measurements.")],
+    counters: CountersOption = "auto",
+    full: FullOption = None,
+    price_per_hour: PriceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure an order on this machine; needs the package and the device, not git. Resumes where it stopped."""
+    from ledger.records import Order
+    from ledger.store import read_record
+
+    summary = _run(read_record(Order, order_file), output, counters, full, None)
+    _tell_summary(summary, price_per_hour, as_json=as_json)
+
+
+def verify(
+    ids: Ids = None,
+    source: Annotated[FilePath | None, typer.Option("--from", help="Folder written by: ledger measure.")] = None,
+    counters: CountersOption = "auto",
+    full: FullOption = None,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
+    price_per_hour: PriceOption = None,
+    fail_on_miss: Annotated[
+        float | None, typer.Option(min=0, help="Exit 1 when a gap is larger than this many points.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure open cells here, or take in what was measured elsewhere; record, commit and reconcile."""
+    from ledger.taking import read_folder, select, take_in, write_order
+
+    place = open_place()
+    refuse_if_refused(place.book)
+    folder = source or place.repository.git_dir / "ledger" / "measuring"
+    if source is None:
+        _name_stale(place)
+        record = write_order(select(place.book, ids or []), root=place.root)
+        summary = _run(record, folder, counters, full, place.root)
+        _tell_summary(summary, price_per_hour, as_json=False)
+    incoming = read_folder(folder)
+    if source is not None and ids:
+        wanted = {(cell.sealed.id, cell.forecast.cell) for cell in select(place.book, ids)}
+        incoming = [item for item in incoming if (item.measurement.seal, item.measurement.cell) in wanted]
+    with place.reader.blobs() as blobs:
+        taken = take_in(place.repository, place.history, blobs.read, incoming, sign=sign)
+    _render_views()
+    if source is None and not any(item.refused for item in taken):
+        shutil.rmtree(folder)
+    _tell_taken(taken, as_json=as_json)
+    _fail_on_miss(fail_on_miss, [item.cell for item in taken])
+
+
+def _name_stale(place: Place) -> None:
+    for cell in place.book.cells:
+        if cell.state == "stale":
+            say(f"skipped {cell.short_name}: stale, its kernel or profile has changed since it was sealed")
+
+
+def _run(record: Order, folder: FilePath, counters: str, full: list[str] | None, root: FilePath | None) -> RunSummary:
+    from ledger.measure import run_order
+    from ledger.seal import encode, record_id
+    from ledger.taking import kernels_of
+
+    if counters not in ("auto", "off", "full"):
+        raise InputError(f"--counters: got {counters!r}; expected auto, off or full")
+    mode: Literal["auto", "off", "full"] = counters  # type: ignore[assignment]
+    carried = [kernel.name for kernel in record.kernels.values() if kernel.source is not None]
+    if carried:
+        say(f"this runs the code that came with the order: {', '.join(sorted(carried))}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _progress() as on_progress:
+        return run_order(
+            record,
+            order_sha256=record_id(type(record), encode(record)),
+            out=folder,
+            kernels=kernels_of(record, root=root, folder=folder),
+            counters=mode,
+            full_cells=frozenset(full or ()),
+            only=None,
+            on_progress=on_progress,
+        )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """Show a progress bar with the time left on stderr."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from ledger.wording import harmless
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err(), transient=False) as bar:
+        task = bar.add_task("measuring", total=None)
+
+        def show(progress: Progress) -> None:
+            description = harmless(f"{progress.cell} {progress.step}", limit=70)
+            bar.update(task, description=description, completed=progress.done, total=progress.total)
+
+        yield show
+
+
+def _tell_summary(summary: RunSummary, price: float | None, *, as_json: bool) -> None:
+    cost = None if price is None else price * summary.device_seconds / 3600
+    if as_json:
+        document: dict[str, Any] = {
+            "measured": summary.measured,
+            "failed": summary.failed,
+            "skipped": summary.skipped,
+            "device_seconds": round(summary.device_seconds, 3),
+            "cost": cost,
+        }
+        emit(document)
+        return
+    words = f"{summary.measured} measured, {summary.failed} failed, {summary.skipped} already there"
+    spent = f"{summary.device_seconds:.1f} s on the device" + ("" if cost is None else f", cost {cost:.2f}")
+    say(f"{words}; {spent}")
+
+
+def _render_views() -> None:
+    from ledger.views import write_views
+
+    place = open_place()
+    for note in write_views(place.repository, place.book):
+        say(note)
+
+
+def _tell_taken(taken: Sequence[Taken], *, as_json: bool) -> None:
+    from ledger.report import document, render
+
+    place = open_place()
+    names = {item.cell for item in taken}
+    if as_json:
+        full = document(place.book)
+        rows = [row for row in full["rows"] if f"{row['seal'][:10]}#{row['cell']}" in names]
+        emit({"taken": [{"cell": t.cell, "commit": t.commit} for t in taken], "rows": rows})
+    else:
+        render(place.book, out(), only=names)
+    for item in taken:
+        if item.note:
+            say(item.note)
+    refused = [item for item in taken if item.refused]
+    if refused:
+        words = "; ".join(f"{item.cell}: {item.refused[0].code}: {item.refused[0].message}" for item in refused)
+        raise EvidenceRefused(f"{len(refused)} of {len(taken)} measurements are refused and not committed: {words}")
+    if not taken:
+        say("nothing new to take in: every measurement there is already in the ledger")
+
+
+def _fail_on_miss(points: float | None, cells: Sequence[str]) -> None:
+    from ledger.cli.reading import fail_on_miss
+
+    if points is not None:
+        fail_on_miss(open_place().book, points, set(cells))
+
+
+def calibrate(
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="About 20 s, with wider error.")] = False,
+    hw: Annotated[str | None, typer.Option("--hw", help="Shipped profile of the CUDA device.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a profile that open seals name.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the ceilings of this machine and write them as a profile with a dated copy."""
+    from ledger.calibrating import write_calibration
+
+    root = find_root()
+    if root is None:
+        raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
+    with _progress() as on_progress:
+        paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=on_progress)
+    if as_json:
+        emit({"paths": [str(path.relative_to(root)) for path in paths]})
+    else:
+        for path in paths:
+            out().print(f"wrote {path.relative_to(root)}", markup=False)

@@ -1,0 +1,73 @@
+"""Parses the small languages of the options: shapes, probabilities, choices. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+from ledger.errors import InputError
+from ledger.records import CeilingKind, Dtype, Regime
+
+
+def parse_shape(text: str) -> dict[str, int]:
+    """Return {"B": 32, "H": 4096} for "B=32,H=4096". Raises: InputError."""
+    shape: dict[str, int] = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if not equals or not value.isascii() or not value.isdigit() or int(value[:18]) < 1 or len(value) > 15:
+            raise InputError(f"--shape: got {part.strip()!r}; expected KEY=POSITIVE_INTEGER, as in B=32,H=4096,O=4096")
+        if key in shape:
+            raise InputError(f"--shape: key {key!r} stands twice; expected each key once")
+        shape[key] = int(value)
+    return shape
+
+
+def parse_probabilities(text: str) -> dict[Regime, float]:
+    """Return {"hbm-bound": 0.8, …} for "hbm-bound=0.8,latency-bound=0.2". Raises: InputError."""
+    probabilities: dict[Regime, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        regime = parse_regime(name)
+        try:
+            number = float(value)
+        except ValueError as error:
+            raise InputError(
+                f"--prob: got {part.strip()!r}; expected REGIME=PROBABILITY, as in hbm-bound=0.8"
+            ) from error
+        if regime in probabilities or not math.isfinite(number) or not 0 <= number <= 1:
+            raise InputError(f"--prob: got {part.strip()!r}; expected each regime once with a number from 0 to 1")
+        probabilities[regime] = number
+    return probabilities
+
+
+def parse_regime(text: str) -> Regime:
+    """Return a regime by name. Raises: InputError."""
+    for regime in get_args(Regime):
+        if text == regime:
+            return regime  # type: ignore[no-any-return]
+    raise InputError(f"regime {text!r} is not known; expected one of: {', '.join(get_args(Regime))}")
+
+
+def parse_dtype(text: str) -> Dtype:
+    """Return a dtype by name. Raises: InputError."""
+    for dtype in get_args(Dtype):
+        if text == dtype:
+            return dtype  # type: ignore[no-any-return]
+    raise InputError(f"dtype {text!r} is not known; expected one of: {', '.join(get_args(Dtype))}")
+
+
+def parse_ceilings(text: str | None) -> CeilingKind | None:
+    """Return a set of ceilings by name, None for the default. Raises: InputError."""
+    for kind in get_args(CeilingKind):
+        if text == kind:
+            return kind  # type: ignore[no-any-return]
+    if text is None:
+        return None
+    raise InputError(f"--ceilings: got {text!r}; expected one of: {', '.join(get_args(CeilingKind))}")
+
+
+def check_percent(percent: float, name: str = "--pct") -> float:
+    """Return a percent of the roof in (0, 100]. Raises: InputError."""
+    if not math.isfinite(percent) or not 0 < percent <= 100:
+        raise InputError(f"{name}: got {percent:g}; expected a percent of the roof above 0 and at most 100")
+    return percent

@@ -1,0 +1,103 @@
+"""Finds the ledger a command is about and reads its book; shared by the commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import EvidenceRefused, StateError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ledger.book import Book
+    from ledger.history import History, Reader
+    from ledger.repo import Repository
+
+
+@dataclass(frozen=True)
+class Place:
+    """Hold the user's repository with the history and the book of its ledger."""
+
+    repository: Repository
+    reader: Reader
+    history: History
+    book: Book
+
+    @property
+    def root(self) -> FilePath:
+        """Return the top folder of the work tree."""
+        return self.repository.root
+
+
+def find_root() -> FilePath | None:
+    """Return the top of the repository that holds the current folder, or None; reads no git configuration."""
+    here = FilePath.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+
+
+def open_place(*, uncommitted_is_refused: bool = True) -> Place:
+    """Read the ledger of the current folder's repository at HEAD.
+
+    Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
+    """
+    from ledger.history import Reader, quiet_environment, read_history
+    from ledger.judge import judge
+    from ledger.repo import Repository
+    from ledger.taking import current_digests
+
+    repository = Repository(FilePath.cwd())
+    if repository.head() is None:
+        raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
+    changed = repository.uncommitted()
+    if changed and uncommitted_is_refused:
+        raise EvidenceRefused(
+            f"{changed[0]}: changed and not committed ({len(changed)} such files); ledger folders are written by "
+            "ledger alone: restore with git checkout, or see ledger doctor"
+        )
+    reader = Reader(repository.git_dir, quiet_environment())
+    history = read_history(reader)
+    with reader.blobs() as blobs:
+        book = judge(history, blobs.read, current=current_digests(repository.root))
+    return Place(repository, reader, history, book)
+
+
+def emit(document: Any) -> None:
+    """Print one JSON document on stdout."""
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=True, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def out() -> Console:
+    """Return the console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def err() -> Console:
+    """Return the console for progress and prose."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """Print a line of prose on stderr, with anything that could act on a terminal spelled out."""
+    from rich.text import Text
+
+    from ledger.wording import harmless
+
+    err().print(Text(harmless(text)), soft_wrap=True)
+
+
+def refuse_if_refused(book: Book) -> None:
+    """Refuse to go on with evidence that the judge refuses, naming each offender. Raises: EvidenceRefused."""
+    if not book.refused:
+        return
+    lines = [f"{finding.path}: {finding.code}: {finding.message}" for finding in book.refused]
+    shown = lines[:20] + ([f"and {len(lines) - 20} more"] if len(lines) > 20 else [])
+    raise EvidenceRefused("the report does not open: " + "; ".join(shown))

@@ -1,0 +1,224 @@
+"""The commands that only read: report, status, log, score, roofline, hardware, kernels, audit and doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli.place import emit, find_root, open_place, out, refuse_if_refused, say
+from ledger.errors import EvidenceRefused, InputError, StateError, ThresholdMissed
+
+if TYPE_CHECKING:
+    from ledger.audit import Audit
+    from ledger.book import Book
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+hardware_app = typer.Typer(no_args_is_help=True, help="List hardware profiles, or show one as a card.")
+kernels_app = typer.Typer(no_args_is_help=True, help="List kernels, or show one with its work and roof.")
+
+
+def report(
+    html: Annotated[FilePath | None, typer.Option(help="Write a self-contained page instead.")] = None,
+    markdown: Annotated[FilePath | None, typer.Option(help="Write Markdown instead.")] = None,
+    fail_on_miss_: Annotated[
+        float | None, typer.Option("--fail-on-miss", min=0, help="Exit 1 when a gap is larger than this many points.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Reconcile predictions with measurements; refuses to open when a prediction post-dates its measurement."""
+    from ledger import report as reports
+
+    book = open_place().book
+    if as_json:
+        emit(reports.document(book))
+    refuse_if_refused(book)
+    if html is not None:
+        html.write_text(reports.html(book), encoding="utf-8")
+    if markdown is not None:
+        markdown.write_text(reports.markdown(book), encoding="utf-8")
+    if html is None and markdown is None and not as_json:
+        reports.render(book, out())
+    if fail_on_miss_ is not None:
+        fail_on_miss(book, fail_on_miss_, None)
+
+
+def fail_on_miss(book: Book, points: float, only: set[str] | None) -> None:
+    """Check that no gap is larger than `points`. Raises: ThresholdMissed, naming the cells."""
+    missed = []
+    for cell in book.cells:
+        gap = cell.counted.verification.gap if cell.counted else None
+        if gap is not None and abs(gap.percent) > points and (only is None or cell.short_name in only):
+            missed.append(f"{cell.short_name} by {gap.percent:+.1f}")
+    if missed:
+        raise ThresholdMissed(f"{len(missed)} cells miss by more than {points:g} points: {'; '.join(missed)}")
+
+
+def status(as_json: JsonOption = False) -> None:
+    """List what is open, stale, void and measured."""
+    from ledger import listing
+
+    book = open_place(uncommitted_is_refused=False).book
+    if as_json:
+        cells = [{"seal": c.sealed.id, "cell": c.forecast.cell, "state": c.state, "blind": c.blind} for c in book.cells]
+        emit({"head": book.head, "cells": cells, "refused": [f.model_dump(mode="json") for f in book.refused]})
+    else:
+        listing.render_status(book, out())
+
+
+def log(as_json: JsonOption = False) -> None:
+    """Print the timeline: seals, measurements and withdrawals in the order of the history."""
+    from ledger import listing
+
+    book = open_place(uncommitted_is_refused=False).book
+    if as_json:
+        emit(listing.timeline(book))
+    else:
+        listing.render_timeline(book, out())
+
+
+def score(as_json: JsonOption = False) -> None:
+    """Score the forecasters: bias, error, coverage, and proper scores of intervals and probabilities."""
+    from ledger import score as scores
+
+    book = open_place().book
+    refuse_if_refused(book)
+    table = scores.score_book(book)
+    if as_json:
+        emit(scores.document(table))
+    else:
+        scores.render(table, out())
+
+
+def roofline(
+    hw: Annotated[
+        list[str] | None, typer.Option("--hw", help="Profiles to draw (default: those of the cells).")
+    ] = None,
+    output: Annotated[FilePath | None, typer.Option("-o", "--output", help="Folder for PNG, SVG and JSON.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw the roofline with every verified cell, on the terminal or as PNG and SVG."""
+    from ledger import plot
+    from ledger.store import load_hardware
+
+    root = find_root()
+    book = None
+    try:
+        book = open_place().book
+        refuse_if_refused(book)
+    except StateError:
+        if not hw:
+            raise
+    cells = () if book is None else book.cells
+    names = hw or sorted({cell.forecast.case.hardware for cell in cells if cell.counted})
+    if not names:
+        raise InputError("no cell is verified yet; expected one, or a profile to draw: ledger roofline --hw h200")
+    document = plot.roofline_document([load_hardware(name, root) for name in names], book)
+    if as_json:
+        emit(document)
+    elif output is not None:
+        for path in plot.write(document, output):
+            out().print(f"wrote {path}", markup=False)
+    else:
+        plot.terminal(document, out())
+
+
+@hardware_app.command("list")
+def hardware_list(as_json: JsonOption = False) -> None:
+    """List the profiles: the repository's and those shipped with the package."""
+    from ledger.store import hardware_names, load_hardware
+
+    profiles = [load_hardware(name, find_root()) for name in hardware_names(find_root())]
+    if as_json:
+        keep = {"name", "title", "target", "device_names", "ceilings"}
+        emit([{**p.model_dump(mode="json", include=keep), "ceilings": list(p.ceilings)} for p in profiles])
+        return
+    from ledger.card import render_list
+
+    render_list(profiles, out())
+
+
+@hardware_app.command("show")
+def hardware_show(name: str, as_json: JsonOption = False) -> None:
+    """Show one profile as a card: peaks, ridge points, the bandwidth pyramid, the traps."""
+    from ledger import card
+    from ledger.store import load_hardware
+
+    profile = load_hardware(name, find_root())
+    if as_json:
+        emit(card.document(profile))
+    else:
+        card.render(profile, out())
+
+
+@kernels_app.command("list")
+def kernels_list(as_json: JsonOption = False) -> None:
+    """List the kernels: the repository's and those shipped with the package."""
+    from ledger.kernel import kernel_names, load_kernel
+
+    kernels = [load_kernel(name, find_root()).kernel for name in kernel_names(find_root())]
+    if as_json:
+        emit([{"name": k.name, "operation": k.operation.name, "dtypes": list(k.dtypes)} for k in kernels])
+        return
+    from ledger.card import render_kernels
+
+    render_kernels(kernels, out())
+
+
+@kernels_app.command("show")
+def kernels_show(name: str, as_json: JsonOption = False) -> None:
+    """Show one kernel: formula, shapes, work, tolerances, what its work model leaves out."""
+    from ledger import card
+    from ledger.kernel import load_kernel
+
+    file = load_kernel(name, find_root())
+    if as_json:
+        emit(card.kernel_document(file))
+    else:
+        card.render_kernel(file, out())
+
+
+def audit(
+    source: Annotated[str, typer.Argument(metavar="[PATH or URL]", help="Repository to audit.")] = ".",
+    revision: Annotated[str, typer.Option("--at", help="Commit, branch or tag to audit.")] = "HEAD",
+    as_json: JsonOption = False,
+) -> None:
+    """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
+    from ledger import audit as audits
+
+    result = audits.audit(source, revision=revision)
+    if as_json:
+        emit(audits.document(result))
+    else:
+        from ledger.listing import render_audit
+
+        render_audit(result, out())
+    _exit_by_verdict(result)
+
+
+def _exit_by_verdict(result: Audit) -> None:
+    if result.verdict == "refused":
+        raise EvidenceRefused(f"{result.source}: {result.reason}")
+    if result.verdict == "undetermined":
+        raise InputError(f"{result.source}: undetermined: {result.reason}")
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what is the ledger's own.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain what is wrong with this machine or this ledger, and repair what is the ledger's own."""
+    from ledger.doctor import examine
+
+    findings = examine(FilePath.cwd(), repair=repair)
+    if as_json:
+        emit([{"what": f.what, "state": f.state, "remedy": f.remedy} for f in findings])
+        return
+    for finding in findings:
+        out().print(f"{finding.state:8} {finding.what}", markup=False, soft_wrap=True)
+        if finding.remedy:
+            out().print(f"         {finding.remedy}", markup=False, soft_wrap=True)
+    if any(finding.state == "broken" for finding in findings):
+        say("broken things are left; see the remedies above, or run: ledger doctor --repair")

@@ -1,0 +1,39 @@
+"""Defines the typed totals of one profiled call, all in base units. Pure; imports nothing of ledger.
+
+None means that the profiler did not tell; it never means zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CounterTotals:
+    """Hold what the counters say of one call, summed or weighted by time over the kernels that it launched.
+
+    Units: picoseconds, bytes, hertz, operations; `_pct` in percent of the sustained peak over the elapsed time.
+    """
+
+    duration_ps: int | None = None
+    dram_bytes_read: int | None = None
+    dram_bytes_written: int | None = None
+    dram_pct: float | None = None
+    l2_pct: float | None = None
+    smem_pct: float | None = None
+    tensor_pct: float | None = None
+    fma_pct: float | None = None
+    alu_pct: float | None = None
+    fp64_pct: float | None = None
+    sm_clock_hz: float | None = None
+    waves: float | None = None
+    occupancy_pct: float | None = None
+    tensor_ops: int | None = None
+    tensor_ops_path: int | None = None
+
+    @property
+    def dram_bytes(self) -> int | None:
+        """Return DRAM traffic in both directions, None when either direction is unknown."""
+        if self.dram_bytes_read is None or self.dram_bytes_written is None:
+            return None
+        return self.dram_bytes_read + self.dram_bytes_written

@@ -1,0 +1,234 @@
+"""Judges a whole ledger: the numbered checks, and the Book they give. Pure: a history and a blob reader in.
+
+ 1  files      every ledger file is a plain file at a place that the format knows
+ 2  append     no commit changes or removes a ledger file, and every file ever added is there at the head
+ 3  digest     a record's name is the SHA-256 of its bytes under its kind's domain
+ 4  canonical  a record's bytes are the canonical form of a valid record
+ 5  objects    every object a record names is there, its name is its SHA-256, and it parses
+ 6  alone      a commit introduces one record at most; never a seal together with a measurement
+ 7  chain      a seal's chain holds exactly the seals of its history, and its sequence follows the highest of them
+ 8  order      a measurement's seal was introduced in a proper ancestor of the measurement's commit
+ 9  subject    the measured cell is in the seal, and what was run is what was sealed
+10  binding    the recorded output samples lie at the positions drawn from the seal
+11  physics    the numbers do not contradict the hardware, the dtype or themselves
+12  dates      commit dates that contradict the graph are disclosed; they never decide
+
+Checks 1 to 7 are in ledger.checks. Verdicts are computed here every time and read from nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ledger.ancestry import Ancestry
+from ledger.binding import derive_key, sample_positions
+from ledger.book import Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.checks import Evidence, Objects, ReadBlob, check_chain, gather
+from ledger.history import History
+from ledger.operations import OPERATIONS
+from ledger.reconcile import refutations, verify_cell
+from ledger.records import Finding, Forecast, Hardware, Measurement
+
+
+def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None = None) -> Book:
+    """Return the book of a ledger.
+
+    current: digests of the kernels and profiles as they are now, by "kernel NAME" and "hardware NAME"; an open cell
+    that names another digest is stale. None where nobody asks.
+    """
+    evidence = gather(history, read)
+    ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
+    seal_ancestry = Ancestry(history, evidence.introduced, evidence.seals)
+    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, seal_ancestry), current or {})
+    return case.book()
+
+
+@dataclass
+class _Found:
+    """Hold a measurement that belongs to a cell of a seal, with what the checks said of it."""
+
+    recorded: Recorded
+    findings: tuple[Finding, ...]
+
+
+class _Case:
+    """Bring measurements and seals together."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        ancestry: Ancestry,
+        objects: Objects,
+        chained: set[str],
+        current: Mapping[str, str],
+    ) -> None:
+        self.evidence = evidence
+        self.ancestry = ancestry
+        self.objects = objects
+        self.chained = chained
+        self.current = current
+        self.by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
+        self.recorded = sorted(
+            (
+                Recorded(identity, path, evidence.first_commit(path), measurement)
+                for path, (identity, measurement) in evidence.measurements.items()
+            ),
+            key=lambda recorded: (recorded.commit.position, recorded.path),
+        )
+        self.voided = self._voids()
+
+    def book(self) -> Book:
+        """Make checks 8 to 12 and return the book."""
+        measured = _paths_by_cell(self.recorded)
+        runs: dict[tuple[str, str], list[_Found]] = {}
+        for recorded in self.recorded:
+            if self._check_order(recorded):
+                key = (recorded.measurement.seal, recorded.measurement.cell)
+                runs.setdefault(key, []).append(self._check_content(recorded))
+        cells: list[CellView] = []
+        earlier: dict[object, list[str]] = {}
+        seals = sorted(self.by_id.values(), key=lambda sealed: (sealed.commit.position, sealed.path))
+        for sealed in seals:
+            before = self.ancestry.before(sealed.commit.position)
+            for forecast in sealed.prediction.cells:
+                cell = forecast.case.cell
+                blind = not any(before & self.ancestry.bit[path] for path in measured.get(cell, ()))
+                found = runs.get((sealed.id, forecast.cell), [])
+                cells.append(self._view(sealed, forecast, found, blind, tuple(earlier.get(cell, ()))))
+                earlier.setdefault(cell, []).append(cells[-1].name)
+        findings = tuple(self.evidence.findings.found)
+        return Book(self.evidence.history.head, tuple(cells), tuple(seals), tuple(self.recorded), self.voided, findings)
+
+    def _voids(self) -> tuple[Voided, ...]:
+        voided = []
+        for path, (identity, void) in self.evidence.voids.items():
+            sealed = self.by_id.get(void.seal)
+            cells = set() if sealed is None else {forecast.cell for forecast in sealed.prediction.cells}
+            if sealed is None or (void.cell is not None and void.cell not in cells):
+                message = f"withdraws {void.seal[:12]}#{void.cell or ''}, which is not in this ledger"
+                self.evidence.findings.refuse("seal-unknown", path, message)
+            else:
+                voided.append(Voided(identity, path, self.evidence.first_commit(path), void))
+        return tuple(voided)
+
+    # 8 order
+
+    def _check_order(self, recorded: Recorded) -> bool:
+        """Tell whether a measurement belongs to a cell of a seal; refuse one whose seal does not come before it."""
+        findings, measurement = self.evidence.findings, recorded.measurement
+        sealed = self.by_id.get(measurement.seal)
+        if sealed is None:
+            findings.refuse("seal-unknown", recorded.path, f"its seal {measurement.seal[:12]} is not in this ledger")
+            return False
+        if all(forecast.cell != measurement.cell for forecast in sealed.prediction.cells):
+            findings.refuse("cell-unknown", recorded.path, f"its cell {measurement.cell} is not in its seal")
+            return False
+        if not self.ancestry.precedes(sealed.path, self.evidence.introduced.get(recorded.path, ())):
+            message = (
+                f"prediction {sealed.id[:12]} (commit {sealed.commit.sha[:12]}) is no proper ancestor of this "
+                f"measurement (commit {recorded.commit.sha[:12]}); a prediction comes before its measurement"
+            )
+            findings.refuse("prediction-postdates", recorded.path, message)
+        return True
+
+    # 9 subject, 10 binding, 11 physics, 12 dates
+
+    def _check_content(self, recorded: Recorded) -> _Found:
+        findings, path, measurement = self.evidence.findings, recorded.path, recorded.measurement
+        sealed = self.by_id[measurement.seal]
+        forecast = next(f for f in sealed.prediction.cells if f.cell == measurement.cell)
+        hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
+        for attachment in measurement.attachments:
+            if not self.objects.sound("verifications", attachment.sha256, path):
+                findings.refuse("attachment-lost", path, f"its evidence {attachment.name} is missing or altered")
+        if measurement.protocol != forecast.protocol:
+            findings.refuse("protocol-changed", path, "its timing protocol or parameters are not the sealed ones")
+        if not _positions_follow(forecast, measurement):
+            findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
+        if hardware is not None:
+            terms = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
+            findings.found.extend(finding.model_copy(update={"path": path}) for finding in terms)
+        if _earlier(recorded.commit.when, sealed.commit.when):
+            findings.flag(
+                "date-order", path, "its commit date lies before its seal's; dates prove nothing, the graph decides"
+            )
+        return _Found(recorded, findings.about(path))
+
+    def _view(
+        self, sealed: Sealed, forecast: Forecast, found: list[_Found], blind: bool, revises: tuple[str, ...]
+    ) -> CellView:
+        self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
+        hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
+        runs = tuple(self._run(forecast, item, hardware, blind) for item in found) if hardware is not None else ()
+        return CellView(
+            sealed=sealed,
+            forecast=forecast,
+            hardware=hardware,
+            state=self._state(sealed, forecast, found),
+            blind=blind,
+            revises=revises,
+            runs=runs,
+            levels=self._levels(sealed, found),
+        )
+
+    def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
+        verification = verify_cell(
+            forecast=forecast,
+            measurement=found.recorded.measurement,
+            hardware=hardware,
+            blind=blind,
+            findings=found.findings,
+        )
+        return Run(found.recorded, verification)
+
+    def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
+        refused = any(f.severity == "refused" for item in found for f in item.findings)
+        if refused or any(f.severity == "refused" for f in self.evidence.findings.about(sealed.path)):
+            return "refused"
+        if any(item.recorded.measurement.status == "measured" for item in found):
+            return "measured"
+        if any(v.void.seal == sealed.id and v.void.cell in (None, forecast.cell) for v in self.voided):
+            return "void"
+        if found:
+            return "failed"
+        now = (
+            self.current.get(f"kernel {forecast.case.kernel}", forecast.kernel_sha256),
+            self.current.get(f"hardware {forecast.case.hardware}", forecast.hardware_sha256),
+        )
+        return "open" if now == (forecast.kernel_sha256, forecast.hardware_sha256) else "stale"
+
+    def _levels(self, sealed: Sealed, found: list[_Found]) -> tuple[int, ...]:
+        if not found or any(f.severity == "refused" for item in found for f in item.findings):
+            return ()
+        bound = any(item.recorded.measurement.samples is not None for item in found)
+        return (0, 1) if bound and sealed.path in self.chained else (0,)
+
+
+def _paths_by_cell(recorded: Iterable[Recorded]) -> dict[object, list[str]]:
+    """Return the paths of finished measurements by the cell they measured."""
+    paths: dict[object, list[str]] = {}
+    for item in recorded:
+        if item.measurement.status == "measured":
+            paths.setdefault(item.measurement.case.cell, []).append(item.path)
+    return paths
+
+
+def _positions_follow(forecast: Forecast, measurement: Measurement) -> bool:
+    """Tell whether the samples lie where the seal's key puts them; true when the operation is not known here."""
+    operation = OPERATIONS.get(forecast.operation)
+    if measurement.samples is None or operation is None:
+        return True
+    size = math.prod(operation.output_dims(forecast.case.shape))
+    key = derive_key(seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor)
+    count = forecast.protocol.parameters.get("sample_elements", 0)
+    return measurement.samples.positions == tuple(sample_positions(i, key=key, size=size) for i in range(count))
+
+
+def _earlier(when: str, than: str) -> bool:
+    try:
+        return datetime.fromisoformat(when) < datetime.fromisoformat(than)
+    except (ValueError, TypeError, OverflowError):
+        return False

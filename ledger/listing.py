@@ -1,0 +1,150 @@
+"""Renders the short lists: a forecast before it is sealed, the state of each cell, the timeline, an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ledger.audit import LEVELS, NOT_PROVEN, Audit
+from ledger.book import Book
+from ledger.records import Forecast
+from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time_lower_bound_s
+from ledger.wording import harmless, si
+
+if TYPE_CHECKING:
+    from ledger.book import Commit
+
+_COLOURS = {"refused": "red", "flag": "yellow", "note": "dim"}
+
+
+def roof_sentence(forecast: Forecast) -> str:
+    """Return what a person needs to know before naming a percent: work, intensity, ridge, roof and floor."""
+    work, roof = forecast.work, forecast.roof
+    side = "left of the ridge: memory sets the floor" if memory_side(work, roof) else "right of it: arithmetic does"
+    return (
+        f"{si(work.flops, 'FLOP')} over {si(work.bytes, 'B')} is {arithmetic_intensity(work):.3g} FLOP/byte; "
+        f"the ridge is at {ridge_point(roof):.3g} ({roof.path}, {roof.ceilings}), so it lies {side}; "
+        f"no faster than {time_lower_bound_s(work, roof) * 1e6:.3g} µs"
+    )
+
+
+def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
+    """Return a table of forecasts with the roof each is a percentage of."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("cell", "FLOP/byte", "ridge", "roof", "floor µs", "regime", "percent", "interval"):
+        table.add_column(heading, justify="left" if heading in ("cell", "roof", "regime") else "right", overflow="fold")
+    for forecast in forecasts:
+        low, high = forecast.low_milli, forecast.high_milli
+        table.add_row(
+            harmless(forecast.cell),
+            f"{arithmetic_intensity(forecast.work):.3g}",
+            f"{ridge_point(forecast.roof):.3g}",
+            f"{forecast.roof.path} {forecast.roof.ceilings}",
+            f"{time_lower_bound_s(forecast.work, forecast.roof) * 1e6:.3g}",
+            forecast.regime,
+            f"{forecast.percent_milli / 1000:g}",
+            "" if low is None or high is None else f"{low / 1000:g} to {high / 1000:g}",
+        )
+    return table
+
+
+def render_status(book: Book, console: Console) -> None:
+    """Print the state of every sealed cell."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("state", "seal#cell", "hardware", "predicted", "runs", "kind"):
+        table.add_column(heading, overflow="fold")
+    for cell in book.cells:
+        forecast = cell.forecast
+        table.add_row(
+            cell.state,
+            harmless(cell.short_name),
+            forecast.case.hardware,
+            f"{forecast.regime} {forecast.percent_milli / 1000:g}%",
+            str(len(cell.runs)),
+            "blind" if cell.blind else "informed",
+        )
+    console.print(table)
+    counts = {state: sum(cell.state == state for cell in book.cells) for state in ("open", "stale", "measured", "void")}
+    console.print(", ".join(f"{count} {state}" for state, count in counts.items()))
+
+
+def timeline(book: Book) -> list[dict[str, Any]]:
+    """Return seals, measurements and withdrawals in the order of the history; dates are self-declared."""
+    events: list[tuple[Commit, str, str, str]] = []
+    for sealed in book.seals:
+        what = sealed.prediction.campaign or sealed.prediction.cells[0].cell
+        events.append((sealed.commit, "seal", sealed.id, f"{what} ({len(sealed.prediction.cells)} cells)"))
+    for recorded in book.records:
+        measurement = recorded.measurement
+        words = f"{measurement.seal[:10]}#{measurement.cell} run {measurement.run} {measurement.status}"
+        events.append((recorded.commit, "measurement", recorded.id, words))
+    for voided in book.voids:
+        events.append((voided.commit, "void", voided.id, f"{voided.void.seal[:10]} {voided.void.why}"))
+    return [
+        {"commit": commit.sha, "date_self_declared": commit.when, "kind": kind, "id": identity, "what": what}
+        for commit, kind, identity, what in sorted(events, key=lambda event: (event[0].position, event[2]))
+    ]
+
+
+def render_timeline(book: Book, console: Console) -> None:
+    """Print the timeline with each commit's own date, labelled as what it is."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("commit", "date (self-declared)", "kind", "id", "what"):
+        table.add_column(heading, overflow="fold")
+    for event in timeline(book):
+        row = (event["commit"][:10], event["date_self_declared"], event["kind"], event["id"][:12], event["what"])
+        table.add_row(*(Text(harmless(text)) for text in row))
+    console.print(table)
+
+
+def render_audit(result: Audit, console: Console) -> None:
+    """Print an audit: the commit, the timeline, the verdict of each prediction, what is proven and what is not."""
+    book = result.book
+    if book is not None:
+        console.print(f"audited commit {book.head} of {harmless(result.source)}", markup=False, soft_wrap=True)
+        for note in result.notes:
+            console.print(f"note: {harmless(note)}", markup=False, soft_wrap=True)
+        console.print()
+        render_timeline(book, console)
+        console.print()
+        console.print(_predictions(book))
+        for finding in book.findings:
+            words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
+            console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
+        console.print()
+        _render_levels(book, console)
+    colour = {"holds": "green", "refused": "red", "undetermined": "yellow"}[result.verdict]
+    console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
+
+
+def _predictions(book: Book) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("prediction", "state", "levels", "kind", "predicted", "measured", "grade"):
+        table.add_column(heading, overflow="fold")
+    for cell in book.cells:
+        verification = cell.counted.verification if cell.counted else None
+        percent = verification.measured_percent if verification else None
+        regime = verification.measured_regime if verification else None
+        table.add_row(
+            harmless(cell.short_name),
+            cell.state,
+            ",".join(str(level) for level in cell.levels) or "none",
+            "blind" if cell.blind else "informed",
+            f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
+            "" if percent is None else f"{regime or 'not determined'} {percent:.1f}%",
+            (verification.grade if verification else None) or "",
+        )
+    return table
+
+
+def _render_levels(book: Book, console: Console) -> None:
+    for level, (proves, not_proves) in LEVELS.items():
+        reached = sum(level in cell.levels for cell in book.cells)
+        words = f"{reached} cells" if reached else "not provided"
+        console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
+    for sentence in NOT_PROVEN:
+        console.print(sentence, markup=False, soft_wrap=True)

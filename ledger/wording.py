@@ -1,0 +1,82 @@
+"""Turns numbers and foreign text into words that are safe and easy to read. Pure; imports records only.
+
+Every field of a record was written by somebody else. What reaches a terminal or a page goes through `harmless`, so
+that no escape sequence, bidirectional mark or invisible character of a field can act there.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+
+from ledger.records import Case, Path
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+PATH_WORDS: dict[Path, str] = {
+    "fp64": "fp64 CUDA cores",
+    "fp64_tensor": "fp64 tensor cores",
+    "fp32": "fp32 CUDA cores",
+    "tf32_tensor": "tf32 tensor cores",
+    "fp16": "fp16 CUDA cores",
+    "fp16_tensor": "fp16 tensor cores",
+    "bf16_tensor": "bf16 tensor cores",
+    "fp8_tensor": "fp8 tensor cores",
+    "int8_tensor": "int8 tensor cores",
+}
+
+
+def harmless(text: str, limit: int | None = None) -> str:
+    """Return text on one line in which every control, format, private or unassigned character is spelled out.
+
+    Tabs and line breaks become one space each; any other such character becomes `<U+202E>`. With `limit`, longer
+    text is cut and ends in an ellipsis.
+    """
+    shown = "".join(_shown(character) for character in text)
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _shown(character: str) -> str:
+    if character in "\t\n\r":
+        return " "
+    return f"<U+{ord(character):04X}>" if unicodedata.category(character) in _UNSAFE else character
+
+
+def si(value: float, unit: str) -> str:
+    """Return a quantity in base units with a decimal prefix and three significant digits: 3.35 TB/s."""
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
+    scaled = value / scale
+    digits = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
+    return f"{scaled:.{digits}f} {prefix}{unit}"
+
+
+def duration(picoseconds: int, *others: int) -> str:
+    """Return a time in the unit that suits it, `others` behind it as a range in the same unit: 12.4 µs (12.3–12.6)."""
+    scale, unit = next(((s, u) for s, u in _TIMES if picoseconds >= s), _TIMES[-1])
+    scaled = picoseconds / scale
+    digits = 0 if scaled >= 100 else 1 if scaled >= 10 else 2
+    words = f"{scaled:.{digits}f} {unit}"
+    return f"{words} ({'–'.join(f'{other / scale:.{digits}f}' for other in others)})" if others else words
+
+
+def signed(value: float) -> str:
+    """Return a number with its sign and one decimal, the minus as U+2212; what rounds to zero is `0.0`."""
+    text = f"{abs(value):.1f}"
+    if text == "0.0":
+        return text
+    return ("+" if value > 0 else "\u2212") + text
+
+
+def shape_words(shape: Mapping[str, int]) -> str:
+    """Return a shape with equal sizes joined: B=32 H=O=4096."""
+    joined: dict[int, list[str]] = {}
+    for key, size in shape.items():
+        joined.setdefault(size, []).append(key)
+    return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
+
+
+def case_words(case: Case) -> str:
+    """Return what a case measures in a few words: rmsnorm_matmul B=32 H=O=4096 fp16 on h200."""
+    return f"{case.kernel} {shape_words(case.shape)} {case.dtype} on {case.hardware}"

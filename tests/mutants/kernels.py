@@ -1,0 +1,82 @@
+"""Lists wrong twins of the kernels: one edit each, which the checker must reject.
+
+A twin is made by replacing one fragment of the kernel's source; the fragment must occur exactly once, so an edit of
+the kernel that loses a twin fails the tests instead of silently testing nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One wrong edit of a kernel's source."""
+
+    kernel: str
+    name: str
+    find: str
+    replace: str
+
+    def apply(self, source: str) -> str:
+        """Return the source of the wrong twin."""
+        count = source.count(self.find)
+        assert count == 1, f"{self.kernel}/{self.name}: the fragment occurs {count} times; expected once"
+        return source.replace(self.find, self.replace)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "rmsnorm_matmul", "dropped_column_mask",
+        "y_mask = row_mask[None, :] & col_mask[:, None]",
+        "y_mask = row_mask[None, :] & (col_mask[:, None] | True)",
+    ),
+    Mutant(
+        "rmsnorm_matmul", "dropped_row_mask",
+        "y_mask = row_mask[None, :] & col_mask[:, None]",
+        "y_mask = (row_mask[None, :] | True) & col_mask[:, None]",
+    ),
+    Mutant(
+        "rmsnorm_matmul", "dropped_inner_mask",
+        "mask=row_mask[:, None] & inner_mask[None, :], other=0.0",
+        "mask=row_mask[:, None] & (inner_mask[None, :] | True), other=0.0",
+    ),
+    Mutant("rmsnorm_matmul", "fp16_sum_of_squares", "squares += x32 * x32", "squares += (x * x).to(tl.float32)"),
+    Mutant(
+        "rmsnorm_matmul", "unscaled_epilogue",
+        "(acc * rstd[None, :]).to(y_ptr.dtype.element_ty)",
+        "(acc + 0.0 * rstd[None, :]).to(y_ptr.dtype.element_ty)",
+    ),
+    Mutant(
+        "rmsnorm_matmul", "unscaled_split_epilogue",
+        "(total * rstd[None, :]).to(y_ptr.dtype.element_ty)",
+        "(total + 0.0 * rstd[None, :]).to(y_ptr.dtype.element_ty)",
+    ),
+    Mutant("rmsnorm_matmul", "racy_split", "if arrived == SPLIT_K - 1:", "if pid_k == 0:"),
+    Mutant("rmsnorm_matmul", "counter_not_reset", "tl.store(arrivals_ptr + tile_id, 0)", "pass"),
+    Mutant("rmsnorm_matmul", "dropped_gain", "x32 * gain.to(tl.float32)[None, :]", "x32 + 0.0 * gain[None, :]"),
+    Mutant("rmsnorm_matmul", "dropped_eps", "rstd = tl.rsqrt(row_squares / n_inner + eps)",
+           "rstd = tl.rsqrt(row_squares / n_inner)"),
+    Mutant("rmsnorm_matmul", "mean_over_padding", "rstd = tl.rsqrt(total_squares / n_inner + eps)",
+           "rstd = tl.rsqrt(total_squares / (tiles * BLOCK_K) + eps)"),
+    Mutant("rmsnorm_matmul", "lost_last_step", "last = tl.minimum(first + tiles_a_split, tiles)",
+           "last = tl.minimum(first + tiles_a_split, tiles - 1)"),
+    Mutant(
+        "matmul", "dropped_column_mask",
+        "                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],\n            )\n\n",
+        "                mask=(rows < n_rows)[:, None] & ((cols < n_cols)[None, :] | True),\n            )\n\n",
+    ),
+    Mutant(
+        "matmul", "dropped_inner_mask",
+        "mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :]",
+        "mask=(rows < n_rows)[:, None] & ((inner < n_inner)[None, :] | True)",
+    ),
+    Mutant(
+        "matmul", "fp16_accumulator",
+        'acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee")',
+        'acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee").to(tl.float16).to(tl.float32)',
+    ),
+    Mutant("matmul", "short_last_group", "group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
+           "group_rows = GROUP_M"),
+    Mutant("matmul", "lost_last_step", "for step in tl.range(tiles_k):", "for step in tl.range(tiles_k - 1):"),
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""Lists the small trials that the interpreter and the GPU both run: ones, primes, whole tiles, ragged edges."""
+
+from __future__ import annotations
+
+from mutants.checker import Trial
+
+_SKINNY = {"block_b": 16, "block_o": 64, "block_k": 32, "num_warps": 4, "num_stages": 2}
+_SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "programs": 3, "num_warps": 4, "num_stages": 2}
+
+
+def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
+    """Return trials of rmsnorm_matmul; without tma also those whose rows have an odd size."""
+    whole = {**_SKINNY, "split_k": 1, "tma": 0}
+    split = {**_SKINNY, "split_k": 3, "tma": 0}
+    trials = [
+        Trial({"B": 1, "H": 1, "O": 1}, dtype, whole),
+        Trial({"B": 3, "H": 97, "O": 131}, dtype, whole),
+        Trial({"B": 3, "H": 97, "O": 131}, dtype, split),
+        Trial({"B": 17, "H": 127, "O": 67}, dtype, split),
+        Trial({"B": 16, "H": 128, "O": 128}, dtype, whole),
+        # Squares of these exceed the largest fp16.
+        Trial({"B": 2, "H": 101, "O": 64}, dtype, whole, scale=256.0),
+        # These are so small that eps is half of the mean of squares.
+        Trial({"B": 2, "H": 101, "O": 64}, dtype, whole, scale=2.0**-10),
+    ]
+    if tma:
+        trials += [
+            Trial({"B": 5, "H": 97, "O": 136}, dtype, {**whole, "tma": 1}),
+            Trial({"B": 5, "H": 97, "O": 136}, dtype, {**split, "tma": 1}),
+        ]
+    return tuple(trials)
+
+
+def matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
+    """Return trials of matmul; without tma also those whose rows have an odd size."""
+    whole = {**_SQUARE, "subtiles": 1, "tma": 0}
+    trials = [
+        Trial({"M": 1, "N": 1, "K": 1}, dtype, whole),
+        Trial({"M": 67, "N": 131, "K": 97}, dtype, whole),
+        Trial({"M": 192, "N": 128, "K": 64}, dtype, whole),
+        Trial({"M": 65, "N": 67, "K": 1031}, dtype, whole),
+    ]
+    if tma:
+        trials += [
+            Trial({"M": 67, "N": 136, "K": 104}, dtype, {**whole, "tma": 1}),
+            Trial({"M": 67, "N": 136, "K": 104}, dtype, {**whole, "tma": 1, "subtiles": 2}),
+        ]
+    return tuple(trials)
+
+
+TRIALS = {"rmsnorm_matmul": rmsnorm_matmul_trials, "matmul": matmul_trials}

@@ -1,0 +1,126 @@
+"""Compiles the kernels ahead of time for each architecture and reads what the compiler made of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from ledger.kernel import load_kernel
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
+    pytest.skip("torch and triton are not both installed", allow_module_level=True)
+
+SHAPES = {
+    "rmsnorm_matmul": tuple({"B": b, "H": 4096, "O": 4096} for b in (1, 32, 64, 128)),
+    "matmul": ({"M": 4096, "N": 4096, "K": 4096}, {"M": 64, "N": 512, "K": 512}),
+}
+# Bytes that a block may use on each architecture: CUDA C++ Programming Guide, table of compute capabilities.
+SHARED_LIMIT = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
+INSTRUCTION = {
+    "sm_80": r"\bmma\.sync",
+    "sm_89": r"\bmma\.sync",
+    "sm_90": r"wgmma\.mma_async",
+    "sm_100": r"tcgen05\.mma",
+}
+BUILDS = [
+    pytest.param(name, index, dtype, target, id=f"{name}-{index}-{dtype}-{target}")
+    for name, shapes in SHAPES.items()
+    for index in range(len(shapes))
+    for target in SHARED_LIMIT
+    for dtype in ("fp16", "bf16")
+    if (dtype, target) != ("bf16", "sm_75")
+]
+
+
+class Build(NamedTuple):
+    ptx: str
+    shared: int
+    stack: int
+    bound: int
+
+
+@cache
+def build(name: str, index: int, dtype: Any, target: str) -> Build:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kernel = load_kernel(name, launch=True).kernel
+    shape = SHAPES[name][index]
+    config = kernel.config(shape, dtype, target)
+    kernel.check_config(config, shape, dtype, target)
+    assert kernel.ahead is not None
+    ahead = kernel.ahead(config, shape, dtype, target)
+    # A launch tells the compiler which pointers and sizes are multiples of 16; so must we.
+    multiples = [n for n, t in ahead.signature.items() if t.startswith("*") or n in ("n_inner", "n_cols", "n_rows")]
+    names = list(ahead.signature)
+    attributes = {(names.index(n),): [["tt.divisibility", 16]] for n in multiples if n != "n_rows" or name == "matmul"}
+    source = ASTSource(ahead.function, dict(ahead.signature), dict(ahead.constants), attributes)
+    architecture = int(target.removeprefix("sm_"))
+    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=dict(ahead.options))
+    stack = _stack_bytes(compiled.asm["cubin"])
+    return Build(compiled.asm["ptx"], compiled.metadata.shared, stack, _bound(name, config, dtype))
+
+
+def _bound(name: str, config: Any, dtype: str) -> int:
+    # The bound is the kernel file's own; the contract does not carry it.
+    module = sys.modules[load_kernel(name, launch=True).kernel.config.__module__]
+    return module.shared_bytes(config, dtype)
+
+
+def _stack_bytes(cubin: bytes) -> int:
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
+    found = re.search(r"STACK:(\d+)", done.stdout)
+    assert found, done.stdout
+    return int(found[1])
+
+
+@pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
+def test_ahead_takes_the_instruction_path_that_the_kernel_names(name: str, index: int, dtype: Any, target: str) -> None:
+    ptx = build(name, index, dtype, target).ptx
+    path = load_kernel(name).kernel.path(dtype, target, "triton")
+    if target == "sm_75":
+        # No tensor-core instruction: Triton 3.4 to 3.9 compile a dot for sm_75 to scalar multiply-adds.
+        assert path == "fp32"
+        assert not re.search(r"\bmma\.sync|wmma\.", ptx)
+        assert len(re.findall(r"fma\.rn\.f32", ptx)) >= 64
+    else:
+        assert path == f"{dtype}_tensor"
+        assert re.search(INSTRUCTION[target], ptx)
+
+
+@pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
+def test_ahead_fits_in_shared_memory_and_within_the_bound(name: str, index: int, dtype: Any, target: str) -> None:
+    made = build(name, index, dtype, target)
+    assert made.shared <= SHARED_LIMIT[target]
+    assert made.shared <= made.bound
+
+
+@pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
+def test_ahead_does_not_spill(name: str, index: int, dtype: Any, target: str) -> None:
+    assert build(name, index, dtype, target).stack == 0
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    even, odd = ({"B": 8, "H": 512, "O": o} for o in (4096, 4097))
+    if name == "matmul":
+        even, odd = ({"M": 64, "N": n, "K": 512} for n in (4096, 4097))
+    assert kernel.config(even, "fp16", "sm_90")["tma"] == 1
+    assert kernel.config(odd, "fp16", "sm_90")["tma"] == 0
+    assert "cp.async.bulk.tensor" in build(name, 0, "fp16", "sm_90").ptx

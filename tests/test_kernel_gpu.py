@@ -1,0 +1,86 @@
+"""Judges the kernels and their wrong twins on a GPU, in every dtype it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mutants.checker import Trial, judge, load_source
+from mutants.kernels import MUTANTS, Mutant
+from mutants.trials import TRIALS
+
+from ledger.kernel import load_kernel
+
+pytestmark = pytest.mark.gpu
+
+KERNELS = Path(__file__).parents[1] / "kernels"
+DTYPES = ("fp16", "bf16", "fp32")
+SHAPES = {name: load_kernel(name).kernel.cases for name in TRIALS}
+
+
+def _target() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
+def _skip_absent(dtype: str, target: str) -> None:
+    if dtype == "bf16" and target == "sm_75":
+        pytest.skip("sm_75 has no bf16")
+
+
+def _kernel(name: str) -> Any:
+    return load_kernel(name, launch=True).kernel
+
+
+def _shape_id(shape: Any) -> str:
+    return "-".join(f"{key}{value}" for key, value in shape.items())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [pytest.param(name, shape, id=f"{name}-{_shape_id(shape)}") for name, shapes in SHAPES.items() for shape in shapes],
+)
+def test_kernel_is_right_with_its_own_config(name: str, shape: Any, dtype: Any) -> None:
+    target = _target()
+    _skip_absent(dtype, target)
+    kernel = _kernel(name)
+    config = kernel.config(shape, dtype, target)
+    kernel.check_config(config, shape, dtype, target)
+    assert judge(kernel, Trial(shape, dtype, config), "cuda") is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", list(TRIALS))
+def test_kernel_is_right_on_small_trials(name: str, dtype: str) -> None:
+    target = _target()
+    _skip_absent(dtype, target)
+    tma = target in ("sm_90", "sm_100") and dtype != "fp32"
+    wrong = {trial.id: judge(_kernel(name), trial, "cuda") for trial in TRIALS[name](dtype, tma=tma)}
+    assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+def test_checker_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
+    tma = _target() in ("sm_90", "sm_100")
+    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    assert any(judge(twin, trial, "cuda") for trial in TRIALS[mutant.kernel]("fp16", tma=tma))
+
+
+def test_rmsnorm_matmul_fp16_error_stays_below_a_thousandth() -> None:
+    target, shape = _target(), {"B": 32, "H": 4096, "O": 4096}
+    import torch
+    from mutants.checker import fill_inputs
+
+    kernel = _kernel("rmsnorm_matmul")
+    config = kernel.config(shape, "fp16", target)
+    inputs = fill_inputs(kernel, Trial(shape, "fp16", config), "cuda")
+    out = torch.full((32, 4096), float("nan"), dtype=torch.float16, device="cuda")
+    kernel.implementations["triton"](inputs, out, config)()
+    assert (out.double() - kernel.reference(inputs)).abs().max() <= 1e-3

@@ -1,0 +1,140 @@
+"""Tests what a kernel file says without torch and triton: work, paths, launch configurations and their checks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger.errors import InputError
+from ledger.kernel import load_kernel
+from ledger.records import Work
+
+TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
+SIZES = st.integers(1, 70_000)
+
+
+def _dtypes(target: str) -> tuple[Any, ...]:
+    return ("fp16", "fp32") if target == "sm_75" else ("fp16", "bf16", "fp32")
+
+
+def test_model_loads_without_torch_and_triton() -> None:
+    code = (
+        "import sys; from ledger.kernel import load_kernel\n"
+        "for name in ('rmsnorm_matmul', 'matmul'): load_kernel(name)\n"
+        "assert not {'torch', 'triton'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rmsnorm_matmul_work_is_as_worked_by_hand() -> None:
+    # B=2, H=3, O=5: product 2·2·3·5 = 60, squares 2·2·3 = 12, gain 6, rstd 10; 6 + 3 + 15 elements in, 10 out.
+    work = load_kernel("rmsnorm_matmul").kernel.work({"B": 2, "H": 3, "O": 5}, "fp16")
+    assert work == Work(flops=88, bytes_read=48, bytes_written=20)
+
+
+def test_matmul_work_is_as_worked_by_hand() -> None:
+    # 2·2·3·5 operations; 2·5 + 5·3 elements in, 2·3 out.
+    work = load_kernel("matmul").kernel.work({"M": 2, "N": 3, "K": 5}, "fp32")
+    assert work == Work(flops=60, bytes_read=100, bytes_written=24)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=60, deadline=None)
+@given(b=st.integers(1, 10_000), h=SIZES, o=SIZES)
+def test_rmsnorm_matmul_rule_gives_what_the_architecture_can_run(target: str, b: int, h: int, o: int) -> None:
+    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": b, "H": h, "O": o}
+    for dtype in _dtypes(target):
+        kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=60, deadline=None)
+@given(m=SIZES, n=SIZES, k=SIZES)
+def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n: int, k: int) -> None:
+    kernel, shape = load_kernel("matmul").kernel, {"M": m, "N": n, "K": k}
+    for dtype in _dtypes(target):
+        kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_k": 48}, "power of two"),
+        ({"block_o": 32}, "wgmma"),
+        ({"num_warps": 2}, "wgmma"),
+        ({"num_stages": 16}, "shared memory"),
+        ({"split_k": 1000}, "split_k is 1000"),
+        ({"tma": 2}, "expected 0 or 1"),
+    ],
+)
+def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
+    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 32, "H": 4096, "O": 4096}
+    config = {**kernel.config(shape, "fp16", "sm_90"), **edit}
+    with pytest.raises(InputError, match=says):
+        kernel.check_config(config, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_m": 100}, "power of two"),
+        ({"block_m": 32}, "wgmma"),
+        ({"num_stages": 9}, "shared memory"),
+        ({"programs": 0}, "at least 1"),
+        ({"tma": 0, "subtiles": 2}, "without tma"),
+    ],
+)
+def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
+    kernel, shape = load_kernel("matmul").kernel, {"M": 4096, "N": 4096, "K": 4096}
+    config = {**kernel.config(shape, "fp16", "sm_90"), **edit}
+    with pytest.raises(InputError, match=says):
+        kernel.check_config(config, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])
+def test_kernel_refuses_tma_where_there_is_none(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    shape = kernel.cases[0]
+    config = {**kernel.config(shape, "fp16", "sm_80"), "tma": 1}
+    with pytest.raises(InputError, match="no tensor memory accelerator"):
+        kernel.check_config(config, shape, "fp16", "sm_80")
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])
+def test_kernel_refuses_ragged_rows_through_tma(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    shape = dict.fromkeys(kernel.operation.shape_keys, 129)
+    config = {**kernel.config(shape, "fp16", "sm_90"), "tma": 1}
+    with pytest.raises(InputError, match="16 bytes"):
+        kernel.check_config(config, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])
+def test_kernel_refuses_bf16_on_sm_75_and_unknown_targets(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    shape = kernel.cases[0]
+    with pytest.raises(InputError, match="no bf16"):
+        kernel.check_config(kernel.config(shape, "bf16", "sm_75"), shape, "bf16", "sm_75")
+    with pytest.raises(InputError, match="gfx942"):
+        kernel.config(shape, "fp16", "gfx942")
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+def test_cpu_implementation_is_right(name: str, dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from mutants.checker import Trial, fill_inputs
+
+    kernel = load_kernel(name).kernel
+    shape = dict(zip(kernel.operation.shape_keys, (5, 136, 67), strict=True))
+    inputs = fill_inputs(kernel, Trial(shape, dtype, {}), "cpu")
+    out = torch.full(kernel.operation.output_dims(shape), float("nan"), dtype=inputs[next(iter(inputs))].dtype)
+    kernel.implementations["torch-cpu"](inputs, out, {})()
+    expected = kernel.reference(inputs)
+    bound = kernel.tolerances[dtype]
+    assert ((out.double() - expected).abs() <= bound.atol + bound.rtol * expected.abs()).all()

@@ -1,0 +1,195 @@
+"""Plants one wrong input for every check of ledger.refute, and its honest neighbour just inside the bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from samples import (
+    COMPUTE_WORK,
+    MS,
+    TOY,
+    burst,
+    failed,
+    hardware_value,
+    make_forecast,
+    make_hardware,
+    make_measurement,
+    make_timing,
+    make_totals,
+    state,
+)
+
+from ledger.counters import CounterTotals
+from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Work
+from ledger.refute import refute
+
+FORECAST = make_forecast()
+
+
+def codes(
+    measurement: Measurement,
+    *,
+    forecast: Forecast = FORECAST,
+    hardware: Hardware = TOY,
+    totals: CounterTotals | None = None,
+) -> list[tuple[str, str]]:
+    found = refute(forecast=forecast, measurement=measurement, hardware=hardware, totals=totals)
+    return [(finding.code, finding.severity) for finding in found]
+
+
+def at(median_ps: int, **changes: Any) -> Measurement:
+    return make_measurement(FORECAST, timing=make_timing(median_ps), **changes)
+
+
+def test_honest_measurement_has_no_finding() -> None:
+    assert codes(make_measurement(FORECAST), totals=make_totals()) == []
+
+
+def test_failed_measurement_has_no_finding_of_time() -> None:
+    assert codes(failed(FORECAST)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kernel": "matmul"},
+        {"shape": {"B": 8, "H": 64, "O": 65}},
+        {"dtype": "bf16"},
+        {"hardware": "toy2"},
+        {"implementation": "torch-cpu"},
+        {"config": {"block_m": 128}},
+        {"config": {}},
+        {"threads": 2},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_changed_case_is_refused(change: dict[str, Any]) -> None:
+    case = Case(**{**FORECAST.case.model_dump(), **change})
+    assert codes(make_measurement(FORECAST, case=case)) == [("case-changed", "refused")]
+
+
+def test_changed_cell_is_refused() -> None:
+    assert codes(make_measurement(FORECAST, cell="other")) == [("case-changed", "refused")]
+
+
+@pytest.mark.parametrize(
+    ("field", "code"), [("kernel_sha256", "kernel-changed"), ("hardware_sha256", "profile-changed")]
+)
+def test_changed_kernel_or_profile_is_refused(field: str, code: str) -> None:
+    assert codes(make_measurement(FORECAST, **{field: "dd" * 32})) == [(code, "refused")]
+
+
+@pytest.mark.parametrize("change", [{"name": "Toy 2"}, {"target": "sm_80"}, {"sms": 11}], ids=lambda c: "-".join(c))
+def test_other_device_is_refused(change: dict[str, Any]) -> None:
+    facts = make_measurement(FORECAST).device.model_dump()
+    measurement = make_measurement(FORECAST, device=DeviceFacts(**{**facts, **change}))
+    assert codes(measurement) == [("device-mismatch", "refused")]
+
+
+def test_any_of_the_profiles_names_is_the_device() -> None:
+    facts = make_measurement(FORECAST).device.model_dump()
+    assert codes(make_measurement(FORECAST, device=DeviceFacts(**{**facts, "name": "Toy 1 rev B"}))) == []
+
+
+@pytest.mark.parametrize(
+    ("rounds", "median", "honest"),
+    [
+        ((10, 20, 30), 20, True),
+        ((10, 20, 30), 21, False),
+        ((30, 10, 20), 20, True),
+        ((10, 20, 31, 40), 25, True),  # exactly 25.5: either neighbour
+        ((10, 20, 31, 40), 26, True),
+        ((10, 20, 31, 40), 27, False),
+    ],
+)
+def test_median_is_that_of_the_rounds(rounds: tuple[int, ...], median: int, honest: bool) -> None:
+    timing = make_timing(rounds_ps=rounds, median_ps=median, low_ps=min(rounds), high_ps=max(rounds))
+    found = [code for code, _ in codes(make_measurement(FORECAST, timing=timing)) if code == "timing-inconsistent"]
+    assert found == ([] if honest else ["timing-inconsistent"])
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(2 * MS + 1, 2 * MS + 1), (2 * MS - 1, 2 * MS - 1), (1, 2 * MS), (2 * MS, 3 * MS)]
+)
+def test_interval_holds_the_median_and_lies_within_the_rounds(low: int, high: int) -> None:
+    timing = make_timing(2 * MS, low_ps=low, high_ps=high)
+    assert codes(make_measurement(FORECAST, timing=timing)) == [("timing-inconsistent", "refused")]
+
+
+# The data sheet allows 1 ms; five percent more is 1 ms / 1.05 = 952,380,953 ps.
+
+
+def test_faster_than_the_data_sheet_is_refused() -> None:
+    assert codes(at(952_380_953)) == []
+    assert codes(at(952_380_900)) == [("above-roof", "refused")]
+
+
+def test_boost_above_the_rated_clock_is_physical() -> None:
+    # Rated 1000 MHz, boost 1200: 120 TFLOP/s, so 1 TFLOP takes 8.333 ms at least, 7.937 ms with the margin.
+    limits = {**hardware_value()["limits"], "max_clock_mhz": 1200.0}
+    boosting, forecast = make_hardware(limits=limits), make_forecast(work=COMPUTE_WORK)
+    assert codes(at(8 * MS), forecast=forecast, hardware=boosting) == []
+    assert codes(at(79 * MS // 10), forecast=forecast, hardware=boosting) == [("above-roof", "refused")]
+    assert codes(at(9 * MS), forecast=forecast) == [("above-roof", "refused")]
+
+
+def test_above_a_measured_ceiling_is_flagged() -> None:
+    # Burst 0.8 TB/s: 1 GB takes 1.25 ms.
+    both = make_hardware(ceilings={**hardware_value()["ceilings"], "burst": burst(0.8, 80.0)})
+    assert codes(at(1_250_000_000), hardware=both) == []
+    assert codes(at(1_249_000_000), hardware=both) == [("above-ceiling", "flag")]
+
+
+def test_profile_without_data_sheet_is_never_refused() -> None:
+    measured_only = make_hardware(ceilings={"burst": burst(0.5, 80.0)})
+    assert codes(at(MS // 2), hardware=measured_only) == [("above-ceiling", "flag")]
+
+
+# The protocol seals a tolerance of 5%.
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "flagged"),
+    [(1000, 950, False), (1000, 949, True), (1000, 1051, True), (None, 949, False), (1000, None, False), (0, 5, False)],
+)
+def test_clock_that_moved_is_flagged(before: int | None, after: int | None, flagged: bool) -> None:
+    measurement = make_measurement(FORECAST, before=state(before), after=state(after))
+    assert codes(measurement) == ([("clock-moved", "flag")] if flagged else [])
+
+
+def test_small_input_sets_are_flagged() -> None:
+    # The protocol asks for 268,435,456 bytes.
+    def sets(size: int) -> Measurement:
+        return make_measurement(FORECAST, timing=make_timing(input_sets=4, bytes_per_set=size))
+
+    assert codes(sets(67_108_864)) == []
+    assert codes(sets(67_108_863)) == [("maybe-warm", "flag")]
+
+
+@pytest.mark.parametrize(
+    ("totals", "refused"),
+    [
+        (make_totals(tensor_ops=7_500_000_000), False),
+        (make_totals(tensor_ops=7_499_999_999), True),
+        (make_totals(tensor_ops=0), True),
+        (make_totals(tensor_ops=None), False),
+        (make_totals(tensor_ops=10**11), False),  # padding: more is honest
+        (make_totals(tensor_ops=10**10, tensor_ops_path=0), True),  # another dtype's operations
+    ],
+)
+def test_tensor_operations_cover_the_work(totals: CounterTotals, refused: bool) -> None:
+    assert codes(make_measurement(FORECAST), totals=totals) == ([("dtype-contradicted", "refused")] if refused else [])
+
+
+def test_tensor_operations_on_a_cuda_core_path_are_refused() -> None:
+    from ledger.roofline import roof_of
+
+    forecast = make_forecast(roof=roof_of(TOY, "fp32"))
+    assert codes(at(2 * MS), forecast=forecast, totals=make_totals(tensor_ops=0)) == []
+    assert codes(at(2 * MS), forecast=forecast, totals=make_totals()) == [("dtype-contradicted", "refused")]
+
+
+def test_empty_work_is_refused() -> None:
+    forecast = make_forecast(work=Work(flops=0, bytes_read=0, bytes_written=0))
+    assert codes(make_measurement(forecast), forecast=forecast) == [("work-empty", "refused")]
