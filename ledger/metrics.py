@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ledger.counters import CounterTotals
 from ledger.errors import InputError, RecordError
-from ledger.records import Counters, Metric, ProfiledKernel
+from ledger.records import Counters, Metric, Path, ProfiledKernel
 
 Capability = Literal["7.5", "8.0", "8.6", "8.9", "9.0", "10.0"]
 Combine = Literal["sum", "mean", "longest"]
@@ -142,13 +143,12 @@ def number_of(metric: Metric, row: Row, name: str) -> float:
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Hold the counters of one call, combined over its kernels; None where the profiler gave no reading.
+class Readings:
+    """Hold the counters of one call, combined over its kernels, by our names; a name is absent where ncu gave none.
 
-    Units: seconds, bytes, percent of peak, hertz; stalls in warps waiting per issue.
+    Units: nanoseconds, bytes, percent of peak, hertz; stalls in warps waiting per issue.
     """
 
-    duration_s: float
     values: Mapping[str, float]
     kernels: int
 
@@ -157,12 +157,6 @@ class Totals:
         if name not in ROWS:
             raise InputError(f"counter {name!r} is not in the metric table; expected one of: {', '.join(ROWS)}")
         return self.values.get(name)
-
-    @property
-    def arithmetic_percent(self) -> float | None:
-        """Return the busiest arithmetic pipe's share of its peak."""
-        pipes = [self.get(name) for name in ("tensor_percent", "fma_percent", "alu_percent", "fp64_percent")]
-        return max((share for share in pipes if share is not None), default=None)
 
     @property
     def bank_conflict_share(self) -> float | None:
@@ -193,7 +187,7 @@ def _reading(kernel: ProfiledKernel, row: Row, capability: Capability) -> float 
     return None if metric is None or name is None else number_of(metric, row, name)
 
 
-def totals(counters: Counters, target: str) -> Totals:
+def readings(counters: Counters, target: str) -> Readings:
     """Return the counters of one call as numbers.
 
     Raises: RecordError when a kernel has no duration or a reading has another unit; InputError for an unknown target.
@@ -209,16 +203,45 @@ def totals(counters: Counters, target: str) -> Totals:
         durations.append(duration)
     values: dict[str, float] = {}
     for row in TABLE:
-        readings = [_reading(kernel, row, capability) for kernel in counters.kernels]
-        known = [reading for reading in readings if reading is not None]
-        if len(known) == len(readings):
+        given = [_reading(kernel, row, capability) for kernel in counters.kernels]
+        known = [reading for reading in given if reading is not None]
+        if len(known) == len(given):
             values[row.name] = _combined(known, durations, row.combine)
-    return Totals(duration_s=values["duration"] / 1e9, values=values, kernels=len(counters.kernels))
+    return Readings(values, len(counters.kernels))
 
 
-def _combined(readings: list[float], durations: list[float], combine: Combine) -> float:
+def _combined(given: list[float], durations: list[float], combine: Combine) -> float:
     if combine == "sum":
-        return sum(readings)
+        return sum(given)
     if combine == "mean":
-        return sum(r * d for r, d in zip(readings, durations, strict=True)) / sum(durations)
-    return readings[durations.index(max(durations))]
+        return sum(r * d for r, d in zip(given, durations, strict=True)) / sum(durations)
+    return given[durations.index(max(durations))]
+
+
+def totals(counters: Counters, target: str, path: Path) -> CounterTotals:
+    """Return the counters of one call as the report needs them; `path` is the forecast's instruction path.
+
+    Raises: as `readings`.
+    """
+    values = readings(counters, target).values
+
+    def whole(name: str) -> int | None:
+        return None if name not in values else round(values[name])
+
+    return CounterTotals(
+        duration_ps=round(1000 * values["duration"]),
+        dram_bytes_read=whole("dram_read_bytes"),
+        dram_bytes_written=whole("dram_write_bytes"),
+        dram_pct=values.get("dram_percent"),
+        l2_pct=values.get("l2_percent"),
+        smem_pct=values.get("smem_percent"),
+        tensor_pct=values.get("tensor_percent"),
+        fma_pct=values.get("fma_percent"),
+        alu_pct=values.get("alu_percent"),
+        fp64_pct=values.get("fp64_percent"),
+        sm_clock_hz=values.get("sm_clock_hz"),
+        waves=values.get("waves"),
+        occupancy_pct=values.get("warps_active_percent"),
+        tensor_ops=None,
+        tensor_ops_path=None,
+    )
