@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,3 +101,21 @@ def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
         "report", "report --json", "audit .", "audit --json", "order -o order.json",
     ):  # fmt: skip
         ledger(*command.split(), folder=tmp_path)
+
+
+def fastest_s(*command: str) -> float:
+    """Return the shortest of five runs, which is the one that nothing else disturbed."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    durations = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, *command], check=True, capture_output=True, env={**os.environ, "PYTHONPATH": path}
+        )
+        durations.append(time.perf_counter() - started)
+    return min(durations)
+
+
+@pytest.mark.slow
+def test_help_starts_within_twice_the_time_of_its_libraries():
+    assert fastest_s("-m", "ledger", "--help") <= 2 * fastest_s("-c", "import typer, rich, pydantic")

@@ -144,7 +144,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("measuring", total=None)
 
         def show(progress: Progress) -> None:
-            description = harmless(f"{progress.cell} {progress.step}", limit=70)
+            description = harmless(f"{progress.cell} {progress.stage}", limit=70)
             bar.update(task, description=description, completed=progress.done, total=progress.total)
 
         yield show
@@ -217,8 +217,7 @@ def calibrate(
     root = find_root()
     if root is None:
         raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
-    with _progress() as on_progress:
-        paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=on_progress)
+    paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
     if as_json:
         emit({"paths": [str(path.relative_to(root)) for path in paths]})
     else:
