@@ -31,9 +31,8 @@ def calibrate_cpu(quick: bool = False, on_progress: OnStep = lambda _step: None)
 
     facts = cpu_facts()
     ceilings = measure_ceilings(facts, quick=quick, on_step=on_progress)
-    clock = max_clock_mhz()
     return Hardware(
-        schema="ledger/hardware/1",  # type: ignore[call-arg]
+        schema="ledger/hardware/1",
         name="cpu",
         title=f"{facts.name}, {facts.sms} processors",
         vendor=facts.name.split()[0],
@@ -45,7 +44,7 @@ def calibrate_cpu(quick: bool = False, on_progress: OnStep = lambda _step: None)
             warps_per_sm=None,
             blocks_per_sm=None,
             registers_per_thread=None,
-            max_clock_mhz=clock or 1.0,
+            max_clock_mhz=max_clock_mhz(),
             tdp_w=None,
         ),
         memory=Memory(
@@ -59,7 +58,7 @@ def calibrate_cpu(quick: bool = False, on_progress: OnStep = lambda _step: None)
             registers_per_sm=None,
         ),
         ceilings={"burst": ceilings},
-        notes=manifest(facts) + (() if clock else ("the clock is unknown; max_clock_mhz is a placeholder of 1",)),
+        notes=manifest(facts),
     )
 
 

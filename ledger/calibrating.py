@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
-from typing import Any
 
 from ledger.errors import EvidenceRefused, InputError, MachineError, StateError
 from ledger.records import Hardware
@@ -19,22 +18,24 @@ def write_calibration(
     quick: bool,
     hw: str | None,
     force: bool,
-    on_progress: Callable[[Any], None],
+    on_progress: Callable[[str], None],
 ) -> list[FilePath]:
     """Measure this machine's ceilings and return the files written: the current profile, then its dated copy.
 
     Raises: InputError for an unknown device; MachineError when no shipped profile fits; EvidenceRefused when open
     seals name the profile that would be replaced, unless forced.
     """
-    from ledger.calibrate import calibrate_cpu, calibrate_cuda
-
     if device not in ("cpu", "cuda"):
         raise InputError(f"--device: got {device!r}; expected cpu or cuda")
     if device == "cpu":
+        from ledger.calibrate import calibrate_cpu
+
         _refuse_to_strand(root, "cpu", force)
         return _write(root / "hardware", calibrate_cpu(quick=quick, on_progress=on_progress))
     shipped = load_hardware(hw, root) if hw else _profile_of_this_device(root)
     _refuse_to_strand(root, shipped.name, force)
+    from ledger.calibrate import calibrate_cuda
+
     measured = calibrate_cuda(shipped, quick=quick, on_progress=on_progress)
     return _write(root / "hardware" / "measured", measured)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 
 from ledger.book import Book, CellView
+from ledger.reconcile import totals_of
 from ledger.records import Forecast
 from ledger.rows import Row, counted, void_reason
-from ledger.wording import duration, harmless, shape_words, signed
+from ledger.wording import duration, harmless, shape_words, si, signed
 
 LEGEND = (
     "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
@@ -20,6 +21,17 @@ LEGEND = (
     "stands too; again: a later run, which does not count."
 )
 
+COUNTER_HEADINGS = (
+    "DRAM",
+    "of modelled",
+    "DRAM %",
+    "L2 %",
+    "L1/SMEM %",
+    "tensor %",
+    "waves",
+    "occupancy %",
+    "SM clock",
+)
 HEADINGS = ("#", "cell", "predicted", "measured", "gap", "grade", "sight")
 
 
@@ -136,3 +148,23 @@ def time_words(row: Row) -> str:
     if timing is None:
         return ""
     return duration(timing.median_ps, timing.low_ps, timing.high_ps)
+
+
+def counter_words(row: Row) -> tuple[str, ...]:
+    """Return what the counters said of a row under COUNTER_HEADINGS; empty for a row without counters."""
+    view = row.view
+    totals = (
+        totals_of(row.run.recorded.measurement, view.hardware, view.forecast) if row.run and view.hardware else None
+    )
+    if totals is None:
+        return ()
+    moved, modelled = totals.dram_bytes, view.forecast.work.bytes
+    shares = (totals.dram_pct, totals.l2_pct, totals.smem_pct, totals.tensor_pct)
+    return (
+        "" if moved is None else si(moved, "B"),
+        f"{moved / modelled:.2f}" if moved is not None and modelled else "",
+        *("" if share is None else f"{share:.0f}" for share in shares),
+        "" if totals.waves is None else f"{totals.waves:.2f}",
+        "" if totals.occupancy_pct is None else f"{totals.occupancy_pct:.0f}",
+        "" if totals.sm_clock_hz is None else si(totals.sm_clock_hz, "Hz"),
+    )

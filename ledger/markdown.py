@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ledger import lines
-from ledger.book import Book, Sealed
+from ledger.book import Book
 from ledger.errors import InputError
-from ledger.records import Finding, Forecast
+from ledger.records import Finding, Forecast, Prediction
 from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
 from ledger.rows import Row, missing, rows
 from ledger.wording import PATH_WORDS, duration, harmless, shape_words, si
@@ -35,18 +35,37 @@ def _escaped(*cells: str) -> tuple[str, ...]:
     return tuple(escape(cell) for cell in cells)
 
 
-def results_table(book: Book) -> str:
-    """Return the table of every row of a book."""
-    return _results(rows(book))
+def roofline_tables(book: Book) -> dict[str, str]:
+    """Return the tables of ROOFLINE.md by the name of their markers."""
+    listed = rows(book)
+    return {
+        "predictions": forecast_table(view.forecast for view in book.cells),
+        "results": results_table(listed),
+        "counters": counters_table(listed),
+        "gaps": table(("#", "cell", "gap", "why"), _gaps(listed), right=(0, 2)),
+    }
 
 
-def _results(listed: Sequence[Row]) -> str:
+def results_table(listed: Sequence[Row]) -> str:
+    """Return the table of forecasts beside measurements."""
     headings = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
     body = []
     for row in listed:
         number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
         body.append(_escaped(number, cell, predicted, measured, lines.time_words(row), gap, grade, sight))
     return table(headings, body, right=(0, 5))
+
+
+def counters_table(listed: Sequence[Row]) -> str:
+    """Return the table of what the hardware counters said, for the rows that have any."""
+    told = [(row, lines.counter_words(row)) for row in listed]
+    body = [_escaped(str(row.number), lines.cell_words(row.view), *words) for row, words in told if words]
+    return table(("#", "cell", *lines.COUNTER_HEADINGS), body, right=(0, *range(2, 2 + len(lines.COUNTER_HEADINGS))))
+
+
+def _gaps(listed: Sequence[Row]) -> list[tuple[str, ...]]:
+    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    return [_escaped(str(row.number), lines.cell_words(row.view), lines.gap_words(row), words) for row, words in told]
 
 
 def markdown(book: Book) -> str:
@@ -63,7 +82,7 @@ def markdown(book: Book) -> str:
         "# Report",
         "Rendered from the records by `ledger report`; do not edit.",
         *(escape(words) for words in lines.summary_words(book)),
-        _results(listed) if listed else "",
+        results_table(listed) if listed else "",
         escape(lines.LEGEND) if listed else "",
         "## Why" if told else "",
         _bullets(f"**{row.number}.** {escape(words)}" for row, words in told),
@@ -91,10 +110,10 @@ def _join(*parts: str) -> str:
 # Views of seals
 
 
-def forecast_table(sealed: Sealed) -> str:
-    """Return the table of a seal's forecasts, with the numbers that each had to go by."""
+def forecast_table(forecasts: Iterable[Forecast]) -> str:
+    """Return a table of forecasts, with the numbers that each had to go by."""
     headings = ("cell", "FLOP/byte", "ridge", "side", "roof time", "regime", "percent", "interval", "probabilities")
-    return table(headings, (_forecast(forecast) for forecast in sealed.prediction.cells), right=(1, 2, 4, 6))
+    return table(headings, (_forecast(forecast) for forecast in forecasts), right=(1, 2, 4, 6))
 
 
 def _forecast(forecast: Forecast) -> tuple[str, ...]:
@@ -114,19 +133,18 @@ def _forecast(forecast: Forecast) -> tuple[str, ...]:
     )
 
 
-def campaign_view(sealed: Sealed) -> str:
+def campaign_view(identity: str, prediction: Prediction) -> str:
     """Return the view of one seal, made from the seal alone, so that it never changes.
 
     It does not name the commit: the view is committed together with its seal.
     """
-    prediction = sealed.prediction
     roofs = {(f.case.hardware, f.roof.path, f.roof.ceilings): f.roof for f in prediction.cells}
     return _join(
-        f"# {escape(prediction.campaign or f'Seal {sealed.id[:12]}')}",
+        f"# {escape(prediction.campaign or f'Seal {identity[:12]}')}",
         "Sealed forecasts, rendered from the seal and committed with it; this file never changes.",
         _bullets(
             (
-                f"seal `{sealed.id}`, sequence {prediction.sequence}",
+                f"seal `{identity}`, sequence {prediction.sequence}",
                 f"forecaster {escape(prediction.forecaster)}, rule `{prediction.rule}`, metric `{prediction.metric}`",
                 *(
                     f"roof on {name}: {si(roof.peak_flop_per_s, 'FLOP/s')} ({PATH_WORDS[path]}) and "
@@ -136,7 +154,7 @@ def campaign_view(sealed: Sealed) -> str:
             )
         ),
         escape(prediction.why),
-        forecast_table(sealed),
+        forecast_table(prediction.cells),
         *_section("Why", _reasons(prediction.cells)),
     )
 
@@ -148,11 +166,6 @@ def _reasons(cells: Sequence[Forecast]) -> list[str]:
         if forecast.why:
             shared.setdefault(forecast.why, []).append(forecast.cell)
     return [f"{escape(why)} ({', '.join(escape(cell) for cell in names)})" for why, names in shared.items()]
-
-
-def view_name(sealed: Sealed) -> str:
-    """Return the file name of a campaign's view in docs/predictions/."""
-    return f"{sealed.prediction.campaign}.md" if sealed.prediction.campaign else f"{sealed.id[:12]}.md"
 
 
 def index_view(book: Book) -> str:
@@ -185,11 +198,14 @@ def update_markers(text: str, name: str, table: str) -> str:
     """Return `text` with what stands between the markers of `name` replaced by `table`.
 
     The markers are `<!-- ledger:NAME -->` and `<!-- /ledger:NAME -->`, each once and in this order.
-    Raises: InputError when they are not.
+    A text with neither marker does not want the table and comes back as it is.
+    Raises: InputError for markers that do not pair.
     """
     assert _MARKER_NAME.fullmatch(name), name
     opening, closing = f"<!-- ledger:{name} -->", f"<!-- /ledger:{name} -->"
     counts = text.count(opening), text.count(closing)
+    if counts == (0, 0):
+        return text
     if counts != (1, 1) or text.index(opening) > text.index(closing):
         raise InputError(
             f"markers of {name}: {counts[0]} opening and {counts[1]} closing; expected {opening} once and then "

@@ -6,6 +6,7 @@ Text from records is wrapped in rich.text.Text, which reads no markup, after wor
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import groupby
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.text import Text
 from ledger import lines
 from ledger.book import Book
 from ledger.gap import HIT_POINTS
-from ledger.markdown import campaign_view, forecast_table, index_view, markdown, results_table, update_markers
+from ledger.markdown import campaign_view, index_view, markdown, roofline_tables, update_markers
 from ledger.page import html
 from ledger.records import Finding
 from ledger.rows import Row, document, json_text, missing, rows
@@ -24,14 +25,13 @@ from ledger.wording import harmless
 __all__ = [
     "campaign_view",
     "document",
-    "forecast_table",
     "harmless",
     "html",
     "index_view",
     "json_text",
     "markdown",
     "render",
-    "results_table",
+    "roofline_tables",
     "update_markers",
 ]
 
@@ -39,17 +39,23 @@ __all__ = [
 _NARROWEST = 14
 
 
-def render(book: Book, console: Console) -> None:
-    """Print the report; of a ledger that is refused only what refuses it."""
+def render(book: Book, console: Console, *, only: Collection[str] | None = None) -> None:
+    """Print the report; of a ledger that is refused only what refuses it.
+
+    only: short names (SEAL#CELL) of the cells to show; the summary, and what is missing elsewhere, is then left out.
+    """
     if book.refused:
         _refusal(book, console)
         return
-    for line in lines.summary_words(book):
-        console.print(Text(line, style="bold"))
-    listed = rows(book)
+    listed = tuple(row for row in rows(book) if only is None or row.view.short_name in only)
+    if only is None:
+        for line in lines.summary_words(book):
+            console.print(Text(line, style="bold"))
     if listed:
         _tables(listed, console)
         _sentences(listed, console)
+    if only is not None:
+        return
     _listing("Not measured", [lines.missing_words(book, view) for view in missing(book)], console)
     _listing("Findings", [finding_words(finding) for finding in book.findings], console)
     if listed:

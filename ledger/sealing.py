@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from ledger import __version__
-from ledger.book import Commit, Sealed
 from ledger.campaign import Request, milli, millionths
 from ledger.errors import InputError
 from ledger.kernel import KernelFile, build_case, load_kernel
@@ -21,7 +20,7 @@ from ledger.seal import cell_key, decode, encode, next_link, object_id, object_p
 from ledger.store import load_hardware
 
 TOOL = Tool(name="roofline-ledger", version=__version__)
-CampaignView = Callable[[Sealed], str]
+CampaignView = Callable[[str, Prediction], str]
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,7 @@ def seal(
         for item in drafts:
             files.update({object_path("predictions", digest): source for digest, source in item.objects.items()})
         if view is not None and campaign is not None:
-            # The page is part of the commit, so it cannot name it.
-            unborn = Commit(sha="", when="", author=forecaster, position=-1)
-            page = view(Sealed(identity, record_path("predictions", identity), unborn, record))
-            files[f"docs/predictions/{campaign}.md"] = page.encode()
+            files[f"docs/predictions/{campaign}.md"] = view(identity, record).encode()
         sealed[:] = [(identity, record_path("predictions", identity), record)]
         what = campaign or drafts[0].forecast.cell
         return files, f"Seal {what}: {len(drafts)} cell{'s' if len(drafts) > 1 else ''}\n\nSeal-Id: {identity}\n"

@@ -6,11 +6,10 @@ Views are rendered from the records and never read back; a page that the user is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ledger.book import Book
 from ledger.repo import Repository
-from ledger.report import forecast_table, index_view, markdown, results_table, update_markers
+from ledger.report import index_view, markdown, roofline_tables, update_markers
 
 
 def write_views(repository: Repository, book: Book) -> Iterator[str]:
@@ -19,7 +18,7 @@ def write_views(repository: Repository, book: Book) -> Iterator[str]:
     essay = repository.root / "ROOFLINE.md"
     if essay.is_file():
         text = essay.read_text(encoding="utf-8")
-        for name, table in _tables(book).items():
+        for name, table in roofline_tables(book).items():
             if f"<!-- ledger:{name} -->" in text:
                 text = update_markers(text, name, table)
         pages["ROOFLINE.md"] = text
@@ -35,17 +34,6 @@ def write_views(repository: Repository, book: Book) -> Iterator[str]:
         written = repository.commit(lambda _parent: (fresh, "Render the views\n"), replace=True)
         if written.index_note:
             yield written.index_note
-
-
-def _tables(book: Book) -> dict[str, str]:
-    """Return the tables that may stand between markers: all results, and each campaign's forecasts and results."""
-    tables = {"results": results_table(book)}
-    for sealed in book.seals:
-        if name := sealed.prediction.campaign:
-            own = replace(book, cells=tuple(cell for cell in book.cells if cell.sealed.id == sealed.id))
-            tables[f"forecasts {name}"] = forecast_table(sealed)
-            tables[f"results {name}"] = results_table(own)
-    return tables
 
 
 def _is_current(repository: Repository, path: str, data: bytes) -> bool:

@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +16,16 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 
 # From the ground up; a new module finds its place here.
 ORDER = """
-    errors records counters roofline seal wording protocol book binding campaign operations regime gap refute reconcile
+    errors records counters metrics roofline seal wording protocol book binding campaign operations regime gap refute reconcile
     kernel store repo history ancestry checks judge rows founding sealing taking audit
     lines markdown page report listing views
-    nvml device inputs correctness probes timer ncu graphs cell measure ceilings_cpu calibrate calibrating doctor
+    nvml device inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
+    ceilings_cpu ceilings_cuda calibrate calibrating bench doctor
     cli __main__
 """.split()
-TORCH = "kernel device inputs correctness probes timer graphs cell measure ceilings_cpu calibrate".split()
+TORCH = """
+    kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate bench
+""".split()
 
 
 def place(path: Path) -> int:
@@ -97,3 +101,21 @@ def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
         "report", "report --json", "audit .", "audit --json", "order -o order.json",
     ):  # fmt: skip
         ledger(*command.split(), folder=tmp_path)
+
+
+def fastest_s(*command: str) -> float:
+    """Return the shortest of five runs, which is the one that nothing else disturbed."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    durations = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, *command], check=True, capture_output=True, env={**os.environ, "PYTHONPATH": path}
+        )
+        durations.append(time.perf_counter() - started)
+    return min(durations)
+
+
+@pytest.mark.slow
+def test_help_starts_within_twice_the_time_of_its_libraries():
+    assert fastest_s("-m", "ledger", "--help") <= 2 * fastest_s("-c", "import typer, rich, pydantic")

@@ -200,7 +200,8 @@ def nasty_book(text: str) -> Book:
 
 def everywhere(shown: Book) -> list[str]:
     pages = [printed(shown), report.markdown(shown), report.html(shown)]
-    pages += [report.index_view(shown), *(report.campaign_view(sealed) for sealed in shown.seals)]
+    pages += [report.index_view(shown), *(report.campaign_view(sealed.id, sealed.prediction) for sealed in shown.seals)]
+    pages += report.roofline_tables(shown).values()
     refused = make_book(
         *shown.cells, findings=tuple(f.model_copy(update={"severity": "refused"}) for f in shown.findings)
     )
@@ -245,7 +246,7 @@ def test_nasty_fields_do_not_act() -> None:
     shown = nasty_book(NASTY)
     assert_harmless(everywhere(shown))
     assert tags(report.html(shown)) <= HTML_TAGS
-    for page in (report.markdown(shown), report.campaign_view(shown.seals[0])):
+    for page in (report.markdown(shown), report.campaign_view(shown.seals[0].id, shown.seals[0].prediction)):
         assert not re.search(r"(?<!\\)<(?!U\+)", page)
         assert not re.search(r"(?<!\\)\]\(", page)
         assert "\n# head" not in page
@@ -274,12 +275,8 @@ def test_any_field_is_harmless_everywhere(text: str) -> None:
 # Views
 
 
-def test_campaign_view_is_made_from_the_seal_alone() -> None:
-    import dataclasses
-
-    elsewhere = dataclasses.replace(CAMPAIGN, commit=Commit(sha="9" * 40, when="2030", author="Eve", position=7))
-    view = report.campaign_view(CAMPAIGN)
-    assert view == report.campaign_view(elsewhere)
+def test_campaign_view_holds_every_forecast() -> None:
+    view = report.campaign_view(CAMPAIGN.id, CAMPAIGN.prediction)
     assert "cc" * 32 in view
     assert (
         "| rmsnorm\\_matmul B=1 H=O=64 fp16 toy | 10.0 | 100 | left | 1.00 ms | hbm-bound | 52.5% | 40 to 60 |  |"
@@ -310,6 +307,23 @@ def test_html_marks_hit_and_miss() -> None:
     assert '<td class="number miss">\u221227.5</td>' in page
 
 
+def test_roofline_tables_have_their_names() -> None:
+    tables = report.roofline_tables(book())
+    assert set(tables) == {"predictions", "results", "counters", "gaps"}
+    assert tables["predictions"].count("\n") == 2 + 3  # heading, rule and one line a sealed cell
+    assert tables["results"].count("\n") == 2 + 3
+    assert tables["gaps"].count("\n") == 2 + 2
+    assert tables["counters"].count("\n") == 2
+
+
+def test_render_only_some_cells() -> None:
+    stream = io.StringIO()
+    report.render(book(), Console(file=stream, width=100), only={"dddddddddd#rmsnorm_matmul-B1-H64-O64-fp16"})
+    text = stream.getvalue()
+    assert "seal dddddddddd" in text
+    assert "cccccccccc" not in text
+
+
 # Markers
 
 TEXT = "# T\n\n<!-- ledger:results -->\nold\n<!-- /ledger:results -->\n\nend\n"
@@ -321,15 +335,18 @@ def test_update_markers_replaces_only_what_is_between() -> None:
     assert report.update_markers(updated, "results", "| a |\n| --- |\n") == updated
 
 
+def test_update_markers_leaves_a_text_alone_that_wants_no_table() -> None:
+    assert report.update_markers("nothing", "results", "t") == "nothing"
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "nothing",
         "<!-- ledger:results -->",
         "<!-- /ledger:results --> <!-- ledger:results -->",
         TEXT + TEXT,
     ],
-    ids=["none", "open", "reversed", "twice"],
+    ids=["open", "reversed", "twice"],
 )
 def test_update_markers_refuses_other_markers(text: str) -> None:
     with pytest.raises(InputError, match="markers of results"):

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, get_args
 from ledger.cli.options import check_percent, parse_shape
 from ledger.cli.place import err
 from ledger.errors import InputError
-from ledger.records import CeilingKind, Regime
-from ledger.seal import validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
     from ledger.campaign import Request
+    from ledger.records import CeilingKind
 
     T = TypeVar("T")
 
@@ -25,6 +24,8 @@ def ask(root: FilePath) -> tuple[Request, CeilingKind]:
     from ledger.campaign import Request
     from ledger.kernel import kernel_names, load_kernel
     from ledger.listing import roof_sentence
+    from ledger.records import Regime
+    from ledger.seal import validate
     from ledger.sealing import draft
     from ledger.store import hardware_names, load_hardware
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -186,8 +185,7 @@ def _tell_taken(taken: Sequence[Taken], *, as_json: bool) -> None:
         rows = [row for row in full["rows"] if f"{row['seal'][:10]}#{row['cell']}" in names]
         emit({"taken": [{"cell": t.cell, "commit": t.commit} for t in taken], "rows": rows})
     else:
-        own = tuple(cell for cell in place.book.cells if cell.short_name in names)
-        render(replace(place.book, cells=own), out())
+        render(place.book, out(), only=names)
     for item in taken:
         if item.note:
             say(item.note)
@@ -219,8 +217,7 @@ def calibrate(
     root = find_root()
     if root is None:
         raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
-    with _progress() as on_progress:
-        paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=on_progress)
+    paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
     if as_json:
         emit({"paths": [str(path.relative_to(root)) for path in paths]})
     else:
