@@ -24,7 +24,8 @@ ORDER = """
     cli __main__
 """.split()
 TORCH = """
-    kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate bench
+    kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate
+    bench
 """.split()
 
 
