@@ -14,22 +14,42 @@ from ledger.kernel import Launch, import_triton
 tl: Any = None
 
 
+def _triton() -> Any:
+    global tl
+    triton, tl = import_triton()
+    return triton
+
+
 @functools.cache
 def _empty_kernel() -> Any:
-    triton, _ = import_triton()
-
-    @triton.jit
+    @_triton().jit
     def ledger_empty():  # type: ignore[no-untyped-def]
         pass
 
     return ledger_empty
 
 
-def empty_launch() -> Launch:
-    """Return the launch of a kernel that does nothing."""
-    kernel = _empty_kernel()
+@functools.cache
+def _marker_kernel() -> Any:
+    @_triton().jit
+    def ledger_marker():  # type: ignore[no-untyped-def]
+        pass
 
+    return ledger_marker
+
+
+def _one_program(kernel: Any) -> Launch:
     def launch() -> None:
         kernel[(1,)]()
 
     return launch
+
+
+def empty_launch() -> Launch:
+    """Return the launch of a kernel that does nothing."""
+    return _one_program(_empty_kernel())
+
+
+def marker_launch() -> Launch:
+    """Return the launch of a kernel that does nothing, whose name separates the cells of a profile."""
+    return _one_program(_marker_kernel())

@@ -135,7 +135,7 @@ def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
     cells = [cell_of(this_cpu(), m=m) for m in (8, 16, 24)]
 
     def interrupt(progress):
-        if progress.cell == cells[1].cell and progress.stage == "timing":
+        if progress.cell == cells[1].cell and progress.step == "timing":
             raise KeyboardInterrupt
 
     summary = run(tmp_path, *cells, on_progress=interrupt)
@@ -147,7 +147,7 @@ def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
 def test_run_order_tells_progress_to_the_end(tmp_path):
     seen = []
     run(tmp_path, cell_of(this_cpu()), on_progress=seen.append)
-    assert [one.stage for one in seen] == ["inputs", "checking", "timing", "done"]
+    assert [one.step for one in seen] == ["inputs", "checking", "timing", "done"]
     assert (seen[-1].done, seen[-1].total) == (1, 1)
 
 
