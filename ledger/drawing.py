@@ -119,16 +119,18 @@ def _roofs(axes: Any, document: dict[str, Any]) -> None:
     for ceiling in document["ceilings"]:
         _draw_ceiling(axes, document, ceiling, right=right)
     _label_ceilings(axes, document, low=low, high=high)
-    fanned = spread(document["dots"], right / left)
-    for dot, factor in zip(document["dots"], fanned, strict=True):
+    factors = spread(document["dots"], right / left)
+    for dot, factor in zip(document["dots"], factors, strict=True):
         _draw_dot(axes, document, dot, factor)
-    _label_clusters(axes, document, fanned)
+    _label_clusters(axes, document, factors)
     _legend(axes, document)
 
 
 def _highest(document: dict[str, Any], device: str, kind: str) -> float:
-    peaks = [c["flop_per_s"] for c in document["ceilings"] if c["device"] == device and c["kind"] == kind]
-    return max(peaks, default=max(c["flop_per_s"] for c in document["ceilings"]))
+    peaks: list[float] = [
+        line["flop_per_s"] for line in document["ceilings"] if line["device"] == device and line["kind"] == kind
+    ]
+    return max(peaks, default=max(float(line["flop_per_s"]) for line in document["ceilings"]))
 
 
 def _draw_slope(axes: Any, document: dict[str, Any], slope: dict[str, Any], *, left: float) -> None:
