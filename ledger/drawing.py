@@ -13,14 +13,19 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ledger.errors import MachineError
-from ledger.plot import device_words
 from ledger.wording import harmless, shape_words
 
 # Okabe, Ito, "Color Universal Design": told apart with any common colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _STYLES = {"datasheet": "solid", "burst": (0, (5, 2)), "sustained": (0, (1, 1.5))}
 # Where a cluster's name may stand: place on the cluster's box, alignment, and points to move down.
-_PLACES = [(0.5, 0, "center", -1), (1, 0.5, "left", 0), (1, 0, "left", -1), (1, 0.2, "left", 0), (0, 0, "right", -1)]
+_PLACES: list[tuple[float, float, str, float]] = [
+    (0.5, 0, "center", -1),
+    (1, 0.5, "left", 0),
+    (1, 0, "left", -1),
+    (1, 0.2, "left", 0),
+    (0, 0, "right", -1),
+]
 _PLACES += [(place, 0, across, -8.0 * step) for step in (1, 2, 3) for place, across in ((0.5, "center"), (1, "left"))]
 _MARKERS = {"fp64": "P", "fp32": "^", "tf32": "v", "fp16": "o", "bf16": "s", "fp8_e4m3": "D", "int8": "X"}
 _ROW_INCHES = 0.155
@@ -62,7 +67,7 @@ def _roofs_inches(document: dict[str, Any]) -> float:
 
 
 def _size(document: dict[str, Any]) -> tuple[float, float]:
-    rows = min(len(document["dots"]), _ROWS_A_COLUMN)
+    rows = math.ceil(len(document["dots"]) / max(1, _columns(document)))
     return _roofs_inches(document) + _COLUMN_INCHES * _columns(document), max(
         7.5 if rows else 6.5, 1.6 + _ROW_INCHES * rows
     )
@@ -73,11 +78,12 @@ def _compose(figure: Any, document: dict[str, Any]) -> None:
     bottom, tall = 0.6 / height, 1 - 1.15 / height
     _roofs(figure.add_axes((0.75 / width, bottom, 6.2 / width, tall)), document)
     names = [device["name"] for device in document["devices"]]
+    rows = math.ceil(len(document["dots"]) / max(1, _columns(document)))
     dots = sorted(document["dots"], key=lambda dot: (names.index(dot["device"]), *_row_order(dot)))
     for column in range(_columns(document)):
         left = _roofs_inches(document) + _COLUMN_INCHES * column + _LABEL_INCHES
         axes = figure.add_axes((left / width, bottom, 2.35 / width, tall))
-        _rows(axes, document, dots[column * _ROWS_A_COLUMN :][:_ROWS_A_COLUMN])
+        _rows(axes, document, dots[column * rows :][:rows])
     titles = " and ".join(harmless(device["title"]) for device in document["devices"])
     figure.text(0.75 / width, 1 - 0.3 / height, f"Roofline: {titles}", fontsize=11, weight="bold", va="center")
 
@@ -85,6 +91,12 @@ def _compose(figure: Any, document: dict[str, Any]) -> None:
 def _colour(document: dict[str, Any], device: str) -> str:
     names = [entry["name"] for entry in document["devices"]]
     return _COLOURS[names.index(device) % len(_COLOURS)]
+
+
+def device_words(document: dict[str, Any], line: dict[str, Any]) -> str:
+    """Return a line's label, with its device in front where several are overlaid."""
+    label = line["label"] if len(document["devices"]) == 1 else f"{line['device']} {line['label']}"
+    return harmless(label)
 
 
 # The roofs

@@ -20,7 +20,7 @@ from ledger.book import Book
 from ledger.records import CeilingKind, Dtype, Hardware, Path, Peak, Quantity, Regime
 from ledger.roofline import arithmetic_intensity, base_units, memory_side
 from ledger.rows import counted
-from ledger.wording import PATH_WORDS, harmless, shape_words, si
+from ledger.wording import PATH_WORDS, shape_words, si
 
 SCHEMA = "ledger/roofline/1"
 KIND_WORDS: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
@@ -177,9 +177,3 @@ def terminal(document: dict[str, Any], console: Console) -> None:
     from ledger.sketch import sketch
 
     sketch(document, console)
-
-
-def device_words(document: dict[str, Any], line: dict[str, Any]) -> str:
-    """Return a line's label, with its device in front where several are overlaid."""
-    label = line["label"] if len(document["devices"]) == 1 else f"{line['device']} {line['label']}"
-    return harmless(label)

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.drawing import bounds, regime_words
-from ledger.plot import device_words
+from ledger.drawing import bounds, device_words, regime_words
 from ledger.wording import harmless
 
 _HEIGHT = 22

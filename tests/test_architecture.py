@@ -19,7 +19,7 @@ ORDER = """
     errors records counters metrics roofline seal wording protocol book binding campaign operations regime gap refute
     reconcile kernel store
     history repo ancestry checks judge rows founding sealing taking audit
-    lines markdown page score report card kernel_card plot listing views
+    lines markdown page score report kernel_card card drawing sketch plot listing views
     nvml device inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
     ceilings_cpu ceilings_cuda calibrate calibrating bench doctor
     cli __main__
