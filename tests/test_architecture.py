@@ -16,13 +16,17 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 
 # From the ground up; a new module finds its place here.
 ORDER = """
-    errors records counters metrics roofline seal wording protocol book binding campaign operations
-    regime gap refute reconcile score kernel store repo history ancestry checks judge founding sealing taking audit
-    rows lines markdown page report listing card kernel_card views
-    nvml device inputs correctness probes timer ncu_csv ncu profiled graphs cell measure
-    ceilings_cpu calibrate calibrating doctor cli __main__
+    errors records counters metrics roofline seal wording protocol book binding campaign operations regime gap refute reconcile
+    kernel store repo history ancestry checks judge rows founding sealing taking audit
+    lines markdown page report listing views
+    nvml device inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
+    ceilings_cpu ceilings_cuda calibrate calibrating bench doctor
+    cli __main__
 """.split()
-TORCH = "kernel device inputs correctness probes timer graphs profiled cell measure ceilings_cpu calibrate".split()
+TORCH = """
+    kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate
+    bench
+""".split()
 
 
 def place(path: Path) -> int:
