@@ -27,10 +27,13 @@ from ledger.ancestry import Ancestry
 from ledger.binding import derive_key, sample_positions
 from ledger.book import Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.checks import Evidence, Objects, ReadBlob, check_chain, gather
+from ledger.errors import LedgerError
 from ledger.history import History
 from ledger.operations import OPERATIONS
 from ledger.reconcile import refutations, verify_cell
 from ledger.records import Finding, Forecast, Hardware, Measurement
+
+UNREADABLE = "counters-unreadable"
 
 
 def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None = None) -> Book:
@@ -149,8 +152,7 @@ class _Case:
         if not _positions_follow(forecast, measurement):
             findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
         if hardware is not None:
-            terms = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
-            findings.found.extend(finding.model_copy(update={"path": path}) for finding in terms)
+            findings.found.extend(_physics(forecast, measurement, hardware, path))
         if _earlier(recorded.commit.when, sealed.commit.when):
             findings.flag(
                 "date-order", path, "its commit date lies before its seal's; dates prove nothing, the graph decides"
@@ -162,7 +164,8 @@ class _Case:
     ) -> CellView:
         self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
-        runs = tuple(self._run(forecast, item, hardware, blind) for item in found) if hardware is not None else ()
+        readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
+        runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
         return CellView(
             sealed=sealed,
             forecast=forecast,
@@ -205,6 +208,14 @@ class _Case:
             return ()
         bound = any(item.recorded.measurement.samples is not None for item in found)
         return (0, 1) if bound and sealed.path in self.chained else (0,)
+
+
+def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, path: str) -> list[Finding]:
+    try:
+        found = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
+    except LedgerError as error:
+        return [Finding(code=UNREADABLE, severity="refused", path=path, message=str(error))]
+    return [finding.model_copy(update={"path": path}) for finding in found]
 
 
 def _paths_by_cell(recorded: Iterable[Recorded]) -> dict[object, list[str]]:

@@ -48,7 +48,8 @@ def si(value: float, unit: str) -> str:
     """Return a quantity in base units with a decimal prefix and three significant digits: 3.35 TB/s."""
     scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
     scaled = value / scale
-    digits = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
+    whole = abs(scaled) >= 100 or (not prefix and scaled == int(scaled))
+    digits = 0 if whole else 1 if abs(scaled) >= 10 else 2
     return f"{scaled:.{digits}f} {prefix}{unit}"
 
 

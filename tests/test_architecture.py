@@ -16,15 +16,17 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 
 # From the ground up; a new module finds its place here.
 ORDER = """
-    errors records counters metrics roofline seal wording protocol book binding campaign operations regime gap refute reconcile
-    kernel store repo history ancestry checks judge rows founding sealing taking audit
-    lines markdown page report listing views
+    errors records counters metrics roofline seal wording protocol book binding campaign operations regime gap refute
+    reconcile kernel store
+    history repo ancestry checks judge rows founding sealing taking audit
+    lines markdown page score report card kernel_card plot listing views
     nvml device inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
     ceilings_cpu ceilings_cuda calibrate calibrating bench doctor
     cli __main__
 """.split()
 TORCH = """
-    kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate bench
+    kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate
+    bench
 """.split()
 
 

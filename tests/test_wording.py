@@ -49,7 +49,9 @@ def test_harmless_leaves_nothing_that_acts(text: str, limit: int | None) -> None
         (34_100_000, "B", "34.1 MB"),
         (999, "B", "999 B"),
         (1.5e15, "FLOP", "1.50 PFLOP"),
-        (0, "B", "0.00 B"),
+        (0, "B", "0 B"),
+        (8, "B", "8 B"),
+        (0.5, "B", "0.50 B"),
     ],
 )
 def test_si_has_three_digits(value: float, unit: str, words: str) -> None:
