@@ -43,7 +43,8 @@ def smem_bytes_per_s(hardware: Hardware, ceilings: Ceilings) -> float | None:
     if given is None:
         return None
     if given.unit == "B/clk/SM":
-        return given.value * hardware.limits.sms * hardware.limits.max_clock_mhz * 1e6
+        clock = hardware.limits.max_clock_mhz
+        return None if clock is None else given.value * hardware.limits.sms * clock * 1e6
     return float(base_units(given))
 
 

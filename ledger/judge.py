@@ -31,14 +31,17 @@ from ledger.binding import derive_key, sample_positions
 from ledger.book import Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.checks import Evidence, Objects, ReadBlob, check_chain, gather
 from ledger.claims import check_repeats, claims
+from ledger.errors import LedgerError
 from ledger.history import History
 from ledger.operations import OPERATIONS
 from ledger.reconcile import refutations, verify_cell
-from ledger.records import Finding, Forecast, Hardware, Measurement
+from ledger.records import Finding, Forecast, Hardware, Measurement, Verification
 from ledger.roofline import DTYPE_BYTES
 
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal."""
+
+UNREADABLE = "counters-unreadable"
 
 
 def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None = None) -> Book:
@@ -173,8 +176,8 @@ class _Case:
         if not _positions_follow(forecast, measurement):
             findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
         if hardware is not None:
-            for finding in refutations(forecast=forecast, measurement=measurement, hardware=hardware):
-                findings.add(finding.model_copy(update={"path": path}))
+            for finding in _physics(forecast, measurement, hardware, path):
+                findings.add(finding)
         if _earlier(recorded.commit.when, sealed.commit.when):
             findings.flag(
                 "date-order", path, "its commit date lies before its seal's; dates prove nothing, the graph decides"
@@ -188,7 +191,8 @@ class _Case:
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
         for finding in claims(forecast, hardware):
             self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
-        runs = tuple(self._run(forecast, item, hardware, blind) for item in found) if hardware is not None else ()
+        readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
+        runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
         return CellView(
             sealed=sealed,
             forecast=forecast,
@@ -201,13 +205,27 @@ class _Case:
         )
 
     def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
-        verification = verify_cell(
-            forecast=forecast,
-            measurement=found.recorded.measurement,
-            hardware=hardware,
-            blind=blind,
-            findings=found.findings,
-        )
+        measurement = found.recorded.measurement
+        try:
+            verification = verify_cell(
+                forecast=forecast, measurement=measurement, hardware=hardware, blind=blind, findings=found.findings
+            )
+        except (LedgerError, ArithmeticError) as error:
+            words = f"its numbers cannot be judged: {error}"
+            self.evidence.findings.refuse(UNREADABLE, found.recorded.path, words)
+            verification = Verification(
+                seal=measurement.seal,
+                cell=measurement.cell,
+                run=measurement.run,
+                predicted_regime=forecast.regime,
+                measured_regime=None,
+                predicted_percent=forecast.percent_milli / 1000,
+                measured_percent=None,
+                grade=None,
+                gap=None,
+                blind=blind,
+                findings=self.evidence.findings.about(found.recorded.path),
+            )
         return Run(found.recorded, verification)
 
     def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
@@ -234,6 +252,14 @@ class _Case:
             for item in found
         )
         return (0, 1) if bound and sealed.path in self.chained else (0,)
+
+
+def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, path: str) -> list[Finding]:
+    try:
+        found = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
+    except (LedgerError, ArithmeticError) as error:
+        return [Finding(code=UNREADABLE, severity="refused", path=path, message=str(error))]
+    return [finding.model_copy(update={"path": path}) for finding in found]
 
 
 def _positions_follow(forecast: Forecast, measurement: Measurement) -> bool:

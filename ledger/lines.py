@@ -26,7 +26,7 @@ COUNTER_HEADINGS = (
     "of modelled",
     "DRAM %",
     "L2 %",
-    "L1/SMEM %",
+    "SMEM %",
     "tensor %",
     "waves",
     "occupancy %",
@@ -153,9 +153,7 @@ def time_words(row: Row) -> str:
 def counter_words(row: Row) -> tuple[str, ...]:
     """Return what the counters said of a row under COUNTER_HEADINGS; empty for a row without counters."""
     view = row.view
-    totals = (
-        totals_of(row.run.recorded.measurement, view.hardware, view.forecast) if row.run and view.hardware else None
-    )
+    totals = totals_of(row.run.recorded.measurement, view.hardware) if row.run and view.hardware else None
     if totals is None:
         return ()
     moved, modelled = totals.dram_bytes, view.forecast.work.bytes

@@ -14,7 +14,7 @@ from typing import Literal
 
 from ledger.counters import CounterTotals
 from ledger.errors import InputError, RecordError
-from ledger.records import Counters, Metric, Path, ProfiledKernel
+from ledger.records import Counters, Metric, ProfiledKernel
 
 Capability = Literal["7.5", "8.0", "8.6", "8.9", "9.0", "10.0"]
 Combine = Literal["sum", "mean", "longest"]
@@ -218,8 +218,8 @@ def _combined(given: list[float], durations: list[float], combine: Combine) -> f
     return given[durations.index(max(durations))]
 
 
-def totals(counters: Counters, target: str, path: Path) -> CounterTotals:
-    """Return the counters of one call as the report needs them; `path` is the forecast's instruction path.
+def totals(counters: Counters, target: str) -> CounterTotals:
+    """Return the counters of one call as the report needs them.
 
     Raises: as `readings`.
     """

@@ -124,7 +124,7 @@ def _measured(view: CellView, run: Run) -> dict[str, Any] | None:
     timing = measurement.timing
     if timing is None:
         return None
-    totals = totals_of(measurement, view.hardware, view.forecast) if view.hardware else None
+    totals = totals_of(measurement, view.hardware) if view.hardware else None
     return {
         "regime": run.verification.measured_regime,
         "percent": run.verification.measured_percent,

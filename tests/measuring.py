@@ -35,6 +35,7 @@ QUICK = Protocol(
         "ci_target_ppm": 50_000,
         "budget_ms": 50,
         "sample_elements": 7,
+        "clock_tolerance_ppm": 50_000,
     },
 )
 
