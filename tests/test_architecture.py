@@ -20,14 +20,14 @@ ORDER = """
     regime gap refute reconcile score rows
     kernel store reader history repo ancestry checks claims judge founding sealing taking
     clone recompute signatures witness audit
-    lines markdown page report listing kernel_card card drawing plot views
-    nvml device inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
-    ceilings_cpu ceilings_cuda calibrate calibrating bench inspect doctor
+    lines markdown page report listing kernel_card card drawing sketch plot views
+    nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
+    ceilings_cpu ceilings_cuda calibrate calibrating bench regress doctor
     cli __main__
 """.split()
 TORCH = """
     kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate
-    bench inspect
+    bench
 """.split()
 
 
