@@ -16,7 +16,7 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 
 # From the ground up; a new module finds its place here.
 ORDER = """
-    errors records counters metrics roofline seal wording protocol book binding campaign operations regime gap refute
+    errors records counters metrics roofline seal wording protocol book binding campaign operations regime forecast gap refute
     reconcile kernel store
     history repo ancestry checks judge rows founding sealing taking audit
     lines markdown page score report kernel_card card drawing sketch plot listing views
