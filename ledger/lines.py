@@ -11,7 +11,7 @@ from collections import Counter
 from ledger.book import Book, CellView
 from ledger.reconcile import totals_of
 from ledger.records import Forecast
-from ledger.rows import Row, counted, void_reason
+from ledger.rows import Row, counted, rows, void_reason
 from ledger.wording import duration, harmless, shape_words, si, signed
 
 LEGEND = (
@@ -115,6 +115,17 @@ def missing_words(book: Book, view: CellView) -> str:
     words = f"{view.state}: {view.short_name}"
     reason = void_reason(book, view) if view.state == "void" else None
     return harmless(f"{words} ({reason})" if reason else words, 400)
+
+
+def finding_words(book: Book) -> list[str]:
+    """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
+    told, words = set(), []
+    for row in rows(book):
+        for finding in row.run.verification.findings if row.run else ():
+            told.add(finding)
+            words.append(harmless(f"#{row.number} {finding.code}: {finding.message}", 600))
+    others = [finding for finding in book.findings if finding not in told]
+    return words + [harmless(f"{finding.code}: {finding.path}: {finding.message}", 600) for finding in others]
 
 
 def summary_words(book: Book) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def _content(book: Book) -> str:
     if listed:
         parts += [_table(listed), f'<p class="legend">{_safe(lines.LEGEND)}</p>\n']
     parts += _section("Not measured", [lines.missing_words(book, view) for view in missing(book)])
-    parts += _section("Findings", [f"{f.code}: {f.path}: {f.message}" for f in book.findings])
+    parts += _section("Findings", lines.finding_words(book))
     return "".join(parts)
 
 

@@ -18,7 +18,6 @@ from ledger.book import Book
 from ledger.gap import HIT_POINTS
 from ledger.markdown import campaign_view, index_view, markdown, roofline_tables, update_markers
 from ledger.page import html
-from ledger.records import Finding
 from ledger.rows import Row, document, json_text, missing, rows
 from ledger.wording import harmless
 
@@ -57,14 +56,9 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
     if only is not None:
         return
     _listing("Not measured", [lines.missing_words(book, view) for view in missing(book)], console)
-    _listing("Findings", [finding_words(finding) for finding in book.findings], console)
+    _listing("Findings", lines.finding_words(book), console)
     if listed:
         console.print(Text(lines.LEGEND, style="dim"))
-
-
-def finding_words(finding: Finding) -> str:
-    """Return a finding on one line: its code, the file and the message."""
-    return harmless(f"{finding.code}: {finding.path}: {finding.message}", 600)
 
 
 def _refusal(book: Book, console: Console) -> None:
@@ -72,7 +66,7 @@ def _refusal(book: Book, console: Console) -> None:
     reasons = "1 reason" if count == 1 else f"{count} reasons"
     console.print(Text(f"The report does not open: the evidence is refused for {reasons}.", style="bold red"))
     for finding in book.refused:
-        console.print(Text(f"  {finding_words(finding)}"))
+        console.print(Text(harmless(f"  {finding.code}: {finding.path}: {finding.message}", 600)))
 
 
 def _tables(listed: tuple[Row, ...], console: Console) -> None:

@@ -324,6 +324,16 @@ def test_render_only_some_cells() -> None:
     assert "cccccccccc" not in text
 
 
+def test_findings_about_a_row_carry_its_number() -> None:
+    moved = Finding(code="clock-moved", severity="flag", path="verifications/00/x.json", message="it moved")
+    row = make_view(CAMPAIGN, SMALL, make_measurement(SMALL), findings=(moved,))
+    shown = make_book(row, findings=(moved, FLAG))
+    for text in (printed(shown), report.html(shown)):
+        assert "#1 clock-moved: it moved" in text
+        assert "date-order: verifications/0.json: dates contradict the graph" in text
+        assert text.count("clock-moved") == 1
+
+
 # Markers
 
 TEXT = "# T\n\n<!-- ledger:results -->\nold\n<!-- /ledger:results -->\n\nend\n"
