@@ -14,7 +14,12 @@ export GIT_AUTHOR_NAME=${GIT_AUTHOR_NAME:-demo} GIT_AUTHOR_EMAIL=${GIT_AUTHOR_EM
 export GIT_COMMITTER_NAME=$GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL=$GIT_AUTHOR_EMAIL
 
 title() { printf '\n== %s\n\n' "$*"; }
-run() { printf '$ '; printf '%s ' "$@" | sed 's/ $//'; printf '\n'; "$@"; }
+run() {
+    local word line='$'
+    for word; do [[ $word == *' '* ]] && line+=" '$word'" || line+=" $word"; done
+    printf '%s\n' "$line"
+    "$@"
+}
 ledger() { "$PYTHON" -m ledger "$@"; }
 must_exit() {
     local want=$1 got=0
@@ -31,10 +36,10 @@ import json, sys, torch
 name = torch.cuda.get_device_name()
 names = [row["name"] for row in json.load(sys.stdin) if name in row["device_names"]]
 sys.exit(f"demo: no hardware profile names the device {name}; write one: CONTRIBUTING.md") if not names else print(names[0])')
-    WHY="34 MB of weights are read once; 8 rows a weight lie far left of the ridge, so HBM decides"
+    WHY="34 MB of weights are read once for 8 rows: 8 FLOP a byte, far left of the ridge, so HBM decides"
 else
-    DEVICE=cpu DTYPE=fp32 SHAPE=B=8,H=2048,O=2048 PCT=60 LOW=40 HIGH=85 HW=cpu
-    WHY="17 MB of weights are read once from main memory; 4 FLOP/byte lie left of this ridge"
+    DEVICE=cpu DTYPE=fp32 SHAPE=B=1,H=2048,O=2048 PCT=60 LOW=40 HIGH=85 HW=cpu
+    WHY="17 MB of weights are read once for a single row: half a FLOP a byte, left of any ridge"
 fi
 
 title "A fresh ledger, and what this device can really do"
