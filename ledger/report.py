@@ -18,7 +18,7 @@ from ledger.book import Book
 from ledger.gap import HIT_POINTS
 from ledger.markdown import campaign_view, index_view, markdown, roofline_tables, update_markers
 from ledger.page import html
-from ledger.rows import Row, document, json_text, missing, rows
+from ledger.rows import Row, document, json_text, rows
 from ledger.wording import harmless
 
 __all__ = [
@@ -55,7 +55,7 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         _sentences(listed, console)
     if only is not None:
         return
-    _listing("Not measured", [lines.missing_words(book, view) for view in missing(book)], console)
+    _listing("Not measured", lines.missing_words(book), console)
     _listing("Findings", lines.finding_words(book), console)
     if listed:
         console.print(Text(lines.LEGEND, style="dim"))
@@ -84,6 +84,7 @@ def _tables(listed: tuple[Row, ...], console: Console) -> None:
             grid.add_row(*(Text(word, style=style) for word, style in cells))
         console.print(Text(lines.seal_words(members[0].view), style="dim"))
         console.print(grid)
+    console.print()
 
 
 def fit(widths: list[int], width: int) -> list[int]:
@@ -121,7 +122,6 @@ def _sentences(listed: tuple[Row, ...], console: Console) -> None:
     told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
     if not told:
         return
-    console.print()
     console.print(Text("Why", style="bold"))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", style="dim")
