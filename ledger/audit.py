@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 from ledger.book import Book, CellView
 from ledger.errors import InputError, StateError
-from ledger.history import FOLDERS, Reader, quiet_environment, read_history
+from ledger.history import FOLDERS, read_history
 from ledger.judge import judge
+from ledger.reader import Reader, quiet_environment
 
 Verdict = Literal["holds", "refused", "undetermined"]
 

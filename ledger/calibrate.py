@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ledger.device import cpu_facts, max_clock_mhz
-from ledger.records import DeviceFacts, Hardware, Limits, Memory, Quantity
+from ledger.device import cpu_facts, cuda_facts, max_clock_mhz, require_profile
+from ledger.records import Ceilings, DeviceFacts, Hardware, Limits, Memory, Quantity
+from ledger.roofline import base_units
 
 OnStep = Callable[[str], None]
+
+_DISTRUST = 1.05
+_SUSPECT = 0.50
+_CULPRITS = (
+    "a clock held down by power, heat or an administrator; another process on the device; a partition (MIG); a library "
+    "without this path; the sparse figure taken for the dense one"
+)
 
 
 def manifest(facts: DeviceFacts) -> tuple[str, ...]:
@@ -60,6 +68,40 @@ def calibrate_cpu(quick: bool = False, on_progress: OnStep = lambda _step: None)
         ceilings={"burst": ceilings},
         notes=manifest(facts),
     )
+
+
+def calibrate_cuda(hardware: Hardware, quick: bool = False, on_progress: OnStep = lambda _step: None) -> Hardware:
+    """Return a shipped profile with measured ceilings added: burst, and sustained unless quick.
+
+    Raises: MachineError when the profile is not this device's.
+    """
+    from ledger.ceilings_cuda import measure_ceilings
+
+    facts = cuda_facts()
+    require_profile(hardware, facts)
+    found, lines = measure_ceilings(hardware, facts, quick=quick, on_step=on_progress)
+    notes = (*manifest(facts), *lines, *doubts(hardware, found["burst"]))
+    return hardware.model_copy(update={"ceilings": {**hardware.ceilings, **found}, "notes": notes})
+
+
+def doubts(hardware: Hardware, measured: Ceilings) -> tuple[str, ...]:
+    """Return what in a calibration contradicts the data sheet, one line each."""
+    if "datasheet" not in hardware.ceilings:
+        return ()
+    sheet = hardware.ceilings["datasheet"]
+    pairs = [(path, peak, sheet.peaks.get(path)) for path, peak in measured.peaks.items()]
+    pairs.append(("dram_bandwidth", measured.dram_bandwidth, sheet.dram_bandwidth))  # type: ignore[arg-type]
+    lines = []
+    for name, got, expected in pairs:
+        if got is None or expected is None:
+            continue
+        share = base_units(got) / base_units(expected)
+        words = f"{name} is {100 * share:.0f}% of the data sheet ({got.value:g} of {expected.value:g} {expected.unit})"
+        if share > _DISTRUST:
+            lines.append(f"distrusted: {words}: the timer, the work or the profile is wrong")
+        elif share < _SUSPECT:
+            lines.append(f"low: {words}; likely: {_CULPRITS}")
+    return tuple(lines)
 
 
 def _capacity(size: int, unit_bytes: int, unit: str, condition: str) -> Quantity:

@@ -61,8 +61,9 @@ def _write(folder: FilePath, profile: Hardware) -> list[FilePath]:
 
 
 def _refuse_to_strand(root: FilePath, name: str, force: bool) -> None:
-    from ledger.history import Reader, quiet_environment, read_history
+    from ledger.history import read_history
     from ledger.judge import judge
+    from ledger.reader import Reader, quiet_environment
     from ledger.repo import Repository
 
     repository = Repository(root)

@@ -7,6 +7,7 @@ the evidence; `flag` and `note` disclose.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,18 +35,28 @@ class Findings:
     """Collect findings as the checks go on."""
 
     found: list[Finding] = field(default_factory=list)
+    _by_path: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding."""
+        self.found.append(finding)
+        self._by_path.setdefault(finding.path, []).append(finding)
 
     def refuse(self, code: str, path: str, message: str) -> None:
         """Add a finding that refuses the evidence."""
-        self.found.append(Finding(code=code, severity="refused", path=path, message=message))
+        self.add(Finding(code=code, severity="refused", path=path, message=message))
 
     def flag(self, code: str, path: str, message: str) -> None:
         """Add a finding that discloses something."""
-        self.found.append(Finding(code=code, severity="flag", path=path, message=message))
+        self.add(Finding(code=code, severity="flag", path=path, message=message))
 
     def about(self, path: str) -> tuple[Finding, ...]:
         """Return the findings about one file."""
-        return tuple(finding for finding in self.found if finding.path == path)
+        return tuple(self._by_path.get(path, ()))
+
+    def refused(self, path: str) -> bool:
+        """Tell whether a finding about one file refuses it."""
+        return any(finding.severity == "refused" for finding in self._by_path.get(path, ()))
 
 
 @dataclass
@@ -80,20 +91,30 @@ def gather(history: History, read: ReadBlob) -> Evidence:
 
 def check_files(history: History, findings: Findings) -> None:
     """Check that every ledger file that ever was is a plain file at a place that the format knows."""
-    seen: set[tuple[str, str]] = set()
-    for change in history.changes:
-        if "D" in change.status or (change.path, change.mode) in seen:
+    ever = {(change.path, change.mode) for change in history.changes if "D" not in change.status}
+    for path, mode in sorted(ever | {(path, mode) for path, (mode, _) in history.tree.items()}):
+        if mode != "100644":
+            findings.refuse("odd-mode", path, f"mode is {mode}; expected a plain file (100644)")
+        elif _belongs(path):
             continue
-        seen.add((change.path, change.mode))
-        patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, PLAIN_PATH)
-        if change.mode != "100644":
-            findings.refuse("odd-mode", change.path, f"mode is {change.mode}; expected a plain file (100644)")
-        elif any(pattern.fullmatch(change.path) for pattern in patterns):
-            continue
-        elif change.path.lower().endswith((".json", ".yaml", ".yml")):
-            findings.refuse("odd-file", change.path, "no record belongs at this place; expected FOLDER/ab/ab12….json")
+        elif path.lower().endswith((".json", ".yaml", ".yml")):
+            findings.refuse("odd-file", path, "no record belongs at this place; expected FOLDER/ab/ab12….json")
+        elif _belongs(unicodedata.normalize("NFKC", path).lower()):
+            findings.refuse("odd-name", path, "looks like a ledger file and is none; expected lower-case ASCII")
         else:
-            findings.flag("odd-file", change.path, "not a file of the ledger; it is left out of account")
+            findings.flag("odd-file", path, "not a file of the ledger; it is left out of account")
+    for name in history.lookalikes:
+        findings.refuse("odd-name", name, "looks like a ledger folder and is none; expected one of them, once")
+    for path in history.doubled:
+        findings.refuse("odd-name", path, "stands twice in one tree; expected each name once")
+    if history.roots > 1:
+        words = f"the history has {history.roots} roots: unrelated histories were joined by a merge"
+        findings.flag("multi-root", "", words)
+
+
+def _belongs(path: str) -> bool:
+    patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, PLAIN_PATH)
+    return any(pattern.fullmatch(path) for pattern in patterns)
 
 
 # 2 append
@@ -118,6 +139,9 @@ def check_append_only(history: History, findings: Findings) -> None:
             findings.refuse("dropped", path, "was added in the history and is not there at the head")
         elif blobs != {held[1]}:
             findings.refuse("edited", path, "differs from the bytes with which it was added")
+    for path in history.tree:
+        if path not in added and not PLAIN_PATH.fullmatch(path):
+            findings.refuse("unexplained", path, "is there at the head and no commit of the history added it")
 
 
 # 3 digest, 4 canonical
@@ -240,6 +264,12 @@ def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
         for parent in known:
             reached |= closure.get(parent.id, 0) | ancestry.bit[parent.path]
         closure[sealed.id] = reached
+        within = 0
+        for parent in known:
+            within |= closure.get(parent.id, 0)
+        if any(within & ancestry.bit[parent.path] for parent in known):
+            message = "names a previous seal that another one already follows; expected the tips of the chain alone"
+            evidence.findings.refuse("chain-broken", sealed.path, message)
         _check_links(evidence, sealed, known)
         for position in evidence.introduced.get(sealed.path, ()):
             seen = ancestry.before(position)
@@ -256,6 +286,10 @@ def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
 
 def _check_links(evidence: Evidence, sealed: Sealed, known: list[Sealed]) -> None:
     prediction = sealed.prediction
+    if list(prediction.previous) != sorted(set(prediction.previous)):
+        message = "previous seals are not sorted, each once"
+        evidence.findings.refuse("chain-broken", sealed.path, message)
+        return
     if len(known) < len(prediction.previous):
         held = {parent.id for parent in known}
         missing = next(previous for previous in prediction.previous if previous not in held)

@@ -26,7 +26,7 @@ COUNTER_HEADINGS = (
     "of modelled",
     "DRAM %",
     "L2 %",
-    "L1/SMEM %",
+    "SMEM %",
     "tensor %",
     "waves",
     "occupancy %",

@@ -35,7 +35,7 @@ class Progress:
     """Tell how far an order is. Units: seconds since it began."""
 
     cell: str
-    step: Stage
+    stage: Stage
     done: int
     total: int
     elapsed_s: float

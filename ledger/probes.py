@@ -53,3 +53,100 @@ def empty_launch() -> Launch:
 def marker_launch() -> Launch:
     """Return the launch of a kernel that does nothing, whose name separates the cells of a profile."""
     return _one_program(_marker_kernel())
+
+
+# Bandwidth probes. Each is a plain loop of loads, so that the memory level under test is all that limits it.
+
+
+@functools.cache
+def _read_kernel() -> Any:
+    @_triton().jit  # type: ignore[untyped-decorator]
+    def ledger_read(x_ptr, out_ptr, n_blocks, rounds, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        program = tl.program_id(0)
+        lanes = tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for i in tl.range(rounds, loop_unroll_factor=4):
+            block = (program + i * tl.num_programs(0)) % n_blocks
+            # .cg reads through L2 and leaves L1 out.
+            total += tl.load(x_ptr + block.to(tl.int64) * BLOCK + lanes, cache_modifier=".cg")
+        tl.store(out_ptr + program * BLOCK + lanes, total)
+
+    return ledger_read
+
+
+def read_launch(x: Any, out: Any, *, programs: int, rounds: int) -> Launch:
+    """Return the launch of programs that together read `rounds × programs` blocks of READ_BLOCK floats of `x`.
+
+    Shapes: x (n,), n a multiple of READ_BLOCK; out (programs · READ_BLOCK,), both fp32.
+    """
+    kernel = _read_kernel()
+    blocks = x.numel() // READ_BLOCK
+
+    def launch() -> None:
+        kernel[(programs,)](x, out, blocks, rounds, BLOCK=READ_BLOCK, num_warps=8)
+
+    return launch
+
+
+READ_BLOCK = 2048
+
+_SMEM_LOADS = 8
+SMEM_THREADS = 256
+SMEM_BYTES_PER_ROUND = 16 * _SMEM_LOADS
+
+
+def _smem_asm() -> str:
+    """Return a loop of loads whose every word is used: the assembler drops loads whose result is not."""
+    loads = []
+    for place in range(_SMEM_LOADS):
+        loads += [
+            f"ld.volatile.shared.v4.u32 {{%a, %b, %c, %d}}, [%at+{16 * SMEM_THREADS * place}];",
+            "xor.b32 %a, %a, %b;",
+            "xor.b32 %c, %c, %d;",
+            "xor.b32 %sum, %sum, %a;",
+            "xor.b32 %sum, %sum, %c;",
+        ]
+    return "\n".join(
+        [
+            "{",
+            ".reg .u32 %at, %i, %a, %b, %c, %d, %sum;",
+            ".reg .pred %more;",
+            f".shared .align 16 .b8 ledger_smem[{16 * SMEM_THREADS * _SMEM_LOADS}];",
+            "mov.u32 %at, ledger_smem;",
+            "add.u32 %at, %at, $1;",
+            "mov.u32 %i, 0;",
+            "mov.u32 %sum, 0;",
+            "again:",
+            *loads,
+            "add.u32 %i, %i, 1;",
+            "setp.lt.u32 %more, %i, $2;",
+            "@%more bra again;",
+            "mov.u32 $0, %sum;",
+            "}",
+        ]
+    )
+
+
+@functools.cache
+def _smem_kernel() -> Any:
+    @_triton().jit  # type: ignore[untyped-decorator]
+    def ledger_smem(out_ptr, rounds, ASM: tl.constexpr, THREADS: tl.constexpr):  # type: ignore[no-untyped-def]
+        thread = tl.arange(0, THREADS)
+        many = rounds + tl.zeros((THREADS,), tl.int32)
+        value = tl.inline_asm_elementwise(ASM, "=r,r,r", [thread * 16, many], dtype=tl.int32, is_pure=False, pack=1)
+        tl.store(out_ptr + tl.program_id(0) * THREADS + thread, value)
+
+    return ledger_smem
+
+
+def smem_launch(out: Any, *, programs: int, rounds: int) -> Launch:
+    """Return the launch of programs whose SMEM_THREADS threads each load SMEM_BYTES_PER_ROUND × `rounds` bytes.
+
+    Neighbouring threads load neighbouring 16 bytes: no bank conflict. Shapes: out (programs · SMEM_THREADS,) int32.
+    """
+    kernel, asm = _smem_kernel(), _smem_asm()
+
+    def launch() -> None:
+        kernel[(programs,)](out, rounds, ASM=asm, THREADS=SMEM_THREADS, num_warps=SMEM_THREADS // 32)
+
+    return launch

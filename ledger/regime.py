@@ -26,7 +26,7 @@ _COMPUTE_ORDER: tuple[Regime, ...] = ("compute-bound", "hbm-bound", "l2-bound", 
 RESOURCE_WORDS: dict[Regime, str] = {
     "hbm-bound": "DRAM",
     "l2-bound": "L2",
-    "smem-bound": "L1/SMEM",
+    "smem-bound": "SMEM",
     "compute-bound": "arithmetic pipe",
 }
 
@@ -71,7 +71,7 @@ def loads_of(totals: CounterTotals, path: Path) -> Loads:
 
 
 def loads_words(loads: Loads) -> str:
-    """Return the readings in words: DRAM 66%, L2 41%, L1/SMEM 20%, arithmetic pipe 8%."""
+    """Return the readings in words: DRAM 66%, L2 41%, SMEM 20%, arithmetic pipe 8%."""
     return ", ".join(
         f"{RESOURCE_WORDS[regime]} {'unknown' if milli is None else f'{milli / 1000:.0f}%'}"
         for regime, milli in loads.by_regime().items()

@@ -135,7 +135,7 @@ def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
     cells = [cell_of(this_cpu(), m=m) for m in (8, 16, 24)]
 
     def interrupt(progress):
-        if progress.cell == cells[1].cell and progress.step == "timing":
+        if progress.cell == cells[1].cell and progress.stage == "timing":
             raise KeyboardInterrupt
 
     summary = run(tmp_path, *cells, on_progress=interrupt)
@@ -147,7 +147,7 @@ def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
 def test_run_order_tells_progress_to_the_end(tmp_path):
     seen = []
     run(tmp_path, cell_of(this_cpu()), on_progress=seen.append)
-    assert [one.step for one in seen] == ["inputs", "checking", "timing", "done"]
+    assert [one.stage for one in seen] == ["inputs", "checking", "timing", "done"]
     assert (seen[-1].done, seen[-1].total) == (1, 1)
 
 
@@ -199,3 +199,19 @@ def test_run_order_refuses_other_work(tmp_path):
     cell = cell_of(this_cpu())
     order = order_of(cell.model_copy(update={"work": cell.work.model_copy(update={"flops": 1})}))
     refused(tmp_path, InputError, "dtype or work", order)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dims", [(7, 13), (300, 1024)])
+def test_fill_on_a_gpu_equals_the_cpu_s(dtype, dims):
+    from ledger.inputs import fill
+
+    spec = TensorSpec("x", dims, binding.Generated("symmetric", -7))
+    one, other = (
+        fill(spec, key=KEY, number=1, sets=range(2, 5), dtype=dtype, device=device) for device in ("cuda", "cpu")
+    )
+    assert torch.equal(one.cpu(), other)

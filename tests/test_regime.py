@@ -53,7 +53,7 @@ def test_launch_row_needs_no_complete_loads() -> None:
     [
         (loads(dram=None, pipe=90_000), "DRAM"),
         (loads(l2=None, dram=90_000), "L2"),
-        (loads(smem=None, dram=90_000), "L1/SMEM"),
+        (loads(smem=None, dram=90_000), "SMEM"),
         (loads(pipe=None, dram=90_000), "arithmetic pipe"),
     ],
 )

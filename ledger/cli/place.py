@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ledger.book import Book
-    from ledger.history import History, Reader
+    from ledger.history import History
+    from ledger.reader import Reader
     from ledger.repo import Repository
 
 
@@ -44,8 +45,9 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
 
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
     """
-    from ledger.history import Reader, quiet_environment, read_history
+    from ledger.history import read_history
     from ledger.judge import judge
+    from ledger.reader import Reader, quiet_environment
     from ledger.repo import Repository
     from ledger.taking import current_digests
 
