@@ -98,7 +98,8 @@ def decide(
     highest = max(known.values())
     if highest < THRESHOLD_MILLI:
         return "latency-bound", "A", f"nothing reaches 60% of its peak ({loads_words(loads)})"
-    tied = {regime for regime, milli in known.items() if milli >= max(highest - TIE_MILLI, THRESHOLD_MILLI)}
+    # A reading just under the threshold still ties: DRAM traffic loads L2 too, and by a little more than itself.
+    tied = {regime for regime, milli in known.items() if milli >= highest - TIE_MILLI}
     order = _MEMORY_ORDER if left_of_ridge else _COMPUTE_ORDER
     chosen = next(regime for regime in order if regime in tied)
     if len(tied) == 1:

@@ -111,9 +111,10 @@ def test_tie_goes_to_the_side_of_the_ridge(readings: Loads, left: str, right: st
     assert regime(readings, left=RIGHT) == right
 
 
-def test_tie_counts_only_what_reaches_sixty_percent() -> None:
-    assert regime(loads(dram=59_999, pipe=62_000), left=LEFT) == "compute-bound"
-    assert regime(loads(dram=60_000, pipe=62_000), left=LEFT) == "hbm-bound"
+def test_tie_counts_what_lies_just_under_sixty_percent_too() -> None:
+    assert regime(loads(dram=56_999, l2=62_000), left=LEFT) == "l2-bound"
+    assert regime(loads(dram=57_000, l2=62_000), left=LEFT) == "hbm-bound"
+    assert regime(loads(dram=57_000, l2=59_999), left=LEFT) == "latency-bound"
 
 
 percent = st.one_of(st.none(), st.integers(min_value=0, max_value=130_000))

@@ -144,7 +144,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("measuring", total=None)
 
         def show(progress: Progress) -> None:
-            description = harmless(f"{progress.cell} {progress.step}", limit=70)
+            description = harmless(f"{progress.cell} {progress.stage}", limit=70)
             bar.update(task, description=description, completed=progress.done, total=progress.total)
 
         yield show
