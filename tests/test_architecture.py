@@ -18,10 +18,10 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 ORDER = """
     errors records counters metrics roofline seal wording protocol book binding campaign operations
     regime gap refute reconcile score rows
-    kernel store reader history repo ancestry checks claims judge founding sealing taking audit
+    kernel store reader history repo ancestry claims checks judge founding sealing taking audit
     lines markdown page report listing kernel_card card drawing sketch plot views
     nvml device inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
-    ceilings_cpu ceilings_cuda calibrate calibrating bench doctor
+    ceilings_cpu ceilings_cuda calibrate calibrating bench inspect doctor
     cli __main__
 """.split()
 TORCH = """
