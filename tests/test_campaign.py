@@ -1,6 +1,10 @@
 """Checks the campaign file: its expansion, its refusals, and that docs/campaign.md tells the truth about both."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,25 @@ def test_examples_of_the_guide_expand_to_what_it_says(text: str, count: str):
     campaign, requests = parse_campaign(parse_yaml(text.encode(), what="guide"), what="guide")
     assert len(requests) == int(count)
     assert campaign.campaign in text
+
+
+def test_first_example_of_the_guide_seals_in_one_commit(tmp_path: Path):
+    text, count = EXAMPLES[0]
+    (tmp_path / "campaign.yaml").write_text(text, encoding="utf-8")
+    names = {f"GIT_{who}_{what}": "c@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    path = os.pathsep.join(filter(None, [str(GUIDE.parent.parent), os.environ.get("PYTHONPATH")]))
+
+    def ledger(*arguments: str) -> str:
+        command = [sys.executable, "-m", "ledger", *arguments]
+        environment = {**os.environ, **names, "PYTHONPATH": path}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+
+    ledger("init", ".")
+    (seal,) = json.loads(ledger("predict", "--from", "campaign.yaml", "--json"))
+    record = json.loads((tmp_path / seal["path"]).read_bytes())
+    assert len(record["cells"]) == int(count)
+    assert record["campaign"] == "skinny_on_h200"
+    assert (tmp_path / "docs/predictions/skinny_on_h200.md").is_file()
 
 
 def test_guide_has_both_examples_and_names_every_key_and_regime():
