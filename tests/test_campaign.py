@@ -1,16 +1,12 @@
 """Tests the campaign file: grids, defaults, bounds and exact scaling."""
 
-<<<<<<< HEAD
 from __future__ import annotations
-=======
+
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
->>>>>>> hardware
 
 import pytest
 
@@ -47,25 +43,6 @@ def test_grid_expands_in_order_with_defaults():
     assert (requests[0].pct, requests[0].low, requests[4].low, requests[4].high) == (50.5, None, 0.5, 2.0)
 
 
-<<<<<<< HEAD
-WRONG = {
-    "no-kernel": GRID.replace(b"kernel: rmsnorm_matmul\n", b""),
-    "no-cells": b"campaign: first\ncells: []\n",
-    "not-a-mapping": b"- 1\n",
-    "empty": b"",
-    "percent-zero": GRID.replace(b"pct: 50.5", b"pct: 0"),
-    "percent-above-100": GRID.replace(b"pct: 50.5", b"pct: 100.1"),
-    "percent-as-text": GRID.replace(b"pct: 50.5", b"pct: '50'"),
-    "unknown-regime": GRID.replace(b"hbm-bound", b"memory-bound"),
-    "unknown-dtype": GRID.replace(b"bf16]", b"fp12]"),
-    "unknown-key": GRID.replace(b"why: a grid", b"why: a grid\nbecause: x"),
-    "size-zero": GRID.replace(b"B: [1, 8]", b"B: [1, 0]"),
-    "size-fraction": GRID.replace(b"B: [1, 8]", b"B: [1.5]"),
-    "probability-above-one": GRID.replace(b"pct: 50.5", b"pct: 50.5, prob: {hbm-bound: 1.5}"),
-    "name-with-slash": GRID.replace(b"campaign: first", b"campaign: ../first"),
-    "huge-size": GRID.replace(b"H: 2048", b"H: 99999999999999999999"),
-}
-=======
 def test_first_example_of_the_guide_seals_in_one_commit(tmp_path: Path):
     text, count = EXAMPLES[0]
     (tmp_path / "campaign.yaml").write_text(text, encoding="utf-8")
@@ -90,7 +67,25 @@ def test_guide_has_both_examples_and_names_every_key_and_regime():
     text = GUIDE.read_text(encoding="utf-8")
     for key in {*CampaignFile.model_fields, *CampaignEntry.model_fields, *REGIMES}:
         assert f"`{key}`" in text, key
->>>>>>> hardware
+
+
+WRONG = {
+    "no-kernel": GRID.replace(b"kernel: rmsnorm_matmul\n", b""),
+    "no-cells": b"campaign: first\ncells: []\n",
+    "not-a-mapping": b"- 1\n",
+    "empty": b"",
+    "percent-zero": GRID.replace(b"pct: 50.5", b"pct: 0"),
+    "percent-above-100": GRID.replace(b"pct: 50.5", b"pct: 100.1"),
+    "percent-as-text": GRID.replace(b"pct: 50.5", b"pct: '50'"),
+    "unknown-regime": GRID.replace(b"hbm-bound", b"memory-bound"),
+    "unknown-dtype": GRID.replace(b"bf16]", b"fp12]"),
+    "unknown-key": GRID.replace(b"why: a grid", b"why: a grid\nbecause: x"),
+    "size-zero": GRID.replace(b"B: [1, 8]", b"B: [1, 0]"),
+    "size-fraction": GRID.replace(b"B: [1, 8]", b"B: [1.5]"),
+    "probability-above-one": GRID.replace(b"pct: 50.5", b"pct: 50.5, prob: {hbm-bound: 1.5}"),
+    "name-with-slash": GRID.replace(b"campaign: first", b"campaign: ../first"),
+    "huge-size": GRID.replace(b"H: 2048", b"H: 99999999999999999999"),
+}
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
