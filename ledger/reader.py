@@ -97,6 +97,8 @@ class Reader:
                 answer, words = _drain(process)
             finally:
                 alarm.cancel()
+        if len(answer) == _MAX_ANSWER_BYTES:
+            raise StateError(f"git {arguments[0]}: more than {_MAX_ANSWER_BYTES} bytes; expected a smaller repository")
         if process.returncode != 0:
             message = words.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
             raise StateError(f"git {arguments[0]}: {message}")
