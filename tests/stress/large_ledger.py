@@ -1,6 +1,6 @@
 """Builds a ledger of N seals and N measurements with git fast-import and times its audit against git fsck.
 
-    python tests/stress/large_ledger.py 1000 10000
+python tests/stress/large_ledger.py 1000 10000
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def build(folder: Path, count: int) -> None:
         say = process.stdin.write
 
         def commit(files: dict[str, bytes], number: int) -> None:
-            say(b"commit refs/heads/main\ncommitter Ada <ada@example.org> %d +0000\ndata 1\nx\n" % (1_700_000_000 + number))
+            say(
+                b"commit refs/heads/main\ncommitter Ada <ada@example.org> %d +0000\ndata 1\nx\n"
+                % (1_700_000_000 + number)
+            )
             for path, data in files.items():
                 say(b"M 100644 inline %s\ndata %d\n" % (path.encode(), len(data)))
                 say(data + b"\n")
@@ -60,8 +63,8 @@ def timed(command: list[str]) -> tuple[float, str]:
 AUDIT = (
     f"import sys, json, resource; sys.path.insert(0, {str(Path(__file__).parent.parent.parent)!r});"
     "from ledger.audit import audit; r = audit(sys.argv[1]);"
-    "own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; git = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss;"
-    "print(json.dumps([r.verdict, r.reason, len(r.findings), own // 1024, git // 1024]))"
+    "use = [resource.getrusage(w).ru_maxrss // 1024 for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)];"
+    "print(json.dumps([r.verdict, r.reason, len(r.findings), *use]))"
 )
 
 
