@@ -78,7 +78,7 @@ def render(hardware: Hardware, console: Console) -> None:
     console.print()
     console.print(_peaks(hardware))
     if missing := lacking(hardware):
-        words = ", ".join(PATH_WORDS[path] for path in missing)
+        words = ", ".join(_path_words(hardware, path) for path in missing)
         console.print(Text(f"no figure for {words}", style="dim"))
     console.print(Text("ridge in FLOP/byte of DRAM traffic: peak ÷ DRAM bandwidth", style="dim"))
     console.print()
@@ -96,7 +96,8 @@ def _identity(hardware: Hardware) -> str:
 
 def _limits(hardware: Hardware) -> str:
     limits = hardware.limits
-    parts = [f"{limits.sms} SMs" if hardware.target.startswith("sm_") else f"{limits.sms} units"]
+    units = "SMs" if hardware.target.startswith("sm_") else "CUs" if hardware.target.startswith("gfx") else "cores"
+    parts = [f"{limits.sms} {units}"]
     parts += [f"{limits.warps_per_sm} warps and {limits.blocks_per_sm} blocks an SM"] if limits.warps_per_sm else []
     parts += [f"{limits.registers_per_thread} registers a thread"] if limits.registers_per_thread else []
     parts += [f"up to {limits.max_clock_mhz:g} MHz"]
@@ -104,11 +105,18 @@ def _limits(hardware: Hardware) -> str:
     return " · ".join(parts)
 
 
+def _path_words(hardware: Hardware, path: Path) -> str:
+    words = PATH_WORDS[path]
+    scalar = hardware.target.startswith("sm_") and not path.endswith("_tensor")
+    return words.replace(" cores", " CUDA cores") if scalar else words
+
+
 def _peaks(hardware: Hardware) -> Table:
     kinds = kinds_of(hardware)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Dense peaks, TFLOP/s")
-    for heading in ("FLOP/clk/SM", "rated at", *(word for kind in kinds for word in (_KIND_WORDS[kind], "ridge"))):
+    rated = ("FLOP/clk/SM", "rated at") if "datasheet" in kinds else ()
+    for heading in (*rated, *(word for kind in kinds for word in (_KIND_WORDS[kind], "ridge"))):
         table.add_column(heading, justify="right")
     for path in PATH_WORDS:
         if any(hardware.ceilings[kind].peaks.get(path) for kind in kinds):
@@ -120,16 +128,17 @@ def _peaks(hardware: Hardware) -> Table:
 def _peak(hardware: Hardware, path: Path, kinds: Sequence[CeilingKind]) -> Iterator[str]:
     sheet = hardware.ceilings.get("datasheet")
     peak = sheet.peaks.get(path) if sheet else None
-    yield f"{PATH_WORDS[path]}{' (TOP/s)' if path == 'int8_tensor' else ''}"
-    yield "" if peak is None or peak.flop_per_clk_per_sm is None else str(peak.flop_per_clk_per_sm)
-    yield "" if peak is None or peak.clock_mhz is None else f"{peak.clock_mhz:g} MHz"
+    yield f"{_path_words(hardware, path)}{' (TOP/s)' if path == 'int8_tensor' else ''}"
+    if sheet is not None:
+        yield "" if peak is None or peak.flop_per_clk_per_sm is None else str(peak.flop_per_clk_per_sm)
+        yield "" if peak is None or peak.clock_mhz is None else f"{peak.clock_mhz:g} MHz"
     for kind in kinds:
         if hardware.ceilings[kind].peaks.get(path) is None:
             yield from ("", "")
             continue
         roof = roof_of(hardware, path, kind)
         ridge = ridge_point(roof)
-        yield f"{roof.peak_flop_per_s / 1e12:,.6g}"
+        yield f"{roof.peak_flop_per_s / 1e12:,.5g}"
         yield f"{ridge:.{0 if ridge >= 10 else 1}f}"
 
 

@@ -113,7 +113,7 @@ def bounds(document: dict[str, Any]) -> tuple[tuple[float, float], tuple[float, 
     ridges = [_highest(document, slope["device"], slope["kind"]) / slope["bytes_per_s"] for slope in document["slopes"]]
     right = max([*ridges, *xs]) * 4
     low = min([min(bandwidths) * left * 2, *(y / 3 for y in ys)])
-    return (left, right), (low, max(peaks) * 2)
+    return (left, right), (low, max([*peaks, *ys]) * 2)
 
 
 def _roofs(axes: Any, document: dict[str, Any]) -> None:

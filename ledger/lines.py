@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ledger.book import Book, CellView
+from ledger.book import Book, CellView, State
 from ledger.reconcile import totals_of
-from ledger.records import Forecast
-from ledger.rows import Row, counted, void_reason
+from ledger.records import Forecast, Verification
+from ledger.rows import STATE_WORDS, Row, counted, rows, void_reason
 from ledger.wording import duration, harmless, shape_words, si, signed
 
 LEGEND = (
@@ -110,15 +110,45 @@ def seal_words(view: CellView) -> str:
     return harmless(" · ".join(parts), 200)
 
 
-def missing_words(book: Book, view: CellView) -> str:
-    """Return a cell that was not measured, with its state and, when withdrawn, its author's reason."""
-    words = f"{view.state}: {view.short_name}"
-    reason = void_reason(book, view) if view.state == "void" else None
-    return harmless(f"{words} ({reason})" if reason else words, 400)
+def missing_words(book: Book) -> list[str]:
+    """Return the cells without a result by state, named by their row; a withdrawn one with its author's reason."""
+    by_state: dict[State, list[int]] = {}
+    words = []
+    for row in rows(book):
+        if row.view.counted is not None:
+            continue
+        if row.view.state == "void":
+            reason = void_reason(book, row.view) or "no reason was recorded"
+            words.append(harmless(f"void ({STATE_WORDS['void']}): #{row.number}, because: {reason}", 400))
+        else:
+            by_state.setdefault(row.view.state, []).append(row.number)
+    return [f"{state} ({STATE_WORDS[state]}): {_ranges(numbers)}" for state, numbers in by_state.items()] + words
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return ascending numbers with neighbours joined: #1 to #3, #5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"#{run[0]}" if len(run) == 1 else f"#{run[0]} to #{run[-1]}" for run in runs)
+
+
+def finding_words(book: Book) -> list[str]:
+    """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
+    told, words = set(), []
+    for row in rows(book):
+        for finding in row.run.verification.findings if row.run else ():
+            told.add(finding)
+            words.append(harmless(f"#{row.number} {finding.code}: {finding.message}", 600))
+    others = [finding for finding in book.findings if finding not in told]
+    return words + [harmless(f"{finding.code}: {finding.path}: {finding.message}", 600) for finding in others]
 
 
 def summary_words(book: Book) -> tuple[str, ...]:
-    """Return the head and the result of a book in two lines at most."""
+    """Return the head and the result of a book in three lines at most."""
     states = Counter(view.state for view in book.cells)
     parts = [f"{states[state]} {state}" for state in states]
     head = f"{_count(len(book.seals), 'seal')}, {_count(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
@@ -135,7 +165,16 @@ def summary_words(book: Book) -> tuple[str, ...]:
         head,
         f"{regime}; gap {mean:.1f} points on average, {signed(sum(gaps) / len(gaps))} signed; "
         f"{blind} of {len(results)} blind",
+        _evidence_words(results),
     )
+
+
+def _evidence_words(results: list[tuple[CellView, Verification]]) -> str:
+    grades = Counter(verdict.grade for _, verdict in results)
+    graded = ", ".join(f"{grade} in {grades[grade]}" for grade in ("A", "B", "C") if grades[grade])
+    levels = Counter(level for view, _ in results for level in view.levels)
+    reached = ", ".join(f"{level} in {levels[level]}" for level in sorted(levels))
+    return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit)"
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from ledger import lines
 from ledger.book import Book
 from ledger.errors import InputError
-from ledger.records import Finding, Forecast, Prediction
+from ledger.records import Forecast, Prediction
 from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
-from ledger.rows import Row, missing, rows
+from ledger.rows import Row, rows
 from ledger.wording import PATH_WORDS, duration, harmless, shape_words, si
 
 _MARKER_NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -86,13 +86,9 @@ def markdown(book: Book) -> str:
         escape(lines.LEGEND) if listed else "",
         "## Why" if told else "",
         _bullets(f"**{row.number}.** {escape(words)}" for row, words in told),
-        *_section("Not measured", [escape(lines.missing_words(book, view)) for view in missing(book)]),
-        *_section("Findings", [_finding(finding) for finding in book.findings]),
+        *_section("Not measured", [escape(words) for words in lines.missing_words(book)]),
+        *_section("Findings", [escape(words) for words in lines.finding_words(book)]),
     )
-
-
-def _finding(finding: Finding) -> str:
-    return f"`{finding.code}` {escape(f'{finding.path}: {finding.message}')}"
 
 
 def _section(title: str, bullets: Sequence[str]) -> tuple[str, ...]:

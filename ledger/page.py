@@ -12,7 +12,7 @@ from itertools import groupby
 from ledger import lines
 from ledger.book import Book
 from ledger.gap import HIT_POINTS
-from ledger.rows import Row, missing, rows
+from ledger.rows import Row, rows
 from ledger.wording import harmless
 
 _STYLE = """
@@ -55,8 +55,8 @@ def _content(book: Book) -> str:
     listed = rows(book)
     if listed:
         parts += [_table(listed), f'<p class="legend">{_safe(lines.LEGEND)}</p>\n']
-    parts += _section("Not measured", [lines.missing_words(book, view) for view in missing(book)])
-    parts += _section("Findings", [f"{f.code}: {f.path}: {f.message}" for f in book.findings])
+    parts += _section("Not measured", lines.missing_words(book))
+    parts += _section("Findings", lines.finding_words(book))
     return "".join(parts)
 
 

@@ -36,7 +36,7 @@ def measured_regime(
     assert timing is not None, "a regime needs a measured time"
     seen = totals_of(measurement, hardware)
     if seen is None and measurement.counters_missing:
-        return None, "C", f"no counters: {harmless(measurement.counters_missing, _REASON_LENGTH)}"
+        return None, "C", harmless(measurement.counters_missing, _REASON_LENGTH)
     return regimes.regime_of(forecast, seen, call_ps=timing.median_ps, launch_ps=timing.launch_ps)
 
 

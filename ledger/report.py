@@ -18,8 +18,7 @@ from ledger.book import Book
 from ledger.gap import HIT_POINTS
 from ledger.markdown import campaign_view, index_view, markdown, roofline_tables, update_markers
 from ledger.page import html
-from ledger.records import Finding
-from ledger.rows import Row, document, json_text, missing, rows
+from ledger.rows import Row, document, json_text, rows
 from ledger.wording import harmless
 
 __all__ = [
@@ -56,15 +55,10 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         _sentences(listed, console)
     if only is not None:
         return
-    _listing("Not measured", [lines.missing_words(book, view) for view in missing(book)], console)
-    _listing("Findings", [finding_words(finding) for finding in book.findings], console)
+    _listing("Not measured", lines.missing_words(book), console)
+    _listing("Findings", lines.finding_words(book), console)
     if listed:
         console.print(Text(lines.LEGEND, style="dim"))
-
-
-def finding_words(finding: Finding) -> str:
-    """Return a finding on one line: its code, the file and the message."""
-    return harmless(f"{finding.code}: {finding.path}: {finding.message}", 600)
 
 
 def _refusal(book: Book, console: Console) -> None:
@@ -72,7 +66,7 @@ def _refusal(book: Book, console: Console) -> None:
     reasons = "1 reason" if count == 1 else f"{count} reasons"
     console.print(Text(f"The report does not open: the evidence is refused for {reasons}.", style="bold red"))
     for finding in book.refused:
-        console.print(Text(f"  {finding_words(finding)}"))
+        console.print(Text(harmless(f"  {finding.code}: {finding.path}: {finding.message}", 600)))
 
 
 def _tables(listed: tuple[Row, ...], console: Console) -> None:
@@ -90,6 +84,7 @@ def _tables(listed: tuple[Row, ...], console: Console) -> None:
             grid.add_row(*(Text(word, style=style) for word, style in cells))
         console.print(Text(lines.seal_words(members[0].view), style="dim"))
         console.print(grid)
+    console.print()
 
 
 def fit(widths: list[int], width: int) -> list[int]:
@@ -127,7 +122,6 @@ def _sentences(listed: tuple[Row, ...], console: Console) -> None:
     told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
     if not told:
         return
-    console.print()
     console.print(Text("Why", style="bold"))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", style="dim")

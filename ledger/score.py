@@ -38,6 +38,23 @@ VACUOUS_POINTS = 90.0
 LEAST_PROBABILITY = 1e-6
 
 
+_LABELS = (
+    "cells measured",
+    "bias, points",
+    "error, points",
+    "in interval",
+    "interval score, points",
+    "vacuous intervals",
+    "regime right",
+    "Brier score",
+    "log score, nats",
+)
+_LEGEND = (
+    "Bias is signed, error is not; of interval, Brier and log score the lower the better; intervals are read as 80%. "
+    "Cells never measured are not scored. A vacuous interval (90 points or more) counts in no coverage."
+)
+
+
 @dataclass(frozen=True)
 class Score:
     """Hold the scores of one forecaster, either blind or informed."""
@@ -139,34 +156,26 @@ def render(scores: Sequence[Score], console: Console) -> None:
         console.print("Nothing to score: no forecast is sealed, or the ledger is refused.")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    headings = ("forecaster", "sight", "measured", "bias", "error", "in interval", "interval score")
-    for heading in (*headings, "regime right", "Brier", "log"):
-        table.add_column(heading, justify="left" if heading in ("forecaster", "sight") else "right")
+    table.add_column("")
     for score in scores:
-        table.add_row(*(Text(words) for words in _words(score)))
+        sight = "blind" if score.blind else "informed"
+        table.add_column(Text(f"{harmless(score.forecaster, 30)}, {sight}"), justify="right")
+    for label, *words in zip(_LABELS, *(_words(score) for score in scores), strict=True):
+        table.add_row(Text(label), *(Text(word) for word in words))
     console.print(table)
-    console.print(
-        Text(
-            "Points of percent-of-roof; interval score with intervals read as 80%; Brier 0 to 2 and log in nats: the "
-            "lower the better. Cells never measured are not scored; vacuous intervals (90 points or more) count "
-            "in no coverage.",
-            style="dim",
-        )
-    )
+    console.print(Text(_LEGEND, style="dim"))
 
 
 def _words(score: Score) -> tuple[str, ...]:
-    held = "–" if score.coverage is None else f"{100 * score.coverage:.0f}% of {score.intervals - score.vacuous}"
-    right = "–" if score.regime_right is None else f"{100 * score.regime_right:.0f}% of {score.regimes}"
+    telling = score.intervals - score.vacuous
     return (
-        harmless(score.forecaster, 40),
-        "blind" if score.blind else "informed",
         f"{score.measured} of {score.sealed}",
         "–" if score.bias is None else signed(score.bias),
         _number(score.error, 1),
-        f"{held}, {score.vacuous} vacuous" if score.vacuous else held,
+        "–" if score.coverage is None else f"{100 * score.coverage:.0f}% of {telling}",
         _number(score.interval_score, 1),
-        right,
+        str(score.vacuous),
+        "–" if score.regime_right is None else f"{100 * score.regime_right:.0f}% of {score.regimes}",
         _number(score.brier, 2),
         _number(score.log_score, 2),
     )

@@ -16,11 +16,11 @@ _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 PATH_WORDS: dict[Path, str] = {
-    "fp64": "fp64 CUDA cores",
+    "fp64": "fp64 cores",
     "fp64_tensor": "fp64 tensor cores",
-    "fp32": "fp32 CUDA cores",
+    "fp32": "fp32 cores",
     "tf32_tensor": "tf32 tensor cores",
-    "fp16": "fp16 CUDA cores",
+    "fp16": "fp16 cores",
     "fp16_tensor": "fp16 tensor cores",
     "bf16_tensor": "bf16 tensor cores",
     "fp8_tensor": "fp8 tensor cores",
@@ -71,9 +71,10 @@ def signed(value: float) -> str:
 
 
 def shape_words(shape: Mapping[str, int]) -> str:
-    """Return a shape with equal sizes joined: B=32 H=O=4096."""
+    """Return a shape with equal sizes joined: B=32 H=O=4096; the usual letters in their usual order."""
     joined: dict[int, list[str]] = {}
-    for key, size in shape.items():
+    usual = {key: number for number, key in enumerate("BMNKHO")}
+    for key, size in sorted(shape.items(), key=lambda item: (usual.get(item[0], len(usual)), item[0])):
         joined.setdefault(size, []).append(key)
     return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
 

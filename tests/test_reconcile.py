@@ -20,7 +20,7 @@ def test_verdict_without_counters_keeps_the_percent() -> None:
     assert verdict.predicted_percent == 80.0
     assert verdict.measured_percent == pytest.approx(50.0)
     assert verdict.gap is not None
-    assert verdict.gap.sentence.endswith("; regime not determined (no counters: ncu is not installed).")
+    assert verdict.gap.sentence.endswith("; regime not determined (ncu is not installed).")
     assert (verdict.blind, verdict.findings) == (False, (finding,))
 
 
@@ -38,7 +38,7 @@ def test_verdict_on_empty_work_does_not_divide_by_nothing() -> None:
 def test_reason_from_the_record_cannot_act() -> None:
     measurement = make_measurement(FORECAST, counters_missing="no\x1b[31m \u202ecounters\n" + "x" * 500)
     _, _, reason = measured_regime(FORECAST, measurement, TOY)
-    assert reason.startswith("no counters: no<U+001B>[31m <U+202E>counters ")
+    assert reason.startswith("no<U+001B>[31m <U+202E>counters ")
     assert len(reason) < 200
 
 

@@ -109,7 +109,8 @@ def test_document_lists_what_is_missing_with_its_state() -> None:
         ("stale", "open, and its kernel or hardware profile has changed since"),
         ("void", "wrong shape"),
     ]
-    assert "void: cccccccccc#rmsnorm_matmul-B8-H64-O128-fp16 (wrong shape)" in printed(shown)
+    assert "void (withdrawn in the open): #2, because: wrong shape" in printed(shown)
+    assert "stale (open, and its kernel or hardware profile has changed since): #1" in printed(shown)
 
 
 def test_every_run_is_shown_and_the_first_finished_one_counts() -> None:
@@ -141,6 +142,12 @@ def test_json_text_is_ascii() -> None:
 # Terminal
 
 
+def test_missing_rows_are_joined() -> None:
+    open_ = make_view(LATER, SMALL)
+    shown = make_book(open_, open_, open_, book().cells[0], open_)
+    assert "  open (sealed and not yet measured): #1 to #3, #5" in printed(shown).splitlines()
+
+
 def test_terminal_shows_prediction_measurement_and_why() -> None:
     text = printed(book(), width=140)
     assert "hbm-bound 52.5% (40–60)" in text
@@ -149,14 +156,15 @@ def test_terminal_shows_prediction_measurement_and_why() -> None:
     assert "informed, revised" in text
     assert "As forecast to 2.5 points (50.0% for 52.5%)" in text
     assert "Failed: wrong result" in text
-    assert "open: dddddddddd#rmsnorm_matmul-B1-H64-O64-fp16" in text
+    assert "open (sealed and not yet measured): #3" in text
     assert "date-order: verifications/0.json: dates contradict the graph" in text
 
 
 def test_terminal_summary_counts_states() -> None:
-    assert printed(book()).splitlines()[:2] == [
+    assert printed(book()).splitlines()[:3] == [
         "2 seals, 3 cells: 1 measured, 1 failed, 1 open",
         "no regime determined; gap 2.5 points on average, \u22122.5 signed; 1 of 1 blind",
+        "grade C in 1; evidence level 0 in 1, 1 in 1 (what each proves: ledger audit)",
     ]
 
 
@@ -322,6 +330,16 @@ def test_render_only_some_cells() -> None:
     text = stream.getvalue()
     assert "seal dddddddddd" in text
     assert "cccccccccc" not in text
+
+
+def test_findings_about_a_row_carry_its_number() -> None:
+    moved = Finding(code="clock-moved", severity="flag", path="verifications/00/x.json", message="it moved")
+    row = make_view(CAMPAIGN, SMALL, make_measurement(SMALL), findings=(moved,))
+    shown = make_book(row, findings=(moved, FLAG))
+    for text in (printed(shown), report.html(shown)):
+        assert "#1 clock-moved: it moved" in text
+        assert "date-order: verifications/0.json: dates contradict the graph" in text
+        assert text.count("clock-moved") == 1
 
 
 # Markers

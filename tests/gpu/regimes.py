@@ -71,14 +71,15 @@ def empty():
 
 
 @triton.jit
-def l2_loop(x_ptr, out_ptr, n, rounds, BLOCK: tl.constexpr):
+def l2_loop(x_ptr, out_ptr, n_blocks, rounds, BLOCK: tl.constexpr):
     """Read a buffer that fits in L2 many times, around L1."""
     program = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
-    for i in range(rounds):
-        start = ((program + 37 * i) * BLOCK) % n
-        total += tl.load(x_ptr + start + tl.arange(0, BLOCK), cache_modifier=".cg")
-    tl.store(out_ptr + program * BLOCK + tl.arange(0, BLOCK), total)
+    for i in tl.range(rounds, loop_unroll_factor=4):
+        block = (program + i * tl.num_programs(0)) % n_blocks
+        total += tl.load(x_ptr + block * BLOCK + lanes, cache_modifier=".cg")
+    tl.store(out_ptr + program * BLOCK + lanes, total)
 
 
 @triton.jit
@@ -113,9 +114,9 @@ def prepare_empty():
 
 
 def prepare_l2_loop():
-    x = torch.randn(1 << 21, device="cuda")  # 8 MiB
+    x = torch.randn(1 << 22, device="cuda")  # 16 MiB
     out = torch.empty(1056 * 2048, device="cuda")
-    return lambda: l2_loop[(1056,)](x, out, x.numel(), 4000, BLOCK=2048, num_warps=8)
+    return lambda: l2_loop[(1056,)](x, out, x.numel() // 2048, 2048, BLOCK=2048, num_warps=8)
 
 
 def prepare_pointer_chase():
