@@ -220,9 +220,19 @@ def _telling(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Caus
     return sorted(weighed, key=lambda cause: -abs(math.log(cause.factor)))[:_AT_MOST]
 
 
-def verdict_words(predicted: Regime, measured: Regime | None, reason: str) -> str:
-    """Return the regimes in words: what was measured, whether that was forecast, and the rule's reason."""
+def verdict_words(predicted: Regime, measured: Regime | None, reason: str, totals: CounterTotals | None = None) -> str:
+    """Return the regimes in words: what was measured, whether that was forecast, and the rule's reason.
+
+    Of a latency-bound call also how much was in flight, as far as the counters tell.
+    """
     if measured is None:
         return f"regime not determined ({reason})"
     said = "as forecast" if measured == predicted else f"not {predicted}"
-    return f"{measured}, {said}: {reason}"
+    flight = _in_flight(totals) if measured == "latency-bound" and totals is not None else ""
+    return f"{measured}, {said}: {reason}{flight}"
+
+
+def _in_flight(totals: CounterTotals) -> str:
+    parts = [f"{totals.waves:.2f} waves"] if totals.waves is not None else []
+    parts += [f"{totals.occupancy_pct:.0f}% of the warps active"] if totals.occupancy_pct is not None else []
+    return f", with {' and '.join(parts)}" if parts else ""

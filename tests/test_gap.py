@@ -84,6 +84,73 @@ def test_without_counters_work_and_ceiling_stay_unexplained() -> None:
     assert found.causes[-1].note == "the modelled 1.00 GB went at 556 GB/s, where the forecast needs 800 GB/s"
 
 
+def notes(found: Gap) -> dict[str, str]:
+    return {cause.name: cause.note for cause in found.causes}
+
+
+def test_memory_side_notes_tell_the_numbers() -> None:
+    totals = make_totals(dram_bytes_read=1_000_000_000, dram_bytes_written=200_000_000, duration_ps=2_100_000_000)
+    # 1.2 GB in 1.9 ms is 632 GB/s.
+    assert notes(explain(make_forecast(), measured(2 * MS, launch_ps=MS // 5), totals)) == {
+        "work": "DRAM moved 1.20 GB where the model counts 1.00 GB",
+        "launch": "an empty launch is 10% of the call",
+        "ceiling": "DRAM delivered 632 GB/s while moving, where the forecast needs 800 GB/s",
+        "unexplained": "the timer and the profiler differ by this much",
+    }
+
+
+def test_compute_side_notes_tell_the_numbers() -> None:
+    # 1.25 TFLOP in 25 ms is 50 TFLOP/s; 100 TFLOP/s ÷ 1.25 of clock ÷ 1.25 of waves is 64, of which 80% is 51.2.
+    totals = make_totals(tensor_ops=1_250_000_000_000, sm_clock_hz=8e8, waves=1.6, duration_ps=25 * MS)
+    assert notes(explain(make_forecast(work=COMPUTE_WORK), measured(25 * MS), totals)) == {
+        "work": "the tensor pipe did 1.25 TFLOP where the model counts 1.00 TFLOP",
+        "clock": "the SM clock was 800 MHz and the peak is rated at 1.00 GHz",
+        "waves": "1.60 waves leave SMs empty at the end",
+        "ceiling": "the arithmetic ran at 50.0 TFLOP/s, where the forecast needs 51.2 TFLOP/s of what that clock and "
+        "those waves leave",
+        "unexplained": "the timer and the profiler differ by this much",
+    }
+
+
+def test_compute_side_without_counters_tells_the_modelled_rate() -> None:
+    # 1 TFLOP in 20 ms, without a clock reading.
+    found = explain(make_forecast(work=COMPUTE_WORK), measured(20 * MS, after=state(None)))
+    assert notes(found) == {
+        "unexplained": "the modelled 1.00 TFLOP went at 50.0 TFLOP/s, where the forecast needs 80.0 TFLOP/s"
+    }
+
+
+def test_counters_without_bytes_leave_the_rate_unexplained() -> None:
+    found = explain(make_forecast(), measured(2 * MS), make_totals(dram_bytes_read=None))
+    assert notes(found) == {"unexplained": "the counters do not tell what was moved"}
+
+
+def test_profiled_time_shorter_than_a_launch_is_no_time() -> None:
+    found = explain(make_forecast(), measured(2 * MS, launch_ps=MS // 5), make_totals(duration_ps=MS // 5))
+    assert factors(found)["unexplained"] == pytest.approx(1.0)
+
+
+def test_sentence_leaves_out_what_is_worth_less_than_three_percent_or_pushes_the_other_way() -> None:
+    # Work ×0.9 pushes up, the launch ×1.02 is small; the rate is what is left of ×1.6: 1.6 ÷ 0.9 ÷ 1.0204 = 1.742.
+    totals = make_totals(dram_bytes_read=800_000_000)
+    found = explain(make_forecast(), measured(2 * MS, launch_ps=MS // 25), totals)
+    assert factors(found) == pytest.approx(
+        {"work": 0.9, "launch": 2 / 1.96, "ceiling": 1.742, "unexplained": 1}, rel=1e-3
+    )
+    assert "DRAM delivered" in found.sentence
+    assert "DRAM moved" not in found.sentence
+    assert "an empty launch" not in found.sentence
+
+
+@pytest.mark.parametrize("change", [{"sm_clock_hz": 9e6}, {"sm_clock_hz": 1.1e10}, {"waves": 9e-4}, {"waves": 1.1e7}])
+def test_implausible_readings_are_no_cause(change: dict[str, float]) -> None:
+    forecast, plain = make_forecast(work=COMPUTE_WORK), {"sm_clock_hz": 1e9, "waves": 1.5}
+    named = factors(explain(forecast, measured(20 * MS, after=state(None)), make_totals(**{**plain, **change})))
+    lost = "clock" if "sm_clock_hz" in change else "waves"
+    assert lost not in named
+    assert len({"clock", "waves"} & set(named)) == 1
+
+
 @pytest.mark.parametrize("launch_ps", [2 * MS, 3 * MS, 0, None])
 def test_a_launch_as_long_as_the_call_is_no_cause(launch_ps: int | None) -> None:
     assert "launch" not in factors(explain(make_forecast(), measured(2 * MS, launch_ps=launch_ps)))
@@ -175,4 +242,11 @@ def test_ceiling_note_tells_when_the_forecast_asks_more_than_the_device_reaches(
 def test_verdict_words() -> None:
     assert verdict_words("hbm-bound", "hbm-bound", "r") == "hbm-bound, as forecast: r"
     assert verdict_words("hbm-bound", "l2-bound", "r") == "l2-bound, not hbm-bound: r"
+    flying = make_totals(waves=0.97, occupancy_pct=12.4)
+    assert verdict_words("hbm-bound", "hbm-bound", "r", flying) == "hbm-bound, as forecast: r"
+    assert verdict_words("hbm-bound", "latency-bound", "r", flying) == (
+        "latency-bound, not hbm-bound: r, with 0.97 waves and 12% of the warps active"
+    )
+    silent = make_totals(waves=None, occupancy_pct=None)
+    assert verdict_words("hbm-bound", "latency-bound", "r", silent) == "latency-bound, not hbm-bound: r"
     assert verdict_words("hbm-bound", None, "no counters") == "regime not determined (no counters)"
