@@ -15,7 +15,7 @@ from typing import Any
 
 from ledger.cell import release, threads_set
 from ledger.correctness import compare, explain_failure
-from ledger.device import cpu_cores, cpu_state, cuda_state, facts_for, is_gpu, require_profile
+from ledger.device import cpu_cores, cpu_state, facts_for, is_gpu, require_profile
 from ledger.errors import MachineError
 from ledger.graphs import GraphRounds
 from ledger.inputs import InputSet, bytes_per_set, input_sets
@@ -79,7 +79,6 @@ def _shape_words(case: Case) -> str:
 
 def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: Case) -> dict[str, Any]:
     protocol = protocol_for(case.implementation)
-    state = cuda_state() if is_gpu(hardware.target) else cpu_state()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "driver": facts.driver,
@@ -89,8 +88,6 @@ def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: 
         "statistic": "median of rounds, 95% bootstrap interval",
         "software": dict(facts.software),
         "threads": None if is_gpu(hardware.target) else cpu_cores(),
-        "sm_clock_mhz_after": state.sm_clock_mhz,
-        "power_w_after": None if state.power_mw is None else state.power_mw / 1000,
     }
 
 
@@ -144,9 +141,18 @@ def _row(
         "pct_of_roof": _digits(100 * floor_us / times[OURS]),
         "rel_error": float(correctness.relative_error),
         "input_sets": len(sets),
+        "sm_clock_mhz": _clock(ours),
         "all_us": {name: _digits(us) for name, us in times.items()},
         "missing": missing,
     }
+
+
+def _clock(contestant: Contestant) -> int | None:
+    """Return the median clock under a contestant's load."""
+    if isinstance(contestant.rounds, CpuRounds):
+        return cpu_state().sm_clock_mhz
+    clocks = sorted(state.sm_clock_mhz for state in contestant.rounds.states if state.sm_clock_mhz is not None)
+    return clocks[len(clocks) // 2] if clocks else None
 
 
 def _digits(value: float | None) -> float | None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 
-from ledger.errors import EvidenceRefused, InputError, MachineError, StateError
+from ledger.errors import EvidenceRefused, InputError, StateError
+from ledger.here import profile_of_this_machine
 from ledger.records import Hardware
-from ledger.store import hardware_names, hardware_yaml, load_hardware, write_atomically
+from ledger.store import hardware_yaml, write_atomically
 
 
 def write_calibration(
@@ -32,23 +33,12 @@ def write_calibration(
 
         _refuse_to_strand(root, "cpu", force)
         return _write(root / "hardware", calibrate_cpu(quick=quick, on_progress=on_progress))
-    shipped = load_hardware(hw, root) if hw else _profile_of_this_device(root)
+    shipped = profile_of_this_machine(root, hw)
     _refuse_to_strand(root, shipped.name, force)
     from ledger.calibrate import calibrate_cuda
 
     measured = calibrate_cuda(shipped, quick=quick, on_progress=on_progress)
     return _write(root / "hardware" / "measured", measured)
-
-
-def _profile_of_this_device(root: FilePath) -> Hardware:
-    from ledger.device import cuda_facts
-
-    facts = cuda_facts()
-    for name in hardware_names(root):
-        profile = load_hardware(name, root)
-        if facts.name in profile.device_names:
-            return profile
-    raise MachineError(f"no profile names the device {facts.name!r}; expected one, or name it: --hw NAME")
 
 
 def _write(folder: FilePath, profile: Hardware) -> list[FilePath]:

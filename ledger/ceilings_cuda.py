@@ -14,7 +14,7 @@ from typing import Any
 from ledger.cell import release
 from ledger.device import cuda_state, import_torch
 from ledger.errors import MachineError
-from ledger.graphs import capture, empty_node_ps, replay_ps, warm_up
+from ledger.graphs import capture, empty_node_ps, replay_ps, state_under, warm_up
 from ledger.kernel import Launch
 from ledger.records import Ceilings, DeviceFacts, DeviceState, Hardware, Path, Peak, Quantity
 
@@ -35,6 +35,7 @@ class Rate:
 
     per_s: float
     condition: str
+    state: DeviceState
 
 
 def words(state: DeviceState) -> str:
@@ -50,7 +51,8 @@ def burst(launch: Launch, amount: float, what: str, *, calls: int = 4, rounds: i
     warm_up([launch])
     graph = capture([launch] * calls)
     best = min(replay_ps(graph, rounds, calls=calls))
-    return Rate(amount / (best * 1e-12), f"{what}, best of {rounds} rounds of {calls}, {words(cuda_state())}")
+    state = state_under(graph)
+    return Rate(amount / (best * 1e-12), f"{what}, best of {rounds} rounds of {calls}, {words(state)}", state)
 
 
 def sustained(launch: Launch, amount: float, what: str, *, seconds: float) -> Rate:
@@ -61,12 +63,13 @@ def sustained(launch: Launch, amount: float, what: str, *, seconds: float) -> Ra
     graph = capture([launch] * calls)
     started = time.monotonic()
     times: list[tuple[float, int]] = []
-    state = cuda_state()
     while (at := time.monotonic() - started) < seconds:
         times += [(at, ps) for ps in replay_ps(graph, 4, calls=calls)]
-        state = cuda_state()
+    state = state_under(graph)
     late = sorted(ps for at, ps in times if at > 2 * seconds / 3) or [times[-1][1]]
-    return Rate(amount / (late[len(late) // 2] * 1e-12), f"{what}, after {seconds:.0f} s of load, {words(state)}")
+    return Rate(
+        amount / (late[len(late) // 2] * 1e-12), f"{what}, after {seconds:.0f} s of load, {words(state)}", state
+    )
 
 
 # Matrix products
@@ -248,7 +251,7 @@ def smem_quantity(facts: DeviceFacts, source: str) -> Quantity:
     out = torch.empty(programs * SMEM_THREADS, device="cuda", dtype=torch.int32)
     moved = programs * SMEM_THREADS * SMEM_BYTES_PER_ROUND * rounds
     rate = burst(smem_launch(out, programs=programs, rounds=rounds), moved, "conflict-free 16-byte loads")
-    clock = cuda_state().sm_clock_mhz
+    clock = rate.state.sm_clock_mhz
     if clock is None:
         raise MachineError("SM clock is unknown; expected it, to express shared-memory bandwidth in bytes a clock")
     per_clock = rate.per_s / (clock * 1e6 * facts.sms)

@@ -179,12 +179,6 @@ def cuda_state() -> DeviceState:
     return UNKNOWN_STATE if nvml is None else nvml.state()
 
 
-def sm_clock_mhz() -> int | None:
-    """Return the clock of CUDA device 0 at this moment; None where the driver does not tell."""
-    nvml = _nvml()
-    return None if nvml is None else nvml.sm_clock_mhz()
-
-
 # Matching a profile
 
 

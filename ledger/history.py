@@ -82,8 +82,8 @@ def _commits(reader: Reader, head: str) -> tuple[tuple[Commit, ...], tuple[tuple
 
 
 def _changes(reader: Reader, head: str, places: Mapping[str, int]) -> Iterator[Change]:
-    shown = ("--raw", "--no-abbrev", "--no-renames", "--no-relative", "-O/dev/null", "-z", "-c", "--format=%x01%H")
-    shown = (*shown, "--full-history", "--topo-order")
+    shown = ["--raw", "--no-abbrev", "--no-renames", "--no-relative", "-O/dev/null", "-z", "-c", "--format=%x01%H"]
+    shown += ["--full-history", "--topo-order"]
     # Two NULs or one part a commit's header from its changes, depending on the kind of commit: drop the empty ones.
     tokens = iter([token for token in reader.run("log", *shown, head, "--", *FOLDERS).split(b"\0") if token.strip()])
     position = 0

@@ -35,7 +35,7 @@ from ledger.errors import LedgerError
 from ledger.history import History
 from ledger.operations import OPERATIONS
 from ledger.reconcile import refutations, verify_cell
-from ledger.records import Finding, Forecast, Hardware, Measurement
+from ledger.records import Finding, Forecast, Hardware, Measurement, Verification
 from ledger.roofline import DTYPE_BYTES
 
 MIN_SAMPLES = 16
@@ -205,13 +205,27 @@ class _Case:
         )
 
     def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
-        verification = verify_cell(
-            forecast=forecast,
-            measurement=found.recorded.measurement,
-            hardware=hardware,
-            blind=blind,
-            findings=found.findings,
-        )
+        measurement = found.recorded.measurement
+        try:
+            verification = verify_cell(
+                forecast=forecast, measurement=measurement, hardware=hardware, blind=blind, findings=found.findings
+            )
+        except (LedgerError, ArithmeticError) as error:
+            words = f"its numbers cannot be judged: {error}"
+            self.evidence.findings.refuse(UNREADABLE, found.recorded.path, words)
+            verification = Verification(
+                seal=measurement.seal,
+                cell=measurement.cell,
+                run=measurement.run,
+                predicted_regime=forecast.regime,
+                measured_regime=None,
+                predicted_percent=forecast.percent_milli / 1000,
+                measured_percent=None,
+                grade=None,
+                gap=None,
+                blind=blind,
+                findings=self.evidence.findings.about(found.recorded.path),
+            )
         return Run(found.recorded, verification)
 
     def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
@@ -243,7 +257,7 @@ class _Case:
 def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, path: str) -> list[Finding]:
     try:
         found = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
-    except LedgerError as error:
+    except (LedgerError, ArithmeticError) as error:
         return [Finding(code=UNREADABLE, severity="refused", path=path, message=str(error))]
     return [finding.model_copy(update={"path": path}) for finding in found]
 

@@ -119,7 +119,7 @@ def render_audit(result: Audit, console: Console) -> None:
         render_timeline(book, console)
         console.print()
         console.print(_predictions(book))
-        for finding in book.findings:
+        for finding in result.findings:
             words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
             console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
         console.print()

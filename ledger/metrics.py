@@ -56,6 +56,26 @@ def _stall(reason: str, leaves_out: str = "why a warp that was not sampled at is
     return _row(f"stall_{reason}", metric, ("", "inst"), "mean", leaves_out)
 
 
+def _tensor_ops() -> tuple[Row, ...]:
+    """Return the counts of tensor-core operations by source dtype; the rows of one chip do not overlap."""
+    both = "sm__ops_path_tensor_src_{}.sum"
+    ampere: tuple[Capability, ...] = ("8.0", "8.6", "8.9")
+    split: dict[Capability, str] = dict.fromkeys((*ampere, "10.0"), both.format("fp16_dst_fp32"))
+    half: dict[Capability, str] = dict.fromkeys(("7.5", *ampere, "10.0"), both.format("fp16_dst_fp16"))
+    newer: tuple[Capability, ...] = (*ampere, "9.0", "10.0")
+    rows: dict[str, dict[Capability, str]] = {
+        "fp16": {**split, "7.5": both.format("fp16_bf16_tf32_dst_fp32"), "9.0": both.format("fp16")},
+        "fp16_dst_fp16": half,
+        "bf16": dict.fromkeys(newer, both.format("bf16_dst_fp32")),
+        "tf32": dict.fromkeys(newer, both.format("tf32_dst_fp32")),
+        "fp64": dict.fromkeys(newer, both.format("fp64")),
+        "fp8": {"8.9": both.format("fp8"), "9.0": both.format("fp8"), "10.0": both.format("fp4_fp6_fp8_dst_fp32")},
+        "int8": dict.fromkeys(CAPABILITIES, both.format("int8")),
+    }
+    leaves_out = "products of padding are counted as well; sparse operations count as dense"
+    return tuple(Row(f"tensor_ops_{name}", metrics, ("", "op"), "sum", leaves_out) for name, metrics in rows.items())
+
+
 TABLE: tuple[Row, ...] = (
     _row("duration", "gpu__time_duration.sum", _TIME, "sum", "launch and the gaps between kernels"),
     _row("dram_bytes", "dram__bytes.sum", _BYTES, "sum", "traffic over PCIe or NVLink"),
@@ -67,7 +87,7 @@ TABLE: tuple[Row, ...] = (
     _row("l2_hit_percent", "lts__t_sector_hit_rate.pct", _PERCENT, "mean", "sectors that another slice held"),
     _row("l1_bytes", "l1tex__t_bytes.sum", _BYTES, "sum", "TMA, which bypasses the L1 tags; shared memory"),
     _share("l1_percent", "l1tex__throughput", "TMA"),
-    _share("smem_percent", "l1tex__data_pipe_lsu_wavefronts_mem_shared", "TMA and what wgmma reads from shared memory"),
+    _share("smem_percent", "l1tex__data_pipe_lsu_wavefronts_mem_shared", "TMA's own writes; wgmma's reads are counted"),
     _row("smem_load_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", ("",), "sum", "TMA and wgmma"),
     _row(
         "smem_store_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", ("",), "sum", "TMA and wgmma"
@@ -104,6 +124,7 @@ TABLE: tuple[Row, ...] = (
     _row("limit_warps", "launch__occupancy_limit_warps", ("block",), "longest", "all other limits"),
     _row("sm_clock_hz", "sm__cycles_elapsed.avg.per_second", _RATE, "mean", "its course within the kernel"),
     _row("dram_clock_hz", "dram__cycles_elapsed.avg.per_second", _RATE, "mean", "its course within the kernel"),
+    *_tensor_ops(),
     _stall("long_scoreboard"),
     _stall("short_scoreboard"),
     _stall("barrier"),
@@ -228,6 +249,7 @@ def totals(counters: Counters, target: str) -> CounterTotals:
     def whole(name: str) -> int | None:
         return None if name not in values else round(values[name])
 
+    counted = [value for name, value in values.items() if name.startswith("tensor_ops_")]
     return CounterTotals(
         duration_ps=round(1000 * values["duration"]),
         dram_bytes_read=whole("dram_read_bytes"),
@@ -242,6 +264,5 @@ def totals(counters: Counters, target: str) -> CounterTotals:
         sm_clock_hz=values.get("sm_clock_hz"),
         waves=values.get("waves"),
         occupancy_pct=values.get("warps_active_percent"),
-        tensor_ops=None,
-        tensor_ops_path=None,
+        tensor_ops=round(sum(counted)) if counted else None,
     )

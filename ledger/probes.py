@@ -55,6 +55,55 @@ def marker_launch() -> Launch:
     return _one_program(_marker_kernel())
 
 
+# The clock, counted
+
+
+_MAX_SMS = 1024
+
+
+@functools.cache
+def _stamp_kernel() -> Any:
+    @_triton().jit
+    def ledger_stamp(out_ptr):  # type: ignore[no-untyped-def]
+        lane = tl.arange(0, 32)
+        cycles = tl.inline_asm_elementwise(
+            "mov.u64 $0, %clock64;", "=l,r", [lane], dtype=tl.int64, is_pure=False, pack=1
+        )
+        nanoseconds = tl.inline_asm_elementwise(
+            "mov.u64 $0, %globaltimer;", "=l,r", [lane], dtype=tl.int64, is_pure=False, pack=1
+        )
+        sm = tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r,r", [lane], dtype=tl.int32, is_pure=False, pack=1)
+        tl.store(out_ptr + sm * 2, cycles, mask=lane == 0)
+        tl.store(out_ptr + sm * 2 + 1, nanoseconds, mask=lane == 0)
+
+    return ledger_stamp
+
+
+def stamps() -> Any:
+    """Return memory for the stamps of all SMs. Shapes: (_MAX_SMS, 2) int64: cycles, nanoseconds; 0 where unseen."""
+    import torch
+
+    return torch.zeros((_MAX_SMS, 2), dtype=torch.int64, device="cuda")
+
+
+def stamp_launch(out: Any) -> Launch:
+    """Return the launch that writes each SM's cycle counter and the device's clock into `out`, as `stamps` made it."""
+    import torch
+
+    kernel = _stamp_kernel()
+    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    return lambda: kernel[(programs,)](out, num_warps=1)
+
+
+def clock_mhz(first: Any, second: Any) -> int | None:
+    """Return the SM clock between two stamps: the median over the SMs seen in both, None where there is none."""
+    seen = (first[:, 1] > 0) & (second[:, 1] > first[:, 1])
+    if not bool(seen.any()):
+        return None
+    spent = (second - first)[seen].double()
+    return round(float((1e3 * spent[:, 0] / spent[:, 1]).median()))
+
+
 # Bandwidth probes. Each is a plain loop of loads, so that the memory level under test is all that limits it.
 
 

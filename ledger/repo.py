@@ -20,13 +20,18 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import InputError, StateError
 from ledger.history import FOLDERS
-from ledger.store import write_atomically
+from ledger.store import PARTIAL, write_atomically
 
 if TYPE_CHECKING:
     from git import Repo
 
 ZERO = "0" * 40
-_DURABLE = ("-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync")
+_DURABLE = ("-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync", "-c", "i18n.commitEncoding=UTF-8")
+# Set by git for its hooks; a ledger commit goes to the repository and the index that the work tree itself names.
+_NOT_OURS = frozenset(
+    {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"}
+    | {"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH"}
+)
 _UNDER_WAY = {
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
@@ -62,6 +67,7 @@ class Repository:
             raise StateError(f"{start}: a bare repository; expected one with a work tree: clone it first")
         self.root = FilePath(self._repo.working_tree_dir)
         self.git_dir = FilePath(self._repo.git_dir)
+        self.common_dir = FilePath(self._repo.common_dir)
 
     def git(self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None) -> str:
         """Return what a git command prints, stripped. Raises: StateError with git's own message."""
@@ -72,7 +78,7 @@ class Repository:
                 input=data,
                 stdin=None if data is not None else subprocess.DEVNULL,
                 capture_output=True,
-                env={**os.environ, "GIT_LITERAL_PATHSPECS": "1", **(environment or {})},
+                env={**_environment(), **(environment or {})},
                 check=False,
             )
         except OSError as error:
@@ -132,6 +138,7 @@ class Repository:
         branch = self.check_can_commit()
         deadline = time.monotonic() + _PATIENCE_S
         with self._queue():
+            self.finish_pending()
             while True:
                 parent = self._tip(branch)
                 files, message = compose(parent)
@@ -139,17 +146,52 @@ class Repository:
                 base = f"{parent}^{{tree}}" if parent else None
                 tree = self._tree(base, {tuple(path.split("/")): blob for path, blob in blobs.items()}, replace)
                 commit = self._commit_object(tree, parent, message, sign=sign)
+                write_atomically(self._pending, "\0".join((commit, *files)).encode())
                 refusal = self._advance(branch, commit, parent)
                 if refusal is None:
-                    return Written(commit, self._check_out(files, blobs, replace))
+                    note = self._check_out(files, blobs, replace)
+                    if note is None:
+                        self._pending.unlink(missing_ok=True)
+                    return Written(commit, note)
                 if time.monotonic() > deadline:
                     raise StateError(f"{branch}: {refusal}; waited {_PATIENCE_S:g} s: run ledger doctor")
                 time.sleep(0.02)
 
+    @property
+    def _pending(self) -> FilePath:
+        return self.git_dir / "ledger.pending"
+
+    def finish_pending(self) -> tuple[str, ...]:
+        """Finish what a killed writer left between its commit and its work tree; return the files brought back.
+
+        Only files that its commit brought, that HEAD still holds and that the index lacks are touched.
+        """
+        try:
+            commit, *paths = self._pending.read_bytes().decode("utf-8", "surrogateescape").split("\0")
+            self.git("merge-base", "--is-ancestor", commit, "HEAD")
+        except (OSError, ValueError, StateError):
+            # No such file, or its commit never became part of the branch.
+            self._pending.unlink(missing_ok=True)
+            return ()
+        for folder in {(self.root / path).parent for path in paths}:
+            for rest in folder.glob(f"{PARTIAL}*"):
+                rest.unlink(missing_ok=True)
+        lost = [path for path in paths if self.is_committed(path) and not self.git("ls-files", "-z", "--", path)]
+        for path in lost:
+            self.restore(path)
+        self._pending.unlink(missing_ok=True)
+        return tuple(lost)
+
+    def recover(self) -> None:
+        """Finish what a killed writer left, if it left anything, waiting for writers that are alive."""
+        if self._pending.exists():
+            with self._queue():
+                self.finish_pending()
+
     @contextmanager
     def _queue(self) -> Iterator[None]:
         """Take turns with other ledger writers; the kernel releases the turn of a writer that is killed."""
-        path = FilePath(self._repo.common_dir) / "ledger.queue"
+        path = self.common_dir / "ledger.queue"
         with path.open("a") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
@@ -252,6 +294,7 @@ class Repository:
             cwd=self.root,
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            env=_environment(),
             check=False,
         )
         if done.returncode != 0:
@@ -281,6 +324,11 @@ class Repository:
         wanted = paths or FOLDERS
         text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *wanted)
         return tuple(entry[3:] for entry in text.split("\0") if len(entry) > 3 and entry[2] == " ")
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
+    return {**kept, "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C"}
 
 
 def _verb(arguments: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ledger import __version__
-from ledger.device import cpu_facts
+from ledger.device import cpu_facts, cuda_facts
 from ledger.kernel import KernelFile, load_kernel_file
 from ledger.records import (
     Case,
@@ -39,9 +39,17 @@ QUICK = Protocol(
     },
 )
 
+QUICK_GRAPH = QUICK.model_copy(update={"name": "cold-graph/1"})
+
 
 def quantity(value, unit):
     return Quantity(value=value, unit=unit, kind="measured", condition="a test", source="a test")
+
+
+def this_gpu(**changes) -> Hardware:
+    """Return a profile of this machine's GPU."""
+    facts = cuda_facts()
+    return this_cpu(name="gpu", target=facts.target, device_names=(facts.name,), **changes)
 
 
 def this_cpu(**changes) -> Hardware:

@@ -18,15 +18,16 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 ORDER = """
     errors records counters metrics roofline seal wording protocol book binding campaign operations
     regime forecast gap refute reconcile score rows
-    kernel store reader history repo ancestry checks claims judge founding sealing taking audit
+    kernel store reader history repo ancestry checks claims judge founding sealing taking
+    clone recompute signatures witness audit
     lines markdown page report listing kernel_card card drawing sketch plot views
-    nvml device inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
-    ceilings_cpu ceilings_cuda calibrate calibrating bench doctor
+    nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
+    ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect doctor
     cli __main__
 """.split()
 TORCH = """
     kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate
-    bench
+    bench here inspect
 """.split()
 
 

@@ -52,6 +52,7 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
     from ledger.taking import current_digests
 
     repository = Repository(FilePath.cwd())
+    repository.recover()
     if repository.head() is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
     changed = repository.uncommitted()

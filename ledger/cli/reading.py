@@ -183,12 +183,13 @@ def kernels_show(name: str, as_json: JsonOption = False) -> None:
 def audit(
     source: Annotated[str, typer.Argument(metavar="[PATH or URL]", help="Repository to audit.")] = ".",
     revision: Annotated[str, typer.Option("--at", help="Commit, branch or tag to audit.")] = "HEAD",
+    recompute: Annotated[bool, typer.Option("--recompute", help="Make the output samples anew, on the CPU.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
     from ledger import audit as audits
 
-    result = audits.audit(source, revision=revision)
+    result = audits.audit(source, revision=revision, recomputed=recompute)
     if as_json:
         emit(audits.document(result))
     else:

@@ -71,14 +71,15 @@ def empty():
 
 
 @triton.jit
-def l2_loop(x_ptr, out_ptr, n, rounds, BLOCK: tl.constexpr):
+def l2_loop(x_ptr, out_ptr, n_blocks, rounds, BLOCK: tl.constexpr):
     """Read a buffer that fits in L2 many times, around L1."""
     program = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
-    for i in range(rounds):
-        start = ((program + 37 * i) * BLOCK) % n
-        total += tl.load(x_ptr + start + tl.arange(0, BLOCK), cache_modifier=".cg")
-    tl.store(out_ptr + program * BLOCK + tl.arange(0, BLOCK), total)
+    for i in tl.range(rounds, loop_unroll_factor=4):
+        block = (program + i * tl.num_programs(0)) % n_blocks
+        total += tl.load(x_ptr + block * BLOCK + lanes, cache_modifier=".cg")
+    tl.store(out_ptr + program * BLOCK + lanes, total)
 
 
 @triton.jit
@@ -113,9 +114,9 @@ def prepare_empty():
 
 
 def prepare_l2_loop():
-    x = torch.randn(1 << 21, device="cuda")  # 8 MiB
+    x = torch.randn(1 << 22, device="cuda")  # 16 MiB
     out = torch.empty(1056 * 2048, device="cuda")
-    return lambda: l2_loop[(1056,)](x, out, x.numel(), 4000, BLOCK=2048, num_warps=8)
+    return lambda: l2_loop[(1056,)](x, out, x.numel() // 2048, 2048, BLOCK=2048, num_warps=8)
 
 
 def prepare_pointer_chase():
@@ -137,6 +138,20 @@ PREPARE = {
 }
 
 
+# Read beside the table, to choose its L2 row by.
+L2_CANDIDATES = tuple(
+    f"{unit}.avg.pct_of_peak_sustained_elapsed"
+    for unit in (
+        "lts__t_sectors",
+        "lts__t_requests",
+        "lts__t_tag_requests",
+        "lts__d_sectors",
+        "lts__lts2xbar_cycles_active",
+        "l1tex__m_xbar2l1tex_read_sectors",
+    )
+)
+
+
 def run(name: str) -> None:
     launch = PREPARE[name]()
     for _ in range(2):
@@ -155,7 +170,7 @@ def record(name: str, folder: Path) -> None:
     from ledger.ncu import _run, find_ncu
 
     ncu = find_ncu()
-    wanted = metric_names(capability_of(cuda_facts().target))
+    wanted = (*metric_names(capability_of(cuda_facts().target)), *L2_CANDIDATES)
     report = folder / f"{name}.ncu-rep"
     command = [ncu.path, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all"]
     command += ["--metrics", ",".join(wanted), "-o", str(report), "--force-overwrite"]
