@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from ledger.campaign import milli, millionths, parse_campaign
@@ -41,32 +35,6 @@ def test_grid_expands_in_order_with_defaults():
     ]
     assert {request.hardware for request in requests} == {"h200"}
     assert (requests[0].pct, requests[0].low, requests[4].low, requests[4].high) == (50.5, None, 0.5, 2.0)
-
-
-def test_first_example_of_the_guide_seals_in_one_commit(tmp_path: Path):
-    text, count = EXAMPLES[0]
-    (tmp_path / "campaign.yaml").write_text(text, encoding="utf-8")
-    names = {f"GIT_{who}_{what}": "c@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    path = os.pathsep.join(filter(None, [str(GUIDE.parent.parent), os.environ.get("PYTHONPATH")]))
-
-    def ledger(*arguments: str) -> str:
-        command = [sys.executable, "-m", "ledger", *arguments]
-        environment = {**os.environ, **names, "PYTHONPATH": path}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-
-    ledger("init", ".")
-    (seal,) = json.loads(ledger("predict", "--from", "campaign.yaml", "--json"))
-    record = json.loads((tmp_path / seal["path"]).read_bytes())
-    assert len(record["cells"]) == int(count)
-    assert record["campaign"] == "skinny_on_h200"
-    assert (tmp_path / "docs/predictions/skinny_on_h200.md").is_file()
-
-
-def test_guide_has_both_examples_and_names_every_key_and_regime():
-    assert len(EXAMPLES) == 2
-    text = GUIDE.read_text(encoding="utf-8")
-    for key in {*CampaignFile.model_fields, *CampaignEntry.model_fields, *REGIMES}:
-        assert f"`{key}`" in text, key
 
 
 WRONG = {
