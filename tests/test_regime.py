@@ -136,6 +136,16 @@ def test_tie_counts_what_lies_just_under_sixty_percent_too() -> None:
             1,
             "DRAM by the tie-break left of the ridge (DRAM 90%, L2 92%, SMEM 0%, arithmetic pipe 0%)",
         ),
+        (
+            loads(dram=92_000, l2=90_000),
+            1,
+            "DRAM is the busiest (DRAM 92%, L2 90%, SMEM 0%, arithmetic pipe 0%)",
+        ),
+        (
+            loads(dram=70_000, pipe=89_000),
+            1,
+            "the arithmetic pipe is the busiest (DRAM 70%, L2 0%, SMEM 0%, arithmetic pipe 89%)",
+        ),
     ],
 )
 def test_reason_tells_the_numbers(readings: Loads, launch_ps: int, reason: str) -> None:
