@@ -16,6 +16,7 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.book import Book, CellView
+from ledger.checks import record_blobs
 from ledger.clone import SCHEMES, sanitised_clone
 from ledger.errors import EvidenceRefused, StateError
 from ledger.history import FOLDERS, read_history
@@ -72,6 +73,7 @@ def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False) -> A
             reader = Reader(git_dir, environment)
             history = read_history(reader, revision)
             with reader.blobs() as blobs:
+                blobs.plan(record_blobs(history))
                 book = judge(history, blobs.read)
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:

@@ -22,13 +22,12 @@ ORDER = """
     clone recompute signatures witness audit
     lines markdown page report listing kernel_card card layout drawing sketch plot views
     nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
-    ceilings_cpu rates products ceilings_cuda calibrate calibrating bench regress inspect doctor
+    rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect doctor
     cli __main__
 """.split()
 TORCH = """
-    kernel device inputs correctness probes timer graphs cell measure profiled
-    ceilings_cpu products ceilings_cuda calibrate
-    bench here inspect
+    kernel device here inputs correctness probes timer graphs cell measure profiled rates products ceilings_cpu
+    ceilings_cuda calibrate bench inspect
 """.split()
 
 
