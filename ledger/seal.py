@@ -77,7 +77,12 @@ def record_id(kind: type[Record], data: bytes) -> str:
 
     The prefix of a hardware profile is empty: objects are named by the plain SHA-256 of their bytes.
     """
-    return hashlib.sha256(_DOMAINS[kind] + data).hexdigest()
+    return hashlib.sha256(id_input(kind, data)).hexdigest()
+
+
+def id_input(kind: type[Record], data: bytes) -> bytes:
+    """Return what is hashed into the id of stored bytes: the kind's domain prefix and the bytes."""
+    return _DOMAINS[kind] + data
 
 
 def object_id(data: bytes) -> str:
