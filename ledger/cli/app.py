@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import benching, measuring, predicting, reading
+from ledger.cli import benching, inspecting, measuring, predicting, reading
 
 app = typer.Typer(
     name="ledger",
@@ -50,6 +50,7 @@ app.command()(reading.audit)
 app.command()(predicting.void)
 app.command()(measuring.calibrate)
 app.command()(benching.bench)
+app.command()(inspecting.inspect)
 app.command()(reading.doctor)
 app.add_typer(reading.hardware_app, name="hardware")
 app.add_typer(reading.kernels_app, name="kernels")
