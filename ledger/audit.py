@@ -16,6 +16,7 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.book import Book, CellView
+from ledger.checks import record_blobs
 from ledger.clone import SCHEMES, sanitised_clone
 from ledger.errors import EvidenceRefused, StateError
 from ledger.history import FOLDERS, read_history
@@ -23,6 +24,7 @@ from ledger.judge import judge
 from ledger.reader import Reader
 from ledger.recompute import disagreeing, not_provided_words, recompute
 from ledger.records import Finding
+from ledger.trust import Trust, apply_trust
 
 Verdict = Literal["holds", "refused", "undetermined"]
 
@@ -62,23 +64,27 @@ class Audit:
     findings: tuple[Finding, ...] = ()
 
 
-def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False) -> Audit:
+def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trust: Trust | None = None) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
-    recomputed: make the output samples anew from their seals. Raises: InputError when `source` names no repository.
+    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots. Raises: InputError when `source` names no repository.
     """
     try:
         with sanitised_clone(source) as (git_dir, environment):
             reader = Reader(git_dir, environment)
             history = read_history(reader, revision)
             with reader.blobs() as blobs:
+                blobs.plan(record_blobs(history))
                 book = judge(history, blobs.read)
+                trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
     except EvidenceRefused as error:
         finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
         return Audit(source, "refused", str(error), None, (), (finding,))
+    book = trusted.book
+    notes += trusted.notes
     if recomputed:
         book, words = _recompute(book)
         notes += words

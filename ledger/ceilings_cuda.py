@@ -1,201 +1,26 @@
-"""Measures a GPU's ceilings: GEMMs of each dtype, DRAM, L2, shared memory, launches. Imports torch, only when called.
+"""Measures a GPU's ceilings: DRAM, L2, shared memory and launches. Imports torch, only when called.
 
-Calls are nodes of CUDA graphs, so launch gaps do not count. Data are random: zeros run faster. Burst is the best short
-round; sustained is the rate at the end of seconds of unbroken load, when power has set the clock.
+Every bandwidth counts the bytes that its operation names; the arithmetic ceilings come from ledger.products.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 from ledger.cell import release
 from ledger.device import cuda_state, import_torch
 from ledger.errors import MachineError
-from ledger.graphs import capture, empty_node_ps, replay_ps, state_under, warm_up
+from ledger.graphs import empty_node_ps
 from ledger.kernel import Launch
-from ledger.records import Ceilings, DeviceFacts, DeviceState, Hardware, Path, Peak, Quantity
+from ledger.products import burst_peaks, sustained_peaks
+from ledger.rates import Rate, burst, sustained, words
+from ledger.records import Ceilings, DeviceFacts, Hardware, Quantity
 
 OnStep = Callable[[str], None]
-Shape = tuple[int, int, int]
 
-NAMED_SHAPE: Shape = (4096, 4096, 4096)
-_SHAPES: tuple[Shape, ...] = (NAMED_SHAPE, (8192, 8192, 8192), (6144, 6144, 6144), (8192, 4096, 16384))
-_SUSTAINED_SHAPE: Shape = (8192, 8192, 8192)
-_SUSTAINED_S = 5.0
 _DRAM_BYTES = 2 * 2**30
-_L2_MIB = (4, 8, 16, 24, 32, 48)
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Hold the rate of one kind of call and the state it was read in. Units: operations or bytes per second."""
-
-    per_s: float
-    condition: str
-    state: DeviceState
-
-
-def words(state: DeviceState) -> str:
-    """Return a device's state as the words of a condition."""
-    clock = "clock unknown" if state.sm_clock_mhz is None else f"SM {state.sm_clock_mhz} MHz"
-    power = "power unknown" if state.power_mw is None else f"{state.power_mw / 1000:.0f} W"
-    heat = "temperature unknown" if state.temperature_c is None else f"{state.temperature_c} C"
-    return ", ".join([clock, power, heat, *state.throttle])
-
-
-def burst(launch: Launch, amount: float, what: str, *, calls: int = 4, rounds: int = 8) -> Rate:
-    """Return the rate of the best of several short rounds; `amount` is what one call does."""
-    warm_up([launch])
-    graph = capture([launch] * calls)
-    best = min(replay_ps(graph, rounds, calls=calls))
-    state = state_under(graph)
-    return Rate(amount / (best * 1e-12), f"{what}, best of {rounds} rounds of {calls}, {words(state)}", state)
-
-
-def sustained(launch: Launch, amount: float, what: str, *, seconds: float) -> Rate:
-    """Return the median rate over the last third of `seconds` of unbroken load."""
-    warm_up([launch])
-    one_ps = min(replay_ps(capture([launch]), 3, calls=1))
-    calls = max(1, round(0.05e12 / one_ps))
-    graph = capture([launch] * calls)
-    started = time.monotonic()
-    times: list[tuple[float, int]] = []
-    while (at := time.monotonic() - started) < seconds:
-        times += [(at, ps) for ps in replay_ps(graph, 4, calls=calls)]
-    state = state_under(graph)
-    late = sorted(ps for at, ps in times if at > 2 * seconds / 3) or [times[-1][1]]
-    return Rate(
-        amount / (late[len(late) // 2] * 1e-12), f"{what}, after {seconds:.0f} s of load, {words(state)}", state
-    )
-
-
-# Matrix products
-
-
-def gemm_launch(path: Path, shape: Shape) -> Launch:
-    """Return the library's matrix product on an instruction path. Raises: MachineError for a path it has none for."""
-    torch = import_torch()
-    m, n, k = shape
-
-    def random(rows: int, columns: int, dtype: Any) -> Any:
-        return torch.randn(rows, columns, device="cuda", dtype=torch.float32).to(dtype)
-
-    if path == "fp8_tensor":
-        kind = torch.float8_e4m3fn
-        a, b, one = random(m, k, kind), random(n, k, kind).t(), torch.ones((), device="cuda")
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
-    if path == "int8_tensor":
-        a, b = (torch.randint(-128, 128, size, device="cuda", dtype=torch.int8) for size in ((m, k), (n, k)))
-        b = b.t()
-        return lambda: torch._int_mm(a, b)
-    types = {
-        "fp64": torch.float64,
-        "fp64_tensor": torch.float64,
-        "fp32": torch.float32,
-        "tf32_tensor": torch.float32,
-        "fp16_tensor": torch.float16,
-        "bf16_tensor": torch.bfloat16,
-    }
-    if path not in types:
-        raise MachineError(f"path {path} has no library product to calibrate with; expected one of: {', '.join(types)}")
-    a, b = random(m, k, types[path]), random(k, n, types[path])
-    out = torch.empty(m, n, device="cuda", dtype=types[path])
-    wanted = path == "tf32_tensor"
-
-    def launch() -> None:
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = wanted
-        try:
-            torch.matmul(a, b, out=out)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
-
-    return launch
-
-
-def _paths(hardware: Hardware) -> Iterator[Path]:
-    """Yield the paths that the data sheet has and a library product takes there.
-
-    Where fp64 tensor cores exist the library uses them, so the CUDA cores' fp64 is not calibrated; nor is fp16 outside
-    tensor cores.
-    """
-    known = hardware.ceilings["datasheet"].peaks if "datasheet" in hardware.ceilings else {}
-    have = {path for path, peak in known.items() if peak is not None}
-    for path in (
-        "fp64_tensor",
-        "fp64",
-        "fp32",
-        "tf32_tensor",
-        "fp16_tensor",
-        "bf16_tensor",
-        "fp8_tensor",
-        "int8_tensor",
-    ):
-        if path in have and not (path == "fp64" and "fp64_tensor" in have):
-            yield path
-
-
-def _operations(shape: Shape) -> float:
-    return 2.0 * shape[0] * shape[1] * shape[2]
-
-
-def _said(shape: Shape) -> str:
-    return "GEMM {}x{}x{}".format(*shape)
-
-
-def _peak(path: Path, rate: Rate, source: str) -> Peak:
-    return Peak(
-        value=float(f"{rate.per_s / 1e12:.4g}"),
-        unit="TOP/s" if path == "int8_tensor" else "TFLOP/s",
-        kind="measured",
-        condition=rate.condition[:400],
-        source=source,
-    )
-
-
-def burst_peaks(
-    hardware: Hardware, source: str, *, quick: bool, on_step: OnStep
-) -> tuple[dict[Path, Peak | None], list[str]]:
-    """Return the best product of each path over several shapes, and a line about each at NAMED_SHAPE."""
-    peaks: dict[Path, Peak | None] = {}
-    lines: list[str] = []
-    for path in _paths(hardware):
-        best: Rate | None = None
-        for shape in _SHAPES[:2] if quick else _SHAPES:
-            on_step(f"{path} {_said(shape)}")
-            try:
-                rate = burst(gemm_launch(path, shape), _operations(shape), _said(shape))
-            except RuntimeError as error:
-                lines.append(f"{path} {_said(shape)}: not measured: {str(error).splitlines()[0][:200]}")
-                continue
-            finally:
-                release("cuda")
-            if shape == NAMED_SHAPE:
-                lines.append(f"{path} {rate.per_s / 1e12:.4g} T/s: {rate.condition}"[:400])
-            if best is None or rate.per_s > best.per_s:
-                best = rate
-        if best is not None:
-            peaks[path] = _peak(path, best, source)
-    return peaks, lines
-
-
-def sustained_peaks(hardware: Hardware, source: str, *, on_step: OnStep) -> dict[Path, Peak | None]:
-    """Return fp16 and bf16 products under seconds of load."""
-    peaks: dict[Path, Peak | None] = {}
-    for path in _paths(hardware):
-        if path in ("fp16_tensor", "bf16_tensor"):
-            on_step(f"{path} sustained")
-            launch = gemm_launch(path, _SUSTAINED_SHAPE)
-            rate = sustained(launch, _operations(_SUSTAINED_SHAPE), _said(_SUSTAINED_SHAPE), seconds=_SUSTAINED_S)
-            peaks[path] = _peak(path, rate, source)
-            release("cuda")
-    return peaks
-
-
-# Memory
+# From 8 MiB on: in less, blocks that one SM asks for twice at once are fetched once.
+_L2_MIB = (8, 16, 24, 32, 48)
 
 
 def _bandwidth(rate: Rate, source: str) -> Quantity:
@@ -225,7 +50,10 @@ def dram_ways(facts: DeviceFacts) -> dict[str, tuple[Launch, int]]:
 
 
 def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
-    """Return L2 read bandwidth for working sets up to the cache's size; each is read many times around L1."""
+    """Return L2 read bandwidth for working sets up to the cache's size; each is read many times around L1.
+
+    Bytes are what the SMs ask for; Nsight Compute counted 5% fewer out of L2 at 16 MiB on an H200.
+    """
     torch = import_torch()
     from ledger.probes import READ_BLOCK, read_launch
 

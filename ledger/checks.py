@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ledger.ancestry import Ancestry, introductions
@@ -16,7 +16,7 @@ from ledger.book import Commit, Sealed
 from ledger.errors import LedgerError
 from ledger.history import History
 from ledger.records import Finding, Hardware, Measurement, Prediction, Void
-from ledger.seal import MAX_RECORD_BYTES, decode, decode_any, object_id, object_path, record_id
+from ledger.seal import MAX_RECORD_BYTES, decode, object_id, object_path, record_id
 
 ReadBlob = Callable[[str, int], bytes | None]
 """Return the bytes of a blob by git's name for it, or None when it is larger than the limit."""
@@ -27,6 +27,7 @@ SEAL_PATH = re.compile(r"predictions/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 RECORD_PATH = re.compile(r"verifications/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 OBJECT_PATH = re.compile(r"(?:predictions|verifications)/objects/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 WITNESS_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9a-f]{62}\.[a-z0-9-]{1,40}\.(?:tsr|sig)")
+TOKEN_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.tsr")
 PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)")
 
 
@@ -147,17 +148,27 @@ def check_append_only(history: History, findings: Findings) -> None:
 # 3 digest, 4 canonical
 
 
-def _read_records(evidence: Evidence, read: ReadBlob) -> None:
-    for path, (mode, blob) in sorted(evidence.history.tree.items()):
+def record_blobs(history: History) -> list[str]:
+    """Return git's names of all records, in the order in which `gather` reads them."""
+    return [blob for _, blob, _ in _records(history)]
+
+
+def _records(history: History) -> Iterator[tuple[str, str, str]]:
+    """Yield path, blob and id of every record at the head."""
+    for path, (mode, blob) in sorted(history.tree.items()):
         match = SEAL_PATH.fullmatch(path) or RECORD_PATH.fullmatch(path)
-        if match is None or mode != "100644":
-            continue
+        if match is not None and mode == "100644":
+            yield path, blob, match.group(2)
+
+
+def _read_records(evidence: Evidence, read: ReadBlob) -> None:
+    for path, blob, name in _records(evidence.history):
         try:
             data = read(blob, MAX_RECORD_BYTES)
             if data is None:
                 evidence.findings.refuse("too-large", path, f"larger than {MAX_RECORD_BYTES} bytes")
             else:
-                _read_record(evidence, path, match.group(2), data)
+                _read_record(evidence, path, name, data)
         except LedgerError as error:
             evidence.findings.refuse("bad-record", path, str(error))
 
@@ -169,16 +180,12 @@ def _read_record(evidence: Evidence, path: str, name: str, data: bytes) -> None:
     if kind is None:
         evidence.findings.refuse("id-mismatch", path, "the SHA-256 of its bytes is not its name")
         return
-    record = decode_any(data, what=path)
-    if not isinstance(record, kind):
-        evidence.findings.refuse(
-            "id-mismatch", path, f"its name is the id of a {kind.__name__.lower()}; it holds another"
-        )
-    elif isinstance(record, Prediction):
+    record = decode(kind, data, what=path)
+    if isinstance(record, Prediction):
         evidence.seals[path] = Sealed(name, path, evidence.first_commit(path), record)
     elif isinstance(record, Measurement):
         evidence.measurements[path] = (name, record)
-    else:
+    elif isinstance(record, Void):
         evidence.voids[path] = (name, record)
 
 

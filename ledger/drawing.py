@@ -13,7 +13,19 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ledger.errors import MachineError
-from ledger.wording import harmless, shape_words
+from ledger.layout import (
+    bounds,
+    cluster_words,
+    clusters,
+    device_words,
+    highest,
+    place,
+    push_apart,
+    regime_words,
+    row_order,
+    spread,
+)
+from ledger.wording import harmless
 
 # Okabe, Ito, "Color Universal Design": told apart with any common colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -79,7 +91,7 @@ def _compose(figure: Any, document: dict[str, Any]) -> None:
     _roofs(figure.add_axes((0.75 / width, bottom, 6.2 / width, tall)), document)
     names = [device["name"] for device in document["devices"]]
     rows = math.ceil(len(document["dots"]) / max(1, _columns(document)))
-    dots = sorted(document["dots"], key=lambda dot: (names.index(dot["device"]), *_row_order(dot)))
+    dots = sorted(document["dots"], key=lambda dot: (names.index(dot["device"]), *row_order(dot)))
     for column in range(_columns(document)):
         left = _roofs_inches(document) + _COLUMN_INCHES * column + _LABEL_INCHES
         axes = figure.add_axes((left / width, bottom, 2.35 / width, tall))
@@ -93,27 +105,7 @@ def _colour(document: dict[str, Any], device: str) -> str:
     return _COLOURS[names.index(device) % len(_COLOURS)]
 
 
-def device_words(document: dict[str, Any], line: dict[str, Any]) -> str:
-    """Return a line's label, with its device in front where several are overlaid."""
-    label = line["label"] if len(document["devices"]) == 1 else f"{line['device']} {line['label']}"
-    return harmless(label)
-
-
 # The roofs
-
-
-def bounds(document: dict[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the limits of both axes: ridges and dots well inside, the highest ceiling just below the top."""
-    peaks = [line["flop_per_s"] for line in document["ceilings"]]
-    bandwidths = [line["bytes_per_s"] for line in document["slopes"]]
-    dots = document["dots"]
-    xs = [dot["intensity_flop_per_byte"] for dot in dots]
-    ys = [value for dot in dots for value in (dot["flop_per_s"], dot["predicted_flop_per_s"]) if value is not None]
-    left = min([1.0, *xs]) / 3
-    ridges = [_highest(document, slope["device"], slope["kind"]) / slope["bytes_per_s"] for slope in document["slopes"]]
-    right = max([*ridges, *xs]) * 4
-    low = min([min(bandwidths) * left * 2, *(y / 3 for y in ys)])
-    return (left, right), (low, max([*peaks, *ys]) * 2)
 
 
 def _roofs(axes: Any, document: dict[str, Any]) -> None:
@@ -138,15 +130,8 @@ def _roofs(axes: Any, document: dict[str, Any]) -> None:
     _legend(axes, document)
 
 
-def _highest(document: dict[str, Any], device: str, kind: str) -> float:
-    peaks: list[float] = [
-        line["flop_per_s"] for line in document["ceilings"] if line["device"] == device and line["kind"] == kind
-    ]
-    return max(peaks, default=max(float(line["flop_per_s"]) for line in document["ceilings"]))
-
-
 def _draw_slope(axes: Any, document: dict[str, Any], slope: dict[str, Any], *, left: float) -> None:
-    bandwidth, top = slope["bytes_per_s"], _highest(document, slope["device"], slope["kind"])
+    bandwidth, top = slope["bytes_per_s"], highest(document, slope["device"], slope["kind"])
     colour = _colour(document, slope["device"])
     axes.plot(
         (left, top / bandwidth),
@@ -181,42 +166,12 @@ def _label_ceilings(axes: Any, document: dict[str, Any], *, low: float, high: fl
     size = 7.0 if len(lines) <= 24 else 6.0
     apart = (size + 2.0) / height
     wanted = [math.log(line["flop_per_s"] / low) / math.log(high / low) for line in lines]
-    for line, place, want in zip(lines, push_apart(wanted, apart), wanted, strict=True):
+    for line, level, want in zip(lines, push_apart(wanted, apart), wanted, strict=True):
         colour = _colour(document, line["device"])
         trans = axes.transAxes
-        axes.plot((1.0, 1.025, 1.035), (want, place, place), transform=trans, color=colour, lw=0.5, clip_on=False)
+        axes.plot((1.0, 1.025, 1.035), (want, level, level), transform=trans, color=colour, lw=0.5, clip_on=False)
         words = device_words(document, line)
-        axes.text(1.04, place, words, transform=trans, fontsize=size, color=colour, va="center", clip_on=False)
-
-
-def push_apart(wanted: Sequence[float], apart: float) -> list[float]:
-    """Return places in the order of `wanted` (ascending) at least `apart` from each other, each near its wish."""
-    groups: list[tuple[float, int]] = []
-    for wish in wanted:
-        centre, count = wish, 1
-        # A group that touches the one below joins it; both then share the mean of their wishes.
-        while groups and groups[-1][0] + (groups[-1][1] + count) * apart / 2 > centre:
-            below, number = groups.pop()
-            centre = (below * number + centre * count) / (number + count)
-            count += number
-        groups.append((centre, count))
-    return [centre + (index - (count - 1) / 2) * apart for centre, count in groups for index in range(count)]
-
-
-def spread(dots: Sequence[dict[str, Any]], span: float) -> list[float]:
-    """Return by what factor each dot moves sideways where dots share an intensity; `span` is right ÷ left."""
-    step = math.log(span) / 110
-    order = sorted(range(len(dots)), key=lambda i: (dots[i]["intensity_flop_per_byte"], dots[i]["dtype"], i))
-    wanted = [math.log(dots[i]["intensity_flop_per_byte"]) for i in order]
-    crowd = max((sum(abs(w - v) < 10 * step for v in wanted) for w in wanted), default=1)
-    places = push_apart(wanted, step * min(1.0, 14 / crowd))
-    moved = {i: math.exp(place - wish) for i, place, wish in zip(order, places, wanted, strict=True)}
-    return [moved[i] for i in range(len(dots))]
-
-
-def place(dot: dict[str, Any], rate: float, factor: float) -> tuple[float, float]:
-    """Return where a dot is drawn once moved: along its roof, so that its distance to the roof stays true."""
-    return dot["intensity_flop_per_byte"] * factor, rate * factor if dot["left_of_ridge"] else rate
+        axes.text(1.04, level, words, transform=trans, fontsize=size, color=colour, va="center", clip_on=False)
 
 
 def _draw_dot(axes: Any, document: dict[str, Any], dot: dict[str, Any], factor: float) -> None:
@@ -228,34 +183,6 @@ def _draw_dot(axes: Any, document: dict[str, Any], dot: dict[str, Any], factor: 
         axes.annotate("", xy=end, xytext=start, arrowprops=arrow)
         axes.plot(*start, marker=marker, ms=3.2, mfc="white", mec=colour, mew=0.7, zorder=4)
     axes.plot(*end, marker=marker, ms=4.5, mfc=colour, mec="white", mew=0.5, zorder=5)
-
-
-def clusters(dots: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return dots in groups of one device, one kernel and nearly one intensity, within a fifth of an octave."""
-    key = ("device", "kernel")
-    ordered = sorted(dots, key=lambda dot: (*(dot[name] for name in key), dot["intensity_flop_per_byte"]))
-    groups: list[list[dict[str, Any]]] = []
-    for dot in ordered:
-        last = groups[-1][-1] if groups else None
-        near = (
-            last is not None
-            and all(last[name] == dot[name] for name in key)
-            and dot["intensity_flop_per_byte"] < 1.15 * last["intensity_flop_per_byte"]
-        )
-        if near:
-            groups[-1].append(dot)
-        else:
-            groups.append([dot])
-    return groups
-
-
-def cluster_words(group: Sequence[dict[str, Any]]) -> str:
-    """Return what the dots of a group have in common: the kernel, the sizes and the dtype that all share."""
-    first = group[0]
-    sizes = {key: size for key, size in first["shape"].items() if all(dot["shape"].get(key) == size for dot in group)}
-    dtypes = {dot["dtype"] for dot in group}
-    words = [first["kernel"], shape_words(sizes), *(dtypes if len(dtypes) == 1 else ())]
-    return harmless(" ".join(word for word in words if word) + (f" ({len(group)})" if len(group) > 1 else ""))
 
 
 def _label_clusters(axes: Any, document: dict[str, Any], fanned: Sequence[float]) -> None:
@@ -343,16 +270,3 @@ def _rows(axes: Any, document: dict[str, Any], dots: Sequence[dict[str, Any]]) -
             axes.plot(start, row, marker=marker, ms=3.5, mfc="white", mec=colour, mew=0.8, zorder=4)
         axes.plot(end, row, marker=marker, ms=4.5, mfc=colour, mec="white", mew=0.5, zorder=5)
         axes.text(top * 1.03, row, regime_words(dot), fontsize=6.5, va="center", color="#444444", clip_on=False)
-
-
-def _row_order(dot: dict[str, Any]) -> tuple[Any, ...]:
-    return (dot["kernel"], dot["dtype"], tuple(sorted(dot["shape"].items())))
-
-
-def regime_words(dot: dict[str, Any]) -> str:
-    """Return the regimes of a dot: the one, or both with an arrow where they differ."""
-    said, found = dot["predicted_regime"], dot["regime"]
-    short = [regime.removesuffix("-bound") if regime else "?" for regime in (said, found)]
-    if said is None:
-        return short[1] if found else ""
-    return short[0] if said == found else f"{short[0]} → {short[1]}"

@@ -15,7 +15,7 @@ from ledger.kernel import Launch
 from ledger.records import DeviceState
 from ledger.timer import Parameters, Timed, enough_rounds, median_interval
 
-_ROUND_MS = 2.0
+_ROUND_MS = 1.0
 _MAX_NODES = 20_000
 
 
@@ -90,7 +90,7 @@ class GraphRounds:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        """Warm up, see how long one rotation takes and capture as many as make a round of two milliseconds."""
+        """Warm up, see how long one rotation takes and capture as many as make a round of a millisecond."""
         warm_up(self.launches)
         count = len(self.launches)
         rotation_ms = min(replay_ps(capture(self.launches), 3, calls=1)) / 1e9

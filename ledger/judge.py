@@ -22,12 +22,12 @@ nowhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from ledger.ancestry import Ancestry
-from ledger.binding import derive_key, sample_positions
+from ledger.binding import derive_key, sample_words
 from ledger.book import Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.checks import Evidence, Objects, ReadBlob, check_chain, gather
 from ledger.claims import check_repeats, claims
@@ -38,6 +38,7 @@ from ledger.reconcile import refutations, verify_cell
 from ledger.records import Finding, Forecast, Hardware, Measurement, Verification
 from ledger.roofline import DTYPE_BYTES
 
+_TOGETHER = 4096
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal."""
 
@@ -98,10 +99,12 @@ class _Case:
     def book(self) -> Book:
         """Make checks 8 to 14 and return the book."""
         runs: dict[tuple[str, str], list[_Found]] = {}
-        for recorded in self.recorded:
-            if self._check_order(recorded):
-                key = (recorded.measurement.seal, recorded.measurement.cell)
-                runs.setdefault(key, []).append(self._check_content(recorded))
+        belonging = [recorded for recorded in self.recorded if self._check_order(recorded)]
+        pairs = [(self.forecasts[r.measurement.seal][r.measurement.cell], r.measurement) for r in belonging]
+        follow = _follow(pairs) if pairs else set()
+        for place, recorded in enumerate(belonging):
+            key = (recorded.measurement.seal, recorded.measurement.cell)
+            runs.setdefault(key, []).append(self._check_content(recorded, bound=place in follow))
         for finding in check_repeats([[item.recorded for item in found] for found in runs.values()], self.ancestry):
             self.evidence.findings.add(finding)
         cells = self._cells(runs)
@@ -163,7 +166,7 @@ class _Case:
 
     # 9 subject, 10 binding, 11 physics, 12 dates
 
-    def _check_content(self, recorded: Recorded) -> _Found:
+    def _check_content(self, recorded: Recorded, *, bound: bool) -> _Found:
         findings, path, measurement = self.evidence.findings, recorded.path, recorded.measurement
         sealed = self.by_id[measurement.seal]
         forecast = self.forecasts[sealed.id][measurement.cell]
@@ -173,7 +176,7 @@ class _Case:
                 findings.refuse("attachment-lost", path, f"its evidence {attachment.name} is missing or altered")
         if measurement.protocol != forecast.protocol:
             findings.refuse("protocol-changed", path, "its timing protocol or parameters are not the sealed ones")
-        if not _positions_follow(forecast, measurement):
+        if not bound:
             findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
         if hardware is not None:
             for finding in _physics(forecast, measurement, hardware, path):
@@ -262,22 +265,41 @@ def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, p
     return [finding.model_copy(update={"path": path}) for finding in found]
 
 
-def _positions_follow(forecast: Forecast, measurement: Measurement) -> bool:
-    """Tell whether the samples are of the sealed dtype and lie where the seal's key puts them.
+def _follow(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[int]:
+    """Return which of some measurements have samples of the sealed dtype at the positions that the seal's key draws.
 
-    True when the operation is not known here.
+    A measurement of an operation that is not known here, or without samples, counts as following. All positions are
+    drawn at once: the generator takes arrays of keys as it takes arrays of counters.
     """
-    operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
-    if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
-        return True
-    width = 2 * DTYPE_BYTES[forecast.case.dtype]
-    if samples.dtype != forecast.case.dtype or any(len(bits) != width for bits in samples.bits):
-        return False
-    size = math.prod(operation.output_dims(forecast.case.shape))
-    key = derive_key(seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor)
-    count = min(max(forecast.protocol.parameters.get("sample_elements", 0), 0), len(samples.positions) + 1)
-    # One position too many or too few already differs, so no parameter makes this long.
-    return samples.positions == tuple(sample_positions(j, key=key, size=size) for j in range(count))
+    import numpy as np
+
+    follows: set[int] = set()
+    wanted: dict[int, list[tuple[int, tuple[int, int], int]]] = {}
+    for place, (forecast, measurement) in enumerate(pairs):
+        operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
+        if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
+            follows.add(place)
+            continue
+        width = 2 * DTYPE_BYTES[forecast.case.dtype]
+        count = forecast.protocol.parameters.get("sample_elements", 0)
+        if samples.dtype != forecast.case.dtype or any(len(bits) != width for bits in samples.bits):
+            continue
+        # Their number is checked first, so that no sealed parameter makes this long.
+        if len(samples.positions) == count:
+            key = derive_key(
+                seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
+            )
+            wanted.setdefault(count, []).append((place, key, math.prod(operation.output_dims(forecast.case.shape))))
+    for count, group in wanted.items():
+        for part in (group[start : start + _TOGETHER] for start in range(0, len(group), _TOGETHER)):
+            keys = tuple(np.array([[key[half]] for _, key, _ in part], dtype=np.int64) for half in (0, 1))
+            drawn = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[0], keys[1])).tolist()
+            for (place, _, size), words in zip(part, drawn, strict=True):
+                samples = pairs[place][1].samples
+                assert samples is not None
+                if samples.positions == tuple(word * size >> 32 for word in words):
+                    follows.add(place)
+    return follows
 
 
 def _earlier(when: str, than: str) -> bool:

@@ -7,6 +7,7 @@ link, an image or HTML nor leave its table cell.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ledger import lines
@@ -166,10 +167,12 @@ def _reasons(cells: Sequence[Forecast]) -> list[str]:
 
 def index_view(book: Book) -> str:
     """Return docs/predictions/index.md: every seal, oldest first, with what became of its cells."""
+    states: dict[str, Counter[str]] = {}
+    for view in book.cells:
+        states.setdefault(view.sealed.id, Counter())[view.state] += 1
     body = []
     for sealed in book.seals:
-        states = [view.state for view in book.cells if view.sealed.id == sealed.id]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        counts = ", ".join(f"{count} {state}" for state, count in states.get(sealed.id, Counter()).items())
         prediction = sealed.prediction
         name = prediction.campaign
         body.append(

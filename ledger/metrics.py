@@ -83,7 +83,12 @@ TABLE: tuple[Row, ...] = (
     _row("dram_write_bytes", "dram__bytes_write.sum", _BYTES, "sum", "what is still dirty in L2 at the end"),
     _share("dram_percent", "gpu__dram_throughput", "whether the traffic was needed"),
     _row("l2_bytes", "lts__t_bytes.sum", _BYTES, "sum", "nothing; it counts fills from DRAM too"),
-    _share("l2_percent", "lts__throughput", "the crossbar between SM and L2"),
+    _share(
+        "l2_percent", "lts__throughput", "nothing, and it counts fills from DRAM, so it is never far below DRAM's own"
+    ),
+    _share("l2_read_percent", "lts__lts2xbar_cycles_active", "writes, and fills from DRAM"),
+    _share("l2_write_percent", "lts__xbar2lts_cycles_active", "reads other than their requests"),
+    _share("l2_sector_percent", "lts__t_sectors", "the crossbar between SM and L2"),
     _row("l2_hit_percent", "lts__t_sector_hit_rate.pct", _PERCENT, "mean", "sectors that another slice held"),
     _row("l1_bytes", "l1tex__t_bytes.sum", _BYTES, "sum", "TMA, which bypasses the L1 tags; shared memory"),
     _share("l1_percent", "l1tex__throughput", "TMA"),

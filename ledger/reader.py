@@ -10,7 +10,8 @@ import os
 import resource
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path as FilePath
 from typing import IO
@@ -49,6 +50,7 @@ _KEPT = (
 )
 _MAX_ANSWER_BYTES = 2 * 1024**3
 _MAX_ANSWER_S = 600
+_ASKED_AHEAD = 256
 _MAX_GIT_MEMORY_BYTES = 8 * 1024**3
 
 
@@ -97,6 +99,8 @@ class Reader:
                 answer, words = _drain(process)
             finally:
                 alarm.cancel()
+        if len(answer) == _MAX_ANSWER_BYTES:
+            raise StateError(f"git {arguments[0]}: more than {_MAX_ANSWER_BYTES} bytes; expected a smaller repository")
         if process.returncode != 0:
             message = words.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
             raise StateError(f"git {arguments[0]}: {message}")
@@ -144,23 +148,48 @@ class Blobs:
         self._command = command
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
+        self._planned: deque[str] = deque()
+        self._asked: deque[str] = deque()
+        self._aside: Blobs | None = None
+
+    def plan(self, blobs: Iterable[str]) -> None:
+        """Announce which blobs will be read next, in order: they are asked for ahead, which saves the waiting."""
+        self._planned.extend(blobs)
 
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
+        self._planned.extendleft(reversed(self._asked))
+        self._asked.clear()
         if process is not None:
             process.kill()
             process.communicate()
+        if self._aside is not None:
+            self._aside.close()
 
     def read(self, blob: str, limit: int) -> bytes | None:
         """Return a blob's bytes, or None when it is larger than `limit` bytes. Raises: InputError when missing."""
-        request, answer = self._pipes()
+        queue = self._asked or self._planned
+        if queue and queue[0] != blob:
+            # Out of turn: another process answers, so that the order of this one stays.
+            self._aside = self._aside or Blobs(self._command, self._environment)
+            return self._aside.read(blob, limit)
+        if not queue:
+            self._planned.append(blob)
         try:
-            request.write(blob.encode() + b"\n")
-            request.flush()
-            header = answer.readline().split()
-        except (BrokenPipeError, ValueError) as error:
+            return self._next(limit)
+        except (OSError, ValueError) as error:
+            self.close()
             raise InputError(f"object {blob[:12]}: git stopped answering; expected a sound object store") from error
+
+    def _next(self, limit: int) -> bytes | None:
+        request, answer = self._pipes()
+        while self._planned and len(self._asked) < _ASKED_AHEAD:
+            self._asked.append(self._planned.popleft())
+            request.write(self._asked[-1].encode() + b"\n")
+        request.flush()
+        header = answer.readline().split()
+        blob = self._asked.popleft()
         if len(header) != 3 or header[1] != b"blob":
             self.close()
             raise InputError(f"object {blob[:12]}: missing or not a blob; expected it in the repository")

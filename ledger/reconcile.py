@@ -43,13 +43,8 @@ def measured_regime(
 def gap(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> Gap:
     """Return measured minus predicted percent with its causes and the sentence that explains it."""
     regime, _, reason = measured_regime(forecast, measurement, hardware)
-    return gaps.gap(
-        forecast,
-        measurement,
-        hardware,
-        totals=totals_of(measurement, hardware),
-        verdict=gaps.verdict_words(forecast.regime, regime, reason),
-    )
+    seen = totals_of(measurement, hardware)
+    return gaps.gap(forecast, measurement, hardware, totals=seen, regime=regime, reason=reason)
 
 
 def refutations(*, forecast: Forecast, measurement: Measurement, hardware: Hardware) -> tuple[Finding, ...]:

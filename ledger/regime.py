@@ -102,10 +102,11 @@ def decide(
     tied = {regime for regime, milli in known.items() if milli >= highest - TIE_MILLI}
     order = _MEMORY_ORDER if left_of_ridge else _COMPUTE_ORDER
     chosen = next(regime for regime in order if regime in tied)
-    if len(tied) == 1:
-        return chosen, "A", f"{RESOURCE_WORDS[chosen]} is the busiest ({loads_words(loads)})"
+    subject = f"{'the ' if chosen == 'compute-bound' else ''}{RESOURCE_WORDS[chosen]}"
+    if known[chosen] == highest:
+        return chosen, "A", f"{subject} is the busiest ({loads_words(loads)})"
     side = "left" if left_of_ridge else "right"
-    return chosen, "A", f"{RESOURCE_WORDS[chosen]} by the tie-break {side} of the ridge ({loads_words(loads)})"
+    return chosen, "A", f"{subject} by the tie-break {side} of the ridge ({loads_words(loads)})"
 
 
 def regime_of(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.drawing import bounds, device_words, regime_words
+from ledger.layout import bounds, device_words, regime_words
 from ledger.wording import harmless
 
 _HEIGHT = 22

@@ -19,15 +19,15 @@ ORDER = """
     errors records counters metrics roofline occupancy instructions seal wording protocol book binding campaign
     operations regime forecast gap refute reconcile score rows
     kernel store reader history repo ancestry checks claims judge founding sealing taking
-    clone recompute signatures witness audit
-    lines markdown page report listing kernel_card card drawing sketch plot views
+    clone recompute signatures witness trust audit
+    lines markdown page report listing kernel_card card layout drawing sketch plot views
     nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
-    ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect compiled_card doctor
+    rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect compiled_card doctor
     cli __main__
 """.split()
 TORCH = """
-    kernel device inputs correctness probes timer graphs cell measure profiled ceilings_cpu ceilings_cuda calibrate
-    bench here inspect
+    kernel device here inputs correctness probes timer graphs cell measure profiled rates products ceilings_cpu
+    ceilings_cuda calibrate bench inspect
 """.split()
 
 

@@ -40,3 +40,21 @@ def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
     path = tmp_path / "cpu.yaml"
     path.write_bytes(hardware_yaml(profile))
     assert read_hardware(path) == profile
+
+
+@pytest.mark.gpu
+def test_calibrate_cuda_quick_stays_near_what_the_device_can(tmp_path):
+    from measuring import this_gpu
+
+    from ledger.calibrate import calibrate_cuda
+
+    shipped = this_gpu()
+    sheet = shipped.ceilings["burst"]
+    peaks = dict.fromkeys(("fp32", "fp16_tensor"), sheet.peaks["fp32"])
+    shipped = shipped.model_copy(update={"ceilings": {"datasheet": sheet.model_copy(update={"peaks": peaks})}})
+    profile = calibrate_cuda(shipped, quick=True)
+    burst = profile.ceilings["burst"]
+    assert set(burst.peaks) == set(peaks) and profile.ceilings["datasheet"] == shipped.ceilings["datasheet"]
+    assert burst.smem_bandwidth.value == pytest.approx(128, rel=0.05)
+    assert base_units(burst.l2_bandwidth) > base_units(burst.dram_bandwidth)
+    assert any(note.startswith("distrusted: fp32") for note in profile.notes)

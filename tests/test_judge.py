@@ -269,7 +269,7 @@ def test_check_3_refuses_a_seal_under_the_measurement_folder(ledger):
     data = (ledger.root / sealed.path).read_bytes()
     ledger.write(record_path("verifications", record_id(Measurement, data)), data)
     ledger.commit()
-    assert ledger.codes() == {"id-mismatch"}
+    assert ledger.codes() == {"bad-record"}
 
 
 def test_check_4_refuses_white_space_even_under_its_own_digest(ledger):

@@ -31,8 +31,8 @@ from samples import (
 
 from ledger import plot
 from ledger.book import Book
-from ledger.drawing import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
 from ledger.errors import MachineError
+from ledger.layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
 from ledger.records import Hardware
 from ledger.store import load_hardware
 

@@ -171,5 +171,40 @@ def test_render_shows_a_dash_for_what_cannot_be_scored() -> None:
     assert [line[-2:] for line in lines[4:6] + lines[7:10]] == [["–", "–"]] * 5
 
 
+def test_render_shows_what_is_scored() -> None:
+    book = make_book(
+        view(percent=50, measured=50, regime="hbm-bound", low_milli=40_000, high_milli=60_000),
+        view(percent=50, measured=80, regime="l2-bound", low_milli=40_000, high_milli=60_000),
+        view(percent=50, measured=50, low_milli=0, high_milli=100_000),
+    )
+    stream = io.StringIO()
+    score.render(score_book(book), Console(file=stream, width=80))
+    shown = dict(line.rsplit("  ", 1) for line in stream.getvalue().splitlines() if "  " in line)
+    values = {label.strip(): value.strip() for label, value in shown.items()}
+    # Interval scores 20, 20 + 10 · 20 and 100; Brier 0 and 2; log 0 and 13.82.
+    assert values == {
+        "": "ada, blind",
+        "cells measured": "3 of 3",
+        "bias, points": "+10.0",
+        "error, points": "10.0",
+        "in interval": "50% of 2",
+        "interval score, points": "113.3",
+        "vacuous intervals": "1",
+        "regime right": "50% of 2",
+        "Brier score": "1.00",
+        "log score, nats": "6.91",
+    }
+
+
+@pytest.mark.parametrize(("measured", "share"), [(40.0, 1.0), (60.0, 1.0), (39.9, 0.0), (60.1, 0.0)])
+def test_the_ends_of_an_interval_belong_to_it(measured: float, share: float) -> None:
+    shown = view(percent=50, measured=measured, low_milli=40_000, high_milli=60_000)
+    run = shown.runs[0]
+    verdict = run.verification.model_copy(update={"measured_percent": measured})
+    exact = dataclasses.replace(shown, runs=(dataclasses.replace(run, verification=verdict),))
+    (only,) = score_book(make_book(exact))
+    assert only.coverage == share
+
+
 def test_document_is_plain() -> None:
     assert score.document(score_book(make_book(view(percent=60, measured=None))))[0]["error"] is None

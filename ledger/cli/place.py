@@ -45,6 +45,7 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
 
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
     """
+    from ledger.checks import record_blobs
     from ledger.history import read_history
     from ledger.judge import judge
     from ledger.reader import Reader, quiet_environment
@@ -64,6 +65,7 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
     reader = Reader(repository.git_dir, quiet_environment())
     history = read_history(reader)
     with reader.blobs() as blobs:
+        blobs.plan(record_blobs(history))
         book = judge(history, blobs.read, current=current_digests(repository.root))
     return Place(repository, reader, history, book)
 

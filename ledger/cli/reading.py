@@ -184,12 +184,20 @@ def audit(
     source: Annotated[str, typer.Argument(metavar="[PATH or URL]", help="Repository to audit.")] = ".",
     revision: Annotated[str, typer.Option("--at", help="Commit, branch or tag to audit.")] = "HEAD",
     recompute: Annotated[bool, typer.Option("--recompute", help="Make the output samples anew, on the CPU.")] = False,
+    allowed_signers: Annotated[
+        FilePath | None, typer.Option("--allowed-signers", help="Keys that you trust, as ssh-keygen(1) has them.")
+    ] = None,
+    tsa_roots: Annotated[
+        FilePath | None, typer.Option("--tsa-roots", help="Time-stamping roots that you trust, PEM.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
     from ledger import audit as audits
+    from ledger.trust import Trust
 
-    result = audits.audit(source, revision=revision, recomputed=recompute)
+    trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
+    result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust)
     if as_json:
         emit(audits.document(result))
     else:

@@ -138,20 +138,6 @@ PREPARE = {
 }
 
 
-# Read beside the table, to choose its L2 row by.
-L2_CANDIDATES = tuple(
-    f"{unit}.avg.pct_of_peak_sustained_elapsed"
-    for unit in (
-        "lts__t_sectors",
-        "lts__t_requests",
-        "lts__t_tag_requests",
-        "lts__d_sectors",
-        "lts__lts2xbar_cycles_active",
-        "l1tex__m_xbar2l1tex_read_sectors",
-    )
-)
-
-
 def run(name: str) -> None:
     launch = PREPARE[name]()
     for _ in range(2):
@@ -170,7 +156,7 @@ def record(name: str, folder: Path) -> None:
     from ledger.ncu import _run, find_ncu
 
     ncu = find_ncu()
-    wanted = (*metric_names(capability_of(cuda_facts().target)), *L2_CANDIDATES)
+    wanted = metric_names(capability_of(cuda_facts().target))
     report = folder / f"{name}.ncu-rep"
     command = [ncu.path, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all"]
     command += ["--metrics", ",".join(wanted), "-o", str(report), "--force-overwrite"]
