@@ -32,7 +32,9 @@ class Trusted:
     notes: tuple[str, ...]
 
 
-def apply_trust(book: Book, tree: Mapping[str, tuple[str, str]], reader: Reader, read: ReadBlob, trust: Trust) -> Trusted:
+def apply_trust(
+    book: Book, tree: Mapping[str, tuple[str, str]], reader: Reader, read: ReadBlob, trust: Trust
+) -> Trusted:
     """Return the book with levels 2 and 3 where signatures and tokens reach them."""
     findings: list[Finding] = []
     notes: list[str] = []

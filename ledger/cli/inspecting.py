@@ -8,12 +8,14 @@ import typer
 
 from ledger.cli.options import parse_dtype, parse_shape
 from ledger.cli.place import emit, find_root, out, say
-from ledger.errors import InputError
+from ledger.errors import InputError, MachineError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path as FilePath
 
     from ledger.records import Hardware
+    from ledger.sealing import Draft
 
 
 def inspect(
@@ -61,3 +63,31 @@ def _device(name: str, root: FilePath | None) -> Hardware:
         have = ", ".join(sorted(target for target in targets if target.startswith("sm_")))
         raise InputError(f"--arch: {name!r} is not known; expected one of: {have}, or the name of a profile")
     return targets[name]
+
+
+def warn_of_other_paths(drafts: Sequence[Draft], root: FilePath | None) -> None:
+    """Compile what forecasts are about and warn of each whose roof is of another path than the compiler takes."""
+    seen: set[tuple[object, ...]] = set()
+    for draft in drafts:
+        case, target = draft.forecast.case, draft.hardware.target
+        one = (case.kernel, case.dtype, target, tuple(sorted(case.config.items())))
+        if case.implementation == "triton" and target.startswith("sm_") and one not in seen:
+            seen.add(one)
+            say(_checked(draft, root))
+
+
+def _checked(draft: Draft, root: FilePath | None) -> str:
+    from ledger.inspect import inspect as run
+    from ledger.kernel import load_kernel
+
+    case, roof = draft.forecast.case, draft.forecast.roof
+    try:
+        kernel = load_kernel(case.kernel, root, launch=True).kernel
+        found = run(kernel, draft.hardware, shape=case.shape, dtype=case.dtype, config=case.config)
+    except (MachineError, InputError) as error:
+        return f"not checked: {case.kernel} {case.dtype} on {case.hardware}: {error}"
+    words = f"{case.kernel} {case.dtype} on {case.hardware} compiles to {found.instructions.family}"
+    if found.instructions.path == roof.path:
+        return f"checked: {words}; the roof is that path's ({roof.path})"
+    takes = found.instructions.path or "no arithmetic path"
+    return f"warning: {words} ({takes}), but the roof is of {roof.path}: the percent would be of the wrong roof"
