@@ -16,13 +16,13 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 
 # From the ground up; a new module finds its place here.
 ORDER = """
-    errors records counters metrics roofline seal wording protocol book binding campaign operations
-    regime forecast gap refute reconcile score rows
+    errors records counters metrics roofline occupancy instructions seal wording protocol book binding campaign
+    operations regime forecast gap refute reconcile score rows
     kernel store reader history repo ancestry checks claims judge founding sealing taking
     clone recompute signatures witness trust audit
     lines markdown page report listing kernel_card card layout drawing sketch plot views
     nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
-    rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect doctor
+    rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect compiled_card doctor
     cli __main__
 """.split()
 TORCH = """

@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
+<<<<<<< HEAD
 from ledger.cli import benching, measuring, predicting, reading, witnessing
+=======
+from ledger.cli import benching, inspecting, measuring, predicting, reading
+>>>>>>> inspect
 
 app = typer.Typer(
     name="ledger",
@@ -51,6 +55,7 @@ app.command()(predicting.void)
 app.command()(witnessing.witness)
 app.command()(measuring.calibrate)
 app.command()(benching.bench)
+app.command()(inspecting.inspect)
 app.command()(reading.doctor)
 app.add_typer(reading.hardware_app, name="hardware")
 app.add_typer(reading.kernels_app, name="kernels")

@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     from ledger.records import CeilingKind, Dtype, Regime
 
 
-def parse_shape(text: str) -> dict[str, int]:
-    """Return {"B": 32, "H": 4096} for "B=32,H=4096". Raises: InputError."""
+def parse_shape(text: str, option: str = "--shape", *, least: int = 1) -> dict[str, int]:
+    """Return {"B": 32, "H": 4096} for "B=32,H=4096", each at least `least`. Raises: InputError."""
     shape: dict[str, int] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
-        if not equals or not value.isascii() or not value.isdigit() or int(value[:18]) < 1 or len(value) > 15:
-            raise InputError(f"--shape: got {part.strip()!r}; expected KEY=POSITIVE_INTEGER, as in B=32,H=4096,O=4096")
+        if not equals or not value.isascii() or not value.isdigit() or int(value[:18]) < least or len(value) > 15:
+            example = "block_k=16,num_stages=3" if least == 0 else "B=32,H=4096,O=4096"
+            wanted = "KEY=INTEGER" if least == 0 else "KEY=POSITIVE_INTEGER"
+            raise InputError(f"{option}: got {part.strip()!r}; expected {wanted}, as in {example}")
         if key in shape:
-            raise InputError(f"--shape: key {key!r} stands twice; expected each key once")
+            raise InputError(f"{option}: key {key!r} stands twice; expected each key once")
         shape[key] = int(value)
     return shape
 

@@ -43,7 +43,11 @@ def predict(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
+<<<<<<< HEAD
     tsa: TsaOption = None,
+=======
+    check: Annotated[bool, typer.Option("--check", help="Compile, and warn when the roof is another path's.")] = False,
+>>>>>>> inspect
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -57,7 +61,11 @@ def predict(
     if source is not None:
         if kernel or hw or dtype or shape or regime or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
+<<<<<<< HEAD
         stamp_records(repository, _seal_campaign(repository, source, sign=sign, dry_run=dry_run, as_json=as_json), tsa)
+=======
+        _seal_campaign(repository, source, check=check, sign=sign, dry_run=dry_run, as_json=as_json)
+>>>>>>> inspect
         return
     kind = parse_ceilings(ceilings)
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
@@ -77,9 +85,14 @@ def predict(
             "threads": threads,
         }
         request = validate(Request, fields, what="forecast")
+<<<<<<< HEAD
     drafts = _drafts(repository, [request], kind)
     paths = _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
     stamp_records(repository, paths, tsa)
+=======
+    drafts = _drafts(repository, [request], kind, check=check)
+    _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
+>>>>>>> inspect
 
 
 def _given(value: str | None, name: str) -> str:
@@ -88,15 +101,24 @@ def _given(value: str | None, name: str) -> str:
     return value
 
 
-def _drafts(repository: Repository, requests: Sequence[Request], kind: object) -> list[Draft]:
+def _drafts(repository: Repository, requests: Sequence[Request], kind: object, *, check: bool) -> list[Draft]:
+    from ledger.cli.inspecting import warn_of_other_paths
     from ledger.sealing import check_distinct, draft
 
     drafts = [draft(request, root=repository.root, ceilings=kind) for request in requests]  # type: ignore[arg-type]
     check_distinct(drafts)
+    if check:
+        warn_of_other_paths(drafts, repository.root)
     return drafts
 
 
+<<<<<<< HEAD
 def _seal_campaign(repository: Repository, source: FilePath, *, sign: bool, dry_run: bool, as_json: bool) -> list[str]:
+=======
+def _seal_campaign(
+    repository: Repository, source: FilePath, *, check: bool, sign: bool, dry_run: bool, as_json: bool
+) -> None:
+>>>>>>> inspect
     from ledger.campaign import parse_campaign
     from ledger.store import parse_yaml, read_bytes
 
@@ -104,10 +126,15 @@ def _seal_campaign(repository: Repository, source: FilePath, *, sign: bool, dry_
     page = f"docs/predictions/{campaign.campaign}.md"
     if repository.is_committed(page):
         raise InputError(f"campaign {campaign.campaign!r} was sealed before ({page}); expected a new name")
+<<<<<<< HEAD
     drafts = _drafts(repository, requests, campaign.ceilings)
     return _seal(
         repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json
     )
+=======
+    drafts = _drafts(repository, requests, campaign.ceilings, check=check)
+    _seal(repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json)
+>>>>>>> inspect
 
 
 def _seal(
