@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-<<<<<<< HEAD
-from ledger.cli import benching, measuring, predicting, reading, witnessing
-=======
-from ledger.cli import benching, inspecting, measuring, predicting, reading
->>>>>>> inspect
+from ledger.cli import benching, inspecting, measuring, predicting, reading, witnessing
 
 app = typer.Typer(
     name="ledger",

@@ -43,11 +43,8 @@ def predict(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
-<<<<<<< HEAD
     tsa: TsaOption = None,
-=======
     check: Annotated[bool, typer.Option("--check", help="Compile, and warn when the roof is another path's.")] = False,
->>>>>>> inspect
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -61,11 +58,8 @@ def predict(
     if source is not None:
         if kernel or hw or dtype or shape or regime or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
-<<<<<<< HEAD
-        stamp_records(repository, _seal_campaign(repository, source, sign=sign, dry_run=dry_run, as_json=as_json), tsa)
-=======
-        _seal_campaign(repository, source, check=check, sign=sign, dry_run=dry_run, as_json=as_json)
->>>>>>> inspect
+        paths = _seal_campaign(repository, source, check=check, sign=sign, dry_run=dry_run, as_json=as_json)
+        stamp_records(repository, paths, tsa)
         return
     kind = parse_ceilings(ceilings)
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
@@ -85,14 +79,9 @@ def predict(
             "threads": threads,
         }
         request = validate(Request, fields, what="forecast")
-<<<<<<< HEAD
-    drafts = _drafts(repository, [request], kind)
+    drafts = _drafts(repository, [request], kind, check=check)
     paths = _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
     stamp_records(repository, paths, tsa)
-=======
-    drafts = _drafts(repository, [request], kind, check=check)
-    _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
->>>>>>> inspect
 
 
 def _given(value: str | None, name: str) -> str:
@@ -112,13 +101,9 @@ def _drafts(repository: Repository, requests: Sequence[Request], kind: object, *
     return drafts
 
 
-<<<<<<< HEAD
-def _seal_campaign(repository: Repository, source: FilePath, *, sign: bool, dry_run: bool, as_json: bool) -> list[str]:
-=======
 def _seal_campaign(
     repository: Repository, source: FilePath, *, check: bool, sign: bool, dry_run: bool, as_json: bool
-) -> None:
->>>>>>> inspect
+) -> list[str]:
     from ledger.campaign import parse_campaign
     from ledger.store import parse_yaml, read_bytes
 
@@ -126,15 +111,10 @@ def _seal_campaign(
     page = f"docs/predictions/{campaign.campaign}.md"
     if repository.is_committed(page):
         raise InputError(f"campaign {campaign.campaign!r} was sealed before ({page}); expected a new name")
-<<<<<<< HEAD
-    drafts = _drafts(repository, requests, campaign.ceilings)
+    drafts = _drafts(repository, requests, campaign.ceilings, check=check)
     return _seal(
         repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json
     )
-=======
-    drafts = _drafts(repository, requests, campaign.ceilings, check=check)
-    _seal(repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json)
->>>>>>> inspect
 
 
 def _seal(
