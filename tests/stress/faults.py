@@ -1,6 +1,6 @@
 """Injects EIO, ENOSPC, EROFS and SIGKILL at the system calls of a seal, one run each, by strace.
 
-    python tests/stress/faults.py [every]
+    python tests/stress/faults.py [every [at most so many seconds]]
 
 A seal is ledger's own process and the git commands it starts. Every git command is met in turn: a program named git,
 first on the PATH, runs the real one, and the one that is its turn under strace with the fault at one occurrence of one
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -150,12 +151,16 @@ class Bench:
 def main() -> None:
     """Try the faults and print what came of them."""
     step = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    budget_s = float(sys.argv[2]) if len(sys.argv) > 2 else 24 * 3600.0
     outcome: Counter[str] = Counter()
     bad: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name))
         plan = bench.plan()
+        start = time.perf_counter()
         for turn, fault in plan[::step]:
+            if time.perf_counter() - start > budget_s:
+                break
             word, wrong = bench.check(turn, fault)
             outcome[f"{fault.split(':')[1]}: {word}"] += 1
             if wrong:
