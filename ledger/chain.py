@@ -10,6 +10,7 @@ from ledger.checks import Evidence
 def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
     """Check every seal's place in the chain; return the paths of those that stand rightly."""
     by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
+    seals = sum(ancestry.bit[path] for path in evidence.seals)
     closure: dict[str, int] = {}
     sound: set[str] = set()
     for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
@@ -28,7 +29,7 @@ def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
             evidence.findings.refuse("chain-broken", sealed.path, message)
         _check_links(evidence, sealed, known)
         for position in evidence.introduced.get(sealed.path, ()):
-            seen = ancestry.before(position)
+            seen = ancestry.before(position) & seals
             if reached & ~seen:
                 message = "a seal in its chain was not introduced in an ancestor of its commit"
                 evidence.findings.refuse("chain-order", sealed.path, message)

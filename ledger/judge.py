@@ -50,8 +50,7 @@ def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None
     """
     evidence = gather(history, read)
     ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
-    seal_ancestry = Ancestry(history, evidence.introduced, evidence.seals)
-    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, seal_ancestry), current or {})
+    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
     return case.book()
 
 
