@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import benching, inspecting, measuring, predicting, reading
+from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading
 
 app = typer.Typer(
     name="ledger",
@@ -51,6 +51,7 @@ app.command()(predicting.void)
 app.command()(measuring.calibrate)
 app.command()(benching.bench)
 app.command()(inspecting.inspect)
+app.command()(drilling.drill)
 app.command()(reading.doctor)
 app.add_typer(reading.hardware_app, name="hardware")
 app.add_typer(reading.kernels_app, name="kernels")
