@@ -67,7 +67,8 @@ class Audit:
 def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trust: Trust | None = None) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
-    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots. Raises: InputError when `source` names no repository.
+    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots.
+    Raises: InputError when `source` names no repository.
     """
     try:
         with sanitised_clone(source) as (git_dir, environment):

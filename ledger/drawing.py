@@ -40,6 +40,9 @@ _PLACES: list[tuple[float, float, str, float]] = [
 ]
 _PLACES += [(place, 0, across, -8.0 * step) for step in (1, 2, 3) for place, across in ((0.5, "center"), (1, "left"))]
 _MARKERS = {"fp64": "P", "fp32": "^", "tf32": "v", "fp16": "o", "bf16": "s", "fp8_e4m3": "D", "int8": "X"}
+# Between points that all but touch an arrow is only a blot.
+_NO_ARROW_RATIO = 0.12
+_NO_ARROW_POINTS = 3.0
 _ROW_INCHES = 0.155
 _ROWS_A_COLUMN = 50
 _LABEL_INCHES = 2.8
@@ -180,7 +183,8 @@ def _draw_dot(axes: Any, document: dict[str, Any], dot: dict[str, Any], factor: 
     if dot["predicted_flop_per_s"] is not None:
         start = place(dot, dot["predicted_flop_per_s"], factor)
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.7, "mutation_scale": 6, "shrinkA": 2, "shrinkB": 2.5}
-        axes.annotate("", xy=end, xytext=start, arrowprops=arrow)
+        if abs(math.log(start[1] / end[1])) > _NO_ARROW_RATIO:
+            axes.annotate("", xy=end, xytext=start, arrowprops=arrow)
         axes.plot(*start, marker=marker, ms=3.2, mfc="white", mec=colour, mew=0.7, zorder=4)
     axes.plot(*end, marker=marker, ms=4.5, mfc=colour, mec="white", mew=0.5, zorder=5)
 
@@ -266,7 +270,8 @@ def _rows(axes: Any, document: dict[str, Any], dots: Sequence[dict[str, Any]]) -
             axes.axhspan(row - 0.5, row + 0.5, color="#f6f6f6", lw=0, zorder=0)
         if start is not None:
             arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.8, "mutation_scale": 6, "shrinkA": 2, "shrinkB": 2.5}
-            axes.annotate("", xy=(end, row), xytext=(start, row), arrowprops=arrow)
+            if abs(end - start) > _NO_ARROW_POINTS:
+                axes.annotate("", xy=(end, row), xytext=(start, row), arrowprops=arrow)
             axes.plot(start, row, marker=marker, ms=3.5, mfc="white", mec=colour, mew=0.8, zorder=4)
         axes.plot(end, row, marker=marker, ms=4.5, mfc=colour, mec="white", mew=0.5, zorder=5)
         axes.text(top * 1.03, row, regime_words(dot), fontsize=6.5, va="center", color="#444444", clip_on=False)

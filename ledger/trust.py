@@ -1,4 +1,4 @@
-"""Adds levels 2 (signed) and 3 (trusted time) to a book, by keys and roots that the auditor gives and by nothing else."""
+"""Adds levels 2 (signed) and 3 (trusted time) to a book, by the keys and roots that the auditor gives alone."""
 
 from __future__ import annotations
 

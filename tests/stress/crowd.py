@@ -56,8 +56,9 @@ def main() -> None:
         merges = ledger.git("rev-list", "--count", "--merges", "HEAD")
         status = ledger.git("status", "--porcelain")
         print(
-            f"{writers} writers x {count} seals: {present} of {writers * count} present, linear {linear}, merges {merges}, "
-            f"{len(book.refused)} findings, status {status!r}, {took:.0f} s, exits { ({j.exitcode for j in jobs}) }"
+            f"{writers} writers x {count} seals: {present} of {writers * count} present, linear {linear}, "
+            f"merges {merges}, {len(book.refused)} findings, status {status!r}, {took:.0f} s, "
+            f"exits {sorted({j.exitcode for j in jobs})}"
         )
         if not linear or book.refused or status != "A  staged.txt":
             raise SystemExit(1)

@@ -131,7 +131,8 @@ def main() -> None:
         print(
             f"{kills} kills over seal and record (a whole one takes {1000 * whole_s:.0f} ms), {len(acknowledged)} "
             f"acknowledged, {len(lost)} lost, {len(book.refused)} findings, status {status or 'clean'!r}, "
-            f"fsck {fsck.returncode}, {stale} stale git locks removed, {len(book.seals)} seals, {len(book.records)} records"
+            f"fsck {fsck.returncode}, {stale} stale git locks removed, {len(book.seals)} seals, "
+            f"{len(book.records)} records"
         )
         if lost or book.refused or status or fsck.returncode:
             raise SystemExit(1)

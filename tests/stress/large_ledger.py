@@ -41,7 +41,7 @@ def build(folder: Path, count: int) -> None:
         tips: dict[str, int] = {}
         objects = {object_path("predictions", object_id(data)): data for data in (KERNEL_SOURCE, PROFILE)}
         for number in range(count):
-            cell = forecast(B=1 + number % 64, H=64 + number)
+            cell = forecast(B=1 + number // 100, H=64 + number % 100)
             record = prediction(cell, tips=tips)
             data = encode(record)
             identity = record_id(Prediction, data)
