@@ -344,79 +344,29 @@ def rmsnorm_matmul_pipelined(
     steps = tiles * (pid_k + 1) // SPLIT_K - first
     # Each column of tiles starts elsewhere in x: all reading one tile of it at once would queue at a few L2 slices.
     turn = pid_o
+    # fmt: off
     if SCALERS == 1:
-        gl.warp_specialize(
-            [
-                (
-                    _multiply,
-                    (
-                        y,
-                        y_ptr,
-                        partial_ptr,
-                        squares_ptr,
-                        w_ring,
-                        x_ring,
-                        squares,
-                        w_full,
-                        w_empty,
-                        x_ready,
-                        x_empty,
-                        squares_ready,
-                        steps,
-                        pid_o,
-                        pid_k,
-                        pid_b,
-                        n_rows,
-                        n_inner,
-                        n_cols,
-                        eps,
-                        SPLIT_K,
-                    ),
-                ),  # fmt: skip
-                (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
-                (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
-                (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
-            ],
-            [1, 1, 4],
-            [24, 24, 88],
-        )
+        gl.warp_specialize([
+            (_multiply, (
+                y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty,
+                squares_ready, steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K,
+            )),
+            (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
+            (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
+        ], [1, 1, 4], [24, 24, 88])
     else:
-        gl.warp_specialize(
-            [
-                (
-                    _multiply,
-                    (
-                        y,
-                        y_ptr,
-                        partial_ptr,
-                        squares_ptr,
-                        w_ring,
-                        x_ring,
-                        squares,
-                        w_full,
-                        w_empty,
-                        x_ready,
-                        x_empty,
-                        squares_ready,
-                        steps,
-                        pid_o,
-                        pid_k,
-                        pid_b,
-                        n_rows,
-                        n_inner,
-                        n_cols,
-                        eps,
-                        SPLIT_K,
-                    ),
-                ),  # fmt: skip
-                (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
-                (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
-                (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
-                (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, SECOND, SCALERS)),
-            ],
-            [1, 1, 4, 4],
-            [24, 24, 88, 88],
-        )
+        gl.warp_specialize([
+            (_multiply, (
+                y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty,
+                squares_ready, steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K,
+            )),
+            (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
+            (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, SECOND, SCALERS)),
+        ], [1, 1, 4, 4], [24, 24, 88, 88])
+    # fmt: on
 
 
 def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
@@ -675,7 +625,7 @@ _PIPELINED = {
     16: (64, 128, 8, 2, 1024),
     32: (64, 128, 8, 2, 1024),
     64: (64, 128, 4, 2, 512),
-    128: (128, 64, 6, 2, 512),
+    128: (128, 64, 6, 1, 512),
 }
 
 

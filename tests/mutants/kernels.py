@@ -99,4 +99,6 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm_matmul", "pipelined_lost_last_step",
            "steps = tiles * (pid_k + 1) // SPLIT_K - first",
            "steps = gl.maximum(tiles * (pid_k + 1) // SPLIT_K - first - 1, 1)"),
+    Mutant("matmul", "pipelined_second_half_over_the_first",
+           "[row + PART * ROWS, col + half * COLS]", "[row + PART * ROWS, col]"),
 )  # fmt: skip
