@@ -354,7 +354,7 @@ def rmsnorm_matmul_pipelined(
             (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
             (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
             (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
-        ], [1, 1, 4], [24, 24, 88])
+        ], [1, 1, 4], [24, 24, 72])
     else:
         gl.warp_specialize([
             (_multiply, (
@@ -365,7 +365,7 @@ def rmsnorm_matmul_pipelined(
             (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
             (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
             (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, SECOND, SCALERS)),
-        ], [1, 1, 4, 4], [24, 24, 88, 88])
+        ], [1, 1, 4, 4], [24, 24, 72, 72])
     # fmt: on
 
 
@@ -618,15 +618,17 @@ _TILES = {
 }
 
 
-# BLOCK_B -> (largest BLOCK_O, BLOCK_K, stages of x, groups of warps that scale x, least inner elements of a program) of
-# the pipelined kernel. Measured on an H200 with cold weights at B 1, 2, 24, 32, 48, 64, 96, 128.
+# BLOCK_B -> (largest BLOCK_O, BLOCK_K, stages of x, groups of warps that scale x, most programs), pipelined kernel.
+# Measured on an H200, cold weights, B 1 to 128. Up to B = 32 half of the chip keeps the DRAM busy, and the next
+# launch loads its weights on the other half; beyond, L2 feeds the tiles of x, which takes every multiprocessor.
 _PIPELINED = {
-    8: (64, 256, 4, 1, 1024),
-    16: (64, 128, 8, 2, 1024),
-    32: (64, 128, 8, 2, 1024),
-    64: (64, 128, 4, 2, 512),
-    128: (128, 64, 6, 1, 512),
+    8: (64, 256, 4, 1, 66),
+    16: (64, 128, 8, 2, 66),
+    32: (64, 128, 8, 2, 66),
+    64: (64, 128, 4, 2, 132),
+    128: (128, 64, 6, 2, 132),
 }
+_LEAST_INNER = 512
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
@@ -641,18 +643,16 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
     b, h, o = shape["B"], shape["H"], shape["O"]
     block_b = next(size for size in _PIPELINED if size >= b)
-    largest_o, block_k, x_stages, scalers, least_inner = _PIPELINED[block_b]
-    slots = _MULTIPROCESSORS["sm_90"]
+    largest_o, block_k, x_stages, scalers, programs = _PIPELINED[block_b]
     block_o = 64
-    while block_o < largest_o and 4 * _ceil_div(o, block_o) > slots:
+    while block_o < largest_o and 4 * _ceil_div(o, block_o) > _MULTIPROCESSORS["sm_90"]:
         block_o *= 2
     split_k = 1
-    while (
-        2 * split_k <= min(_MAX_SPLITS, _ceil_div(h, block_k))
-        and 2 * split_k * _ceil_div(o, block_o) <= slots
-        and h >= 2 * split_k * least_inner
-    ):
+    while split_k < _MAX_SPLITS and 2 * split_k * _ceil_div(o, block_o) <= programs and h >= 2 * split_k * _LEAST_INNER:
         split_k *= 2
+    if block_b == 128 and block_o == 128 and split_k > 2:
+        # With two groups that scale, 96 registers a thread are left, too few to add more than two parts.
+        scalers = 1
     config = {
         "block_b": block_b, "block_o": block_o, "block_k": block_k, "split_k": split_k, "num_warps": block_o // 16,
         "num_stages": 2, "tma": 1, "pipeline": 1, "x_stages": x_stages, "scalers": scalers, "pdl": 1,
@@ -848,7 +848,8 @@ def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
 
 
 _CONFIG_KEYS = (
-    "block_b", "block_o", "block_k", "split_k", "num_warps", "num_stages", "tma", "pipeline", "x_stages", "scalers", "pdl",
+    "block_b", "block_o", "block_k", "split_k", "num_warps", "num_stages", "tma",
+    "pipeline", "x_stages", "scalers", "pdl",
 )  # fmt: skip
 _CONFIG_RANGES = (("block_b", 8, 256), ("block_o", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16))
 
