@@ -23,6 +23,7 @@ ORDER = """
     lines markdown page report listing kernel_card card layout drawing sketch plot views
     nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
     rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect compiled_card doctor
+    drill drill_files
     cli __main__
 """.split()
 TORCH = """
