@@ -34,6 +34,7 @@ def order(
     """Write what to measure, for a machine that has no copy of the repository."""
     from ledger.store import write_record
     from ledger.taking import select, write_order
+    from ledger.wording import count_words
 
     place = open_place()
     refuse_if_refused(place.book)
@@ -44,7 +45,7 @@ def order(
     if as_json:
         emit({"path": str(output), "cells": len(record.cells), "carried_sources": carried})
         return
-    out().print(f"{output}: {len(record.cells)} cells", markup=False)
+    out().print(f"{output}: {count_words(len(record.cells), 'cell')}", markup=False)
     if carried:
         say(f"it carries the source of {', '.join(carried)}: whoever measures it runs that code")
 
