@@ -21,7 +21,7 @@ ORDER = """
     kernel store reader history worktree repo ancestry checks chain claims judge founding sealing taking
     clone recompute signatures witness trust audit
     lines markdown page report listing kernel_card card layout drawing sketch plot views
-    nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
+    nvml device here inputs correctness probes timer graphs cell ncu_csv ncu ncu_report attaching measure profiled
     rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect compiled_card doctor
     drill drill_files
     cli __main__
