@@ -17,17 +17,17 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 # From the ground up; a new module finds its place here.
 ORDER = """
     errors records counters metrics roofline occupancy instructions seal wording protocol book binding campaign
-    operations regime forecast gap refute reconcile score rows
+    operations regime interventions forecast gap refute reconcile score rows
     kernel store reader history repo ancestry checks claims judge founding sealing taking
     clone recompute signatures witness trust audit
     lines markdown page report listing kernel_card card layout drawing sketch plot views
-    nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
-    rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect compiled_card doctor
+    nvml device here inputs correctness probes timer graphs vary cell ncu_csv ncu measure profiled
+    rates products ceilings_cpu ceilings_cuda calibrate calibrating bench selftest regress inspect compiled_card doctor
     cli __main__
 """.split()
 TORCH = """
     kernel device here inputs correctness probes timer graphs cell measure profiled rates products ceilings_cpu
-    ceilings_cuda calibrate bench inspect
+    ceilings_cuda calibrate bench inspect vary
 """.split()
 
 
