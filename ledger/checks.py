@@ -1,4 +1,4 @@
-"""Checks the files, bytes, objects and chain of a ledger: checks 1 to 7 of ledger.judge. Pure.
+"""Checks the files, bytes and objects of a ledger: checks 1 to 6 of ledger.judge. Pure.
 
 Each check adds findings and goes on, so that one defect never hides another. Findings of severity `refused` refuse
 the evidence; `flag` and `note` disclose.
@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ledger.ancestry import Ancestry, introductions
+from ledger.ancestry import introductions
 from ledger.book import Commit, Sealed
 from ledger.errors import LedgerError
 from ledger.history import History
@@ -253,56 +253,3 @@ def check_alone(evidence: Evidence) -> None:
         for path in sorted(paths):
             message = f"commit {where} introduces {len(paths)} records; expected one a commit"
             evidence.findings.refuse("same-commit" if mixed else "joined", path, message)
-
-
-# 7 chain
-
-
-def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
-    """Check every seal's place in the chain; return the paths of those that stand rightly."""
-    by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
-    closure: dict[str, int] = {}
-    sound: set[str] = set()
-    for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
-        before = len(evidence.findings.found)
-        parents = [by_id.get(previous) for previous in sealed.prediction.previous]
-        known = [parent for parent in parents if parent is not None]
-        reached = 0
-        for parent in known:
-            reached |= closure.get(parent.id, 0) | ancestry.bit[parent.path]
-        closure[sealed.id] = reached
-        within = 0
-        for parent in known:
-            within |= closure.get(parent.id, 0)
-        if any(within & ancestry.bit[parent.path] for parent in known):
-            message = "names a previous seal that another one already follows; expected the tips of the chain alone"
-            evidence.findings.refuse("chain-broken", sealed.path, message)
-        _check_links(evidence, sealed, known)
-        for position in evidence.introduced.get(sealed.path, ()):
-            seen = ancestry.before(position)
-            if reached & ~seen:
-                message = "a seal in its chain was not introduced in an ancestor of its commit"
-                evidence.findings.refuse("chain-order", sealed.path, message)
-            elif seen & ~reached:
-                message = "an earlier seal of its history is missing from its chain"
-                evidence.findings.refuse("chain-skip", sealed.path, message)
-        if len(evidence.findings.found) == before:
-            sound.add(sealed.path)
-    return sound
-
-
-def _check_links(evidence: Evidence, sealed: Sealed, known: list[Sealed]) -> None:
-    prediction = sealed.prediction
-    if list(prediction.previous) != sorted(set(prediction.previous)):
-        message = "previous seals are not sorted, each once"
-        evidence.findings.refuse("chain-broken", sealed.path, message)
-        return
-    if len(known) < len(prediction.previous):
-        held = {parent.id for parent in known}
-        missing = next(previous for previous in prediction.previous if previous not in held)
-        evidence.findings.refuse("chain-broken", sealed.path, f"previous seal {missing[:12]} is not in this ledger")
-        return
-    expected = 1 + max((parent.prediction.sequence for parent in known), default=0)
-    if prediction.sequence != expected:
-        message = f"sequence is {prediction.sequence}; expected {expected}"
-        evidence.findings.refuse("chain-broken", sealed.path, message)

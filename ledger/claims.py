@@ -1,4 +1,4 @@
-"""Checks what a seal says of itself, and what several runs say of each other: checks 13 and 14 of ledger.judge. Pure.
+"""Checks binding, what a seal says of itself, and what runs say of each other: checks 10, 13, 14 of ledger.judge. Pure.
 
 The sealed roof must be the one that the sealed profile gives. What is unusual and yet possible (other bytes than the
 operation's tensors hold, an interval that excludes next to nothing, a repeated run) is flagged.
@@ -10,15 +10,17 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ledger.ancestry import Ancestry
+from ledger.binding import derive_key, sample_words
 from ledger.book import Recorded
 from ledger.errors import InputError
 from ledger.operations import OPERATIONS
-from ledger.records import Finding, Forecast, Hardware
+from ledger.records import Finding, Forecast, Hardware, Measurement
 from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.seal import cell_key
 from ledger.wording import si
 
 VACUOUS_MILLI = 75_000
+_TOGETHER = 4096
 COMPARED_ROUNDS = 9
 """Rounds from which on two equal series of picoseconds are no coincidence."""
 
@@ -29,6 +31,46 @@ def _refuse(code: str, message: str) -> Finding:
 
 def _flag(code: str, message: str, path: str = "") -> Finding:
     return Finding(code=code, severity="flag", path=path, message=message)
+
+
+# 10 binding
+
+
+def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[int]:
+    """Return which of some measurements have samples of the sealed dtype at the positions that the seal's key draws.
+
+    A measurement of an operation that is not known here, or without samples, counts as following. All positions are
+    drawn at once: the generator takes arrays of keys as it takes arrays of counters.
+    """
+    import numpy as np
+
+    follows: set[int] = set()
+    wanted: dict[int, list[tuple[int, tuple[int, int], int]]] = {}
+    for place, (forecast, measurement) in enumerate(pairs):
+        operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
+        if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
+            follows.add(place)
+            continue
+        width = 2 * DTYPE_BYTES[forecast.case.dtype]
+        count = forecast.protocol.parameters.get("sample_elements", 0)
+        if samples.dtype != forecast.case.dtype or any(len(bits) != width for bits in samples.bits):
+            continue
+        # Their number is checked first, so that no sealed parameter makes this long.
+        if len(samples.positions) == count:
+            key = derive_key(
+                seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
+            )
+            wanted.setdefault(count, []).append((place, key, math.prod(operation.output_dims(forecast.case.shape))))
+    for count, group in wanted.items():
+        for part in (group[start : start + _TOGETHER] for start in range(0, len(group), _TOGETHER)):
+            keys = tuple(np.array([[key[half]] for _, key, _ in part], dtype=np.int64) for half in (0, 1))
+            drawn = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[0], keys[1])).tolist()
+            for (place, _, size), words in zip(part, drawn, strict=True):
+                samples = pairs[place][1].samples
+                assert samples is not None
+                if samples.positions == tuple(word * size >> 32 for word in words):
+                    follows.add(place)
+    return follows
 
 
 # 13 claims

@@ -15,30 +15,27 @@
 13  claims     what a seal says of itself follows from its own profile, operation and case
 14  repeats    runs that were repeated, left out, failed first or copied are disclosed
 
-Checks 1 to 7 are in ledger.checks, 13 and 14 in ledger.claims. Verdicts are computed here every time and read from
-nowhere.
+Checks 1 to 6 are in ledger.checks, 7 in ledger.chain, 10, 13 and 14 in ledger.claims. Verdicts are computed here every
+time and read from nowhere.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from ledger.ancestry import Ancestry
-from ledger.binding import derive_key, sample_words
 from ledger.book import Book, CellView, Recorded, Run, Sealed, State, Voided
-from ledger.checks import Evidence, Objects, ReadBlob, check_chain, gather
-from ledger.claims import check_repeats, claims
+from ledger.chain import check_chain
+from ledger.checks import Evidence, Objects, ReadBlob, gather
+from ledger.claims import bound_to_their_seals, check_repeats, claims
 from ledger.errors import LedgerError
 from ledger.history import History
 from ledger.operations import OPERATIONS
 from ledger.reconcile import refutations, verify_cell
 from ledger.records import Finding, Forecast, Hardware, Measurement, Verification
-from ledger.roofline import DTYPE_BYTES
 
-_TOGETHER = 4096
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal."""
 
@@ -53,8 +50,7 @@ def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None
     """
     evidence = gather(history, read)
     ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
-    seal_ancestry = Ancestry(history, evidence.introduced, evidence.seals)
-    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, seal_ancestry), current or {})
+    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
     return case.book()
 
 
@@ -101,7 +97,7 @@ class _Case:
         runs: dict[tuple[str, str], list[_Found]] = {}
         belonging = [recorded for recorded in self.recorded if self._check_order(recorded)]
         pairs = [(self.forecasts[r.measurement.seal][r.measurement.cell], r.measurement) for r in belonging]
-        follow = _follow(pairs) if pairs else set()
+        follow = bound_to_their_seals(pairs) if pairs else set()
         for place, recorded in enumerate(belonging):
             key = (recorded.measurement.seal, recorded.measurement.cell)
             runs.setdefault(key, []).append(self._check_content(recorded, bound=place in follow))
@@ -263,43 +259,6 @@ def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, p
     except (LedgerError, ArithmeticError) as error:
         return [Finding(code=UNREADABLE, severity="refused", path=path, message=str(error))]
     return [finding.model_copy(update={"path": path}) for finding in found]
-
-
-def _follow(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[int]:
-    """Return which of some measurements have samples of the sealed dtype at the positions that the seal's key draws.
-
-    A measurement of an operation that is not known here, or without samples, counts as following. All positions are
-    drawn at once: the generator takes arrays of keys as it takes arrays of counters.
-    """
-    import numpy as np
-
-    follows: set[int] = set()
-    wanted: dict[int, list[tuple[int, tuple[int, int], int]]] = {}
-    for place, (forecast, measurement) in enumerate(pairs):
-        operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
-        if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
-            follows.add(place)
-            continue
-        width = 2 * DTYPE_BYTES[forecast.case.dtype]
-        count = forecast.protocol.parameters.get("sample_elements", 0)
-        if samples.dtype != forecast.case.dtype or any(len(bits) != width for bits in samples.bits):
-            continue
-        # Their number is checked first, so that no sealed parameter makes this long.
-        if len(samples.positions) == count:
-            key = derive_key(
-                seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
-            )
-            wanted.setdefault(count, []).append((place, key, math.prod(operation.output_dims(forecast.case.shape))))
-    for count, group in wanted.items():
-        for part in (group[start : start + _TOGETHER] for start in range(0, len(group), _TOGETHER)):
-            keys = tuple(np.array([[key[half]] for _, key, _ in part], dtype=np.int64) for half in (0, 1))
-            drawn = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[0], keys[1])).tolist()
-            for (place, _, size), words in zip(part, drawn, strict=True):
-                samples = pairs[place][1].samples
-                assert samples is not None
-                if samples.positions == tuple(word * size >> 32 for word in words):
-                    follows.add(place)
-    return follows
 
 
 def _earlier(when: str, than: str) -> bool:

@@ -18,11 +18,12 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 ORDER = """
     errors records counters metrics roofline occupancy instructions seal wording protocol book binding campaign
     operations regime interventions forecast gap refute reconcile score rows
-    kernel store reader history repo ancestry checks claims judge founding sealing taking
+    kernel store reader history worktree repo ancestry checks chain claims judge founding sealing taking
     clone recompute signatures witness trust audit
     lines markdown page report listing kernel_card card layout drawing sketch plot views
     nvml device here inputs correctness probes timer graphs vary cell ncu_csv ncu measure profiled
     rates products ceilings_cpu ceilings_cuda calibrate calibrating bench selftest regress inspect compiled_card doctor
+    drill drill_files
     cli __main__
 """.split()
 TORCH = """

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 KERNELS = {path.name for path in (ROOT / "kernels").glob("*.py")}
+DRILLS = {f"ledger/drills/{path.name}" for path in (ROOT / "ledger" / "drills").glob("*.json")}
 PROFILES = {path.name for path in (ROOT / "hardware").glob("*.yaml")} - {"cpu.yaml"}
 
 
@@ -44,7 +45,8 @@ def test_wheel_holds_kernels_and_profiles_as_package_data(wheel: Path):
 def test_wheel_holds_nothing_else(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"ledger", f"roofline_ledger-{__version__}.dist-info"}
-    assert not [name for name in names if "__pycache__" in name or name.endswith(("cpu.yaml", ".json"))]
+    assert not [name for name in names if "__pycache__" in name or name.endswith("cpu.yaml")]
+    assert {name for name in names if name.endswith(".json")} == DRILLS
 
 
 def test_wheel_ships_the_very_bytes_of_the_repository(wheel: Path):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import benching, inspecting, measuring, predicting, reading, witnessing
+from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading, witnessing
 
 app = typer.Typer(
     name="ledger",
@@ -52,6 +52,7 @@ app.command()(witnessing.witness)
 app.command()(measuring.calibrate)
 app.command()(benching.bench)
 app.command()(inspecting.inspect)
+app.command()(drilling.drill)
 app.command()(reading.doctor)
 app.add_typer(reading.hardware_app, name="hardware")
 app.add_typer(reading.kernels_app, name="kernels")

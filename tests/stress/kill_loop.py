@@ -1,6 +1,6 @@
 """Kills sealing and recording at random moments, and checks that no acknowledged record is lost and none half visible.
 
-    python tests/stress/kill_loop.py 1000
+    python tests/stress/kill_loop.py 1000 [at most so many seconds]
 
 Each turn starts a writer that seals a forecast, or records a measurement of an earlier one, and prints the commit when
 it returns; the writer is killed (SIGKILL to its whole process group) after a random delay. After each turn the next
@@ -92,7 +92,7 @@ def turn(root: Path, number: int, delay_s: float | None) -> tuple[str, bool]:
 
 def main() -> None:
     """Run the loop and print what came of it."""
-    count = int(sys.argv[1])
+    count, budget_s = int(sys.argv[1]), float(sys.argv[2] if len(sys.argv) > 2 else 3600)
     random.seed(20260101)
     with tempfile.TemporaryDirectory() as name:
         ledger = Ledger(Path(name) / "ledger")
@@ -106,12 +106,13 @@ def main() -> None:
         acknowledged: list[str] = []
         outcome: Counter[str] = Counter()
         number, kills, stale = 2, 0, 0
-        while kills < count:
+        while kills < count and time.perf_counter() - start < budget_s:
             said, killed = turn(ledger.root, number, random.uniform(0, 1.2 * whole_s))
             kills += killed
             outcome["killed, acknowledged" if killed and said else "killed" if killed else "finished first"] += 1
             acknowledged += said.splitlines()
-            for lock in (ledger.root / ".git").rglob("*.lock"):
+            folder = ledger.root / ".git"
+            for lock in (*folder.glob("*.lock"), *(folder / "refs").rglob("*.lock")):
                 # What a person does after a killed git, and what ledger doctor tells them to do.
                 lock.unlink()
                 stale += 1
