@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.binding import Generated
+from ledger.records import Dtype
 
 Shape = Mapping[str, int]
 Read = Callable[[str, Any], Any]
@@ -109,3 +110,14 @@ MATMUL = Operation(
 )
 
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in (RMSNORM_MATMUL, MATMUL)}
+
+# |recorded - recomputed| <= atol + rtol · |recomputed|. Outputs of the operations have a standard deviation between
+# 0.1 and 0.6. rtol is a few units in the last place of the stored dtype; atol covers fp32 accumulation in any order
+# (tf32 rounds each product's inputs to 11 bits), some hundred times below the spread of the outputs.
+SAMPLE_TOLERANCES: dict[Dtype, tuple[float, float]] = {
+    "fp64": (1e-9, 1e-9),
+    "fp32": (2e-4, 1e-4),
+    "tf32": (4e-3, 4e-3),
+    "fp16": (1e-3, 2e-3),
+    "bf16": (4e-3, 1.6e-2),
+}
