@@ -1,0 +1,294 @@
+"""Compute y = rmsnorm(x; g, eps), one norm a row.
+
+Formula: y[m, n] = x[m, n] · g[n] / sqrt(mean_n(x[m, n]²) + eps)
+Shapes: x (M, N), g (N,), y (M, N), row-major and of one dtype (fp16, bf16 or fp32).
+Traffic: e · (M·N + N) bytes read and e · M·N written, e bytes an element.
+Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv 1910.07467, equation 4.
+The work model excludes: re-reads of g by each program (L2), the second read of rows that are longer than a program's
+registers hold (L1, L2), and the M divisions and roots.
+
+Precision: squares, their sum and the scaling are fp32; one rounding to the dtype. Determinism: each row is one
+program's sum in a fixed order, so the same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.operations import RMSNORM, RMSNORM_EPS, Shape
+from ledger.records import Dtype, Path, Work
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+triton, tl = import_triton()
+
+
+@triton.jit
+def rmsnorm_kernel(
+    x_ptr,
+    gain_ptr,
+    y_ptr,
+    n_rows,
+    n_units,
+    eps,
+    UNIT: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
+    n_cols = n_units * UNIT
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    row_mask = (rows < n_rows)[:, None]
+    cols = tl.arange(0, BLOCK_N)
+    x_rows = x_ptr + rows[:, None] * n_cols
+    y_rows = y_ptr + rows[:, None] * n_cols
+    if WHOLE:
+        mask = row_mask & (cols < n_cols)[None, :]
+        gain = tl.load(gain_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+        x = tl.load(x_rows + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        rstd = tl.rsqrt(tl.sum(x * x, axis=1) / n_cols + eps)
+        y = x * rstd[:, None] * gain[None, :]
+        tl.store(y_rows + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+    else:
+        squares = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for start in tl.range(0, n_cols, BLOCK_N):
+            mask = row_mask & (start + cols < n_cols)[None, :]
+            x = tl.load(x_rows + start + cols[None, :], mask=mask, other=0.0, eviction_policy="evict_last")
+            x32 = x.to(tl.float32)
+            squares += x32 * x32
+        rstd = tl.rsqrt(tl.sum(squares, axis=1) / n_cols + eps)
+        for start in tl.range(0, n_cols, BLOCK_N):
+            col_mask = start + cols < n_cols
+            mask = row_mask & col_mask[None, :]
+            gain = tl.load(gain_ptr + start + cols, mask=col_mask, other=0.0).to(tl.float32)
+            x = tl.load(x_rows + start + cols[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
+            y = x.to(tl.float32) * rstd[:, None] * gain[None, :]
+            tl.store(y_rows + start + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+def rmsnorm(x: Tensor, gain: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
+    """Return rmsnorm(x; gain, eps) over the last dimension.
+
+    Shapes: x (…, N), gain (N,) of one dtype on one GPU; the result as x.
+    """
+    import torch
+
+    inputs = {"x": x.contiguous().view(-1, x.shape[-1]), "gain": gain.contiguous()}
+    out = torch.empty_like(inputs["x"])
+    major, minor = torch.cuda.get_device_capability(x.device)
+    shape = {"M": out.shape[0], "N": out.shape[1]}
+    _prepare(inputs, out, config_for(shape, _dtype_name(x), f"sm_{major}{minor}"), eps)()
+    return out.view(x.shape)
+
+
+def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return the launch."""
+    return _prepare(inputs, out, config, RMSNORM_EPS)
+
+
+def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    x, gain = inputs["x"], inputs["gain"]
+    n_rows, n_cols = x.shape
+    constants = _constants(config, n_cols)
+    grid = (-(-n_rows // config["block_m"]),)
+
+    def launch() -> None:
+        rmsnorm_kernel[grid](
+            x, gain, out, n_rows, n_cols // constants["UNIT"], eps, **constants, num_warps=config["num_warps"]
+        )
+
+    return launch
+
+
+def _constants(config: Config, n_cols: int) -> dict[str, int]:
+    return {
+        "UNIT": math.gcd(n_cols, _WIDEST_UNIT),
+        "BLOCK_M": config["block_m"],
+        "BLOCK_N": config["block_n"],
+        "WHOLE": int(config["block_n"] >= n_cols),
+    }
+
+
+def _dtype_name(tensor: Tensor) -> Dtype:
+    import torch
+
+    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+    if tensor.dtype not in names:
+        raise InputError(f"rmsnorm: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+    return names[tensor.dtype]
+
+
+def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return the same result by plain torch calls, one after the other."""
+    import torch
+
+    x, gain = inputs["x"], inputs["gain"]
+
+    def launch() -> None:
+        x32 = x.float()
+        rstd = torch.rsqrt(x32.square().mean(dim=1, keepdim=True) + RMSNORM_EPS)
+        out.copy_(x32 * rstd * gain.float())
+
+    return launch
+
+
+def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch's own rms_norm."""
+    import torch
+
+    x, gain = inputs["x"], inputs["gain"]
+    inner = list(gain.shape)
+
+    def launch() -> None:
+        torch.nn.functional.rms_norm(x, inner, gain, RMSNORM_EPS)
+
+    return launch
+
+
+def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return what torch.compile makes of rms_norm."""
+    compiled, x, gain = _compiled(), inputs["x"], inputs["gain"]
+
+    def launch() -> None:
+        compiled(x, gain)
+
+    return launch
+
+
+@functools.cache
+def _compiled() -> Callable[[Tensor, Tensor], Tensor]:
+    import torch
+
+    def norm(x: Tensor, gain: Tensor) -> Tensor:
+        return torch.nn.functional.rms_norm(x, list(gain.shape), gain, RMSNORM_EPS)
+
+    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
+    torch._dynamo.config.recompile_limit = 1024
+    compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(norm, dynamic=False)
+    return compiled
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the result in float64."""
+    import torch
+
+    x = inputs["x"].double()
+    return x * torch.rsqrt(x.square().mean(dim=1, keepdim=True) + RMSNORM_EPS) * inputs["gain"].double()
+
+
+def work(shape: Shape, dtype: Dtype) -> Work:
+    """Count the squares, their sum and two products an element; x, g and y move once."""
+    m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
+    return Work(flops=4 * m * n, bytes_read=element * (m * n + n), bytes_written=element * m * n)
+
+
+def path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return fp32: operands are widened before any arithmetic."""
+    return "fp32"
+
+
+_TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
+_WIDEST_UNIT = 16
+_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+_WHOLE_ROW = 32_768
+_LOOP_BLOCK = 8_192
+_TILE = 2_048
+_ELEMENTS_A_THREAD = 16
+
+
+def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    """Return the launch configuration of a shape. Raises: InputError for a target without one."""
+    if target not in _TARGETS:
+        raise InputError(f"rmsnorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
+    m, n = shape["M"], shape["N"]
+    block_n = 1 << (n - 1).bit_length()
+    if block_n > _WHOLE_ROW:
+        block_n = _LOOP_BLOCK
+    block_m = max(_TILE // block_n, 1)
+    # Fewer rows a program where there are too few to give every multiprocessor two programs.
+    while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
+        block_m //= 2
+    warps = block_m * block_n // (32 * _ELEMENTS_A_THREAD)
+    return {"block_m": block_m, "block_n": block_n, "num_warps": min(max(warps, 1), 32)}
+
+
+def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    """Check that an architecture can run a configuration. Raises: InputError."""
+    if set(config) != {"block_m", "block_n", "num_warps"}:
+        raise InputError(
+            f"rmsnorm: configuration keys are {','.join(sorted(config))}; expected block_m,block_n,num_warps"
+        )
+    if target not in _TARGETS:
+        raise InputError(f"rmsnorm: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
+    if target == "sm_75" and dtype == "bf16":
+        raise InputError("rmsnorm: sm_75 has no bf16; expected fp16 or fp32")
+    for key, least, most in (("block_m", 1, 4096), ("block_n", 1, 65_536), ("num_warps", 1, 32)):
+        value = config[key]
+        if not least <= value <= most or value & (value - 1):
+            raise InputError(f"rmsnorm: {key} is {value}; expected a power of two from {least} to {most}")
+    if config["block_m"] * config["block_n"] > _MOST_A_THREAD * 32 * config["num_warps"]:
+        raise InputError(
+            f"rmsnorm: tile of {config['block_m']} × {config['block_n']} needs more than {config['num_warps']} warps; "
+            f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
+        )
+
+
+_MOST_A_THREAD = 64
+
+
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+    """Return what Triton needs to compile the kernel without a GPU."""
+    pointers = dict.fromkeys(("x_ptr", "gain_ptr", "y_ptr"), f"*{dtype}")
+    constants = _constants(config, shape["N"])
+    return Ahead(
+        function=rmsnorm_kernel,
+        signature={
+            **pointers, "n_rows": "i32", "n_units": "i32", "eps": "fp32", **dict.fromkeys(constants, "constexpr"),
+        },
+        constants=constants,
+        options={"num_warps": config["num_warps"]},
+    )  # fmt: skip
+
+
+CASES: tuple[dict[str, int], ...] = (
+    {"M": 4096, "N": 4096},
+    {"M": 65536, "N": 4096},
+    {"M": 8192, "N": 65536},
+    {"M": 65536, "N": 1},
+    {"M": 1, "N": 65536},
+    {"M": 1, "N": 1},
+    {"M": 1009, "N": 1031},
+)
+
+KERNEL = Kernel(
+    name="rmsnorm",
+    operation=RMSNORM,
+    summary="root-mean-square norm of rows",
+    formula="y = x · g / sqrt(mean(x²) + 1e-6)",
+    dtypes=("fp16", "bf16", "fp32"),
+    work=work,
+    excludes="re-reads of g (L2), the second read of rows beyond 32768 columns (L1, L2), divisions and roots",
+    path=path,
+    config=config_for,
+    check_config=check_config,
+    tolerances={
+        "fp16": Tolerance(1e-7, 5e-4, "one rounding to 11 bits, outputs from 2**-9; arithmetic is fp32"),
+        "bf16": Tolerance(1e-7, 4e-3, "one rounding to 8 bits; arithmetic is fp32"),
+        "fp32": Tolerance(1e-7, 4e-6, "up to 65536 squares are summed in 24 bits, in a tree"),
+    },
+    cases=CASES,
+    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
+    reference=reference,
+    launched="^rmsnorm_kernel$",
+    baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
+    ahead=ahead,
+)

@@ -1,0 +1,281 @@
+"""Compute y = softmax(x), one distribution a row.
+
+Formula: y[m, n] = exp(x[m, n] - max_n x[m]) / Σ_n exp(x[m, n] - max_n x[m])
+Shapes: x, y (M, N), row-major and of one dtype (fp16, bf16 or fp32).
+Traffic: e · M·N bytes read and e · M·N written, e bytes an element.
+Source: the running maximum of long rows is Milakov and Gimelshein, "Online normalizer calculation for softmax",
+arXiv 1805.02867, algorithm 3.
+The work model excludes: the second read of rows that are longer than a program's registers hold (L1, L2), and the
+correction of the running sum where the maximum rises. An exponential counts as one operation.
+
+Precision: all arithmetic is fp32; one rounding to the dtype. Determinism: each row is one program's work in a fixed
+order, so the same inputs give the same bits. A row of minus infinities gives NaN, as torch's does.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.operations import SOFTMAX, Shape
+from ledger.records import Dtype, Path, Work
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+triton, tl = import_triton()
+
+
+@triton.jit
+def softmax_kernel(
+    x_ptr,
+    y_ptr,
+    n_rows,
+    n_units,
+    UNIT: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
+    n_cols = n_units * UNIT
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    row_mask = (rows < n_rows)[:, None]
+    cols = tl.arange(0, BLOCK_N)
+    x_rows = x_ptr + rows[:, None] * n_cols
+    y_rows = y_ptr + rows[:, None] * n_cols
+    if WHOLE:
+        mask = row_mask & (cols < n_cols)[None, :]
+        x = tl.load(x_rows + cols[None, :], mask=mask, other=-float("inf")).to(tl.float32)
+        highest = tl.where(rows < n_rows, tl.max(x, axis=1), 0.0)
+        powers = tl.exp(x - highest[:, None])
+        y = powers / tl.sum(powers, axis=1)[:, None]
+        tl.store(y_rows + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+    else:
+        # Each lane keeps a maximum and a sum of its own; they meet after the loop.
+        lane_highest = tl.full((BLOCK_M, BLOCK_N), -float("inf"), dtype=tl.float32)
+        lane_total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for start in tl.range(0, n_cols, BLOCK_N):
+            mask = row_mask & (start + cols < n_cols)[None, :]
+            x = tl.load(
+                x_rows + start + cols[None, :], mask=mask, other=-float("inf"), eviction_policy="evict_last"
+            ).to(tl.float32)
+            risen = tl.maximum(lane_highest, x)
+            # A lane that has seen nothing but minus infinity would compute inf - inf.
+            safe = tl.where(risen == -float("inf"), 0.0, risen)
+            lane_total = lane_total * tl.exp(lane_highest - safe) + tl.exp(x - safe)
+            lane_highest = risen
+        highest = tl.where(rows < n_rows, tl.max(lane_highest, axis=1), 0.0)
+        total = tl.sum(lane_total * tl.exp(lane_highest - highest[:, None]), axis=1)
+        for start in tl.range(0, n_cols, BLOCK_N):
+            mask = row_mask & (start + cols < n_cols)[None, :]
+            x = tl.load(
+                x_rows + start + cols[None, :], mask=mask, other=-float("inf"), eviction_policy="evict_first"
+            ).to(tl.float32)
+            y = tl.exp(x - highest[:, None]) / total[:, None]
+            tl.store(y_rows + start + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Return the softmax of the last dimension.
+
+    Shapes: x (…, N) on a GPU; the result as x.
+    """
+    import torch
+
+    inputs = {"x": x.contiguous().view(-1, x.shape[-1])}
+    out = torch.empty_like(inputs["x"])
+    major, minor = torch.cuda.get_device_capability(x.device)
+    shape = {"M": out.shape[0], "N": out.shape[1]}
+    prepare_triton(inputs, out, config_for(shape, _dtype_name(x), f"sm_{major}{minor}"))()
+    return out.view(x.shape)
+
+
+def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return the launch."""
+    x = inputs["x"]
+    n_rows, n_cols = x.shape
+    constants = _constants(config, n_cols)
+    grid = (-(-n_rows // config["block_m"]),)
+
+    def launch() -> None:
+        softmax_kernel[grid](x, out, n_rows, n_cols // constants["UNIT"], **constants, num_warps=config["num_warps"])
+
+    return launch
+
+
+def _constants(config: Config, n_cols: int) -> dict[str, int]:
+    return {
+        "UNIT": math.gcd(n_cols, _WIDEST_UNIT),
+        "BLOCK_M": config["block_m"],
+        "BLOCK_N": config["block_n"],
+        "WHOLE": int(config["block_n"] >= n_cols),
+    }
+
+
+def _dtype_name(tensor: Tensor) -> Dtype:
+    import torch
+
+    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+    if tensor.dtype not in names:
+        raise InputError(f"softmax: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+    return names[tensor.dtype]
+
+
+def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch's own softmax with fp32 arithmetic."""
+    import torch
+
+    x = inputs["x"]
+    return lambda: out.copy_(torch.softmax(x, dim=1, dtype=torch.float32))
+
+
+def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch's own softmax."""
+    import torch
+
+    x = inputs["x"]
+    return lambda: torch.softmax(x, dim=1, out=out)
+
+
+def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return what torch.compile makes of softmax."""
+    compiled, x = _compiled(), inputs["x"]
+
+    def launch() -> None:
+        compiled(x)
+
+    return launch
+
+
+@functools.cache
+def _compiled() -> Callable[[Tensor], Tensor]:
+    import torch
+
+    def softmax_of_rows(x: Tensor) -> Tensor:
+        return torch.softmax(x, dim=1)
+
+    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
+    torch._dynamo.config.recompile_limit = 1024
+    compiled: Callable[[Tensor], Tensor] = torch.compile(softmax_of_rows, dynamic=False)
+    return compiled
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the result in float64."""
+    import torch
+
+    return torch.softmax(inputs["x"].double(), dim=1)
+
+
+def work(shape: Shape, dtype: Dtype) -> Work:
+    """Count a comparison, a difference, an exponential, an addition and a division an element; x and y move once."""
+    m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
+    return Work(flops=5 * m * n, bytes_read=element * m * n, bytes_written=element * m * n)
+
+
+def path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return fp32: operands are widened before any arithmetic."""
+    return "fp32"
+
+
+_TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
+_WIDEST_UNIT = 16
+_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+_WHOLE_ROW = 32_768
+_LOOP_BLOCK = 8_192
+_TILE = 2_048
+_ELEMENTS_A_THREAD = 16
+
+
+def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    """Return the launch configuration of a shape. Raises: InputError for a target without one."""
+    if target not in _TARGETS:
+        raise InputError(f"softmax: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
+    m, n = shape["M"], shape["N"]
+    block_n = 1 << (n - 1).bit_length()
+    if block_n > _WHOLE_ROW:
+        block_n = _LOOP_BLOCK
+    block_m = max(_TILE // block_n, 1)
+    # Fewer rows a program where there are too few to give every multiprocessor two programs.
+    while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
+        block_m //= 2
+    warps = block_m * block_n // (32 * _ELEMENTS_A_THREAD)
+    return {"block_m": block_m, "block_n": block_n, "num_warps": min(max(warps, 1), 32)}
+
+
+def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    """Check that an architecture can run a configuration. Raises: InputError."""
+    if set(config) != {"block_m", "block_n", "num_warps"}:
+        raise InputError(
+            f"softmax: configuration keys are {','.join(sorted(config))}; expected block_m,block_n,num_warps"
+        )
+    if target not in _TARGETS:
+        raise InputError(f"softmax: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
+    if target == "sm_75" and dtype == "bf16":
+        raise InputError("softmax: sm_75 has no bf16; expected fp16 or fp32")
+    for key, least, most in (("block_m", 1, 4096), ("block_n", 1, 65_536), ("num_warps", 1, 32)):
+        value = config[key]
+        if not least <= value <= most or value & (value - 1):
+            raise InputError(f"softmax: {key} is {value}; expected a power of two from {least} to {most}")
+    if config["block_m"] * config["block_n"] > _MOST_A_THREAD * 32 * config["num_warps"]:
+        raise InputError(
+            f"softmax: tile of {config['block_m']} × {config['block_n']} needs more than {config['num_warps']} warps; "
+            f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
+        )
+
+
+_MOST_A_THREAD = 64
+
+
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+    """Return what Triton needs to compile the kernel without a GPU."""
+    pointers = dict.fromkeys(("x_ptr", "y_ptr"), f"*{dtype}")
+    constants = _constants(config, shape["N"])
+    return Ahead(
+        function=softmax_kernel,
+        signature={**pointers, "n_rows": "i32", "n_units": "i32", **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"]},
+    )
+
+
+CASES: tuple[dict[str, int], ...] = (
+    {"M": 4096, "N": 4096},
+    {"M": 65536, "N": 4096},
+    {"M": 8192, "N": 65536},
+    {"M": 65536, "N": 1},
+    {"M": 1, "N": 65536},
+    {"M": 1, "N": 1},
+    {"M": 1009, "N": 1031},
+)
+
+KERNEL = Kernel(
+    name="softmax",
+    operation=SOFTMAX,
+    summary="softmax of rows",
+    formula="y = exp(x - max(x)) / Σ exp(x - max(x))",
+    dtypes=("fp16", "bf16", "fp32"),
+    work=work,
+    excludes="the second read of rows beyond 32768 columns (L1, L2), corrections where a running maximum rises",
+    path=path,
+    config=config_for,
+    check_config=check_config,
+    tolerances={
+        "fp16": Tolerance(3.1e-8, 5e-4, "one rounding to 11 bits, or to a multiple of 2**-24 below 2**-14"),
+        "bf16": Tolerance(1e-12, 4e-3, "one rounding to 8 bits; arithmetic is fp32"),
+        "fp32": Tolerance(1e-12, 5e-6, "the exponent's argument is rounded to 24 bits at a size of up to 12"),
+    },
+    cases=CASES,
+    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
+    reference=reference,
+    launched="^softmax_kernel$",
+    baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
+    ahead=ahead,
+)

@@ -1,0 +1,116 @@
+"""Lists small trials of the rowwise kernels, for the interpreter and the GPU, and their wrong twins."""
+
+from __future__ import annotations
+
+from mutants.checker import Trial
+from mutants.kernels import Mutant
+
+_ONE = {"block_m": 1, "block_n": 128, "num_warps": 4}
+_TALL = {"block_m": 8, "block_n": 128, "num_warps": 4}
+_LOOP = {"block_m": 1, "block_n": 64, "num_warps": 2}
+_TALL_LOOP = {"block_m": 4, "block_n": 32, "num_warps": 2}
+
+
+def vector_add_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials with no, one and several whole blocks, and with a rest."""
+    config = {"block": 64, "num_warps": 1}
+    return tuple(Trial({"N": n}, dtype, config) for n in (1, 63, 64, 65, 257))
+
+
+def _row_trials(dtype: str) -> tuple[Trial, ...]:
+    return (
+        Trial({"M": 1, "N": 1}, dtype, {**_ONE, "block_n": 1, "num_warps": 1}),
+        Trial({"M": 37, "N": 1}, dtype, {**_TALL, "block_n": 1}),
+        Trial({"M": 3, "N": 97}, dtype, _ONE),
+        Trial({"M": 19, "N": 97}, dtype, _TALL),
+        Trial({"M": 16, "N": 128}, dtype, _TALL),
+        Trial({"M": 3, "N": 131}, dtype, _LOOP),
+        Trial({"M": 7, "N": 192}, dtype, _TALL_LOOP),
+    )
+
+
+def rmsnorm_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of rmsnorm."""
+    return (
+        *_row_trials(dtype),
+        # Squares of these exceed the largest fp16.
+        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=256.0),
+        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=256.0),
+        # These are so small that eps is half of the mean of squares.
+        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=2.0**-10),
+        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=2.0**-10),
+    )
+
+
+def layernorm_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of layernorm."""
+    return (
+        *_row_trials(dtype),
+        # So small that eps is half of the variance.
+        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=2.0**-7),
+        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=2.0**-7),
+    )
+
+
+def softmax_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of softmax."""
+    return (
+        *_row_trials(dtype),
+        # exp of these exceeds the largest fp32.
+        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=64.0),
+        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=64.0),
+    )
+
+
+TRIALS = {
+    "vector_add": vector_add_trials,
+    "rmsnorm": rmsnorm_trials,
+    "layernorm": layernorm_trials,
+    "softmax": softmax_trials,
+}
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("vector_add", "dropped_mask", "mask = offsets < n_elements", "mask = (offsets < n_elements) | True"),
+    Mutant("vector_add", "lost_last_block", "grid = (-(-n_elements // config[\"block\"]),)",
+           "grid = (max(n_elements // config[\"block\"], 1),)"),
+    Mutant("vector_add", "misplaced_blocks", "offsets = start + tl.arange(0, BLOCK)",
+           "offsets = start // 2 + tl.arange(0, BLOCK)"),
+    Mutant("rmsnorm", "fp16_squares", "rstd = tl.rsqrt(tl.sum(x * x, axis=1) / n_cols + eps)",
+           "xh = x.to(tl.float16)\n        rstd = tl.rsqrt(tl.sum((xh * xh).to(tl.float32), axis=1) / n_cols + eps)"),
+    Mutant("rmsnorm", "fp16_squares_in_loop", "squares += x32 * x32", "squares += (x * x).to(tl.float32)"),
+    Mutant("rmsnorm", "mean_over_padding", "tl.sum(x * x, axis=1) / n_cols", "tl.sum(x * x, axis=1) / BLOCK_N"),
+    Mutant("rmsnorm", "dropped_eps", "tl.sum(squares, axis=1) / n_cols + eps", "tl.sum(squares, axis=1) / n_cols"),
+    Mutant("rmsnorm", "dropped_gain", "y = x * rstd[:, None] * gain[None, :]", "y = x * rstd[:, None] + 0.0 * gain"),
+    Mutant("rmsnorm", "dropped_column_mask", "mask = row_mask & (cols < n_cols)[None, :]",
+           "mask = row_mask & ((cols < n_cols) | True)[None, :]"),
+    Mutant("rmsnorm", "dropped_row_mask", "row_mask = (rows < n_rows)[:, None]",
+           "row_mask = ((rows < n_rows) | True)[:, None]"),
+    Mutant("rmsnorm", "lost_last_block", "        for start in tl.range(0, n_cols, BLOCK_N):\n            mask",
+           "        for start in tl.range(0, n_cols - BLOCK_N, BLOCK_N):\n            mask"),
+    Mutant("layernorm", "uncentred_squares", "rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / n_cols + eps)",
+           "rstd = tl.rsqrt(tl.sum(x * x, axis=1) / n_cols + eps)"),
+    Mutant("layernorm", "padding_in_variance", "centred = tl.where(mask, x - mean[:, None], 0.0)",
+           "centred = x - mean[:, None]"),
+    Mutant("layernorm", "padding_in_block_variance", "centred = tl.where(mask, x32 - block_mean[:, None], 0.0)",
+           "centred = x32 - block_mean[:, None]"),
+    Mutant("layernorm", "merge_without_distance", " + apart * apart * (seen * count / (seen + count))", ""),
+    Mutant("layernorm", "merge_of_equal_weights", "mean += apart * (count / (seen + count))", "mean += apart * 0.5"),
+    Mutant("layernorm", "unbiased_variance", "tl.rsqrt(squares / n_cols + eps)", "tl.rsqrt(squares / (n_cols - 1) + eps)"),
+    Mutant("layernorm", "dropped_bias", "y = centred * rstd[:, None] * gain[None, :] + bias[None, :]",
+           "y = centred * rstd[:, None] * gain[None, :] + 0.0 * bias[None, :]"),
+    Mutant("layernorm", "dropped_eps", "tl.rsqrt(squares / n_cols + eps)", "tl.rsqrt(squares / n_cols)"),
+    Mutant("layernorm", "dropped_column_mask", "mask = row_mask & col_mask[None, :]\n        gain",
+           "mask = row_mask & (col_mask | True)[None, :]\n        gain"),
+    Mutant("softmax", "missing_max_subtraction", "powers = tl.exp(x - highest[:, None])", "powers = tl.exp(x)"),
+    Mutant("softmax", "missing_max_subtraction_in_loop", "y = tl.exp(x - highest[:, None]) / total[:, None]",
+           "y = tl.exp(x) / total[:, None] / tl.exp(highest)[:, None]"),
+    Mutant("softmax", "uncorrected_running_sum", "lane_total = lane_total * tl.exp(lane_highest - safe) + tl.exp(x - safe)",
+           "lane_total = lane_total + tl.exp(x - safe)"),
+    Mutant("softmax", "padding_in_sum", "x = tl.load(x_rows + cols[None, :], mask=mask, other=-float(\"inf\"))",
+           "x = tl.load(x_rows + cols[None, :], mask=mask, other=0.0)"),
+    Mutant("softmax", "dropped_column_mask", "mask = row_mask & (cols < n_cols)[None, :]",
+           "mask = row_mask & ((cols < n_cols) | True)[None, :]"),
+    Mutant("softmax", "unscaled", "y = powers / tl.sum(powers, axis=1)[:, None]", "y = powers"),
+    Mutant("softmax", "fp16_sum", "y = powers / tl.sum(powers, axis=1)[:, None]",
+           "y = powers / tl.sum(powers.to(tl.float16), axis=1)[:, None]"),
+)  # fmt: skip
