@@ -199,7 +199,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"gemv: tile of {config['block_n']} × {config['block_k']} needs more than {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
-    if not 1 <= config["num_stages"] <= 8 or config["num_stages"] > 1 and target == "sm_75":
+    if not 1 <= config["num_stages"] <= 8 or (config["num_stages"] > 1 and target == "sm_75"):
         raise InputError(f"gemv: num_stages is {config['num_stages']}; expected 1 to 8, and 1 on sm_75")
     need = shared_bytes(config, dtype)
     if need > _SHARED_BYTES[target]:

@@ -237,7 +237,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             raise InputError(f"rmsnorm: {key} is {value}; expected a power of two from {least} to {most}")
     if config["block_m"] * config["block_n"] > _MOST_A_THREAD * 32 * config["num_warps"]:
         raise InputError(
-            f"rmsnorm: tile of {config['block_m']} × {config['block_n']} needs more than {config['num_warps']} warps; "
+            f"rmsnorm: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
 
