@@ -320,7 +320,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
             f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
         )
     heads = shape["B"] * shape["HKV"]
-    block_s = 64
+    block_s = 32 if dtype == "fp32" or target == "sm_75" else 64
     steps = -(-shape["S"] // block_s)
     splits = max(1, min(steps, 4 * _MULTIPROCESSORS[target] // heads, _MOST_SPLITS))
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0

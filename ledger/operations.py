@@ -23,9 +23,6 @@ MLA_LATENT, MLA_ROPE = 512, 64
 MLA_SCALE = 192**-0.5
 """The softmax scale of DeepSeek-V2's attention, 1 / sqrt(128 + 64): its heads are 128 wide before they are absorbed."""
 
-CAUSAL = 2
-"""The value of the shape key MASK that means causal; 1 means full."""
-
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -331,12 +328,18 @@ DECODE_ATTENTION = Operation(
 
 FLASH_ATTENTION = Operation(
     name="flash_attention/1",
-    shape_keys=("B", "HQ", "HKV", "S", "D", "MASK"),
+    shape_keys=("B", "HQ", "HKV", "S", "D"),
     inputs=_flash_attention_inputs,
     output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
-    element=lambda shape, position, read: _heads_element(
-        shape, position, read, queries=shape["S"], causal=shape["MASK"] == CAUSAL
-    ),
+    element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=False),
+)
+
+FLASH_ATTENTION_CAUSAL = Operation(
+    name="flash_attention_causal/1",
+    shape_keys=("B", "HQ", "HKV", "S", "D"),
+    inputs=_flash_attention_inputs,
+    output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
+    element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=True),
 )
 
 MLA_DECODE = Operation(
@@ -351,6 +354,6 @@ OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for operation in (
         RMSNORM_MATMUL, MATMUL, VECTOR_ADD, RMSNORM, LAYERNORM, SOFTMAX, GEMV,
-        DECODE_ATTENTION, FLASH_ATTENTION, MLA_DECODE,
+        DECODE_ATTENTION, FLASH_ATTENTION, FLASH_ATTENTION_CAUSAL, MLA_DECODE,
     )
 }  # fmt: skip
