@@ -313,7 +313,9 @@ _TILES = {
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     if target not in _TILES:
-        raise InputError(f"flash_attention_causal: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
+        raise InputError(
+            f"flash_attention_causal: no launch configuration for {target}; expected one of: {', '.join(_TILES)}"
+        )
     block_m, block_n, num_warps, num_stages = _TILES[target]
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
     config = {
@@ -348,7 +350,9 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"flash_attention_causal: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
         )
     if target not in _SHARED_BYTES:
-        raise InputError(f"flash_attention_causal: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+        raise InputError(
+            f"flash_attention_causal: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}"
+        )
     if target == "sm_75" and dtype == "bf16":
         raise InputError("flash_attention_causal: sm_75 has no bf16; expected fp16")
     if shape["HQ"] % shape["HKV"]:
@@ -359,11 +363,15 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
     for key, least, most in (("block_m", 16, 256), ("block_n", 16, 256), ("num_warps", 1, 16)):
         value = config[key]
         if not least <= value <= most or value & (value - 1):
-            raise InputError(f"flash_attention_causal: {key} is {value}; expected a power of two from {least} to {most}")
+            raise InputError(
+                f"flash_attention_causal: {key} is {value}; expected a power of two from {least} to {most}"
+            )
     if not 1 <= config["num_stages"] <= 8:
         raise InputError(f"flash_attention_causal: num_stages is {config['num_stages']}; expected 1 to 8")
     if config["specialize"] not in (0, 1) or (config["specialize"] and target not in _TMA_TARGETS):
-        raise InputError(f"flash_attention_causal: specialize is {config['specialize']}; expected 0, or 1 from sm_90 up")
+        raise InputError(
+            f"flash_attention_causal: specialize is {config['specialize']}; expected 0, or 1 from sm_90 up"
+        )
     if config["tma"] not in (0, 1) or (config["tma"] and target not in _TMA_TARGETS):
         raise InputError(f"flash_attention_causal: tma is {config['tma']}; expected 0, or 1 from sm_90 up")
     if config["tma"] and shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:

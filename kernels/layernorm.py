@@ -47,48 +47,59 @@ def layernorm_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     WHOLE: tl.constexpr,
+    STAGES: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
     n_cols = n_units * UNIT
-    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    row_mask = (rows < n_rows)[:, None]
+    tiles = tl.cdiv(n_rows, BLOCK_M)
     cols = tl.arange(0, BLOCK_N)
-    x_rows = x_ptr + rows[:, None] * n_cols
-    y_rows = y_ptr + rows[:, None] * n_cols
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = tl.arange(0, BLOCK_M)[:, None] * n_cols + cols[None, :]
     if WHOLE:
-        col_mask = cols < n_cols
-        mask = row_mask & col_mask[None, :]
-        gain = tl.load(gain_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)
-        bias = tl.load(bias_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)
-        x = tl.load(x_rows + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-        mean = tl.sum(x, axis=1) / n_cols
-        centred = tl.where(mask, x - mean[:, None], 0.0)
-        rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / n_cols + eps)
-        y = centred * rstd[:, None] * gain[None, :] + bias[None, :]
-        tl.store(y_rows + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
-    else:
-        mean = tl.zeros((BLOCK_M,), dtype=tl.float32)
-        squares = tl.zeros((BLOCK_M,), dtype=tl.float32)
-        for start in tl.range(0, n_cols, BLOCK_N):
-            mask = row_mask & (start + cols < n_cols)[None, :]
-            x = tl.load(x_rows + start + cols[None, :], mask=mask, other=0.0, eviction_policy="evict_last")
-            x32 = x.to(tl.float32)
-            seen = tl.minimum(start, n_cols).to(tl.float32)
-            count = tl.minimum(n_cols - start, BLOCK_N).to(tl.float32)
-            block_mean = tl.sum(x32, axis=1) / count
-            centred = tl.where(mask, x32 - block_mean[:, None], 0.0)
-            apart = block_mean - mean
-            mean += apart * (count / (seen + count))
-            squares += tl.sum(centred * centred, axis=1) + apart * apart * (seen * count / (seen + count))
-        rstd = tl.rsqrt(squares / n_cols + eps)
-        for start in tl.range(0, n_cols, BLOCK_N):
-            col_mask = start + cols < n_cols
-            mask = row_mask & col_mask[None, :]
-            gain = tl.load(gain_ptr + start + cols, mask=col_mask, other=0.0).to(tl.float32)
-            bias = tl.load(bias_ptr + start + cols, mask=col_mask, other=0.0).to(tl.float32)
-            x = tl.load(x_rows + start + cols[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
-            y = (x.to(tl.float32) - mean[:, None]) * rstd[:, None] * gain[None, :] + bias[None, :]
-            tl.store(y_rows + start + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+        # The gain and the bias are read once for all rows of a program.
+        gain = tl.load(gain_ptr + cols, mask=cols < n_cols, other=0.0)
+        bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        first = tl.cast(tile, tl.int64) * BLOCK_M
+        x_tile = x_ptr + first * n_cols
+        y_tile = y_ptr + first * n_cols
+        row_mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
+        if WHOLE:
+            mask = row_mask & (cols < n_cols)[None, :]
+            x = tl.load(x_tile + offsets, mask=mask, other=0.0).to(tl.float32)
+            mean = tl.sum(x, axis=1) / n_cols
+            centred = tl.where(mask, x - mean[:, None], 0.0)
+            rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / n_cols + eps)
+            y = centred * rstd[:, None] * gain.to(tl.float32)[None, :] + bias.to(tl.float32)[None, :]
+            tl.store(y_tile + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
+        else:
+            mean = tl.zeros((BLOCK_M,), dtype=tl.float32)
+            squares = tl.zeros((BLOCK_M,), dtype=tl.float32)
+            for start in tl.range(0, n_cols, BLOCK_N):
+                mask = row_mask & (start + cols < n_cols)[None, :]
+                x = tl.load(x_tile + start + offsets, mask=mask, other=0.0, eviction_policy="evict_last")
+                x32 = x.to(tl.float32)
+                seen = tl.cast(start, tl.float32)
+                count = tl.minimum(n_cols - start, BLOCK_N).to(tl.float32)
+                block_mean = tl.sum(x32, axis=1) / count
+                centred = tl.where(mask, x32 - block_mean[:, None], 0.0)
+                apart = block_mean - mean
+                mean += apart * (count / (seen + count))
+                squares += tl.sum(centred * centred, axis=1) + apart * apart * (seen * count / (seen + count))
+            rstd = tl.rsqrt(squares / n_cols + eps)
+            for start in tl.range(0, n_cols, BLOCK_N):
+                col_mask = start + cols < n_cols
+                mask = row_mask & col_mask[None, :]
+                gains = tl.load(gain_ptr + start + cols, mask=col_mask, other=0.0).to(tl.float32)
+                biases = tl.load(bias_ptr + start + cols, mask=col_mask, other=0.0).to(tl.float32)
+                x = tl.load(x_tile + start + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
+                y = (x.to(tl.float32) - mean[:, None]) * rstd[:, None] * gains[None, :] + biases[None, :]
+                tl.store(y_tile + start + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 def layernorm(x: Tensor, gain: Tensor, bias: Tensor, *, eps: float = LAYERNORM_EPS) -> Tensor:
@@ -115,14 +126,28 @@ def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: flo
     x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
     n_rows, n_cols = x.shape
     constants = _constants(config, n_cols)
-    grid = (-(-n_rows // config["block_m"]),)
+    grid = (min(-(-n_rows // config["block_m"]), config["programs"]),)
 
     def launch() -> None:
         layernorm_kernel[grid](
-            x, gain, bias, out, n_rows, n_cols // constants["UNIT"], eps, **constants, num_warps=config["num_warps"]
+            x,
+            gain,
+            bias,
+            out,
+            n_rows,
+            n_cols // constants["UNIT"],
+            eps,
+            **constants,
+            num_warps=config["num_warps"],
+            **_early(config),
         )
 
     return launch
+
+
+def _early(config: Config) -> dict[str, bool]:
+    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
+    return {"launch_pdl": True} if config["pdl"] else {}
 
 
 def _constants(config: Config, n_cols: int) -> dict[str, int]:
@@ -131,6 +156,8 @@ def _constants(config: Config, n_cols: int) -> dict[str, int]:
         "BLOCK_M": config["block_m"],
         "BLOCK_N": config["block_n"],
         "WHOLE": int(config["block_n"] >= n_cols),
+        "STAGES": config["num_stages"],
+        "PDL": config["pdl"],
     }
 
 
@@ -236,14 +263,21 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
     warps = block_m * block_n // (32 * _ELEMENTS_A_THREAD)
-    return {"block_m": block_m, "block_n": block_n, "num_warps": min(max(warps, 1), 32)}
+    return {
+        "block_m": block_m,
+        "block_n": block_n,
+        "num_warps": min(max(warps, 1), 32),
+        "num_stages": 1,
+        "programs": _MOST_PROGRAMS,
+        "pdl": int(target in _PDL_TARGETS),
+    }
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != {"block_m", "block_n", "num_warps"}:
+    if set(config) != set(_CONFIG_KEYS):
         raise InputError(
-            f"layernorm: configuration keys are {','.join(sorted(config))}; expected block_m,block_n,num_warps"
+            f"layernorm: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
         )
     if target not in _TARGETS:
         raise InputError(f"layernorm: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
@@ -253,13 +287,29 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         value = config[key]
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"layernorm: {key} is {value}; expected a power of two from {least} to {most}")
-    if config["block_m"] * config["block_n"] > _MOST_A_THREAD * 32 * config["num_warps"]:
+    for key, most in (("num_stages", 8), ("programs", _MOST_PROGRAMS)):
+        if not 1 <= config[key] <= most:
+            raise InputError(f"layernorm: {key} is {config[key]}; expected 1 to {most}")
+    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
+        raise InputError(f"layernorm: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    tile = config["block_m"] * config["block_n"]
+    if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
         raise InputError(
             f"layernorm: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
+    need = (config["num_stages"] - 1) * tile * DTYPE_BYTES[dtype] + 4096
+    if need > _SHARED_BYTES[target]:
+        raise InputError(
+            f"layernorm: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
+            "take fewer num_stages"
+        )
 
 
+_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "num_stages", "programs", "pdl")
+_PDL_TARGETS = ("sm_90", "sm_100")
+_MOST_PROGRAMS = 2**31 - 1
+_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 _MOST_A_THREAD = 64
 
 
@@ -273,7 +323,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
             **pointers, "n_rows": "i32", "n_units": "i32", "eps": "fp32", **dict.fromkeys(constants, "constexpr"),
         },
         constants=constants,
-        options={"num_warps": config["num_warps"]},
+        options={"num_warps": config["num_warps"], **_early(config)},
     )  # fmt: skip
 
 

@@ -42,44 +42,53 @@ def softmax_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     WHOLE: tl.constexpr,
+    LANE: tl.constexpr,
+    STAGES: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
     n_cols = n_units * UNIT
-    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    row_mask = (rows < n_rows)[:, None]
+    tiles = tl.cdiv(n_rows, BLOCK_M)
     cols = tl.arange(0, BLOCK_N)
-    x_rows = x_ptr + rows[:, None] * n_cols
-    y_rows = y_ptr + rows[:, None] * n_cols
-    if WHOLE:
-        mask = row_mask & (cols < n_cols)[None, :]
-        x = tl.load(x_rows + cols[None, :], mask=mask, other=-float("inf")).to(tl.float32)
-        highest = tl.where(rows < n_rows, tl.max(x, axis=1), 0.0)
-        powers = tl.exp(x - highest[:, None])
-        y = powers / tl.sum(powers, axis=1)[:, None]
-        tl.store(y_rows + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
-    else:
-        # Each lane keeps a maximum and a sum of its own; they meet after the loop.
-        lane_highest = tl.full((BLOCK_M, BLOCK_N), -float("inf"), dtype=tl.float32)
-        lane_total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for start in tl.range(0, n_cols, BLOCK_N):
-            mask = row_mask & (start + cols < n_cols)[None, :]
-            x = tl.load(
-                x_rows + start + cols[None, :], mask=mask, other=-float("inf"), eviction_policy="evict_last"
-            ).to(tl.float32)
-            risen = tl.maximum(lane_highest, x)
-            # A lane that has seen nothing but minus infinity would compute inf - inf.
-            safe = tl.where(risen == -float("inf"), 0.0, risen)
-            lane_total = lane_total * tl.exp(lane_highest - safe) + tl.exp(x - safe)
-            lane_highest = risen
-        highest = tl.where(rows < n_rows, tl.max(lane_highest, axis=1), 0.0)
-        total = tl.sum(lane_total * tl.exp(lane_highest - highest[:, None]), axis=1)
-        for start in tl.range(0, n_cols, BLOCK_N):
-            mask = row_mask & (start + cols < n_cols)[None, :]
-            x = tl.load(
-                x_rows + start + cols[None, :], mask=mask, other=-float("inf"), eviction_policy="evict_first"
-            ).to(tl.float32)
-            y = tl.exp(x - highest[:, None]) / total[:, None]
-            tl.store(y_rows + start + cols[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = tl.arange(0, BLOCK_M)[:, None] * n_cols + cols[None, :]
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        first = tl.cast(tile, tl.int64) * BLOCK_M
+        x_tile = x_ptr + first * n_cols
+        y_tile = y_ptr + first * n_cols
+        row_mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
+        if WHOLE:
+            mask = row_mask & (cols < n_cols)[None, :]
+            x = tl.load(x_tile + offsets, mask=mask, other=-float("inf")).to(tl.float32)
+            # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
+            highest = tl.where(row_mask, tl.max(x, axis=1, keep_dims=True), 0.0)
+            powers = tl.exp(x - highest)
+            y = powers * (1.0 / tl.sum(powers, axis=1, keep_dims=True))
+            tl.store(y_tile + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
+        else:
+            # Each lane of LANE neighbours keeps a maximum and a sum of its own; they meet after the loop.
+            lane_highest = tl.full((BLOCK_M, BLOCK_N // LANE), -float("inf"), dtype=tl.float32)
+            lane_total = tl.zeros((BLOCK_M, BLOCK_N // LANE), dtype=tl.float32)
+            for start in tl.range(0, n_cols, BLOCK_N):
+                mask = row_mask & (start + cols < n_cols)[None, :]
+                x = tl.load(x_tile + start + offsets, mask=mask, other=-float("inf"), eviction_policy="evict_last")
+                x = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_N // LANE, LANE))
+                risen = tl.maximum(lane_highest, tl.max(x, axis=2))
+                # A lane that has seen nothing but minus infinity would compute inf - inf.
+                safe = tl.where(risen == -float("inf"), 0.0, risen)
+                lane_total = lane_total * tl.exp(lane_highest - safe) + tl.sum(tl.exp(x - safe[:, :, None]), axis=2)
+                lane_highest = risen
+            highest = tl.where(row_mask, tl.max(lane_highest, axis=1, keep_dims=True), 0.0)
+            total = tl.sum(lane_total * tl.exp(lane_highest - highest), axis=1, keep_dims=True)
+            for start in tl.range(0, n_cols, BLOCK_N):
+                mask = row_mask & (start + cols < n_cols)[None, :]
+                x = tl.load(x_tile + start + offsets, mask=mask, other=-float("inf"), eviction_policy="evict_first")
+                y = tl.exp(x.to(tl.float32) - highest) * (1.0 / total)
+                tl.store(y_tile + start + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -102,12 +111,19 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
     x = inputs["x"]
     n_rows, n_cols = x.shape
     constants = _constants(config, n_cols)
-    grid = (-(-n_rows // config["block_m"]),)
+    grid = (min(-(-n_rows // config["block_m"]), config["programs"]),)
 
     def launch() -> None:
-        softmax_kernel[grid](x, out, n_rows, n_cols // constants["UNIT"], **constants, num_warps=config["num_warps"])
+        softmax_kernel[grid](
+            x, out, n_rows, n_cols // constants["UNIT"], **constants, num_warps=config["num_warps"], **_early(config)
+        )
 
     return launch
+
+
+def _early(config: Config) -> dict[str, bool]:
+    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
+    return {"launch_pdl": True} if config["pdl"] else {}
 
 
 def _constants(config: Config, n_cols: int) -> dict[str, int]:
@@ -116,6 +132,9 @@ def _constants(config: Config, n_cols: int) -> dict[str, int]:
         "BLOCK_M": config["block_m"],
         "BLOCK_N": config["block_n"],
         "WHOLE": int(config["block_n"] >= n_cols),
+        "LANE": min(config["block_n"], _LANE),
+        "STAGES": config["num_stages"],
+        "PDL": config["pdl"],
     }
 
 
@@ -187,6 +206,7 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 
 _TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 _WIDEST_UNIT = 16
+_LANE = 8
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
 _WHOLE_ROW = 32_768
 _LOOP_BLOCK = 8_192
@@ -207,14 +227,21 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
     warps = block_m * block_n // (32 * _ELEMENTS_A_THREAD)
-    return {"block_m": block_m, "block_n": block_n, "num_warps": min(max(warps, 1), 32)}
+    return {
+        "block_m": block_m,
+        "block_n": block_n,
+        "num_warps": min(max(warps, 1), 32),
+        "num_stages": 1,
+        "programs": _MOST_PROGRAMS,
+        "pdl": int(target in _PDL_TARGETS),
+    }
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != {"block_m", "block_n", "num_warps"}:
+    if set(config) != set(_CONFIG_KEYS):
         raise InputError(
-            f"softmax: configuration keys are {','.join(sorted(config))}; expected block_m,block_n,num_warps"
+            f"softmax: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
         )
     if target not in _TARGETS:
         raise InputError(f"softmax: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
@@ -224,13 +251,29 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         value = config[key]
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"softmax: {key} is {value}; expected a power of two from {least} to {most}")
-    if config["block_m"] * config["block_n"] > _MOST_A_THREAD * 32 * config["num_warps"]:
+    for key, most in (("num_stages", 8), ("programs", _MOST_PROGRAMS)):
+        if not 1 <= config[key] <= most:
+            raise InputError(f"softmax: {key} is {config[key]}; expected 1 to {most}")
+    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
+        raise InputError(f"softmax: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    tile = config["block_m"] * config["block_n"]
+    if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
         raise InputError(
             f"softmax: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
+    need = (config["num_stages"] - 1) * tile * DTYPE_BYTES[dtype] + 4096
+    if need > _SHARED_BYTES[target]:
+        raise InputError(
+            f"softmax: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
+            "take fewer num_stages"
+        )
 
 
+_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "num_stages", "programs", "pdl")
+_PDL_TARGETS = ("sm_90", "sm_100")
+_MOST_PROGRAMS = 2**31 - 1
+_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 _MOST_A_THREAD = 64
 
 
@@ -242,7 +285,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
         function=softmax_kernel,
         signature={**pointers, "n_rows": "i32", "n_units": "i32", **dict.fromkeys(constants, "constexpr")},
         constants=constants,
-        options={"num_warps": config["num_warps"]},
+        options={"num_warps": config["num_warps"], **_early(config)},
     )
 
 

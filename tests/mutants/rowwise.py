@@ -5,10 +5,12 @@ from __future__ import annotations
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 
-_ONE = {"block_m": 1, "block_n": 128, "num_warps": 4}
-_TALL = {"block_m": 8, "block_n": 128, "num_warps": 4}
-_LOOP = {"block_m": 1, "block_n": 64, "num_warps": 2}
-_TALL_LOOP = {"block_m": 4, "block_n": 32, "num_warps": 2}
+# Two programs, so that most trials give one of them several tiles.
+_FEW = {"num_warps": 4, "num_stages": 1, "programs": 2, "pdl": 0}
+_ONE = {"block_m": 1, "block_n": 128, **_FEW}
+_TALL = {"block_m": 8, "block_n": 128, **_FEW}
+_LOOP = {"block_m": 1, "block_n": 64, **_FEW}
+_TALL_LOOP = {"block_m": 4, "block_n": 32, **_FEW}
 
 
 def vector_add_trials(dtype: str) -> tuple[Trial, ...]:
@@ -19,7 +21,7 @@ def vector_add_trials(dtype: str) -> tuple[Trial, ...]:
 
 def _row_trials(dtype: str) -> tuple[Trial, ...]:
     return (
-        Trial({"M": 1, "N": 1}, dtype, {**_ONE, "block_n": 1, "num_warps": 1}),
+        Trial({"M": 1, "N": 1}, dtype, {**_ONE, "block_n": 1}),
         Trial({"M": 37, "N": 1}, dtype, {**_TALL, "block_n": 1}),
         Trial({"M": 3, "N": 97}, dtype, _ONE),
         Trial({"M": 19, "N": 97}, dtype, _TALL),
@@ -76,17 +78,18 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("vector_add", "misplaced_blocks", "offsets = start + tl.arange(0, BLOCK)",
            "offsets = start // 2 + tl.arange(0, BLOCK)"),
     Mutant("rmsnorm", "fp16_squares", "rstd = tl.rsqrt(tl.sum(x * x, axis=1) / n_cols + eps)",
-           "xh = x.to(tl.float16)\n        rstd = tl.rsqrt(tl.sum((xh * xh).to(tl.float32), axis=1) / n_cols + eps)"),
+           "xh = x.to(tl.float16)\n            rstd = tl.rsqrt(tl.sum((xh * xh).to(tl.float32), axis=1) / n_cols + eps)"),
     Mutant("rmsnorm", "fp16_squares_in_loop", "squares += x32 * x32", "squares += (x * x).to(tl.float32)"),
     Mutant("rmsnorm", "mean_over_padding", "tl.sum(x * x, axis=1) / n_cols", "tl.sum(x * x, axis=1) / BLOCK_N"),
     Mutant("rmsnorm", "dropped_eps", "tl.sum(squares, axis=1) / n_cols + eps", "tl.sum(squares, axis=1) / n_cols"),
-    Mutant("rmsnorm", "dropped_gain", "y = x * rstd[:, None] * gain[None, :]", "y = x * rstd[:, None] + 0.0 * gain"),
+    Mutant("rmsnorm", "dropped_gain", "y = x * rstd[:, None] * gain.to(tl.float32)[None, :]",
+           "y = x * rstd[:, None] + 0.0 * gain"),
     Mutant("rmsnorm", "dropped_column_mask", "mask = row_mask & (cols < n_cols)[None, :]",
            "mask = row_mask & ((cols < n_cols) | True)[None, :]"),
-    Mutant("rmsnorm", "dropped_row_mask", "row_mask = (rows < n_rows)[:, None]",
-           "row_mask = ((rows < n_rows) | True)[:, None]"),
-    Mutant("rmsnorm", "lost_last_block", "        for start in tl.range(0, n_cols, BLOCK_N):\n            mask",
-           "        for start in tl.range(0, n_cols - BLOCK_N, BLOCK_N):\n            mask"),
+    Mutant("rmsnorm", "dropped_row_mask", "row_mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]",
+           "row_mask = ((tl.arange(0, BLOCK_M) < n_rows - first) | True)[:, None]"),
+    Mutant("rmsnorm", "lost_last_block", "            for start in tl.range(0, n_cols, BLOCK_N):\n                mask",
+           "            for start in tl.range(0, n_cols - BLOCK_N, BLOCK_N):\n                mask"),
     Mutant("layernorm", "uncentred_squares", "rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / n_cols + eps)",
            "rstd = tl.rsqrt(tl.sum(x * x, axis=1) / n_cols + eps)"),
     Mutant("layernorm", "padding_in_variance", "centred = tl.where(mask, x - mean[:, None], 0.0)",
@@ -95,22 +98,24 @@ MUTANTS: tuple[Mutant, ...] = (
            "centred = x32 - block_mean[:, None]"),
     Mutant("layernorm", "merge_without_distance", " + apart * apart * (seen * count / (seen + count))", ""),
     Mutant("layernorm", "merge_of_equal_weights", "mean += apart * (count / (seen + count))", "mean += apart * 0.5"),
-    Mutant("layernorm", "unbiased_variance", "tl.rsqrt(squares / n_cols + eps)", "tl.rsqrt(squares / (n_cols - 1) + eps)"),
-    Mutant("layernorm", "dropped_bias", "y = centred * rstd[:, None] * gain[None, :] + bias[None, :]",
-           "y = centred * rstd[:, None] * gain[None, :] + 0.0 * bias[None, :]"),
+    Mutant("layernorm", "unbiased_variance",
+           "tl.rsqrt(squares / n_cols + eps)", "tl.rsqrt(squares / (n_cols - 1) + eps)"),
+    Mutant("layernorm", "dropped_bias", "gain.to(tl.float32)[None, :] + bias.to(tl.float32)[None, :]",
+           "gain.to(tl.float32)[None, :] + 0.0 * bias.to(tl.float32)[None, :]"),
     Mutant("layernorm", "dropped_eps", "tl.rsqrt(squares / n_cols + eps)", "tl.rsqrt(squares / n_cols)"),
-    Mutant("layernorm", "dropped_column_mask", "mask = row_mask & col_mask[None, :]\n        gain",
-           "mask = row_mask & (col_mask | True)[None, :]\n        gain"),
-    Mutant("softmax", "missing_max_subtraction", "powers = tl.exp(x - highest[:, None])", "powers = tl.exp(x)"),
-    Mutant("softmax", "missing_max_subtraction_in_loop", "y = tl.exp(x - highest[:, None]) / total[:, None]",
-           "y = tl.exp(x) / total[:, None] / tl.exp(highest)[:, None]"),
-    Mutant("softmax", "uncorrected_running_sum", "lane_total = lane_total * tl.exp(lane_highest - safe) + tl.exp(x - safe)",
-           "lane_total = lane_total + tl.exp(x - safe)"),
-    Mutant("softmax", "padding_in_sum", "x = tl.load(x_rows + cols[None, :], mask=mask, other=-float(\"inf\"))",
-           "x = tl.load(x_rows + cols[None, :], mask=mask, other=0.0)"),
+    Mutant("layernorm", "dropped_column_mask", "mask = row_mask & (cols < n_cols)[None, :]",
+           "mask = row_mask & ((cols < n_cols) | True)[None, :]"),
+    Mutant("softmax", "missing_max_subtraction", "powers = tl.exp(x - highest)", "powers = tl.exp(x)"),
+    Mutant("softmax", "missing_max_subtraction_in_loop", "y = tl.exp(x.to(tl.float32) - highest) * (1.0 / total)",
+           "y = tl.exp(x.to(tl.float32)) * (1.0 / total) / tl.exp(highest)"),
+    Mutant("softmax", "uncorrected_running_sum", "lane_total = lane_total * tl.exp(lane_highest - safe) + ",
+           "lane_total = lane_total + "),
+    Mutant("softmax", "padding_in_sum", "x = tl.load(x_tile + offsets, mask=mask, other=-float(\"inf\"))",
+           "x = tl.load(x_tile + offsets, mask=mask, other=0.0)"),
     Mutant("softmax", "dropped_column_mask", "mask = row_mask & (cols < n_cols)[None, :]",
            "mask = row_mask & ((cols < n_cols) | True)[None, :]"),
-    Mutant("softmax", "unscaled", "y = powers / tl.sum(powers, axis=1)[:, None]", "y = powers"),
-    Mutant("softmax", "fp16_sum", "y = powers / tl.sum(powers, axis=1)[:, None]",
-           "y = powers / tl.sum(powers.to(tl.float16), axis=1)[:, None]"),
+    Mutant("softmax", "unscaled", "y = powers * (1.0 / tl.sum(powers, axis=1, keep_dims=True))",
+           "y = powers"),
+    Mutant("softmax", "fp16_sum", "tl.sum(powers, axis=1, keep_dims=True)",
+           "tl.sum(powers.to(tl.float16), axis=1, keep_dims=True)"),
 )  # fmt: skip
