@@ -10,7 +10,7 @@ The work model excludes: partial results of the splits (written and read in L2),
 to 16 and of keys to whole tiles, and the corrections where a running maximum rises.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
-the end. fp32 products are exact fp32, or three tf32 products each where the configuration says tf32x3.
+the end. fp32 never meets a tensor core.
 Determinism: the last program of a head to arrive adds the splits in their order, whichever program that is, so the
 same inputs give the same bits.
 """
@@ -55,9 +55,15 @@ def decode_attention_kernel(
     SPLITS: tl.constexpr,
     SPLITS_PADDED: tl.constexpr,
     CHUNK_D: tl.constexpr,
-    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+    DOT: tl.constexpr,
     TMA: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     n_dims = n_units * UNIT
     split = tl.program_id(0) % SPLITS
     head = tl.program_id(0) // SPLITS
@@ -73,6 +79,8 @@ def decode_attention_kernel(
         other=0.0,
     )
     q_columns = tl.trans(q)
+    # One query row is broadcast over the keys where no tensor core helps.
+    q_rows = q.to(tl.float32)[:, None, :]
     cache_row = head.to(tl.int64) * n_keys
 
     steps = tl.cdiv(n_keys, BLOCK_S)
@@ -80,8 +88,11 @@ def decode_attention_kernel(
     last = (split + 1) * steps // SPLITS
     highest = tl.full((BLOCK_G,), -float("inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_G,), dtype=tl.float32)
-    acc = tl.zeros((BLOCK_D, BLOCK_G), dtype=tl.float32)
-    for step in tl.range(first, last):
+    if DOT:
+        acc = tl.zeros((BLOCK_D, BLOCK_G), dtype=tl.float32)
+    else:
+        acc = tl.zeros((BLOCK_G, BLOCK_D), dtype=tl.float32)
+    for step in tl.range(first, last, num_stages=STAGES):
         keys = step * BLOCK_S + range_s
         if TMA:
             k_tile = k.load([head, step * BLOCK_S, 0]).reshape(BLOCK_S, BLOCK_D)
@@ -91,18 +102,29 @@ def decode_attention_kernel(
             mask = (keys < n_keys)[:, None] & dim_mask[None, :]
             k_tile = tl.load(k + at, mask=mask, other=0.0)
             v_tile = tl.load(v + at, mask=mask, other=0.0)
-        # Keys are the rows of the product: a tile of 64 of them reaches wgmma, a group of query heads would not.
-        scores = tl.dot(k_tile, q_columns, input_precision=PRECISION) * scale_log2
-        scores = tl.where((keys < n_keys)[:, None], scores, -float("inf"))
-        risen = tl.maximum(highest, tl.max(scores, axis=0))
-        kept = tl.exp2(highest - risen)
-        powers = tl.exp2(scores - risen[None, :])
-        total = total * kept + tl.sum(powers, axis=0)
-        acc = tl.dot(tl.trans(v_tile), powers.to(v_tile.dtype), acc * kept[None, :], input_precision=PRECISION)
+        if DOT:
+            # Keys are the rows of the product: a tile of 64 of them reaches wgmma, a group of query heads would not.
+            scores = tl.dot(k_tile, q_columns, input_precision="ieee") * scale_log2
+            scores = tl.where((keys < n_keys)[:, None], scores, -float("inf"))
+            risen = tl.maximum(highest, tl.max(scores, axis=0))
+            kept = tl.exp2(highest - risen)
+            powers = tl.exp2(scores - risen[None, :])
+            total = total * kept + tl.sum(powers, axis=0)
+            acc = tl.dot(tl.trans(v_tile), powers.to(v_tile.dtype), acc * kept[None, :], input_precision="ieee")
+        else:
+            scores = tl.sum(q_rows * k_tile.to(tl.float32)[None, :, :], axis=2) * scale_log2
+            scores = tl.where((keys < n_keys)[None, :], scores, -float("inf"))
+            risen = tl.maximum(highest, tl.max(scores, axis=1))
+            kept = tl.exp2(highest - risen)
+            powers = tl.exp2(scores - risen[:, None])
+            total = total * kept + tl.sum(powers, axis=1)
+            acc = acc * kept[:, None] + tl.sum(powers[:, :, None] * v_tile.to(tl.float32)[None, :, :], axis=1)
         highest = risen
 
+    # The product by tensor cores left its result transposed.
+    result = tl.trans(acc) if DOT else acc
     if SPLITS == 1:
-        y = tl.trans(acc / total[None, :])
+        y = result / total[:, None]
         tl.store(
             y_ptr + query_rows[:, None] * n_dims + range_d[None, :],
             y.to(y_ptr.dtype.element_ty),
@@ -110,8 +132,8 @@ def decode_attention_kernel(
         )
     else:
         slot = head.to(tl.int64) * SPLITS + split
-        in_slot = range_g[None, :] * BLOCK_D + range_d[:, None]
-        tl.store(partial_ptr + slot * (GROUP * BLOCK_D) + in_slot, acc, mask=group_mask[None, :])
+        in_slot = range_g[:, None] * BLOCK_D + range_d[None, :]
+        tl.store(partial_ptr + slot * (GROUP * BLOCK_D) + in_slot, result, mask=group_mask[:, None])
         tl.store(stats_ptr + slot * (2 * GROUP) + range_g, highest, mask=group_mask)
         tl.store(stats_ptr + slot * (2 * GROUP) + GROUP + range_g, total, mask=group_mask)
         # The atomic is one thread's: every thread's partial must be written before it is published.
@@ -190,7 +212,7 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
     def launch() -> None:
         decode_attention_kernel[(heads * splits,)](
             q, *cache, out, partial, stats, arrivals, s, d // constants["UNIT"], scale_log2,
-            **constants, num_warps=config["num_warps"], num_stages=config["num_stages"],
+            **constants, num_warps=config["num_warps"], **_early(config),
         )  # fmt: skip
 
     return launch
@@ -202,7 +224,12 @@ def _descriptor(tensor: Tensor, block: list[int]) -> object:
     return TensorDescriptor.from_tensor(tensor, block)
 
 
-def _constants(config: Config, shape: Shape) -> dict[str, int | str]:
+def _early(config: Config) -> dict[str, bool]:
+    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
+    return {"launch_pdl": True} if config["pdl"] else {}
+
+
+def _constants(config: Config, shape: Shape) -> dict[str, int]:
     group = shape["HQ"] // shape["HKV"]
     group_padded, splits_padded = _power_of_two(group), _power_of_two(config["splits"])
     block_d = max(_power_of_two(shape["D"]), 16)
@@ -210,15 +237,17 @@ def _constants(config: Config, shape: Shape) -> dict[str, int | str]:
         "UNIT": math.gcd(shape["D"], _WIDEST_UNIT),
         "GROUP": group,
         "GROUP_PADDED": group_padded,
-        "BLOCK_G": max(group_padded, 16),
+        "BLOCK_G": max(group_padded, 16) if config["dot"] else group_padded,
         "BLOCK_S": config["block_s"],
         "BLOCK_D": block_d,
         "SPLITS": config["splits"],
         "SPLITS_PADDED": splits_padded,
         # The last program adds up what its registers hold at once: 64 values a thread.
         "CHUNK_D": min(block_d, max(64 * 32 * config["num_warps"] // (splits_padded * group_padded), 1)),
-        "PRECISION": "tf32x3" if config["tf32x3"] else "ieee",
+        "STAGES": config["num_stages"],
+        "DOT": config["dot"],
         "TMA": config["tma"],
+        "PDL": config["pdl"],
     }
 
 
@@ -309,6 +338,7 @@ _TMA_ALIGNMENT = 16
 _TMA_TARGETS = ("sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _MOST_SPLITS = 128
+_MOST_WITHOUT_DOT = 8
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
 _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
@@ -319,18 +349,19 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         raise InputError(
             f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
         )
-    heads = shape["B"] * shape["HKV"]
-    block_s = 32 if dtype == "fp32" or target == "sm_75" else 64
-    steps = -(-shape["S"] // block_s)
-    splits = max(1, min(steps, 4 * _MULTIPROCESSORS[target] // heads, _MOST_SPLITS))
+    group = shape["HQ"] // shape["HKV"]
+    # Without tensor cores a group of heads costs a multiply-add a head and element, which 8 heads still hide.
+    dot = int(group > _MOST_WITHOUT_DOT or (dtype != "fp32" and target != "sm_75"))
+    block_s = 64 if dot and dtype != "fp32" and target != "sm_75" else 32
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
     config = {
         "block_s": block_s,
-        "splits": splits,
+        "splits": _splits(shape, block_s, _MULTIPROCESSORS[target]),
         "num_warps": 4,
         "num_stages": 3,
-        "tma": int(target in _TMA_TARGETS and aligned and dtype != "fp32"),
-        "tf32x3": int(dtype == "fp32" and target != "sm_75"),
+        "dot": dot,
+        "tma": int(target in _TMA_TARGETS and aligned),
+        "pdl": int(target in _TMA_TARGETS),
     }
     while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -339,11 +370,30 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     return config
 
 
+def _splits(shape: Shape, block_s: int, multiprocessors: int) -> int:
+    """Return how many programs share a head's keys, by a cost in tiles of keys."""
+    heads, steps = shape["B"] * shape["HKV"], -(-shape["S"] // block_s)
+
+    def cost(splits: int) -> float:
+        # Two programs fit on a multiprocessor and share its bandwidth; one alone takes a little over half of it.
+        waves, rest = divmod(heads * splits, 2 * multiprocessors)
+        tiles = -(-steps // splits)
+        partial = _ONE_ALONE if rest <= multiprocessors else 2.0
+        streaming = tiles * (2.0 * waves + (partial if rest else 0.0)) + waves + (1 if rest else 0)
+        return streaming + (_COMBINE + _COMBINE_A_SPLIT * splits if splits > 1 else 0.0)
+
+    return min(range(1, min(steps, _MOST_SPLITS) + 1), key=cost)
+
+
+# In tiles, about a microsecond each; fitted to timings on an H200 at S 160, 384, 1536, 6144 and B 1, 8, 48.
+_ONE_ALONE, _COMBINE, _COMBINE_A_SPLIT = 1.02, 1.7, 0.15
+
+
 def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     element = DTYPE_BYTES[dtype]
     constants = _constants(config, shape)
-    block_g, block_s, block_d = (int(constants[name]) for name in ("BLOCK_G", "BLOCK_S", "BLOCK_D"))
+    block_g, block_s, block_d = (constants[name] for name in ("BLOCK_G", "BLOCK_S", "BLOCK_D"))
     tiles = 2 * element * block_s * block_d
     operands = element * block_g * (block_d + block_s)
     return config["num_stages"] * tiles + 2 * operands + 4 * block_d * block_g + 2048
@@ -376,8 +426,10 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
     if not 1 <= config["num_stages"] <= 8:
         raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
-    if config["tf32x3"] not in (0, 1) or (config["tf32x3"] and (dtype != "fp32" or target == "sm_75")):
-        raise InputError(f"decode_attention: tf32x3 is {config['tf32x3']}; expected 0, or 1 for fp32 from sm_80 up")
+    if config["dot"] not in (0, 1):
+        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1")
+    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _TMA_TARGETS):
+        raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
     _check_tma(config, shape, dtype, target)
     need = shared_bytes(config, shape, dtype)
     if need > _SHARED_BYTES[target]:
@@ -415,11 +467,11 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
         function=decode_attention_kernel,
         signature={**signature, **dict.fromkeys(constants, "constexpr")},
         constants=constants,
-        options={"num_warps": config["num_warps"], "num_stages": config["num_stages"]},
+        options={"num_warps": config["num_warps"], **_early(config)},
     )
 
 
-_CONFIG_KEYS = ("block_s", "splits", "num_warps", "num_stages", "tma", "tf32x3")
+_CONFIG_KEYS = ("block_s", "splits", "num_warps", "num_stages", "dot", "tma", "pdl")
 
 CASES: tuple[dict[str, int], ...] = (
     *({"B": b, "HQ": 32, "HKV": 8, "S": s, "D": 128} for b in (1, 8, 64) for s in (128, 256, 512, 1024, 8192)),
@@ -445,9 +497,7 @@ KERNEL = Kernel(
             6e-4, 5e-4, "powers of up to 1 are rounded to 11 bits, values are up to 2; one more rounding"
         ),
         "bf16": Tolerance(5e-3, 4e-3, "as fp16, with 8 bits: eight times as wide"),
-        "fp32": Tolerance(
-            1e-5, 1e-5, "scores of up to 16 have 24 bits; three tf32 products keep 21 bits of each factor"
-        ),
+        "fp32": Tolerance(1e-5, 1e-5, "scores of up to 16 have 24 bits, and their powers as many less four"),
     },
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},

@@ -41,7 +41,12 @@ def gemv_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     STAGES: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
     n_inner = n_units * UNIT
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -87,10 +92,22 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 
     def launch() -> None:
         gemv_kernel[grid](
-            x, weight, out, n_rows, n_inner // constants["UNIT"], **constants, num_warps=config["num_warps"]
+            x,
+            weight,
+            out,
+            n_rows,
+            n_inner // constants["UNIT"],
+            **constants,
+            num_warps=config["num_warps"],
+            **_early(config),
         )
 
     return launch
+
+
+def _early(config: Config) -> dict[str, bool]:
+    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
+    return {"launch_pdl": True} if config["pdl"] else {}
 
 
 def _constants(config: Config, n_inner: int) -> dict[str, int]:
@@ -99,6 +116,7 @@ def _constants(config: Config, n_inner: int) -> dict[str, int]:
         "BLOCK_N": config["block_n"],
         "BLOCK_K": config["block_k"],
         "STAGES": config["num_stages"],
+        "PDL": config["pdl"],
     }
 
 
@@ -176,15 +194,19 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"gemv: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     block_k = min(max(1 << (shape["K"] - 1).bit_length(), 32), 8192 // DTYPE_BYTES[dtype])
-    return {"block_n": 1, "block_k": block_k, "num_warps": max(block_k // 1024, 1), "num_stages": 1}
+    return {
+        "block_n": 1,
+        "block_k": block_k,
+        "num_warps": max(block_k // 1024, 1),
+        "num_stages": 1,
+        "pdl": int(target in _PDL_TARGETS),
+    }
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != {"block_n", "block_k", "num_warps", "num_stages"}:
-        raise InputError(
-            f"gemv: configuration keys are {','.join(sorted(config))}; expected block_n,block_k,num_warps,num_stages"
-        )
+    if set(config) != set(_CONFIG_KEYS):
+        raise InputError(f"gemv: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}")
     if target not in _TARGETS:
         raise InputError(f"gemv: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
     if target == "sm_75" and dtype == "bf16":
@@ -201,6 +223,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
     if not 1 <= config["num_stages"] <= 8 or (config["num_stages"] > 1 and target == "sm_75"):
         raise InputError(f"gemv: num_stages is {config['num_stages']}; expected 1 to 8, and 1 on sm_75")
+    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
+        raise InputError(f"gemv: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
     need = shared_bytes(config, dtype)
     if need > _SHARED_BYTES[target]:
         raise InputError(
@@ -209,6 +233,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
 
 
+_CONFIG_KEYS = ("block_n", "block_k", "num_warps", "num_stages", "pdl")
+_PDL_TARGETS = ("sm_90", "sm_100")
 _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
 
@@ -226,7 +252,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
         function=gemv_kernel,
         signature={**pointers, "n_rows": "i32", "n_units": "i32", **dict.fromkeys(constants, "constexpr")},
         constants=constants,
-        options={"num_warps": config["num_warps"]},
+        options={"num_warps": config["num_warps"], **_early(config)},
     )
 
 
