@@ -17,7 +17,6 @@ same bits.
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
@@ -35,18 +34,81 @@ triton, tl = import_triton()
 
 
 @triton.jit
+def _rows_left(n_rows, first, BLOCK_M: tl.constexpr):
+    # One row a tile is always there: a mask that the compiler knows to be true costs nothing.
+    if BLOCK_M == 1:
+        mask = tl.full((BLOCK_M, 1), True, tl.int1)
+    else:
+        mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
+    return mask
+
+
+@triton.jit
+def _columns_left(start, N_COLS: tl.constexpr, BLOCK_N: tl.constexpr):
+    if N_COLS % BLOCK_N == 0:
+        mask = tl.full((BLOCK_N,), True, tl.int1)
+    else:
+        mask = start + tl.arange(0, BLOCK_N) < N_COLS
+    return mask
+
+
+@triton.jit
+def _tile(
+    tile, x_ptr, gain_ptr, bias_ptr, gain, bias, y_ptr, n_rows, eps, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+):  # fmt: skip
+    first = tl.cast(tile, tl.int64) * BLOCK_M
+    row_mask = _rows_left(n_rows, first, BLOCK_M)
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = tl.arange(0, BLOCK_M)[:, None] * N_COLS + tl.arange(0, BLOCK_N)[None, :]
+    x_tile = x_ptr + first * N_COLS + offsets
+    y_tile = y_ptr + first * N_COLS + offsets
+    if BLOCK_N >= N_COLS:
+        mask = row_mask & _columns_left(0, N_COLS, BLOCK_N)[None, :]
+        x = tl.load(x_tile, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        mean = tl.sum(x, axis=1) / N_COLS
+        centred = tl.where(mask, x - mean[:, None], 0.0)
+        rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / N_COLS + eps)
+        y = centred * rstd[:, None] * gain.to(tl.float32)[None, :] + bias.to(tl.float32)[None, :]
+        tl.store(y_tile, y.to(y_ptr.dtype.element_ty), mask=mask)
+    else:
+        # Deviations are taken from the first block's mean. It lies within sqrt(blocks - 1) standard deviations of the
+        # row's, so subtracting the square of the difference costs few digits.
+        near = tl.sum(tl.load(x_tile, mask=row_mask, other=0.0, eviction_policy="evict_last").to(tl.float32), axis=1)
+        near = near / BLOCK_N
+        deviations = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        squares = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for start in tl.range(0, N_COLS, BLOCK_N, loop_unroll_factor=4):
+            mask = row_mask & _columns_left(start, N_COLS, BLOCK_N)[None, :]
+            x = tl.load(x_tile + start, mask=mask, other=0.0, eviction_policy="evict_last")
+            apart = tl.where(mask, x.to(tl.float32) - near[:, None], 0.0)
+            deviations += apart
+            squares += apart * apart
+        shift = tl.sum(deviations, axis=1) / N_COLS
+        mean = near + shift
+        rstd = tl.rsqrt(tl.sum(squares, axis=1) / N_COLS - shift * shift + eps)
+        for start in tl.range(0, N_COLS, BLOCK_N, loop_unroll_factor=4):
+            col_mask = _columns_left(start, N_COLS, BLOCK_N)
+            mask = row_mask & col_mask[None, :]
+            cols = start + tl.arange(0, BLOCK_N)
+            x = tl.load(x_tile + start, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+            gains = tl.load(gain_ptr + cols, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
+            biases = tl.load(bias_ptr + cols, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
+            y = (x - mean[:, None]) * rstd[:, None] * gains[None, :] + biases[None, :]
+            tl.store(y_tile + start, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def layernorm_kernel(
     x_ptr,
     gain_ptr,
     bias_ptr,
     y_ptr,
     n_rows,
-    n_units,
     eps,
-    UNIT: tl.constexpr,
+    N_COLS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    WHOLE: tl.constexpr,
+    ONE_TILE: tl.constexpr,
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -54,52 +116,18 @@ def layernorm_kernel(
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
-    n_cols = n_units * UNIT
-    tiles = tl.cdiv(n_rows, BLOCK_M)
-    cols = tl.arange(0, BLOCK_N)
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = tl.arange(0, BLOCK_M)[:, None] * n_cols + cols[None, :]
-    if WHOLE:
-        # The gain and the bias are read once for all rows of a program.
-        gain = tl.load(gain_ptr + cols, mask=cols < n_cols, other=0.0)
-        bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
-        first = tl.cast(tile, tl.int64) * BLOCK_M
-        x_tile = x_ptr + first * n_cols
-        y_tile = y_ptr + first * n_cols
-        row_mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
-        if WHOLE:
-            mask = row_mask & (cols < n_cols)[None, :]
-            x = tl.load(x_tile + offsets, mask=mask, other=0.0).to(tl.float32)
-            mean = tl.sum(x, axis=1) / n_cols
-            centred = tl.where(mask, x - mean[:, None], 0.0)
-            rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / n_cols + eps)
-            y = centred * rstd[:, None] * gain.to(tl.float32)[None, :] + bias.to(tl.float32)[None, :]
-            tl.store(y_tile + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
-        else:
-            mean = tl.zeros((BLOCK_M,), dtype=tl.float32)
-            squares = tl.zeros((BLOCK_M,), dtype=tl.float32)
-            for start in tl.range(0, n_cols, BLOCK_N):
-                mask = row_mask & (start + cols < n_cols)[None, :]
-                x = tl.load(x_tile + start + offsets, mask=mask, other=0.0, eviction_policy="evict_last")
-                x32 = x.to(tl.float32)
-                seen = tl.cast(start, tl.float32)
-                count = tl.minimum(n_cols - start, BLOCK_N).to(tl.float32)
-                block_mean = tl.sum(x32, axis=1) / count
-                centred = tl.where(mask, x32 - block_mean[:, None], 0.0)
-                apart = block_mean - mean
-                mean += apart * (count / (seen + count))
-                squares += tl.sum(centred * centred, axis=1) + apart * apart * (seen * count / (seen + count))
-            rstd = tl.rsqrt(squares / n_cols + eps)
-            for start in tl.range(0, n_cols, BLOCK_N):
-                col_mask = start + cols < n_cols
-                mask = row_mask & col_mask[None, :]
-                gains = tl.load(gain_ptr + start + cols, mask=col_mask, other=0.0).to(tl.float32)
-                biases = tl.load(bias_ptr + start + cols, mask=col_mask, other=0.0).to(tl.float32)
-                x = tl.load(x_tile + start + offsets, mask=mask, other=0.0, eviction_policy="evict_first")
-                y = (x.to(tl.float32) - mean[:, None]) * rstd[:, None] * gains[None, :] + biases[None, :]
-                tl.store(y_tile + start + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
+    gain = 0.0
+    bias = 0.0
+    if BLOCK_N >= N_COLS:
+        # Read once for all rows of a program.
+        cols = tl.arange(0, BLOCK_N)
+        gain = tl.load(gain_ptr + cols, mask=cols < N_COLS, other=0.0, eviction_policy="evict_last")
+        bias = tl.load(bias_ptr + cols, mask=cols < N_COLS, other=0.0, eviction_policy="evict_last")
+    if ONE_TILE:
+        _tile(tl.program_id(0), x_ptr, gain_ptr, bias_ptr, gain, bias, y_ptr, n_rows, eps, N_COLS, BLOCK_M, BLOCK_N)
+    else:
+        for tile in tl.range(tl.program_id(0), tl.cdiv(n_rows, BLOCK_M), tl.num_programs(0), num_stages=STAGES):
+            _tile(tile, x_ptr, gain_ptr, bias_ptr, gain, bias, y_ptr, n_rows, eps, N_COLS, BLOCK_M, BLOCK_N)
 
 
 def layernorm(x: Tensor, gain: Tensor, bias: Tensor, *, eps: float = LAYERNORM_EPS) -> Tensor:
@@ -125,7 +153,7 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
     x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
     n_rows, n_cols = x.shape
-    constants = _constants(config, n_cols)
+    constants = _constants(config, n_rows, n_cols)
     grid = (min(-(-n_rows // config["block_m"]), config["programs"]),)
 
     def launch() -> None:
@@ -135,7 +163,6 @@ def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: flo
             bias,
             out,
             n_rows,
-            n_cols // constants["UNIT"],
             eps,
             **constants,
             num_warps=config["num_warps"],
@@ -150,12 +177,13 @@ def _early(config: Config) -> dict[str, bool]:
     return {"launch_pdl": True} if config["pdl"] else {}
 
 
-def _constants(config: Config, n_cols: int) -> dict[str, int]:
+def _constants(config: Config, n_rows: int, n_cols: int) -> dict[str, int]:
     return {
-        "UNIT": math.gcd(n_cols, _WIDEST_UNIT),
+        # Known when it compiles: masks that are always true disappear, and loops unroll.
+        "N_COLS": n_cols,
         "BLOCK_M": config["block_m"],
         "BLOCK_N": config["block_n"],
-        "WHOLE": int(config["block_n"] >= n_cols),
+        "ONE_TILE": int(-(-n_rows // config["block_m"]) <= config["programs"]),
         "STAGES": config["num_stages"],
         "PDL": config["pdl"],
     }
@@ -242,7 +270,6 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 
 
 _TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
-_WIDEST_UNIT = 16
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
 _WHOLE_ROW = 32_768
 _LOOP_BLOCK = 8_192
@@ -316,11 +343,11 @@ _MOST_A_THREAD = 64
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
     pointers = dict.fromkeys(("x_ptr", "gain_ptr", "bias_ptr", "y_ptr"), f"*{dtype}")
-    constants = _constants(config, shape["N"])
+    constants = _constants(config, shape["M"], shape["N"])
     return Ahead(
         function=layernorm_kernel,
         signature={
-            **pointers, "n_rows": "i32", "n_units": "i32", "eps": "fp32", **dict.fromkeys(constants, "constexpr"),
+            **pointers, "n_rows": "i32", "eps": "fp32", **dict.fromkeys(constants, "constexpr"),
         },
         constants=constants,
         options={"num_warps": config["num_warps"], **_early(config)},

@@ -333,9 +333,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             raise InputError(f"mla_decode: {key} is {value}; expected a power of two from {least} to {most}")
     steps = -(-shape["S"] // config["block_s"])
     if not 1 <= config["splits"] <= min(steps, _MOST_SPLITS):
-        raise InputError(
-            f"mla_decode: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}"
-        )
+        raise InputError(f"mla_decode: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}")
     if not 1 <= config["num_stages"] <= 8:
         raise InputError(f"mla_decode: num_stages is {config['num_stages']}; expected 1 to 8")
     for key in ("tma", "pdl"):

@@ -15,7 +15,6 @@ order, so the same inputs give the same bits. A row of minus infinities gives Na
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
@@ -33,16 +32,72 @@ triton, tl = import_triton()
 
 
 @triton.jit
+def _rows_left(n_rows, first, BLOCK_M: tl.constexpr):
+    # One row a tile is always there: a mask that the compiler knows to be true costs nothing.
+    if BLOCK_M == 1:
+        mask = tl.full((BLOCK_M, 1), True, tl.int1)
+    else:
+        mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
+    return mask
+
+
+@triton.jit
+def _columns_left(start, N_COLS: tl.constexpr, BLOCK_N: tl.constexpr):
+    if N_COLS % BLOCK_N == 0:
+        mask = tl.full((BLOCK_N,), True, tl.int1)
+    else:
+        mask = start + tl.arange(0, BLOCK_N) < N_COLS
+    return mask
+
+
+@triton.jit
+def _tile(tile, x_ptr, y_ptr, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    first = tl.cast(tile, tl.int64) * BLOCK_M
+    row_mask = _rows_left(n_rows, first, BLOCK_M)
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = tl.arange(0, BLOCK_M)[:, None] * N_COLS + tl.arange(0, BLOCK_N)[None, :]
+    x_tile = x_ptr + first * N_COLS + offsets
+    y_tile = y_ptr + first * N_COLS + offsets
+    if BLOCK_N >= N_COLS:
+        mask = row_mask & _columns_left(0, N_COLS, BLOCK_N)[None, :]
+        x = tl.load(x_tile, mask=mask, other=-float("inf"), eviction_policy="evict_first").to(tl.float32)
+        # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
+        highest = tl.where(row_mask, tl.max(x, axis=1, keep_dims=True), 0.0)
+        powers = tl.exp(x - highest)
+        y = powers * (1.0 / tl.sum(powers, axis=1, keep_dims=True))
+        tl.store(y_tile, y.to(y_ptr.dtype.element_ty), mask=mask)
+    else:
+        # Each lane of LANE neighbours keeps a maximum and a sum of its own; they meet after the loop.
+        LANE: tl.constexpr = 8 if BLOCK_N >= 8 else BLOCK_N
+        lane_highest = tl.full((BLOCK_M, BLOCK_N // LANE), -float("inf"), dtype=tl.float32)
+        lane_total = tl.zeros((BLOCK_M, BLOCK_N // LANE), dtype=tl.float32)
+        for start in tl.range(0, N_COLS, BLOCK_N, loop_unroll_factor=2):
+            mask = row_mask & _columns_left(start, N_COLS, BLOCK_N)[None, :]
+            x = tl.load(x_tile + start, mask=mask, other=-float("inf"), eviction_policy="evict_last")
+            x = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_N // LANE, LANE))
+            risen = tl.maximum(lane_highest, tl.max(x, axis=2))
+            # A lane that has seen nothing but minus infinity would compute inf - inf.
+            safe = tl.where(risen == -float("inf"), 0.0, risen)
+            lane_total = lane_total * tl.exp(lane_highest - safe) + tl.sum(tl.exp(x - safe[:, :, None]), axis=2)
+            lane_highest = risen
+        highest = tl.where(row_mask, tl.max(lane_highest, axis=1, keep_dims=True), 0.0)
+        inverse = 1.0 / tl.sum(lane_total * tl.exp(lane_highest - highest), axis=1, keep_dims=True)
+        for start in tl.range(0, N_COLS, BLOCK_N, loop_unroll_factor=4):
+            mask = row_mask & _columns_left(start, N_COLS, BLOCK_N)[None, :]
+            x = tl.load(x_tile + start, mask=mask, other=-float("inf"), eviction_policy="evict_first")
+            y = tl.exp(x.to(tl.float32) - highest) * inverse
+            tl.store(y_tile + start, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def softmax_kernel(
     x_ptr,
     y_ptr,
     n_rows,
-    n_units,
-    UNIT: tl.constexpr,
+    N_COLS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    WHOLE: tl.constexpr,
-    LANE: tl.constexpr,
+    ONE_TILE: tl.constexpr,
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -50,45 +105,11 @@ def softmax_kernel(
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
-    n_cols = n_units * UNIT
-    tiles = tl.cdiv(n_rows, BLOCK_M)
-    cols = tl.arange(0, BLOCK_N)
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = tl.arange(0, BLOCK_M)[:, None] * n_cols + cols[None, :]
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
-        first = tl.cast(tile, tl.int64) * BLOCK_M
-        x_tile = x_ptr + first * n_cols
-        y_tile = y_ptr + first * n_cols
-        row_mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
-        if WHOLE:
-            mask = row_mask & (cols < n_cols)[None, :]
-            x = tl.load(x_tile + offsets, mask=mask, other=-float("inf")).to(tl.float32)
-            # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
-            highest = tl.where(row_mask, tl.max(x, axis=1, keep_dims=True), 0.0)
-            powers = tl.exp(x - highest)
-            y = powers * (1.0 / tl.sum(powers, axis=1, keep_dims=True))
-            tl.store(y_tile + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
-        else:
-            # Each lane of LANE neighbours keeps a maximum and a sum of its own; they meet after the loop.
-            lane_highest = tl.full((BLOCK_M, BLOCK_N // LANE), -float("inf"), dtype=tl.float32)
-            lane_total = tl.zeros((BLOCK_M, BLOCK_N // LANE), dtype=tl.float32)
-            for start in tl.range(0, n_cols, BLOCK_N):
-                mask = row_mask & (start + cols < n_cols)[None, :]
-                x = tl.load(x_tile + start + offsets, mask=mask, other=-float("inf"), eviction_policy="evict_last")
-                x = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_N // LANE, LANE))
-                risen = tl.maximum(lane_highest, tl.max(x, axis=2))
-                # A lane that has seen nothing but minus infinity would compute inf - inf.
-                safe = tl.where(risen == -float("inf"), 0.0, risen)
-                lane_total = lane_total * tl.exp(lane_highest - safe) + tl.sum(tl.exp(x - safe[:, :, None]), axis=2)
-                lane_highest = risen
-            highest = tl.where(row_mask, tl.max(lane_highest, axis=1, keep_dims=True), 0.0)
-            total = tl.sum(lane_total * tl.exp(lane_highest - highest), axis=1, keep_dims=True)
-            for start in tl.range(0, n_cols, BLOCK_N):
-                mask = row_mask & (start + cols < n_cols)[None, :]
-                x = tl.load(x_tile + start + offsets, mask=mask, other=-float("inf"), eviction_policy="evict_first")
-                y = tl.exp(x.to(tl.float32) - highest) * (1.0 / total)
-                tl.store(y_tile + start + offsets, y.to(y_ptr.dtype.element_ty), mask=mask)
+    if ONE_TILE:
+        _tile(tl.program_id(0), x_ptr, y_ptr, n_rows, N_COLS, BLOCK_M, BLOCK_N)
+    else:
+        for tile in tl.range(tl.program_id(0), tl.cdiv(n_rows, BLOCK_M), tl.num_programs(0), num_stages=STAGES):
+            _tile(tile, x_ptr, y_ptr, n_rows, N_COLS, BLOCK_M, BLOCK_N)
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -110,13 +131,11 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
     """Return the launch."""
     x = inputs["x"]
     n_rows, n_cols = x.shape
-    constants = _constants(config, n_cols)
+    constants = _constants(config, n_rows, n_cols)
     grid = (min(-(-n_rows // config["block_m"]), config["programs"]),)
 
     def launch() -> None:
-        softmax_kernel[grid](
-            x, out, n_rows, n_cols // constants["UNIT"], **constants, num_warps=config["num_warps"], **_early(config)
-        )
+        softmax_kernel[grid](x, out, n_rows, **constants, num_warps=config["num_warps"], **_early(config))
 
     return launch
 
@@ -126,13 +145,13 @@ def _early(config: Config) -> dict[str, bool]:
     return {"launch_pdl": True} if config["pdl"] else {}
 
 
-def _constants(config: Config, n_cols: int) -> dict[str, int]:
+def _constants(config: Config, n_rows: int, n_cols: int) -> dict[str, int]:
     return {
-        "UNIT": math.gcd(n_cols, _WIDEST_UNIT),
+        # Known when it compiles: masks that are always true disappear, and loops unroll.
+        "N_COLS": n_cols,
         "BLOCK_M": config["block_m"],
         "BLOCK_N": config["block_n"],
-        "WHOLE": int(config["block_n"] >= n_cols),
-        "LANE": min(config["block_n"], _LANE),
+        "ONE_TILE": int(-(-n_rows // config["block_m"]) <= config["programs"]),
         "STAGES": config["num_stages"],
         "PDL": config["pdl"],
     }
@@ -205,8 +224,6 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 
 
 _TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
-_WIDEST_UNIT = 16
-_LANE = 8
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
 _WHOLE_ROW = 32_768
 _LOOP_BLOCK = 8_192
@@ -280,10 +297,10 @@ _MOST_A_THREAD = 64
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
     pointers = dict.fromkeys(("x_ptr", "y_ptr"), f"*{dtype}")
-    constants = _constants(config, shape["N"])
+    constants = _constants(config, shape["M"], shape["N"])
     return Ahead(
         function=softmax_kernel,
-        signature={**pointers, "n_rows": "i32", "n_units": "i32", **dict.fromkeys(constants, "constexpr")},
+        signature={**pointers, "n_rows": "i32", **dict.fromkeys(constants, "constexpr")},
         constants=constants,
         options={"num_warps": config["num_warps"], **_early(config)},
     )
