@@ -10,7 +10,8 @@ The work model excludes: partial results of the splits (written and read in L2),
 to 16 and of keys to whole tiles, and the corrections where a running maximum rises.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
-the end. fp32 never meets a tensor core.
+the end. Grouped fp32 queries take three tf32 products on tensor cores (the operands' leading 21 bits), single ones
+plain fp32.
 Determinism: the last program of a head to arrive adds the splits in their order, whichever program that is, so the
 same inputs give the same bits.
 """
@@ -64,6 +65,8 @@ def decode_attention_kernel(
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+    # Where fp32 takes tensor cores, three products of its operands' parts; other dtypes ignore this.
+    PRECISION: tl.constexpr = "tf32x3" if DOT == 2 else "ieee"
     n_dims = n_units * UNIT
     split = tl.program_id(0) % SPLITS
     head = tl.program_id(0) // SPLITS
@@ -88,10 +91,7 @@ def decode_attention_kernel(
     last = (split + 1) * steps // SPLITS
     highest = tl.full((BLOCK_G,), -float("inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_G,), dtype=tl.float32)
-    if DOT:
-        acc = tl.zeros((BLOCK_D, BLOCK_G), dtype=tl.float32)
-    else:
-        acc = tl.zeros((BLOCK_G, BLOCK_D), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_D, BLOCK_G) if DOT else (BLOCK_G, BLOCK_D), dtype=tl.float32)
     for step in tl.range(first, last, num_stages=STAGES):
         keys = step * BLOCK_S + range_s
         if TMA:
@@ -104,13 +104,13 @@ def decode_attention_kernel(
             v_tile = tl.load(v + at, mask=mask, other=0.0)
         if DOT:
             # Keys are the rows of the product: a tile of 64 of them reaches wgmma, a group of query heads would not.
-            scores = tl.dot(k_tile, q_columns, input_precision="ieee") * scale_log2
+            scores = tl.dot(k_tile, q_columns, input_precision=PRECISION) * scale_log2
             scores = tl.where((keys < n_keys)[:, None], scores, -float("inf"))
             risen = tl.maximum(highest, tl.max(scores, axis=0))
             kept = tl.exp2(highest - risen)
             powers = tl.exp2(scores - risen[None, :])
             total = total * kept + tl.sum(powers, axis=0)
-            acc = tl.dot(tl.trans(v_tile), powers.to(v_tile.dtype), acc * kept[None, :], input_precision="ieee")
+            acc = tl.dot(tl.trans(v_tile), powers.to(v_tile.dtype), acc * kept[None, :], input_precision=PRECISION)
         else:
             scores = tl.sum(q_rows * k_tile.to(tl.float32)[None, :, :], axis=2) * scale_log2
             scores = tl.where((keys < n_keys)[None, :], scores, -float("inf"))
@@ -350,15 +350,19 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
             f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
         )
     group = shape["HQ"] // shape["HKV"]
-    # Without tensor cores a group of heads costs a multiply-add a head and element, which 8 heads still hide.
-    dot = int(group > _MOST_WITHOUT_DOT or (dtype != "fp32" and target != "sm_75"))
-    block_s = 64 if dot and dtype != "fp32" and target != "sm_75" else 32
+    # fp32 of one query head a key head is fastest on the plain pipes; sm_75 compiles no product to its tensor cores.
+    if target == "sm_75":
+        dot = int(group > _MOST_WITHOUT_DOT)
+    else:
+        dot = 1 if dtype != "fp32" else 2 * int(group > 1)
+    narrow = dtype == "fp32" or target == "sm_75"
+    block_s, splits, num_stages = _tiling(shape, 32 if narrow else 64, _MULTIPROCESSORS[target])
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
     config = {
         "block_s": block_s,
-        "splits": _splits(shape, block_s, _MULTIPROCESSORS[target]),
+        "splits": splits,
         "num_warps": 4,
-        "num_stages": 3,
+        "num_stages": 1 if target == "sm_75" else num_stages,
         "dot": dot,
         "tma": int(target in _TMA_TARGETS and aligned),
         "pdl": int(target in _TMA_TARGETS),
@@ -370,23 +374,33 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     return config
 
 
-def _splits(shape: Shape, block_s: int, multiprocessors: int) -> int:
-    """Return how many programs share a head's keys, by a cost in tiles of keys."""
+def _tiling(shape: Shape, block_s: int, multiprocessors: int) -> tuple[int, int, int]:
+    """Return BLOCK_S, how many programs share a head's keys, and the stages, by a cost in tiles of keys."""
     heads, steps = shape["B"] * shape["HKV"], -(-shape["S"] // block_s)
 
-    def cost(splits: int) -> float:
-        # Two programs fit on a multiprocessor and share its bandwidth; one alone takes a little over half of it.
-        waves, rest = divmod(heads * splits, 2 * multiprocessors)
+    def cost(choice: tuple[int, int]) -> float:
+        splits, num_stages = choice
+        # Two programs of three stages fit on a multiprocessor, or three of two; they share its bandwidth.
+        shares = _SHARES[num_stages]
+        waves, rest = divmod(heads * splits, len(shares) * multiprocessors)
         tiles = -(-steps // splits)
-        partial = _ONE_ALONE if rest <= multiprocessors else 2.0
-        streaming = tiles * (2.0 * waves + (partial if rest else 0.0)) + waves + (1 if rest else 0)
+        tail = shares[-(-rest // multiprocessors) - 1] if rest else 0.0
+        streaming = tiles * (len(shares) * waves + tail) + waves + (1 if rest else 0)
         return streaming + (_COMBINE + _COMBINE_A_SPLIT * splits if splits > 1 else 0.0)
 
-    return min(range(1, min(steps, _MOST_SPLITS) + 1), key=cost)
+    choices = [(splits, stages) for splits in range(1, min(steps, _MOST_SPLITS) + 1) for stages in _SHARES]
+    splits, num_stages = min(choices, key=cost)
+    # A few tiles are best fetched at once.
+    few = -(-steps // splits) <= (3 if splits == 1 else 2)
+    if few and block_s == 64 and heads * splits <= multiprocessors:
+        return 128, max(1, min(splits, -(-shape["S"] // 128))), 2
+    return block_s, splits, num_stages
 
 
-# In tiles, about a microsecond each; fitted to timings on an H200 at S 160, 384, 1536, 6144 and B 1, 8, 48.
-_ONE_ALONE, _COMBINE, _COMBINE_A_SPLIT = 1.02, 1.7, 0.15
+# Stages -> time of a tile for one, two, … programs on a multiprocessor, in units of a tile at full bandwidth; fitted
+# with the next two to timings on an H200 at S 160, 384, 1536, 6144 and B 1, 8, 48.
+_SHARES = {3: (1.02, 2.0), 2: (1.4, 2.1, 3.0)}
+_COMBINE, _COMBINE_A_SPLIT = 1.7, 0.15
 
 
 def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
@@ -426,8 +440,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
     if not 1 <= config["num_stages"] <= 8:
         raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
-    if config["dot"] not in (0, 1):
-        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1")
+    if config["dot"] not in (0, 1, 2) or (config["dot"] == 2 and (dtype != "fp32" or target == "sm_75")):
+        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1, or 2 for fp32 from sm_80 up")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _TMA_TARGETS):
         raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
     _check_tma(config, shape, dtype, target)
@@ -497,7 +511,7 @@ KERNEL = Kernel(
             6e-4, 5e-4, "powers of up to 1 are rounded to 11 bits, values are up to 2; one more rounding"
         ),
         "bf16": Tolerance(5e-3, 4e-3, "as fp16, with 8 bits: eight times as wide"),
-        "fp32": Tolerance(1e-5, 1e-5, "scores of up to 16 have 24 bits, and their powers as many less four"),
+        "fp32": Tolerance(1e-5, 1e-5, "scores of up to 16 keep 21 bits or more, and their powers as many less four"),
     },
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},

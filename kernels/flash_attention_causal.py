@@ -290,7 +290,7 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 
     On sm_75 Triton compiles the products to scalar fp32 multiply-adds: no tensor-core instruction.
     """
-    if implementation != "triton" or target == "sm_75":
+    if implementation != "triton" or dtype == "fp32" or target == "sm_75":
         return "fp32"
     return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
 
@@ -300,23 +300,31 @@ _TMA_TARGETS = ("sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
-# Target -> (BLOCK_M, BLOCK_N, num_warps, num_stages); widths beyond 128 take half the queries.
+# (target, widest D) -> (BLOCK_M, BLOCK_N, num_warps, num_stages). On sm_90 measured on an H200 at S 6144; two programs a
+# multiprocessor there, so that one's softmax runs beside the other's products.
 _TILES = {
-    "sm_75": (32, 32, 8, 1),
-    "sm_80": (128, 64, 8, 2),
-    "sm_89": (64, 64, 4, 2),
-    "sm_90": (128, 128, 8, 2),
-    "sm_100": (128, 64, 8, 2),
+    ("sm_75", 64): (32, 32, 8, 1),
+    ("sm_75", 128): (32, 32, 8, 1),
+    ("sm_80", 64): (128, 64, 8, 2),
+    ("sm_80", 128): (64, 64, 4, 2),
+    ("sm_89", 64): (64, 64, 4, 2),
+    ("sm_89", 128): (64, 64, 4, 2),
+    ("sm_90", 64): (64, 128, 4, 2),
+    ("sm_90", 128): (128, 64, 4, 2),
+    ("sm_100", 64): (128, 64, 8, 2),
+    ("sm_100", 128): (128, 64, 8, 2),
 }
+_TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    if target not in _TILES:
+    if target not in _TARGETS:
         raise InputError(
-            f"flash_attention_causal: no launch configuration for {target}; expected one of: {', '.join(_TILES)}"
+            f"flash_attention_causal: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}"
         )
-    block_m, block_n, num_warps, num_stages = _TILES[target]
+    _check_dtype(dtype, target)
+    block_m, block_n, num_warps, num_stages = _TILES[target, 64 if shape["D"] <= 64 else 128]
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
     config = {
         "block_m": block_m,
@@ -333,6 +341,13 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
             smaller = "block_n" if config["block_n"] > 16 else "block_m"
             config[smaller] //= 2
     return config
+
+
+def _check_dtype(dtype: Dtype, target: str) -> None:
+    if dtype == "fp32":
+        raise InputError(f"flash_attention_causal: fp32 is for CPUs, not {target}; expected fp16 or bf16")
+    if target == "sm_75" and dtype == "bf16":
+        raise InputError("flash_attention_causal: sm_75 has no bf16; expected fp16")
 
 
 def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
@@ -353,8 +368,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(
             f"flash_attention_causal: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}"
         )
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("flash_attention_causal: sm_75 has no bf16; expected fp16")
+    _check_dtype(dtype, target)
     if shape["HQ"] % shape["HKV"]:
         raise InputError(
             f"flash_attention_causal: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
@@ -418,7 +432,7 @@ KERNEL = Kernel(
     operation=FLASH_ATTENTION_CAUSAL,
     summary="attention of whole sequences, forward",
     formula="y = softmax(q · kᵀ / sqrt(D)) · v",
-    dtypes=("fp16", "bf16"),
+    dtypes=("fp16", "bf16", "fp32"),
     work=work,
     excludes="re-reads of k and v by each block of queries (L2), padding to whole tiles, the softmax",
     path=path,
@@ -429,6 +443,7 @@ KERNEL = Kernel(
             6e-4, 5e-4, "powers of up to 1 are rounded to 11 bits, values are up to 2; one more rounding"
         ),
         "bf16": Tolerance(5e-3, 4e-3, "as fp16, with 8 bits: eight times as wide"),
+        "fp32": Tolerance(1e-5, 1e-5, "scores of up to 16 have 24 bits, and their powers as many less four"),
     },
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},

@@ -186,6 +186,7 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 
 _TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 _WIDEST_UNIT = 16
+_LONG_ROW = 8192
 _MOST_A_THREAD = 128
 
 
@@ -193,12 +194,15 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     if target not in _TARGETS:
         raise InputError(f"gemv: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
-    block_k = min(max(1 << (shape["K"] - 1).bit_length(), 32), 8192 // DTYPE_BYTES[dtype])
+    # Long rows: one tile of 32 KiB a program and trip, all its loads under way at once. Short ones: small tiles in a ring.
+    ring = shape["K"] < _LONG_ROW and target != "sm_75"
+    block_n, block_bytes, num_stages = (4, 2048, 6) if ring else (2, 8192, 1)
+    block_k = min(max(1 << (shape["K"] - 1).bit_length(), 16), block_bytes // DTYPE_BYTES[dtype])
     return {
-        "block_n": 1,
+        "block_n": block_n,
         "block_k": block_k,
-        "num_warps": max(block_k // 1024, 1),
-        "num_stages": 1,
+        "num_warps": 4,
+        "num_stages": num_stages,
         "pdl": int(target in _PDL_TARGETS),
     }
 

@@ -34,19 +34,17 @@ triton, tl = import_triton()
 def _rows_left(n_rows, first, BLOCK_M: tl.constexpr):
     # One row a tile is always there: a mask that the compiler knows to be true costs nothing.
     if BLOCK_M == 1:
-        mask = tl.full((BLOCK_M, 1), True, tl.int1)
+        return tl.full((BLOCK_M, 1), True, tl.int1)
     else:
-        mask = (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
-    return mask
+        return (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
 
 
 @triton.jit
 def _columns_left(start, N_COLS: tl.constexpr, BLOCK_N: tl.constexpr):
     if N_COLS % BLOCK_N == 0:
-        mask = tl.full((BLOCK_N,), True, tl.int1)
+        return tl.full((BLOCK_N,), True, tl.int1)
     else:
-        mask = start + tl.arange(0, BLOCK_N) < N_COLS
-    return mask
+        return start + tl.arange(0, BLOCK_N) < N_COLS
 
 
 @triton.jit
