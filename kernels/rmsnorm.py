@@ -33,18 +33,14 @@ triton, tl = import_triton()
 @triton.jit
 def _rows_left(n_rows, first, BLOCK_M: tl.constexpr):
     # One row a tile is always there: a mask that the compiler knows to be true costs nothing.
-    if BLOCK_M == 1:
-        return tl.full((BLOCK_M, 1), True, tl.int1)
-    else:
-        return (tl.arange(0, BLOCK_M) < n_rows - first)[:, None]
+    present = tl.arange(0, BLOCK_M) < n_rows - first
+    return (tl.full((BLOCK_M,), True, tl.int1) if BLOCK_M == 1 else present)[:, None]
 
 
 @triton.jit
 def _columns_left(start, N_COLS: tl.constexpr, BLOCK_N: tl.constexpr):
-    if N_COLS % BLOCK_N == 0:
-        return tl.full((BLOCK_N,), True, tl.int1)
-    else:
-        return start + tl.arange(0, BLOCK_N) < N_COLS
+    present = start + tl.arange(0, BLOCK_N) < N_COLS
+    return tl.full((BLOCK_N,), True, tl.int1) if N_COLS % BLOCK_N == 0 else present
 
 
 @triton.jit
