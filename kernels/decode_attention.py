@@ -10,8 +10,8 @@ The work model excludes: partial results of the splits (written and read in L2),
 to 16 and of keys to whole tiles, and the corrections where a running maximum rises.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
-the end. Grouped fp32 queries take three tf32 products on tensor cores (the operands' leading 21 bits), single ones
-plain fp32.
+the end. fp32 takes plain multiply-adds, or for groups of more than eight heads three tf32 products on tensor cores
+(the operands' leading 21 bits).
 Determinism: the last program of a head to arrive adds the splits in their order, whichever program that is, so the
 same inputs give the same bits.
 """
@@ -349,29 +349,38 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         raise InputError(
             f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
         )
-    group = shape["HQ"] // shape["HKV"]
-    # fp32 of one query head a key head is fastest on the plain pipes; sm_75 compiles no product to its tensor cores.
-    if target == "sm_75":
-        dot = int(group > _MOST_WITHOUT_DOT)
-    else:
-        dot = 1 if dtype != "fp32" else 2 * int(group > 1)
-    narrow = dtype == "fp32" or target == "sm_75"
-    block_s, splits, num_stages = _tiling(shape, 32 if narrow else 64, _MULTIPROCESSORS[target])
-    aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
+    heads, group = shape["B"] * shape["HKV"], shape["HQ"] // shape["HKV"]
+    aligned = not _ragged(shape, dtype)
     config = {
-        "block_s": block_s,
-        "splits": splits,
         "num_warps": 4,
-        "num_stages": 1 if target == "sm_75" else num_stages,
-        "dot": dot,
+        "dot": _dot(dtype, group, target),
         "tma": int(target in _TMA_TARGETS and aligned),
         "pdl": int(target in _TMA_TARGETS),
     }
+    if config["dot"] == 0 and group > 1:
+        # One warp a program adds up its scores without a barrier; many programs keep the memory busy.
+        block_s, num_stages = 16, 4
+        splits = min(max(4, 512 // heads), -(-shape["S"] // block_s), 32)
+        config["num_warps"] = 1
+    else:
+        block_s = 64 if config["dot"] == 1 and dtype != "fp32" and aligned else 32
+        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target])
+    config = {"block_s": block_s, "splits": splits, "num_stages": 1 if target == "sm_75" else num_stages, **config}
     while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
     while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["block_s"] > 16:
         config["block_s"] //= 2
     return config
+
+
+def _dot(dtype: Dtype, group: int, target: str) -> int:
+    """Return which products to take: 0 plain multiply-adds, 1 tensor cores, 2 three tf32 products on them."""
+    if dtype != "fp32" and target != "sm_75":
+        return 1
+    # Plain ones cost a multiply-add a query head and element, which eight heads still hide.
+    if group <= _MOST_WITHOUT_DOT:
+        return 0
+    return 1 if target == "sm_75" else 2
 
 
 def _tiling(shape: Shape, block_s: int, multiprocessors: int) -> tuple[int, int, int]:
@@ -399,7 +408,7 @@ def _tiling(shape: Shape, block_s: int, multiprocessors: int) -> tuple[int, int,
 
 # Stages -> time of a tile for one, two, … programs on a multiprocessor, in units of a tile at full bandwidth; fitted
 # with the next two to timings on an H200 at S 160, 384, 1536, 6144 and B 1, 8, 48.
-_SHARES = {3: (1.02, 2.0), 2: (1.4, 2.1, 3.0)}
+_SHARES = {3: (1.02, 2.0), 2: (1.4, 2.1, 3.03)}
 _COMBINE, _COMBINE_A_SPLIT = 1.7, 0.15
 
 
@@ -444,6 +453,11 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1, or 2 for fp32 from sm_80 up")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _TMA_TARGETS):
         raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    if config["dot"] == 1 and config["block_s"] >= 64 and target == "sm_90" and _ragged(shape, dtype):
+        raise InputError(
+            f"decode_attention: block_s is {config['block_s']} with D={shape['D']} in {dtype}; expected at most 32: "
+            "triton 3.6 miscompiles wgmma on tiles whose rows are no multiple of 16 bytes"
+        )
     _check_tma(config, shape, dtype, target)
     need = shared_bytes(config, shape, dtype)
     if need > _SHARED_BYTES[target]:
@@ -453,6 +467,10 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
 
 
+def _ragged(shape: Shape, dtype: Dtype) -> bool:
+    return shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT != 0
+
+
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     if config["tma"] not in (0, 1):
         raise InputError(f"decode_attention: tma is {config['tma']}; expected 0 or 1")
@@ -460,7 +478,7 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
         return
     if target not in _TMA_TARGETS:
         raise InputError(f"decode_attention: tma is 1, but {target} has no tensor memory accelerator; expected 0")
-    if shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
+    if _ragged(shape, dtype):
         raise InputError(
             f"decode_attention: tma is 1 with D={shape['D']} in {dtype}; expected rows of a multiple of "
             f"{_TMA_ALIGNMENT} bytes, or tma 0"

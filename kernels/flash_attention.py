@@ -9,7 +9,7 @@ softmax (about five operations a score, none on the tensor cores) and correction
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
 the end. Determinism: each block of queries is one program's work in a fixed order, so the same inputs give the same
-bits. kernels/flash_attention_causal.py is the same program for queries that see no later key.
+bits.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
+_NAME = "flash_attention"
 CAUSAL = False
 
 
@@ -211,7 +212,7 @@ def _dtype_name(tensor: Tensor) -> Dtype:
 
     names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
     if tensor.dtype not in names:
-        raise InputError(f"flash_attention: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+        raise InputError(f"{_NAME}: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
     return names[tensor.dtype]
 
 
@@ -300,8 +301,8 @@ _TMA_TARGETS = ("sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
-# (target, widest D) -> (BLOCK_M, BLOCK_N, num_warps, num_stages). On sm_90 measured on an H200 at S 6144; two programs a
-# multiprocessor there, so that one's softmax runs beside the other's products.
+# (target, widest D) -> (BLOCK_M, BLOCK_N, num_warps, num_stages). On sm_90 measured on an H200 at S 6144; two programs
+# a multiprocessor there, so that one's softmax runs beside the other's products.
 _TILES = {
     ("sm_75", 64): (32, 32, 8, 1),
     ("sm_75", 128): (32, 32, 8, 1),
@@ -320,9 +321,7 @@ _TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     if target not in _TARGETS:
-        raise InputError(
-            f"flash_attention: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}"
-        )
+        raise InputError(f"{_NAME}: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     _check_dtype(dtype, target)
     block_m, block_n, num_warps, num_stages = _TILES[target, 64 if shape["D"] <= 64 else 128]
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
@@ -345,9 +344,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 def _check_dtype(dtype: Dtype, target: str) -> None:
     if dtype == "fp32":
-        raise InputError(f"flash_attention: fp32 is for CPUs, not {target}; expected fp16 or bf16")
+        raise InputError(f"{_NAME}: fp32 is for CPUs, not {target}; expected fp16 or bf16")
     if target == "sm_75" and dtype == "bf16":
-        raise InputError("flash_attention: sm_75 has no bf16; expected fp16")
+        raise InputError(f"{_NAME}: sm_75 has no bf16; expected fp16")
 
 
 def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
@@ -362,35 +361,35 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
     """Check that an architecture can run a configuration. Raises: InputError."""
     if set(config) != set(_CONFIG_KEYS):
         raise InputError(
-            f"flash_attention: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
+            f"{_NAME}: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
         )
     if target not in _SHARED_BYTES:
-        raise InputError(f"flash_attention: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+        raise InputError(f"{_NAME}: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
     _check_dtype(dtype, target)
     if shape["HQ"] % shape["HKV"]:
         raise InputError(
-            f"flash_attention: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
+            f"{_NAME}: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
             "heads shares one key head"
         )
     for key, least, most in (("block_m", 16, 256), ("block_n", 16, 256), ("num_warps", 1, 16)):
         value = config[key]
         if not least <= value <= most or value & (value - 1):
-            raise InputError(f"flash_attention: {key} is {value}; expected a power of two from {least} to {most}")
+            raise InputError(f"{_NAME}: {key} is {value}; expected a power of two from {least} to {most}")
     if not 1 <= config["num_stages"] <= 8:
-        raise InputError(f"flash_attention: num_stages is {config['num_stages']}; expected 1 to 8")
+        raise InputError(f"{_NAME}: num_stages is {config['num_stages']}; expected 1 to 8")
     if config["specialize"] not in (0, 1) or (config["specialize"] and target not in _TMA_TARGETS):
-        raise InputError(f"flash_attention: specialize is {config['specialize']}; expected 0, or 1 from sm_90 up")
+        raise InputError(f"{_NAME}: specialize is {config['specialize']}; expected 0, or 1 from sm_90 up")
     if config["tma"] not in (0, 1) or (config["tma"] and target not in _TMA_TARGETS):
-        raise InputError(f"flash_attention: tma is {config['tma']}; expected 0, or 1 from sm_90 up")
+        raise InputError(f"{_NAME}: tma is {config['tma']}; expected 0, or 1 from sm_90 up")
     if config["tma"] and shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
         raise InputError(
-            f"flash_attention: tma is 1 with D={shape['D']} in {dtype}; expected rows of a multiple of "
+            f"{_NAME}: tma is 1 with D={shape['D']} in {dtype}; expected rows of a multiple of "
             f"{_TMA_ALIGNMENT} bytes, or tma 0"
         )
     need = shared_bytes(config, shape, dtype)
     if need > _SHARED_BYTES[target]:
         raise InputError(
-            f"flash_attention: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
+            f"{_NAME}: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]}: "
             "take fewer num_stages or a smaller block_n"
         )
 
@@ -422,7 +421,7 @@ CASES: tuple[dict[str, int], ...] = (
 )
 
 KERNEL = Kernel(
-    name="flash_attention",
+    name=_NAME,
     operation=FLASH_ATTENTION,
     summary="attention of whole sequences, forward",
     formula="y = softmax(q · kᵀ / sqrt(D)) · v",

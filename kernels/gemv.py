@@ -194,7 +194,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     if target not in _TARGETS:
         raise InputError(f"gemv: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
-    # Long rows: one tile of 32 KiB a program and trip, all its loads under way at once. Short ones: small tiles in a ring.
+    # Long rows: 16 KiB of W a trip, all its loads under way at once. Short ones: small tiles in a ring of six.
     ring = shape["K"] < _LONG_ROW and target != "sm_75"
     block_n, block_bytes, num_stages = (4, 2048, 6) if ring else (2, 8192, 1)
     block_k = min(max(1 << (shape["K"] - 1).bit_length(), 16), block_bytes // DTYPE_BYTES[dtype])
