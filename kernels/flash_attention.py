@@ -4,8 +4,9 @@ Formula: y[b, h, i] = Σ_j softmax_j(q[b, h, i] · k[b, g, j] / sqrt(D)) · v[b,
 Shapes: q, y (B, HQ, S, D), k, v (B, HKV, S, D), row-major and of one dtype (fp16 or bf16). HQ is a multiple of HKV.
 Traffic: e · (B·HQ·S·D + 2·B·HKV·S·D) bytes read and e · B·HQ·S·D written, e bytes an element.
 Source: FlashAttention-2, arXiv 2307.08691, algorithm 1; the products count as in its section 4.1.
-The work model excludes: re-reads of k and v by each block of queries (L2), the padding of S and D to whole tiles, the
-softmax (about five operations a score, none on the tensor cores) and corrections where a running maximum rises.
+The work model excludes: re-reads of k and v by each block of queries (L2),
+the padding of S and D to whole tiles, the softmax (about five operations a score, none on the tensor cores) and
+corrections where a running maximum rises.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
 the end. Determinism: each block of queries is one program's work in a fixed order, so the same inputs give the same
