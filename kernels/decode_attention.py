@@ -376,12 +376,12 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 def _dot(dtype: Dtype, group: int, target: str) -> int:
     """Return which products to take: 0 plain multiply-adds, 1 tensor cores, 2 three tf32 products on them."""
-    if dtype != "fp32" and target != "sm_75":
+    if target == "sm_75":
+        return 0
+    if dtype != "fp32":
         return 1
     # Plain ones cost a multiply-add a query head and element, which eight heads still hide.
-    if group <= _MOST_WITHOUT_DOT:
-        return 0
-    return 1 if target == "sm_75" else 2
+    return 0 if group <= _MOST_WITHOUT_DOT else 2
 
 
 def _tiling(shape: Shape, block_s: int, multiprocessors: int) -> tuple[int, int, int]:
@@ -420,7 +420,7 @@ def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
     block_g, block_s, block_d = (constants[name] for name in ("BLOCK_G", "BLOCK_S", "BLOCK_D"))
     tiles = 2 * element * block_s * block_d
     operands = element * block_g * (block_d + block_s)
-    return config["num_stages"] * tiles + 2 * operands + 4 * block_d * block_g + 2048
+    return config["num_stages"] * tiles + (2 * operands if config["dot"] else 0) + 4 * block_d * block_g + 2048
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:

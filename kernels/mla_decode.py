@@ -277,7 +277,7 @@ _TILES = {
     "sm_80": (32, 32, 8, 2),
     "sm_89": (16, 32, 8, 1),
     "sm_90": (64, 64, 8, 2),
-    "sm_100": (32, 32, 8, 2),
+    "sm_100": (64, 16, 8, 2),
 }
 
 
@@ -285,8 +285,8 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target, or a dtype, without one."""
     if target not in _TILES:
         raise InputError(
-            f"mla_decode: no launch configuration for {target}; expected one of: {', '.join(_TILES)}: 576 columns a key "
-            "need more shared memory and registers than older ones have"
+            f"mla_decode: no launch configuration for {target}; expected one of: {', '.join(_TILES)}: 576 columns a "
+            "key need more shared memory and registers than older ones have"
         )
     _check_dtype(dtype, target)
     block_h, block_s, num_warps, num_stages = _TILES[target]
@@ -313,8 +313,8 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     element, width = DTYPE_BYTES[dtype], MLA_LATENT + MLA_ROPE
     block_h, block_s = config["block_h"], config["block_s"]
-    # Without TMA a tile on its way through registers has a copy.
-    tiles = config["num_stages"] + (0 if config["tma"] else 1)
+    # A tile on its way through registers, or transposed for the tensor cores, has a copy; 64 keys through TMA have none.
+    tiles = config["num_stages"] + (0 if config["tma"] and block_s >= 64 else 1)
     return element * (block_h + tiles * block_s) * width + element * block_h * block_s + 2048
 
 
