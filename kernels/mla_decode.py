@@ -313,7 +313,7 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     element, width = DTYPE_BYTES[dtype], MLA_LATENT + MLA_ROPE
     block_h, block_s = config["block_h"], config["block_s"]
-    # A tile on its way through registers, or transposed for the tensor cores, has a copy; 64 keys through TMA have none.
+    # A tile on its way through registers, or transposed for tensor cores, has a copy; 64 keys through TMA have none.
     tiles = config["num_stages"] + (0 if config["tma"] and block_s >= 64 else 1)
     return element * (block_h + tiles * block_s) * width + element * block_h * block_s + 2048
 

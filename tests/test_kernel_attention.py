@@ -103,7 +103,7 @@ def test_attention_work_is_as_worked_by_hand(name: str, shape: dict[str, int], e
 @given(
     b=st.integers(1, 80),
     kv=st.integers(1, 16),
-    group=st.integers(1, 20),
+    group=st.integers(1, 16),
     s=st.integers(1, 140_000),
     d=st.integers(1, 256),
 )
