@@ -365,7 +365,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         config["num_warps"] = 1
     else:
         block_s = 64 if config["dot"] == 1 and dtype != "fp32" and aligned else 32
-        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target])
+        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], config["dot"] == 1)
     config = {"block_s": block_s, "splits": splits, "num_stages": 1 if target == "sm_75" else num_stages, **config}
     while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -384,8 +384,11 @@ def _dot(dtype: Dtype, group: int, target: str) -> int:
     return 0 if group <= _MOST_WITHOUT_DOT else 2
 
 
-def _tiling(shape: Shape, block_s: int, multiprocessors: int) -> tuple[int, int, int]:
-    """Return BLOCK_S, how many programs share a head's keys, and the stages, by a cost in tiles of keys."""
+def _tiling(shape: Shape, block_s: int, multiprocessors: int, short: bool) -> tuple[int, int, int]:
+    """Return BLOCK_S, how many programs share a head's keys, and the stages, by a cost in tiles of keys.
+
+    short: whether a pipeline of two stages is worth considering.
+    """
     heads, steps = shape["B"] * shape["HKV"], -(-shape["S"] // block_s)
 
     def cost(choice: tuple[int, int]) -> float:
@@ -398,7 +401,12 @@ def _tiling(shape: Shape, block_s: int, multiprocessors: int) -> tuple[int, int,
         streaming = tiles * (len(shares) * waves + tail) + waves + (1 if rest else 0)
         return streaming + (_COMBINE + _COMBINE_A_SPLIT * splits if splits > 1 else 0.0)
 
-    choices = [(splits, stages) for splits in range(1, min(steps, _MOST_SPLITS) + 1) for stages in _SHARES]
+    choices = [
+        (splits, stages)
+        for splits in range(1, min(steps, _MOST_SPLITS) + 1)
+        for stages in _SHARES
+        if short or stages == 3
+    ]
     splits, num_stages = min(choices, key=cost)
     # A few tiles are best fetched at once.
     few = -(-steps // splits) <= (3 if splits == 1 else 2)

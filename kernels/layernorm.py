@@ -282,6 +282,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"layernorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, multiprocessors = shape["M"], shape["N"], _MULTIPROCESSORS[target]
+    narrow = DTYPE_BYTES[dtype] < 4
     block_m, block_n, num_warps, programs = 1, 1 << (n - 1).bit_length(), 8, _MOST_PROGRAMS
     if n <= _NARROW:
         # Rows of a few elements: programs walk many tiles, which costs less than starting one for each.
@@ -291,7 +292,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     elif n % _VECTOR and n <= _RAGGED:
         # Rows that start at odd addresses: one program for many rows reads the vectors once.
         programs = 6 * multiprocessors
-    elif n > 2048 and (n > 4096 or (n % 512 == 0 and n != block_n)):
+    elif n > 2048 and (n > 4096 or (narrow and n % 512 == 0 and n != block_n)):
         block_n, num_warps = next(loop for most, *loop in _LOOPS if n <= most)
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * multiprocessors:

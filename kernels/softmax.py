@@ -226,13 +226,14 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"softmax: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, multiprocessors = shape["M"], shape["N"], _MULTIPROCESSORS[target]
+    narrow = DTYPE_BYTES[dtype] < 4
     block_m, block_n, num_warps, programs = 1, 1 << (n - 1).bit_length(), 8, _MOST_PROGRAMS
     if n <= _NARROW:
         # Rows of a few elements: programs walk many tiles, which costs less than starting one for each.
         block_m, num_warps, programs = 512 // block_n, 1, 16 * multiprocessors
     elif n <= 1024:
         block_m, num_warps = max(2048 // block_n, 4), 4
-    elif n > 2048 and (n % _VECTOR == 0 or n > _RAGGED) and (n > 4096 or (n % 512 == 0 and n != block_n)):
+    elif n > 2048 and (n % _VECTOR == 0 or n > _RAGGED) and (n > 4096 or (narrow and n % 512 == 0 and n != block_n)):
         block_n, num_warps = next(loop for most, *loop in _LOOPS if n <= most)
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * multiprocessors:
