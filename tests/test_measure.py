@@ -151,7 +151,7 @@ def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
 def test_run_order_tells_progress_to_the_end(tmp_path):
     seen = []
     run(tmp_path, cell_of(this_cpu()), on_progress=seen.append)
-    assert [one.stage for one in seen] == ["inputs", "checking", "timing", "done"]
+    assert [one.stage for one in seen] == ["inputs", "checking", "timing", "varying", "done"]
     assert (seen[-1].done, seen[-1].total) == (1, 1)
 
 
