@@ -22,6 +22,7 @@ from ledger.wording import PATH_WORDS, duration, harmless, si
 __all__ = ["document", "kernel_document", "render", "render_kernel", "render_kernels", "render_list"]
 
 _KINDS: tuple[CeilingKind, ...] = get_args(CeilingKind)
+_WIDE = 96
 _HEADLINE: Path = "fp16_tensor"
 _KIND_WORDS: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
 
@@ -76,7 +77,7 @@ def render(hardware: Hardware, console: Console) -> None:
     console.print(Text(harmless(hardware.title), style="bold"), Text(harmless(_identity(hardware)), style="dim"))
     console.print(Text(_limits(hardware)))
     console.print()
-    console.print(_peaks(hardware))
+    console.print(_peaks(hardware, wide=console.width >= _WIDE))
     if missing := lacking(hardware):
         words = ", ".join(_path_words(hardware, path) for path in missing)
         console.print(Text(f"no figure for {words}", style="dim"))
@@ -111,27 +112,34 @@ def _path_words(hardware: Hardware, path: Path) -> str:
     return words.replace(" cores", " CUDA cores") if scalar else words
 
 
-def _peaks(hardware: Hardware) -> Table:
+def _peaks(hardware: Hardware, *, wide: bool) -> Table:
+    """Return the peaks by path; what a peak is rated at stands only where the terminal has room for it."""
     kinds = kinds_of(hardware)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Dense peaks, TFLOP/s")
-    rated = ("FLOP/clk/SM", "rated at") if "datasheet" in kinds else ()
+    table.add_column("Dense peaks, TFLOP/s", no_wrap=True)
+    rated = ("FLOP/clk/SM", "rated at") if "datasheet" in kinds and wide else ()
     for heading in (*rated, *(word for kind in kinds for word in (_KIND_WORDS[kind], "ridge"))):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for path in PATH_WORDS:
         if any(hardware.ceilings[kind].peaks.get(path) for kind in kinds):
             style = "bold" if path == _HEADLINE else ""
-            table.add_row(*(Text(words) for words in _peak(hardware, path, kinds)), style=style)
+            words = (_short(hardware, path), *(_rated(hardware, path) if rated else ()), *_peak(hardware, path, kinds))
+            table.add_row(*(Text(word) for word in words), style=style)
     return table
 
 
+def _short(hardware: Hardware, path: Path) -> str:
+    words = _path_words(hardware, path).removesuffix(" cores")
+    return f"{words} (TOP/s)" if path == "int8_tensor" else words
+
+
+def _rated(hardware: Hardware, path: Path) -> Iterator[str]:
+    peak = hardware.ceilings["datasheet"].peaks.get(path)
+    yield "" if peak is None or peak.flop_per_clk_per_sm is None else str(peak.flop_per_clk_per_sm)
+    yield "" if peak is None or peak.clock_mhz is None else f"{peak.clock_mhz:g} MHz"
+
+
 def _peak(hardware: Hardware, path: Path, kinds: Sequence[CeilingKind]) -> Iterator[str]:
-    sheet = hardware.ceilings.get("datasheet")
-    peak = sheet.peaks.get(path) if sheet else None
-    yield f"{_path_words(hardware, path)}{' (TOP/s)' if path == 'int8_tensor' else ''}"
-    if sheet is not None:
-        yield "" if peak is None or peak.flop_per_clk_per_sm is None else str(peak.flop_per_clk_per_sm)
-        yield "" if peak is None or peak.clock_mhz is None else f"{peak.clock_mhz:g} MHz"
     for kind in kinds:
         if hardware.ceilings[kind].peaks.get(path) is None:
             yield from ("", "")

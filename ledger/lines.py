@@ -12,7 +12,7 @@ from ledger.book import Book, CellView, State
 from ledger.reconcile import totals_of
 from ledger.records import Forecast, Verification
 from ledger.rows import STATE_WORDS, Row, counted, rows, void_reason
-from ledger.wording import duration, harmless, shape_words, si, signed
+from ledger.wording import count_words, duration, harmless, shape_words, si, signed
 
 LEGEND = (
     "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
@@ -151,7 +151,9 @@ def summary_words(book: Book) -> tuple[str, ...]:
     """Return the head and the result of a book in three lines at most."""
     states = Counter(view.state for view in book.cells)
     parts = [f"{states[state]} {state}" for state in states]
-    head = f"{_count(len(book.seals), 'seal')}, {_count(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
+    head = (
+        f"{count_words(len(book.seals), 'seal')}, {count_words(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
+    )
     results = [(view, run.verification) for view, run in counted(book)]
     gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]
     if not gaps:
@@ -175,10 +177,6 @@ def _evidence_words(results: list[tuple[CellView, Verification]]) -> str:
     levels = Counter(level for view, _ in results for level in view.levels)
     reached = ", ".join(f"{level} in {levels[level]}" for level in sorted(levels))
     return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit)"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def time_words(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
@@ -10,14 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.audit import LEVELS, NOT_PROVEN, Audit
-from ledger.book import Book
+from ledger.book import Book, CellView
+from ledger.lines import predicted_words, seal_words
 from ledger.records import Forecast
 from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time_lower_bound_s
-from ledger.wording import case_words, harmless, si
+from ledger.wording import case_words, count_words, harmless, si
 
 if TYPE_CHECKING:
     from ledger.book import Commit
 
+_NARROWEST = 14
+"""A folding column's least width, which holds the longest word of a cell: a kernel's name or a regime."""
+_WIDE = 100
 _COLOURS = {"refused": "red", "flag": "yellow", "note": "dim"}
 
 
@@ -34,21 +39,15 @@ def roof_sentence(forecast: Forecast) -> str:
 
 def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
     """Return a table of forecasts with the roof each is a percentage of."""
-    table = _table(
-        ("cell", "FLOP/byte", "ridge", "roof", "floor µs", "regime", "percent", "interval"),
-        folding=("cell", "regime", "interval"),
-    )
+    table = _table(("cell", "FLOP/byte", "ridge", "roof", "floor µs", "forecast"), folding=("cell", "forecast"))
     for forecast in forecasts:
-        low, high = forecast.low_milli, forecast.high_milli
         table.add_row(
             case_words(forecast.case),
             f"{arithmetic_intensity(forecast.work):.3g}",
             f"{ridge_point(forecast.roof):.3g}",
             forecast.roof.path,
             f"{time_lower_bound_s(forecast.work, forecast.roof) * 1e6:.3g}",
-            forecast.regime,
-            f"{forecast.percent_milli / 1000:g}",
-            "" if low is None or high is None else f"{low / 1000:g} to {high / 1000:g}",
+            predicted_words(forecast),
         )
     return table
 
@@ -58,7 +57,7 @@ def _table(headings: Sequence[str], *, folding: Sequence[str]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in headings:
         folds = heading in folding
-        table.add_column(heading, overflow="fold", no_wrap=not folds, min_width=10 if folds else None)
+        table.add_column(heading, overflow="fold", no_wrap=not folds, min_width=_NARROWEST if folds else None)
     return table
 
 
@@ -85,10 +84,12 @@ def timeline(book: Book) -> list[dict[str, Any]]:
     events: list[tuple[Commit, str, str, str]] = []
     for sealed in book.seals:
         what = sealed.prediction.campaign or sealed.prediction.cells[0].cell
-        events.append((sealed.commit, "seal", sealed.id, f"{what} ({len(sealed.prediction.cells)} cells)"))
+        events.append(
+            (sealed.commit, "seal", sealed.id, f"{what} ({count_words(len(sealed.prediction.cells), 'cell')})")
+        )
     for recorded in book.records:
         measurement = recorded.measurement
-        words = f"{measurement.seal[:10]}#{measurement.cell} run {measurement.run} {measurement.status}"
+        words = f"{case_words(measurement.case)} run {measurement.run} {measurement.status}"
         events.append((recorded.commit, "measurement", recorded.id, words))
     for voided in book.voids:
         events.append((voided.commit, "void", voided.id, f"{voided.void.seal[:10]} {voided.void.why}"))
@@ -100,10 +101,14 @@ def timeline(book: Book) -> list[dict[str, Any]]:
 
 def render_timeline(book: Book, console: Console) -> None:
     """Print the timeline with each commit's own date, labelled as what it is."""
-    table = _table(("commit", "self-declared date", "kind", "id", "what"), folding=("what",))
+    headings = ("commit", "self-declared date", "kind", "id", "what")
+    # On a narrow terminal the id gives way: the commit names the event as well.
+    shown = tuple(heading for heading in headings if heading != "id" or console.width >= _WIDE)
+    table = _table(shown, folding=("what",))
     for event in timeline(book):
         when = event["date_self_declared"][:16].replace("T", " ")
-        row = (event["commit"][:10], when, event["kind"], event["id"][:10], event["what"])
+        words = (event["commit"][:10], when, event["kind"], event["id"][:10], event["what"])
+        row = [word for heading, word in zip(headings, words, strict=True) if heading in shown]
         table.add_row(*(Text(harmless(text)) for text in row))
     console.print(table)
 
@@ -118,7 +123,7 @@ def render_audit(result: Audit, console: Console) -> None:
         console.print()
         render_timeline(book, console)
         console.print()
-        console.print(_predictions(book))
+        _predictions(book, console)
         for finding in result.findings:
             words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
             console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
@@ -128,30 +133,37 @@ def render_audit(result: Audit, console: Console) -> None:
     console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
 
 
-def _predictions(book: Book) -> Table:
-    headings = ("seal", "cell", "state", "levels", "sight", "predicted", "measured", "grade")
-    table = _table(headings, folding=("cell", "predicted", "measured"))
-    for cell in book.cells:
-        verification = cell.counted.verification if cell.counted else None
-        percent = verification.measured_percent if verification else None
-        regime = verification.measured_regime if verification else None
-        table.add_row(
-            cell.sealed.id[:10],
-            case_words(cell.forecast.case),
-            cell.state,
-            ",".join(str(level) for level in cell.levels) or "none",
-            "blind" if cell.blind else "informed",
-            f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
-            "" if percent is None else f"{regime or 'not determined'} {percent:.1f}%",
-            (verification.grade if verification else None) or "",
-        )
-    return table
+def _predictions(book: Book, console: Console) -> None:
+    """Print each seal and its cells, with what was predicted, what was measured and what that rests on."""
+    for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
+        cells = tuple(group)
+        console.print(Text(seal_words(cells[0]), style="dim"), soft_wrap=True)
+        headings = ("cell", "state", "levels", "sight", "predicted", "measured", "grade")
+        table = _table(headings, folding=("cell", "predicted", "measured"))
+        for cell in cells:
+            table.add_row(*_judged(cell))
+        console.print(table)
+
+
+def _judged(cell: CellView) -> tuple[str, ...]:
+    verification = cell.counted.verification if cell.counted else None
+    percent = verification.measured_percent if verification else None
+    regime = verification.measured_regime if verification else None
+    return (
+        case_words(cell.forecast.case),
+        cell.state,
+        ",".join(str(level) for level in cell.levels) or "none",
+        "blind" if cell.blind else "informed",
+        f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
+        "" if percent is None else f"{regime or 'not determined'} {percent:.1f}%",
+        (verification.grade if verification else None) or "",
+    )
 
 
 def _render_levels(book: Book, console: Console) -> None:
     for level, (proves, not_proves) in LEVELS.items():
         reached = sum(level in cell.levels for cell in book.cells)
-        words = f"{reached} cells" if reached else "not provided"
+        words = count_words(reached, "cell") if reached else "not provided"
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
     for sentence in NOT_PROVEN:
         console.print(sentence, markup=False, soft_wrap=True)

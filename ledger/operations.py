@@ -19,6 +19,10 @@ Read = Callable[[str, Any], Any]
 """Return elements of a named input as float64: (tensor name, int64 flat positions) -> float64 array."""
 
 RMSNORM_EPS = 1e-6
+LAYERNORM_EPS = 1e-5
+MLA_LATENT, MLA_ROPE = 512, 64
+MLA_SCALE = 192**-0.5
+"""The softmax scale of DeepSeek-V2's attention, 1 / sqrt(128 + 64): its heads are 128 wide before they are absorbed."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,172 @@ def _matmul_element(shape: Shape, position: int, read: Read) -> float:
     return float(np.sum(read("a", row * inner + k) * read("b", k * n + column)))
 
 
+def _vector_add_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    return TensorSpec("a", (shape["N"],), _symmetric(-7)), TensorSpec("b", (shape["N"],), _symmetric(-7))
+
+
+def _vector_add_element(_shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    at = np.array([position], dtype=np.int64)
+    return float(read("a", at)[0] + read("b", at)[0])
+
+
+def _row_of(shape: Shape, position: int) -> tuple[Any, Any, int]:
+    """Return a row's columns, their flat positions, and the column that an output position lies in."""
+    import numpy as np
+
+    row, column = divmod(position, shape["N"])
+    k = np.arange(shape["N"], dtype=np.int64)
+    return k, row * shape["N"] + k, column
+
+
+def _rmsnorm_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    m, n = shape["M"], shape["N"]
+    return TensorSpec("x", (m, n), _symmetric(-7)), TensorSpec("gain", (n,), Generated("positive", -7))
+
+
+def _rmsnorm_element(shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    k, flat, column = _row_of(shape, position)
+    x = read("x", flat)
+    return float(x[column] / np.sqrt(np.mean(x * x) + RMSNORM_EPS) * read("gain", k)[column])
+
+
+def _layernorm_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    m, n = shape["M"], shape["N"]
+    # A mean of three deviations, so that leaving it in, or losing digits to it, shows.
+    return (
+        TensorSpec("x", (m, n), Generated("positive", -6)),
+        TensorSpec("gain", (n,), Generated("positive", -7)),
+        TensorSpec("bias", (n,), _symmetric(-7)),
+    )
+
+
+def _layernorm_element(shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    k, flat, column = _row_of(shape, position)
+    x = read("x", flat)
+    scaled = (x[column] - np.mean(x)) / np.sqrt(np.var(x) + LAYERNORM_EPS) * read("gain", k)[column]
+    return float(scaled + read("bias", k)[column])
+
+
+def _softmax_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    return (TensorSpec("x", (shape["M"], shape["N"]), _symmetric(-6)),)
+
+
+def _softmax_element(shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    _, flat, column = _row_of(shape, position)
+    x = read("x", flat)
+    powers = np.exp(x - np.max(x))
+    return float(powers[column] / np.sum(powers))
+
+
+def _gemv_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    n, k = shape["N"], shape["K"]
+    return TensorSpec("x", (k,), _symmetric(-7)), TensorSpec("weight", (n, k), _symmetric(weight_exponent(k)))
+
+
+def _gemv_element(shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    k = np.arange(shape["K"], dtype=np.int64)
+    return float(np.sum(read("x", k) * read("weight", position * shape["K"] + k)))
+
+
+_KEYS_AT_ONCE = 4096
+
+
+def _attend(query: Any, *, keys: int, scale: float, key_rows: Any, value_column: Any) -> float:
+    """Return softmax(scale · query · keyᵀ) · value for one query and one column of the values.
+
+    key_rows, value_column: (first, last) -> float64 arrays (last - first, width) and (last - first,), so that long
+    sequences need little memory.
+    """
+    import numpy as np
+
+    highest, total, weighted = -np.inf, 0.0, 0.0
+    for first in range(0, keys, _KEYS_AT_ONCE):
+        last = min(first + _KEYS_AT_ONCE, keys)
+        scores = scale * (key_rows(first, last) @ query)
+        risen = max(highest, float(np.max(scores)))
+        powers = np.exp(scores - risen)
+        kept = np.exp(highest - risen)
+        total = total * kept + float(np.sum(powers))
+        weighted = weighted * kept + float(np.sum(powers * value_column(first, last)))
+        highest = risen
+    return float(weighted / total)
+
+
+def _span(first: int, last: int, *, stride: int, width: int = 1, start: int = 0) -> Any:
+    """Return flat positions start + stride·row + column, of shape (last - first, width)."""
+    import numpy as np
+
+    rows = np.arange(first, last, dtype=np.int64)[:, None] * stride
+    return start + rows + np.arange(width, dtype=np.int64)[None, :]
+
+
+def _heads_element(shape: Shape, position: int, read: Read, *, queries: int, causal: bool) -> float:
+    """Return an output element of attention with HQ query and HKV key heads over (B, heads, sequence, D) tensors."""
+    import numpy as np
+
+    d, s = shape["D"], shape["S"]
+    rest, column = divmod(position, d)
+    head, query_row = divmod(rest, queries)
+    batch, query_head = divmod(head, shape["HQ"])
+    kv = (batch * shape["HKV"] + query_head * shape["HKV"] // shape["HQ"]) * s * d
+    return _attend(
+        read("q", rest * d + np.arange(d, dtype=np.int64)),
+        keys=query_row + 1 if causal else s,
+        scale=d**-0.5,
+        key_rows=lambda first, last: read("k", _span(first, last, stride=d, width=d, start=kv)),
+        value_column=lambda first, last: read("v", _span(first, last, stride=d, start=kv + column)[:, 0]),
+    )
+
+
+def _decode_attention_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    b, hq, hkv, s, d = (shape[key] for key in ("B", "HQ", "HKV", "S", "D"))
+    return (
+        TensorSpec("q", (b, hq, d), _symmetric(-6)),
+        TensorSpec("k", (b, hkv, s, d), _symmetric(-7)),
+        TensorSpec("v", (b, hkv, s, d), _symmetric(-7)),
+    )
+
+
+def _flash_attention_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    b, hq, hkv, s, d = (shape[key] for key in ("B", "HQ", "HKV", "S", "D"))
+    return (
+        TensorSpec("q", (b, hq, s, d), _symmetric(-6)),
+        TensorSpec("k", (b, hkv, s, d), _symmetric(-7)),
+        TensorSpec("v", (b, hkv, s, d), _symmetric(-7)),
+    )
+
+
+def _mla_decode_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    b, h, s = shape["B"], shape["H"], shape["S"]
+    width = MLA_LATENT + MLA_ROPE
+    return TensorSpec("q", (b, h, width), _symmetric(-7)), TensorSpec("cache", (b, s, width), _symmetric(-7))
+
+
+def _mla_decode_element(shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    width = MLA_LATENT + MLA_ROPE
+    rest, column = divmod(position, MLA_LATENT)
+    start = rest // shape["H"] * shape["S"] * width
+    return _attend(
+        read("q", rest * width + np.arange(width, dtype=np.int64)),
+        keys=shape["S"],
+        scale=MLA_SCALE,
+        key_rows=lambda first, last: read("cache", _span(first, last, stride=width, width=width, start=start)),
+        value_column=lambda first, last: read("cache", _span(first, last, stride=width, start=start + column)[:, 0]),
+    )
+
+
 RMSNORM_MATMUL = Operation(
     name="rmsnorm_matmul/1",
     shape_keys=("B", "H", "O"),
@@ -109,7 +279,85 @@ MATMUL = Operation(
     element=_matmul_element,
 )
 
-OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in (RMSNORM_MATMUL, MATMUL)}
+VECTOR_ADD = Operation(
+    name="vector_add/1",
+    shape_keys=("N",),
+    inputs=_vector_add_inputs,
+    output_dims=lambda shape: (shape["N"],),
+    element=_vector_add_element,
+)
+
+RMSNORM = Operation(
+    name="rmsnorm/1",
+    shape_keys=("M", "N"),
+    inputs=_rmsnorm_inputs,
+    output_dims=lambda shape: (shape["M"], shape["N"]),
+    element=_rmsnorm_element,
+)
+
+LAYERNORM = Operation(
+    name="layernorm/1",
+    shape_keys=("M", "N"),
+    inputs=_layernorm_inputs,
+    output_dims=lambda shape: (shape["M"], shape["N"]),
+    element=_layernorm_element,
+)
+
+SOFTMAX = Operation(
+    name="softmax/1",
+    shape_keys=("M", "N"),
+    inputs=_softmax_inputs,
+    output_dims=lambda shape: (shape["M"], shape["N"]),
+    element=_softmax_element,
+)
+
+GEMV = Operation(
+    name="gemv/1",
+    shape_keys=("N", "K"),
+    inputs=_gemv_inputs,
+    output_dims=lambda shape: (shape["N"],),
+    element=_gemv_element,
+)
+
+DECODE_ATTENTION = Operation(
+    name="decode_attention/1",
+    shape_keys=("B", "HQ", "HKV", "S", "D"),
+    inputs=_decode_attention_inputs,
+    output_dims=lambda shape: (shape["B"], shape["HQ"], shape["D"]),
+    element=lambda shape, position, read: _heads_element(shape, position, read, queries=1, causal=False),
+)
+
+FLASH_ATTENTION = Operation(
+    name="flash_attention/1",
+    shape_keys=("B", "HQ", "HKV", "S", "D"),
+    inputs=_flash_attention_inputs,
+    output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
+    element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=False),
+)
+
+FLASH_ATTENTION_CAUSAL = Operation(
+    name="flash_attention_causal/1",
+    shape_keys=("B", "HQ", "HKV", "S", "D"),
+    inputs=_flash_attention_inputs,
+    output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
+    element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=True),
+)
+
+MLA_DECODE = Operation(
+    name="mla_decode/1",
+    shape_keys=("B", "H", "S"),
+    inputs=_mla_decode_inputs,
+    output_dims=lambda shape: (shape["B"], shape["H"], MLA_LATENT),
+    element=_mla_decode_element,
+)
+
+OPERATIONS: dict[str, Operation] = {
+    operation.name: operation
+    for operation in (
+        RMSNORM_MATMUL, MATMUL, VECTOR_ADD, RMSNORM, LAYERNORM, SOFTMAX, GEMV,
+        DECODE_ATTENTION, FLASH_ATTENTION, FLASH_ATTENTION_CAUSAL, MLA_DECODE,
+    )
+}  # fmt: skip
 
 # |recorded - recomputed| <= atol + rtol · |recomputed|. Outputs of the operations have a standard deviation between
 # 0.1 and 0.6. rtol is a few units in the last place of the stored dtype; atol covers fp32 accumulation in any order

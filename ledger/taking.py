@@ -58,14 +58,15 @@ def select(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
     """
     if not wanted:
         return tuple(cell for cell in book.cells if cell.state == "open")
-    chosen = {cell.name: cell for name in wanted for cell in _named(book, name)}
+    chosen = {cell.name: cell for name in wanted for cell in named(book, name)}
     for cell in chosen.values():
         if cell.state in ("stale", "void", "refused"):
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected an open cell: seal a new forecast")
     return tuple(chosen.values())
 
 
-def _named(book: Book, name: str) -> list[CellView]:
+def named(book: Book, name: str) -> list[CellView]:
+    """Return the cells of a seal, or the one cell, that a name fits, in any state. Raises: UnknownName."""
     prefix, _, key = name.partition("#")
     seals = {cell.sealed.id for cell in book.cells if cell.sealed.id.startswith(prefix)}
     if len(prefix) < 4 or len(seals) != 1:
@@ -141,14 +142,16 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class _Incoming:
+class Incoming:
+    """Hold one measurement that is not taken in yet, with the files that it names, by path."""
+
     path: str
     record: bytes
     measurement: Measurement
     attachments: Mapping[str, bytes]
 
 
-def read_folder(folder: FilePath) -> list[_Incoming]:
+def read_folder(folder: FilePath) -> list[Incoming]:
     """Return the measurements in a folder with their attachments.
 
     Raises: InputError when an attachment is missing; EvidenceRefused when its bytes are not its name.
@@ -161,17 +164,21 @@ def read_folder(folder: FilePath) -> list[_Incoming]:
             if object_id(data) != attachment.sha256:
                 raise EvidenceRefused(f"{file}: attachment {attachment.name} has other bytes than it had when measured")
             attachments[object_path("verifications", attachment.sha256)] = data
-        data = encode(measurement)
-        path = record_path("verifications", record_id(Measurement, data))
-        incoming.append(_Incoming(path, data, measurement, attachments))
+        incoming.append(incoming_of(measurement, attachments))
     return incoming
+
+
+def incoming_of(measurement: Measurement, attachments: Mapping[str, bytes]) -> Incoming:
+    """Return a measurement ready to be taken in; attachments lie by the path that they will have."""
+    data = encode(measurement)
+    return Incoming(record_path("verifications", record_id(Measurement, data)), data, measurement, attachments)
 
 
 def take_in(
     repository: Repository,
     history: History,
     read: Callable[[str, int], bytes | None],
-    incoming: Iterable[_Incoming],
+    incoming: Iterable[Incoming],
     *,
     sign: bool = False,
 ) -> list[Taken]:
@@ -200,7 +207,7 @@ def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[s
     """
     if not why.strip():
         raise InputError("--why: empty; expected the reason, in words")
-    cells = _named(book, name)
+    cells = named(book, name)
     for cell in cells:
         if cell.state not in ("open", "stale", "failed"):
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected one that is not measured yet")
@@ -225,7 +232,7 @@ def _same(files: Mapping[str, bytes], message: str, parent: str | None) -> tuple
 
 
 def _rehearse(
-    history: History, read: Callable[[str, int], bytes | None], incoming: Sequence[_Incoming]
+    history: History, read: Callable[[str, int], bytes | None], incoming: Sequence[Incoming]
 ) -> dict[str, tuple[Finding, ...]]:
     """Return what the judge would refuse if each measurement were committed on top of the history."""
     overlay: dict[str, bytes] = {}

@@ -70,6 +70,11 @@ def signed(value: float) -> str:
     return ("+" if value > 0 else "\u2212") + text
 
 
+def count_words(number: int, noun: str) -> str:
+    """Return a count with its noun: 1 cell, 2 cells."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def shape_words(shape: Mapping[str, int]) -> str:
     """Return a shape with equal sizes joined: B=32 H=O=4096; the usual letters in their usual order."""
     joined: dict[int, list[str]] = {}

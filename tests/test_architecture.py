@@ -21,14 +21,14 @@ ORDER = """
     kernel store reader history worktree repo ancestry checks chain claims judge founding sealing taking
     clone recompute signatures witness trust audit
     lines markdown page report listing kernel_card card layout drawing sketch plot views
-    nvml device here inputs correctness probes timer graphs vary cell ncu_csv ncu measure profiled
+    nvml device here inputs correctness probes timer graphs vary cell ncu_csv ncu ncu_report attaching measure profiled
     rates products ceilings_cpu ceilings_cuda calibrate calibrating bench selftest regress inspect compiled_card doctor
     drill drill_files
     cli __main__
 """.split()
 TORCH = """
-    kernel device here inputs correctness probes timer graphs cell measure profiled rates products ceilings_cpu
-    ceilings_cuda calibrate bench inspect vary
+    kernel device here inputs correctness probes timer graphs vary cell measure profiled rates products ceilings_cpu
+    ceilings_cuda calibrate bench selftest inspect
 """.split()
 
 

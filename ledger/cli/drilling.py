@@ -97,12 +97,13 @@ def _book(root: FilePath) -> tuple[Book, Tool]:
 
 def _export(found: Drill, path: FilePath, *, as_json: bool) -> None:
     from ledger.drill_files import write_drill
+    from ledger.wording import count_words
 
     write_drill(path, found)
     if as_json:
         emit({"path": str(path), "cells": len(found.questions)})
     else:
-        say(f"wrote {path}: {len(found.questions)} cells")
+        say(f"wrote {path}: {count_words(len(found.questions), 'cell')}")
 
 
 def _from_file(found: Drill, questions: Sequence[Question], path: FilePath) -> list[Answered]:
@@ -116,10 +117,11 @@ def _from_file(found: Drill, questions: Sequence[Question], path: FilePath) -> l
 
 def _ask(found: Drill, questions: Sequence[Question], title: str) -> list[Answered]:
     from ledger.drill import answer
+    from ledger.wording import count_words
 
     if not sys.stdin.isatty():
         raise InputError("stdin is no terminal; expected --answers FILE, or --json for the questions alone")
-    err().print(f"{len(questions)} cells from {title}. Ctrl-C ends the drill.\n", markup=False)
+    err().print(f"{count_words(len(questions), 'cell')} from {title}. Ctrl-C ends the drill.\n", markup=False)
     answered: list[Answered] = []
     for number, question in enumerate(questions, start=1):
         _pose(question, f"{number} of {len(questions)}")

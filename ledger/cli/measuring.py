@@ -17,7 +17,7 @@ from ledger.errors import EvidenceRefused, InputError
 if TYPE_CHECKING:
     from ledger.measure import Progress, RunSummary
     from ledger.records import Order
-    from ledger.taking import Taken
+    from ledger.taking import Incoming, Taken
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every open cell.")]
 CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
@@ -34,6 +34,7 @@ def order(
     """Write what to measure, for a machine that has no copy of the repository."""
     from ledger.store import write_record
     from ledger.taking import select, write_order
+    from ledger.wording import count_words
 
     place = open_place()
     refuse_if_refused(place.book)
@@ -44,7 +45,7 @@ def order(
     if as_json:
         emit({"path": str(output), "cells": len(record.cells), "carried_sources": carried})
         return
-    out().print(f"{output}: {len(record.cells)} cells", markup=False)
+    out().print(f"{output}: {count_words(len(record.cells), 'cell')}", markup=False)
     if carried:
         say(f"it carries the source of {', '.join(carried)}: whoever measures it runs that code")
 
@@ -72,6 +73,10 @@ def verify(
     full: FullOption = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
     tsa: TsaOption = None,
+    ncu_report: Annotated[
+        FilePath | None, typer.Option(help="Report or raw-page CSV that you made: the counters of --cell in --from.")
+    ] = None,
+    cell: Annotated[str | None, typer.Option(help="SEAL#CELL that --ncu-report is of.")] = None,
     price_per_hour: PriceOption = None,
     fail_on_miss: Annotated[
         float | None, typer.Option(min=0, help="Exit 1 when a gap is larger than this many points.")
@@ -81,6 +86,8 @@ def verify(
     """Measure open cells here, or take in what was measured elsewhere; record, commit and reconcile."""
     from ledger.taking import read_folder, select, take_in, write_order
 
+    if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
+        raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
     place = open_place()
     refuse_if_refused(place.book)
     folder = source or place.repository.git_dir / "ledger" / "measuring"
@@ -90,6 +97,8 @@ def verify(
         summary = _run(record, folder, counters, full, place.root)
         _tell_summary(summary, price_per_hour, as_json=False)
     incoming = read_folder(folder)
+    if ncu_report is not None:
+        incoming = _with_counters(place, incoming, ncu_report, cell)
     if source is not None and ids:
         wanted = {(cell.sealed.id, cell.forecast.cell) for cell in select(place.book, ids)}
         incoming = [item for item in incoming if (item.measurement.seal, item.measurement.cell) in wanted]
@@ -101,6 +110,21 @@ def verify(
         shutil.rmtree(folder)
     _tell_taken(taken, as_json=as_json)
     _fail_on_miss(fail_on_miss, [item.cell for item in taken])
+
+
+def _with_counters(place: Place, incoming: list[Incoming], report: FilePath, cell: str | None) -> list[Incoming]:
+    from ledger.attaching import attach
+    from ledger.kernel import load_kernel
+    from ledger.taking import named
+
+    (view, *more) = named(place.book, cell or "")
+    if more:
+        raise InputError(f"--cell: {cell!r} names {1 + len(more)} cells; expected SEAL#CELL")
+    assert view.hardware is not None
+    kernel = load_kernel(view.forecast.case.kernel, place.root).kernel
+    filled = attach(incoming, report, view=view, launched=kernel.launched)
+    say(f"counters of {view.short_name} are from {report.name}")
+    return filled
 
 
 def _name_stale(place: Place) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,9 @@ from ledger.errors import EvidenceRefused, InputError, StateError, ThresholdMiss
 if TYPE_CHECKING:
     from ledger.audit import Audit
     from ledger.book import Book
+    from ledger.cli.place import Place
 
+_BY_CELL = ("rows", "missing")
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 hardware_app = typer.Typer(no_args_is_help=True, help="List hardware profiles, or show one as a card.")
@@ -21,8 +23,12 @@ kernels_app = typer.Typer(no_args_is_help=True, help="List kernels, or show one 
 
 
 def report(
+    ids: Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names to show (default: all).")] = None,
     html: Annotated[FilePath | None, typer.Option(help="Write a self-contained page instead.")] = None,
     markdown: Annotated[FilePath | None, typer.Option(help="Write Markdown instead.")] = None,
+    render: Annotated[
+        bool, typer.Option("--render", help="Render the pages under docs/ anew and commit them.")
+    ] = False,
     fail_on_miss_: Annotated[
         float | None, typer.Option("--fail-on-miss", min=0, help="Exit 1 when a gap is larger than this many points.")
     ] = None,
@@ -30,19 +36,44 @@ def report(
 ) -> None:
     """Reconcile predictions with measurements; refuses to open when a prediction post-dates its measurement."""
     from ledger import report as reports
+    from ledger.taking import named
 
-    book = open_place().book
+    if ids and (html or markdown or render):
+        raise InputError("report: cells are named together with --html, --markdown or --render, which hold all of them")
+    place = open_place()
+    book = place.book
+    only = {cell.short_name for name in ids for cell in named(book, name)} if ids else None
     if as_json:
-        emit(reports.document(book))
+        emit(_only(reports.document(book), only))
     refuse_if_refused(book)
     if html is not None:
         html.write_text(reports.html(book), encoding="utf-8")
     if markdown is not None:
         markdown.write_text(reports.markdown(book), encoding="utf-8")
-    if html is None and markdown is None and not as_json:
-        reports.render(book, out())
+    if render:
+        _render_views(place)
+    if not (html or markdown or render or as_json):
+        reports.render(book, out(), only=only)
     if fail_on_miss_ is not None:
-        fail_on_miss(book, fail_on_miss_, None)
+        fail_on_miss(book, fail_on_miss_, only)
+
+
+def _only(document: dict[str, Any], only: set[str] | None) -> dict[str, Any]:
+    """Return a report with the rows of some cells alone."""
+    if only is None:
+        return document
+    kept = {key: [row for row in document[key] if f"{row['seal'][:10]}#{row['cell']}" in only] for key in _BY_CELL}
+    return {**document, **kept}
+
+
+def _render_views(place: Place) -> None:
+    from ledger.views import write_views
+
+    before = place.repository.head()
+    for note in write_views(place.repository, place.book):
+        say(note)
+    after = place.repository.head()
+    say("the pages are as the records say" if after == before else f"rendered in commit {after}")
 
 
 def fail_on_miss(book: Book, points: float, only: set[str] | None) -> None:
@@ -53,7 +84,8 @@ def fail_on_miss(book: Book, points: float, only: set[str] | None) -> None:
         if gap is not None and abs(gap.percent) > points and (only is None or cell.short_name in only):
             missed.append(f"{cell.short_name} by {gap.percent:+.1f}")
     if missed:
-        raise ThresholdMissed(f"{len(missed)} cells miss by more than {points:g} points: {'; '.join(missed)}")
+        miss = "1 cell misses" if len(missed) == 1 else f"{len(missed)} cells miss"
+        raise ThresholdMissed(f"{miss} by more than {points:g} points: {'; '.join(missed)}")
 
 
 def status(as_json: JsonOption = False) -> None:

@@ -1,0 +1,554 @@
+"""Compute attention of one query token per sequence over a key-value cache of plain tensors.
+
+Formula: y[b, h] = softmax(q[b, h] · k[b, g]ᵀ / sqrt(D)) · v[b, g], g = h · HKV ÷ HQ rounded down
+Shapes: q (B, HQ, D), k and v (B, HKV, S, D), y (B, HQ, D), row-major and of one dtype (fp16, bf16 or fp32).
+HQ is a multiple of HKV: equal is multi-head attention, more is grouped-query attention.
+Traffic: e · (B·HQ·D + 2·B·HKV·S·D) bytes read and e · B·HQ·D written, e bytes an element.
+Source: splitting the keys among programs is Flash-Decoding (Dao, Haziza, Massa, Sizov, 2023); the running maximum is
+FlashAttention-2, arXiv 2307.08691, algorithm 1.
+The work model excludes: partial results of the splits (written and read in L2), the padding of a group of query heads
+to 16 and of keys to whole tiles, and the corrections where a running maximum rises.
+
+Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
+the end. fp32 takes plain multiply-adds, or for groups of more than eight heads three tf32 products on tensor cores
+(the operands' leading 21 bits).
+Determinism: the last program of a head to arrive adds the splits in their order, whichever program that is, so the
+same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton
+from ledger.operations import DECODE_ATTENTION, Shape
+from ledger.records import Dtype, Path, Work
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+triton, tl = import_triton()
+
+
+@triton.jit
+def decode_attention_kernel(
+    q_ptr,
+    k,
+    v,
+    y_ptr,
+    partial_ptr,
+    stats_ptr,
+    arrivals_ptr,
+    n_keys,
+    n_units,
+    scale_log2,
+    UNIT: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUP_PADDED: tl.constexpr,
+    BLOCK_G: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SPLITS_PADDED: tl.constexpr,
+    CHUNK_D: tl.constexpr,
+    STAGES: tl.constexpr,
+    DOT: tl.constexpr,
+    TMA: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    # Where fp32 takes tensor cores, three products of its operands' parts; other dtypes ignore this.
+    PRECISION: tl.constexpr = "tf32x3" if DOT == 2 else "ieee"
+    n_dims = n_units * UNIT
+    split = tl.program_id(0) % SPLITS
+    head = tl.program_id(0) // SPLITS
+    range_g = tl.arange(0, BLOCK_G)
+    range_d = tl.arange(0, BLOCK_D)
+    range_s = tl.arange(0, BLOCK_S)
+    group_mask = range_g < GROUP
+    dim_mask = range_d < n_dims
+    query_rows = head.to(tl.int64) * GROUP + range_g
+    q = tl.load(
+        q_ptr + query_rows[:, None] * n_dims + range_d[None, :],
+        mask=group_mask[:, None] & dim_mask[None, :],
+        other=0.0,
+    )
+    q_columns = tl.trans(q)
+    # One query row is broadcast over the keys where no tensor core helps.
+    q_rows = q.to(tl.float32)[:, None, :]
+    cache_row = head.to(tl.int64) * n_keys
+
+    steps = tl.cdiv(n_keys, BLOCK_S)
+    first = split * steps // SPLITS
+    last = (split + 1) * steps // SPLITS
+    highest = tl.full((BLOCK_G,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_G,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_D, BLOCK_G) if DOT else (BLOCK_G, BLOCK_D), dtype=tl.float32)
+    for step in tl.range(first, last, num_stages=STAGES):
+        keys = step * BLOCK_S + range_s
+        if TMA:
+            k_tile = k.load([head, step * BLOCK_S, 0]).reshape(BLOCK_S, BLOCK_D)
+            v_tile = v.load([head, step * BLOCK_S, 0]).reshape(BLOCK_S, BLOCK_D)
+        else:
+            at = (cache_row + keys)[:, None] * n_dims + range_d[None, :]
+            mask = (keys < n_keys)[:, None] & dim_mask[None, :]
+            k_tile = tl.load(k + at, mask=mask, other=0.0)
+            v_tile = tl.load(v + at, mask=mask, other=0.0)
+        if DOT:
+            # Keys are the rows of the product: a tile of 64 of them reaches wgmma, a group of query heads would not.
+            scores = tl.dot(k_tile, q_columns, input_precision=PRECISION) * scale_log2
+            scores = tl.where((keys < n_keys)[:, None], scores, -float("inf"))
+            risen = tl.maximum(highest, tl.max(scores, axis=0))
+            kept = tl.exp2(highest - risen)
+            powers = tl.exp2(scores - risen[None, :])
+            total = total * kept + tl.sum(powers, axis=0)
+            acc = tl.dot(tl.trans(v_tile), powers.to(v_tile.dtype), acc * kept[None, :], input_precision=PRECISION)
+        else:
+            scores = tl.sum(q_rows * k_tile.to(tl.float32)[None, :, :], axis=2) * scale_log2
+            scores = tl.where((keys < n_keys)[None, :], scores, -float("inf"))
+            risen = tl.maximum(highest, tl.max(scores, axis=1))
+            kept = tl.exp2(highest - risen)
+            powers = tl.exp2(scores - risen[:, None])
+            total = total * kept + tl.sum(powers, axis=1)
+            acc = acc * kept[:, None] + tl.sum(powers[:, :, None] * v_tile.to(tl.float32)[None, :, :], axis=1)
+        highest = risen
+
+    # The product by tensor cores left its result transposed.
+    result = tl.trans(acc) if DOT else acc
+    if SPLITS == 1:
+        y = result / total[:, None]
+        tl.store(
+            y_ptr + query_rows[:, None] * n_dims + range_d[None, :],
+            y.to(y_ptr.dtype.element_ty),
+            mask=group_mask[:, None] & dim_mask[None, :],
+        )
+    else:
+        slot = head.to(tl.int64) * SPLITS + split
+        in_slot = range_g[:, None] * BLOCK_D + range_d[None, :]
+        tl.store(partial_ptr + slot * (GROUP * BLOCK_D) + in_slot, result, mask=group_mask[:, None])
+        tl.store(stats_ptr + slot * (2 * GROUP) + range_g, highest, mask=group_mask)
+        tl.store(stats_ptr + slot * (2 * GROUP) + GROUP + range_g, total, mask=group_mask)
+        # The atomic is one thread's: every thread's partial must be written before it is published.
+        tl.debug_barrier()
+        arrived = tl.atomic_add(arrivals_ptr + head, 1, sem="acq_rel")
+        if arrived == SPLITS - 1:
+            parts = tl.arange(0, SPLITS_PADDED)
+            members = tl.arange(0, GROUP_PADDED)
+            slots = head.to(tl.int64) * SPLITS + parts
+            known = (parts < SPLITS)[:, None] & (members < GROUP)[None, :]
+            stats = stats_ptr + slots[:, None] * (2 * GROUP) + members[None, :]
+            highs = tl.load(stats, mask=known, other=-float("inf"), cache_modifier=".cg")
+            totals = tl.load(stats + GROUP, mask=known, other=0.0, cache_modifier=".cg")
+            top = tl.where(members < GROUP, tl.max(highs, axis=0), 0.0)
+            weights = tl.exp2(highs - top[None, :])
+            sums = tl.where(members < GROUP, tl.sum(weights * totals, axis=0), 1.0)
+            weights = weights / sums[None, :]
+            for chunk in tl.static_range(0, BLOCK_D, CHUNK_D):
+                dims = chunk + tl.arange(0, CHUNK_D)
+                in_part = members[:, None] * BLOCK_D + dims[None, :]
+                part = tl.load(
+                    partial_ptr + slots[:, None, None] * (GROUP * BLOCK_D) + in_part[None, :, :],
+                    mask=known[:, :, None],
+                    other=0.0,
+                    cache_modifier=".cg",
+                )
+                y = tl.sum(part * weights[:, :, None], axis=0)
+                y_rows = head.to(tl.int64) * GROUP + members
+                tl.store(
+                    y_ptr + y_rows[:, None] * n_dims + dims[None, :],
+                    y.to(y_ptr.dtype.element_ty),
+                    mask=(members < GROUP)[:, None] & (dims < n_dims)[None, :],
+                )
+            # Ready for the next launch, which starts after this one ends.
+            tl.store(arrivals_ptr + head, 0)
+
+
+def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return softmax(q · kᵀ / sqrt(D)) · v of one query token per sequence.
+
+    Shapes: q (B, HQ, D), k and v (B, HKV, S, D) of one dtype on one GPU; the result as q.
+    """
+    import torch
+
+    inputs = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
+    out = torch.empty_like(inputs["q"])
+    b, hkv, s, d = k.shape
+    shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
+    major, minor = torch.cuda.get_device_capability(q.device)
+    config = config_for(shape, _dtype_name(q), f"sm_{major}{minor}")
+    if any(inputs[name].data_ptr() % _TMA_ALIGNMENT for name in ("k", "v")):
+        config["tma"] = 0
+    prepare_triton(inputs, out, config)()
+    return out
+
+
+def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Allocate the workspace and return the launch."""
+    import torch
+
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    b, hkv, s, d = k.shape
+    shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
+    constants = _constants(config, shape)
+    heads, splits, group = b * hkv, config["splits"], constants["GROUP"]
+    slots = heads * splits if splits > 1 else 1
+    partial = torch.empty(slots * group * constants["BLOCK_D"], dtype=torch.float32, device=q.device)
+    stats = torch.empty(slots * 2 * group, dtype=torch.float32, device=q.device)
+    arrivals = torch.zeros(heads, dtype=torch.int32, device=q.device)
+    cache: tuple[object, object] = (k, v)
+    if config["tma"]:
+        block = [1, config["block_s"], constants["BLOCK_D"]]
+        cache = (_descriptor(k.view(heads, s, d), block), _descriptor(v.view(heads, s, d), block))
+    scale_log2 = math.log2(math.e) / math.sqrt(d)
+
+    def launch() -> None:
+        decode_attention_kernel[(heads * splits,)](
+            q, *cache, out, partial, stats, arrivals, s, d // constants["UNIT"], scale_log2,
+            **constants, num_warps=config["num_warps"], **_early(config),
+        )  # fmt: skip
+
+    return launch
+
+
+def _descriptor(tensor: Tensor, block: list[int]) -> object:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor.from_tensor(tensor, block)
+
+
+def _early(config: Config) -> dict[str, bool]:
+    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
+    return {"launch_pdl": True} if config["pdl"] else {}
+
+
+def _constants(config: Config, shape: Shape) -> dict[str, int]:
+    group = shape["HQ"] // shape["HKV"]
+    group_padded, splits_padded = _power_of_two(group), _power_of_two(config["splits"])
+    block_d = max(_power_of_two(shape["D"]), 16)
+    return {
+        "UNIT": math.gcd(shape["D"], _WIDEST_UNIT),
+        "GROUP": group,
+        "GROUP_PADDED": group_padded,
+        "BLOCK_G": max(group_padded, 16) if config["dot"] else group_padded,
+        "BLOCK_S": config["block_s"],
+        "BLOCK_D": block_d,
+        "SPLITS": config["splits"],
+        "SPLITS_PADDED": splits_padded,
+        # The last program adds up what its registers hold at once: 64 values a thread.
+        "CHUNK_D": min(block_d, max(64 * 32 * config["num_warps"] // (splits_padded * group_padded), 1)),
+        "STAGES": config["num_stages"],
+        "DOT": config["dot"],
+        "TMA": config["tma"],
+        "PDL": config["pdl"],
+    }
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
+def _dtype_name(tensor: Tensor) -> Dtype:
+    import torch
+
+    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+    if tensor.dtype not in names:
+        raise InputError(f"decode_attention: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+    return names[tensor.dtype]
+
+
+def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch's scaled_dot_product_attention, in fp32."""
+    import torch
+
+    q, k, v = (inputs[name] for name in ("q", "k", "v"))
+    grouped = q.shape[1] != k.shape[1]
+
+    def launch() -> None:
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            q.float().unsqueeze(2), k.float(), v.float(), enable_gqa=grouped
+        )
+        out.copy_(attended.squeeze(2))
+
+    return launch
+
+
+def _prepare_sdpa(backend: str) -> Prepare:
+    def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        query, k, v = inputs["q"].unsqueeze(2), inputs["k"], inputs["v"]
+        grouped = query.shape[1] != k.shape[1]
+        chosen = getattr(SDPBackend, backend)
+
+        def launch() -> None:
+            with sdpa_kernel(chosen):
+                torch.nn.functional.scaled_dot_product_attention(query, k, v, enable_gqa=grouped)
+
+        return launch
+
+    return prepare
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the result in float64, one sequence at a time to spare memory."""
+    import torch
+
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    b, hq, d = q.shape
+    hkv = k.shape[1]
+    rows = []
+    for index in range(b):
+        query = q[index].double().view(hkv, hq // hkv, d)
+        weights = torch.softmax(query @ k[index].double().transpose(1, 2) / math.sqrt(d), dim=-1)
+        rows.append((weights @ v[index].double()).view(hq, d))
+    return torch.stack(rows)
+
+
+def work(shape: Shape, dtype: Dtype) -> Work:
+    """Count two products of 2·D operations a key and query head, and five of its softmax; each operand moves once."""
+    b, hq, hkv, s, d = (shape[key] for key in ("B", "HQ", "HKV", "S", "D"))
+    element = DTYPE_BYTES[dtype]
+    return Work(
+        flops=b * hq * s * (4 * d + 5),
+        bytes_read=element * (b * hq * d + 2 * b * hkv * s * d),
+        bytes_written=element * b * hq * d,
+    )
+
+
+def path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return the instruction path, as found in the compiled code (tests/test_kernel_attention.py).
+
+    On sm_75 Triton compiles the products to scalar fp32 multiply-adds: no tensor-core instruction.
+    """
+    if implementation != "triton" or dtype == "fp32" or target == "sm_75":
+        return "fp32"
+    return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
+
+
+_TMA_ALIGNMENT = 16
+_TMA_TARGETS = ("sm_90", "sm_100")
+_WIDEST_UNIT = 16
+_MOST_SPLITS = 128
+_MOST_WITHOUT_DOT = 8
+_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+
+
+def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    """Return the launch configuration of a shape. Raises: InputError for a target without one."""
+    if target not in _MULTIPROCESSORS:
+        raise InputError(
+            f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
+        )
+    heads, group = shape["B"] * shape["HKV"], shape["HQ"] // shape["HKV"]
+    aligned = not _ragged(shape, dtype)
+    config = {
+        "num_warps": 4,
+        "dot": _dot(dtype, group, target),
+        "tma": int(target in _TMA_TARGETS and aligned),
+        "pdl": int(target in _TMA_TARGETS),
+    }
+    if config["dot"] == 0 and group > 1:
+        # One warp a program adds up its scores without a barrier; many programs keep the memory busy.
+        # Elsewhere than measured, a ring of tiles would spill.
+        block_s, num_stages = 16, 4 if target in ("sm_80", "sm_90") else 1
+        splits = min(max(4, 512 // heads), -(-shape["S"] // block_s), 32)
+        config["num_warps"] = 1
+    else:
+        block_s = 64 if config["dot"] == 1 and dtype != "fp32" and aligned else 32
+        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], config["dot"] == 1)
+    config = {"block_s": block_s, "splits": splits, "num_stages": 1 if target == "sm_75" else num_stages, **config}
+    while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
+        config["num_stages"] -= 1
+    while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["block_s"] > 16:
+        config["block_s"] //= 2
+    return config
+
+
+def _dot(dtype: Dtype, group: int, target: str) -> int:
+    """Return which products to take: 0 plain multiply-adds, 1 tensor cores, 2 three tf32 products on them."""
+    if target == "sm_75":
+        return 0
+    if dtype != "fp32":
+        return 1
+    # Plain ones cost a multiply-add a query head and element, which eight heads still hide.
+    return 0 if group <= _MOST_WITHOUT_DOT else 2
+
+
+def _tiling(shape: Shape, block_s: int, multiprocessors: int, short: bool) -> tuple[int, int, int]:
+    """Return BLOCK_S, how many programs share a head's keys, and the stages, by a cost in tiles of keys.
+
+    short: whether a pipeline of two stages is worth considering.
+    """
+    heads, steps = shape["B"] * shape["HKV"], -(-shape["S"] // block_s)
+
+    def cost(choice: tuple[int, int]) -> float:
+        splits, num_stages = choice
+        # Two programs of three stages fit on a multiprocessor, or three of two; they share its bandwidth.
+        shares = _SHARES[num_stages]
+        waves, rest = divmod(heads * splits, len(shares) * multiprocessors)
+        tiles = -(-steps // splits)
+        tail = shares[-(-rest // multiprocessors) - 1] if rest else 0.0
+        streaming = tiles * (len(shares) * waves + tail) + waves + (1 if rest else 0)
+        return streaming + (_COMBINE + _COMBINE_A_SPLIT * splits if splits > 1 else 0.0)
+
+    choices = [
+        (splits, stages)
+        for splits in range(1, min(steps, _MOST_SPLITS) + 1)
+        for stages in _SHARES
+        if short or stages == 3
+    ]
+    splits, num_stages = min(choices, key=cost)
+    # A few tiles are best fetched at once.
+    few = -(-steps // splits) <= (3 if splits == 1 else 2)
+    if few and block_s == 64 and heads * splits <= multiprocessors:
+        return 128, max(1, min(splits, -(-shape["S"] // 128))), 2
+    return block_s, splits, num_stages
+
+
+# Stages -> time of a tile for one, two, … programs on a multiprocessor, in units of a tile at full bandwidth; fitted
+# with the next two to timings on an H200 at S 160, 384, 1536, 6144 and B 1, 8, 48.
+_SHARES = {3: (1.02, 2.0), 2: (1.4, 2.1, 3.03)}
+_COMBINE, _COMBINE_A_SPLIT = 1.7, 0.15
+
+
+def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
+    """Return an upper bound of the shared memory of one program, in bytes."""
+    element = DTYPE_BYTES[dtype]
+    constants = _constants(config, shape)
+    block_g, block_s, block_d = (constants[name] for name in ("BLOCK_G", "BLOCK_S", "BLOCK_D"))
+    tiles = 2 * element * block_s * block_d
+    operands = element * block_g * (block_d + block_s)
+    return config["num_stages"] * tiles + (2 * operands if config["dot"] else 0) + 4 * block_d * block_g + 2048
+
+
+def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    """Check that an architecture can run a configuration. Raises: InputError."""
+    if set(config) != set(_CONFIG_KEYS):
+        raise InputError(
+            f"decode_attention: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
+        )
+    if target not in _SHARED_BYTES:
+        raise InputError(f"decode_attention: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+    if target == "sm_75" and dtype == "bf16":
+        raise InputError("decode_attention: sm_75 has no bf16; expected fp16 or fp32")
+    if shape["HQ"] % shape["HKV"]:
+        raise InputError(
+            f"decode_attention: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
+            "heads shares one key head"
+        )
+    for key, least, most in (("block_s", 16, 256), ("num_warps", 1, 16)):
+        value = config[key]
+        if not least <= value <= most or value & (value - 1):
+            raise InputError(f"decode_attention: {key} is {value}; expected a power of two from {least} to {most}")
+    steps = -(-shape["S"] // config["block_s"])
+    if not 1 <= config["splits"] <= min(steps, _MOST_SPLITS):
+        raise InputError(
+            f"decode_attention: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}, the steps of "
+            "block_s in S"
+        )
+    if not 1 <= config["num_stages"] <= 8:
+        raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
+    if config["dot"] not in (0, 1, 2) or (config["dot"] == 2 and (dtype != "fp32" or target == "sm_75")):
+        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1, or 2 for fp32 from sm_80 up")
+    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _TMA_TARGETS):
+        raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    if config["dot"] == 1 and config["block_s"] >= 64 and target == "sm_90" and _ragged(shape, dtype):
+        raise InputError(
+            f"decode_attention: block_s is {config['block_s']} with D={shape['D']} in {dtype}; expected at most 32: "
+            "triton 3.6 miscompiles wgmma on tiles whose rows are no multiple of 16 bytes"
+        )
+    _check_tma(config, shape, dtype, target)
+    need = shared_bytes(config, shape, dtype)
+    if need > _SHARED_BYTES[target]:
+        raise InputError(
+            f"decode_attention: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a "
+            "block: take fewer num_stages or a smaller block_s"
+        )
+
+
+def _ragged(shape: Shape, dtype: Dtype) -> bool:
+    return shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT != 0
+
+
+def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    if config["tma"] not in (0, 1):
+        raise InputError(f"decode_attention: tma is {config['tma']}; expected 0 or 1")
+    if not config["tma"]:
+        return
+    if target not in _TMA_TARGETS:
+        raise InputError(f"decode_attention: tma is 1, but {target} has no tensor memory accelerator; expected 0")
+    if _ragged(shape, dtype):
+        raise InputError(
+            f"decode_attention: tma is 1 with D={shape['D']} in {dtype}; expected rows of a multiple of "
+            f"{_TMA_ALIGNMENT} bytes, or tma 0"
+        )
+
+
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+    """Return what Triton needs to compile the kernel without a GPU."""
+    constants = _constants(config, shape)
+    pointer = f"*{dtype}"
+    cache = f"tensordesc<{dtype}[1,{config['block_s']},{constants['BLOCK_D']}]>" if config["tma"] else pointer
+    signature = {
+        "q_ptr": pointer, "k": cache, "v": cache, "y_ptr": pointer,
+        "partial_ptr": "*fp32", "stats_ptr": "*fp32", "arrivals_ptr": "*i32",
+        "n_keys": "i32", "n_units": "i32", "scale_log2": "fp32",
+    }  # fmt: skip
+    return Ahead(
+        function=decode_attention_kernel,
+        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"], **_early(config)},
+    )
+
+
+_CONFIG_KEYS = ("block_s", "splits", "num_warps", "num_stages", "dot", "tma", "pdl")
+
+CASES: tuple[dict[str, int], ...] = (
+    *({"B": b, "HQ": 32, "HKV": 8, "S": s, "D": 128} for b in (1, 8, 64) for s in (128, 256, 512, 1024, 8192)),
+    {"B": 8, "HQ": 32, "HKV": 32, "S": 1024, "D": 128},
+    {"B": 1, "HQ": 1, "HKV": 1, "S": 1, "D": 1},
+    {"B": 3, "HQ": 14, "HKV": 2, "S": 1031, "D": 67},
+    {"B": 1, "HQ": 32, "HKV": 8, "S": 131072, "D": 128},
+)
+
+KERNEL = Kernel(
+    name="decode_attention",
+    operation=DECODE_ATTENTION,
+    summary="attention of one query token over a key-value cache",
+    formula="y = softmax(q · kᵀ / sqrt(D)) · v",
+    dtypes=("fp16", "bf16", "fp32"),
+    work=work,
+    excludes="partial results of the splits (L2), padding of query groups and of keys, corrections of running maxima",
+    path=path,
+    config=config_for,
+    check_config=check_config,
+    tolerances={
+        "fp16": Tolerance(
+            6e-4, 5e-4, "powers of up to 1 are rounded to 11 bits, values are up to 2; one more rounding"
+        ),
+        "bf16": Tolerance(5e-3, 4e-3, "as fp16, with 8 bits: eight times as wide"),
+        "fp32": Tolerance(1e-5, 1e-5, "scores of up to 16 keep 21 bits or more, and their powers as many less four"),
+    },
+    cases=CASES,
+    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
+    reference=reference,
+    launched="^decode_attention_kernel$",
+    baselines={
+        "sdpa-cudnn": _prepare_sdpa("CUDNN_ATTENTION"),
+        "sdpa-flash": _prepare_sdpa("FLASH_ATTENTION"),
+        "sdpa-efficient": _prepare_sdpa("EFFICIENT_ATTENTION"),
+        "sdpa-math": _prepare_sdpa("MATH"),
+    },
+    ahead=ahead,
+)

@@ -1,0 +1,293 @@
+"""Compute y = W · x, a matrix times one vector.
+
+Formula: y[n] = Σ_k W[n, k] · x[k]
+Shapes: W (N, K) row-major, x (K,), y (N,), of one dtype (fp16, bf16 or fp32).
+Traffic: e · (N·K + K) bytes read and e · N written, e bytes an element.
+Source: none needed; the bytes of W decide.
+The work model excludes: re-reads of x by each program (L1, L2).
+
+Precision: products and sums are fp32, one rounding to the dtype. Determinism: each element is one program's sum in a
+fixed order, so the same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.operations import GEMV, Shape
+from ledger.records import Dtype, Path, Work
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+triton, tl = import_triton()
+
+
+@triton.jit
+def gemv_kernel(
+    x_ptr,
+    weight_ptr,
+    y_ptr,
+    n_rows,
+    n_units,
+    UNIT: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
+    n_inner = n_units * UNIT
+    rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row_mask = rows < n_rows
+    range_k = tl.arange(0, BLOCK_K)
+    weight_rows = weight_ptr + rows.to(tl.int64)[:, None] * n_inner
+    acc = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
+    for start in tl.range(0, n_inner, BLOCK_K, num_stages=STAGES):
+        inner = start + range_k
+        inner_mask = inner < n_inner
+        x = tl.load(x_ptr + inner, mask=inner_mask, other=0.0, eviction_policy="evict_last")
+        w = tl.load(
+            weight_rows + inner[None, :],
+            mask=row_mask[:, None] & inner_mask[None, :],
+            other=0.0,
+            eviction_policy="evict_first",
+        )
+        acc += w.to(tl.float32) * x.to(tl.float32)[None, :]
+    tl.store(y_ptr + rows, tl.sum(acc, axis=1).to(y_ptr.dtype.element_ty), mask=row_mask)
+
+
+def gemv(weight: Tensor, x: Tensor) -> Tensor:
+    """Return weight · x.
+
+    Shapes: weight (N, K), x (K,) of one dtype on one GPU; the result (N,).
+    """
+    import torch
+
+    inputs = {"x": x.contiguous(), "weight": weight.contiguous()}
+    out = torch.empty(weight.shape[0], dtype=x.dtype, device=x.device)
+    major, minor = torch.cuda.get_device_capability(x.device)
+    shape = {"N": weight.shape[0], "K": weight.shape[1]}
+    prepare_triton(inputs, out, config_for(shape, _dtype_name(x), f"sm_{major}{minor}"))()
+    return out
+
+
+def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return the launch."""
+    x, weight = inputs["x"], inputs["weight"]
+    n_rows, n_inner = weight.shape
+    constants = _constants(config, n_inner)
+    grid = (-(-n_rows // config["block_n"]),)
+
+    def launch() -> None:
+        gemv_kernel[grid](
+            x,
+            weight,
+            out,
+            n_rows,
+            n_inner // constants["UNIT"],
+            **constants,
+            num_warps=config["num_warps"],
+            **_early(config),
+        )
+
+    return launch
+
+
+def _early(config: Config) -> dict[str, bool]:
+    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
+    return {"launch_pdl": True} if config["pdl"] else {}
+
+
+def _constants(config: Config, n_inner: int) -> dict[str, int]:
+    return {
+        "UNIT": math.gcd(n_inner, _WIDEST_UNIT),
+        "BLOCK_N": config["block_n"],
+        "BLOCK_K": config["block_k"],
+        "STAGES": config["num_stages"],
+        "PDL": config["pdl"],
+    }
+
+
+def _dtype_name(tensor: Tensor) -> Dtype:
+    import torch
+
+    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+    if tensor.dtype not in names:
+        raise InputError(f"gemv: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+    return names[tensor.dtype]
+
+
+def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch.mv on fp32 copies that are made in the call, except where the inputs are fp32 already."""
+    import torch
+
+    x, weight = inputs["x"], inputs["weight"]
+    return lambda: out.copy_(torch.mv(weight.float(), x.float()))
+
+
+def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return torch.mv."""
+    import torch
+
+    x, weight = inputs["x"], inputs["weight"]
+    return lambda: torch.mv(weight, x, out=out)
+
+
+def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return what torch.compile makes of torch.mv."""
+    compiled, x, weight = _compiled(), inputs["x"], inputs["weight"]
+
+    def launch() -> None:
+        compiled(weight, x)
+
+    return launch
+
+
+@functools.cache
+def _compiled() -> Callable[[Tensor, Tensor], Tensor]:
+    import torch
+
+    def product(weight: Tensor, x: Tensor) -> Tensor:
+        return torch.mv(weight, x)
+
+    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
+    torch._dynamo.config.recompile_limit = 1024
+    compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(product, dynamic=False)
+    return compiled
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the product in float64."""
+    return inputs["weight"].double() @ inputs["x"].double()
+
+
+def work(shape: Shape, dtype: Dtype) -> Work:
+    """Count one multiply-add (two operations) for each element of W; each operand moves once."""
+    n, k, element = shape["N"], shape["K"], DTYPE_BYTES[dtype]
+    return Work(flops=2 * n * k, bytes_read=element * (n * k + k), bytes_written=element * n)
+
+
+def path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return fp32: operands are widened before the product; no tensor-core instruction is used."""
+    return "fp32"
+
+
+_TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
+_WIDEST_UNIT = 16
+_LONG_ROW = 8192
+_MOST_A_THREAD = 128
+
+
+def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    """Return the launch configuration of a shape. Raises: InputError for a target without one."""
+    if target not in _TARGETS:
+        raise InputError(f"gemv: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
+    # Long rows: 16 KiB of W a trip, all its loads under way at once. Short ones: small tiles in a ring of six.
+    ring = shape["K"] < _LONG_ROW and target != "sm_75"
+    block_n, block_bytes, num_stages = (4, 2048, 6) if ring else (2, 8192, 1)
+    block_k = min(max(1 << (shape["K"] - 1).bit_length(), 16), block_bytes // DTYPE_BYTES[dtype])
+    return {
+        "block_n": block_n,
+        "block_k": block_k,
+        "num_warps": 4,
+        "num_stages": num_stages,
+        "pdl": int(target in _PDL_TARGETS),
+    }
+
+
+def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    """Check that an architecture can run a configuration. Raises: InputError."""
+    if set(config) != set(_CONFIG_KEYS):
+        raise InputError(f"gemv: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}")
+    if target not in _TARGETS:
+        raise InputError(f"gemv: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
+    if target == "sm_75" and dtype == "bf16":
+        raise InputError("gemv: sm_75 has no bf16; expected fp16 or fp32")
+    for key, least, most in (("block_n", 1, 256), ("block_k", 16, 16_384), ("num_warps", 1, 32)):
+        value = config[key]
+        if not least <= value <= most or value & (value - 1):
+            raise InputError(f"gemv: {key} is {value}; expected a power of two from {least} to {most}")
+    tile = config["block_n"] * config["block_k"]
+    if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
+        raise InputError(
+            f"gemv: tile of {config['block_n']} × {config['block_k']} needs more than {config['num_warps']} warps; "
+            f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
+        )
+    if not 1 <= config["num_stages"] <= 8 or (config["num_stages"] > 1 and target == "sm_75"):
+        raise InputError(f"gemv: num_stages is {config['num_stages']}; expected 1 to 8, and 1 on sm_75")
+    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
+        raise InputError(f"gemv: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    need = shared_bytes(config, dtype)
+    if need > _SHARED_BYTES[target]:
+        raise InputError(
+            f"gemv: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
+            "take fewer num_stages or a smaller block_k"
+        )
+
+
+_CONFIG_KEYS = ("block_n", "block_k", "num_warps", "num_stages", "pdl")
+_PDL_TARGETS = ("sm_90", "sm_100")
+_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+
+
+def shared_bytes(config: Config, dtype: Dtype) -> int:
+    """Return an upper bound of the shared memory of one program, in bytes."""
+    tile = (config["block_n"] + 1) * config["block_k"] * DTYPE_BYTES[dtype]
+    return (config["num_stages"] - 1) * tile + max(4 * config["block_n"] * config["num_warps"], 1024)
+
+
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+    """Return what Triton needs to compile the kernel without a GPU."""
+    pointers = dict.fromkeys(("x_ptr", "weight_ptr", "y_ptr"), f"*{dtype}")
+    constants = _constants(config, shape["K"])
+    return Ahead(
+        function=gemv_kernel,
+        signature={**pointers, "n_rows": "i32", "n_units": "i32", **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"], **_early(config)},
+    )
+
+
+CASES: tuple[dict[str, int], ...] = (
+    {"N": 7168, "K": 16384},
+    {"N": 1024, "K": 1024},
+    {"N": 16384, "K": 7168},
+    {"N": 1, "K": 1},
+    {"N": 1009, "K": 4099},
+)
+
+KERNEL = Kernel(
+    name="gemv",
+    operation=GEMV,
+    summary="matrix times vector",
+    formula="y = W · x",
+    dtypes=("fp16", "bf16", "fp32"),
+    work=work,
+    excludes="re-reads of x by each program (L1, L2)",
+    path=path,
+    config=config_for,
+    check_config=check_config,
+    tolerances={
+        "fp16": Tolerance(2e-6, 5e-4, "one rounding to 11 bits; the sum is fp32"),
+        "bf16": Tolerance(2e-6, 4e-3, "one rounding to 8 bits; the sum is fp32"),
+        "fp32": Tolerance(4e-6, 1e-6, "up to 65536 terms are summed in 24 bits, in lanes and a tree"),
+    },
+    cases=CASES,
+    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
+    reference=reference,
+    launched="^gemv_kernel$",
+    baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
+    ahead=ahead,
+)

@@ -1,0 +1,405 @@
+"""Compute multi-head latent attention of one query token per sequence, all heads sharing one latent cache.
+
+Formula: y[b, h] = Σ_s softmax_s(q[b, h] · cache[b, s] / sqrt(192)) · cache[b, s, :512]
+Shapes: q (B, H, 576), cache (B, S, 576), y (B, H, 512), row-major and of one dtype (fp16 or bf16). The first 512
+columns are the latent, which is key and value at once; the last 64 carry the rotary position and are key only.
+Traffic: e · (B·H·576 + B·S·576) bytes read and e · B·H·512 written, e bytes an element.
+Source: DeepSeek-V2, arXiv 2405.04434, section 2.1, with the projections absorbed into q and into what follows; its
+softmax scale is that of heads of 128 + 64.
+The work model excludes: the second read of the cache by the other half of 128 heads (L2), partial results of the
+splits (L2), the softmax (about five operations a score, none on the tensor cores) and the padding of H to 64.
+
+Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet the latent; one
+rounding at the end. Determinism: the last program to arrive adds the splits in their order, whichever program that is,
+so the same inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.operations import MLA_DECODE, MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
+from ledger.records import Dtype, Path, Work
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+triton, tl = import_triton()
+
+
+@triton.jit
+def mla_decode_kernel(
+    q_ptr,
+    latent,
+    rope,
+    y_ptr,
+    partial_ptr,
+    stats_ptr,
+    arrivals_ptr,
+    n_heads,
+    n_keys,
+    scale_log2,
+    LATENT: tl.constexpr,
+    ROPE: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    SPLITS: tl.constexpr,
+    STAGES: tl.constexpr,
+    TMA: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    width: tl.constexpr = LATENT + ROPE
+    # Blocks of heads of one sequence are neighbours, so that the second finds the cache in L2.
+    block = tl.program_id(0)
+    split = tl.program_id(1)
+    batch = tl.program_id(2)
+    heads = block * BLOCK_H + tl.arange(0, BLOCK_H)
+    range_l = tl.arange(0, LATENT)
+    range_r = tl.arange(0, ROPE)
+    range_s = tl.arange(0, BLOCK_S)
+    head_mask = (heads < n_heads)[:, None]
+    query_rows = q_ptr + (batch.to(tl.int64) * n_heads + heads)[:, None] * width
+    q_latent = tl.load(query_rows + range_l[None, :], mask=head_mask, other=0.0)
+    q_rope = tl.load(query_rows + LATENT + range_r[None, :], mask=head_mask, other=0.0)
+
+    steps = tl.cdiv(n_keys, BLOCK_S)
+    first = split * steps // SPLITS
+    last = (split + 1) * steps // SPLITS
+    highest = tl.full((BLOCK_H,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_H,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_H, LATENT), dtype=tl.float32)
+    for step in tl.range(first, last, num_stages=STAGES):
+        keys = step * BLOCK_S + range_s
+        if TMA:
+            latent_tile = latent.load([batch, step * BLOCK_S, 0]).reshape(BLOCK_S, LATENT)
+            rope_tile = rope.load([batch, step * BLOCK_S, LATENT]).reshape(BLOCK_S, ROPE)
+        else:
+            cache_rows = latent + (batch.to(tl.int64) * n_keys + keys)[:, None] * width
+            key_mask = (keys < n_keys)[:, None]
+            latent_tile = tl.load(cache_rows + range_l[None, :], mask=key_mask, other=0.0)
+            rope_tile = tl.load(cache_rows + LATENT + range_r[None, :], mask=key_mask, other=0.0)
+        scores = tl.dot(q_rope, tl.trans(rope_tile))
+        scores = tl.dot(q_latent, tl.trans(latent_tile), scores) * scale_log2
+        scores = tl.where((keys < n_keys)[None, :], scores, -float("inf"))
+        risen = tl.maximum(highest, tl.max(scores, axis=1))
+        kept = tl.exp2(highest - risen)
+        powers = tl.exp2(scores - risen[:, None])
+        total = total * kept + tl.sum(powers, axis=1)
+        acc = tl.dot(powers.to(latent_tile.dtype), latent_tile, acc * kept[:, None])
+        highest = risen
+
+    y_rows = y_ptr + (batch.to(tl.int64) * n_heads + heads)[:, None] * LATENT
+    if SPLITS == 1:
+        tl.store(y_rows + range_l[None, :], (acc / total[:, None]).to(y_ptr.dtype.element_ty), mask=head_mask)
+    else:
+        tile = batch * tl.num_programs(0) + block
+        slot = tile.to(tl.int64) * SPLITS + split
+        range_h = tl.arange(0, BLOCK_H)
+        in_tile = range_h[:, None] * LATENT + range_l[None, :]
+        tl.store(partial_ptr + slot * (BLOCK_H * LATENT) + in_tile, acc)
+        tl.store(stats_ptr + slot * (2 * BLOCK_H) + range_h, highest)
+        tl.store(stats_ptr + slot * (2 * BLOCK_H) + BLOCK_H + range_h, total)
+        # The atomic is one thread's: every thread's partial must be written before it is published.
+        tl.debug_barrier()
+        arrived = tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel")
+        if arrived == SPLITS - 1:
+            start = tile.to(tl.int64) * SPLITS
+            top = tl.full((BLOCK_H,), -float("inf"), dtype=tl.float32)
+            for part in tl.range(SPLITS):
+                top = tl.maximum(
+                    top, tl.load(stats_ptr + (start + part) * (2 * BLOCK_H) + range_h, cache_modifier=".cg")
+                )
+            sums = tl.zeros((BLOCK_H,), dtype=tl.float32)
+            merged = tl.zeros((BLOCK_H, LATENT), dtype=tl.float32)
+            for part in tl.range(SPLITS):
+                stats = stats_ptr + (start + part) * (2 * BLOCK_H) + range_h
+                weight = tl.exp2(tl.load(stats, cache_modifier=".cg") - top)
+                sums += weight * tl.load(stats + BLOCK_H, cache_modifier=".cg")
+                piece = tl.load(partial_ptr + (start + part) * (BLOCK_H * LATENT) + in_tile, cache_modifier=".cg")
+                merged += piece * weight[:, None]
+            tl.store(y_rows + range_l[None, :], (merged / sums[:, None]).to(y_ptr.dtype.element_ty), mask=head_mask)
+            # Ready for the next launch, which starts after this one ends.
+            tl.store(arrivals_ptr + tile, 0)
+
+
+def mla_decode(q: Tensor, cache: Tensor) -> Tensor:
+    """Return softmax(q · cacheᵀ / sqrt(192)) · cache[:, :, :512] of one query token per sequence.
+
+    Shapes: q (B, H, 576), cache (B, S, 576) of one dtype on one GPU; the result (B, H, 512).
+    """
+    import torch
+
+    inputs = {"q": q.contiguous(), "cache": cache.contiguous()}
+    b, h, _ = q.shape
+    out = torch.empty((b, h, MLA_LATENT), dtype=q.dtype, device=q.device)
+    major, minor = torch.cuda.get_device_capability(q.device)
+    config = config_for({"B": b, "H": h, "S": cache.shape[1]}, _dtype_name(q), f"sm_{major}{minor}")
+    if inputs["cache"].data_ptr() % _TMA_ALIGNMENT:
+        config["tma"] = 0
+    prepare_triton(inputs, out, config)()
+    return out
+
+
+def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Allocate the workspace and return the launch."""
+    import torch
+
+    q, cache = inputs["q"], inputs["cache"]
+    b, h, _ = q.shape
+    splits, block_h, block_s = config["splits"], config["block_h"], config["block_s"]
+    blocks = -(-h // block_h)
+    slots = b * blocks * splits if splits > 1 else 1
+    partial = torch.empty(slots * block_h * MLA_LATENT, dtype=torch.float32, device=q.device)
+    stats = torch.empty(slots * 2 * block_h, dtype=torch.float32, device=q.device)
+    arrivals = torch.zeros(b * blocks, dtype=torch.int32, device=q.device)
+    operands: tuple[object, object] = (cache, cache)
+    if config["tma"]:
+        operands = (_descriptor(cache, [1, block_s, MLA_LATENT]), _descriptor(cache, [1, block_s, MLA_ROPE]))
+    constants = _constants(config)
+
+    def launch() -> None:
+        mla_decode_kernel[(blocks, splits, b)](
+            q, *operands, out, partial, stats, arrivals, h, cache.shape[1], math.log2(math.e) * MLA_SCALE,
+            **constants, num_warps=config["num_warps"], **_early(config),
+        )  # fmt: skip
+
+    return launch
+
+
+def _descriptor(tensor: Tensor, block: list[int]) -> object:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor.from_tensor(tensor, block)
+
+
+def _early(config: Config) -> dict[str, bool]:
+    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
+    return {"launch_pdl": True} if config["pdl"] else {}
+
+
+def _constants(config: Config) -> dict[str, int]:
+    return {
+        "LATENT": MLA_LATENT,
+        "ROPE": MLA_ROPE,
+        "BLOCK_H": config["block_h"],
+        "BLOCK_S": config["block_s"],
+        "SPLITS": config["splits"],
+        "STAGES": config["num_stages"],
+        "TMA": config["tma"],
+        "PDL": config["pdl"],
+    }
+
+
+def _dtype_name(tensor: Tensor) -> Dtype:
+    import torch
+
+    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+    if tensor.dtype not in names:
+        raise InputError(f"mla_decode: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
+    return names[tensor.dtype]
+
+
+def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return two batched products around torch's softmax, in fp32."""
+    import torch
+
+    q, cache = inputs["q"], inputs["cache"]
+
+    def launch() -> None:
+        keys = cache.float()
+        weights = torch.softmax(q.float() @ keys.transpose(1, 2) * MLA_SCALE, dim=-1)
+        out.copy_(weights @ keys[:, :, :MLA_LATENT])
+
+    return launch
+
+
+def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    """Return two batched products around torch's softmax, in the inputs' dtype."""
+    import torch
+
+    q, cache = inputs["q"], inputs["cache"]
+
+    def launch() -> None:
+        weights = torch.softmax(torch.bmm(q, cache.transpose(1, 2)) * MLA_SCALE, dim=-1)
+        torch.bmm(weights, cache[:, :, :MLA_LATENT], out=out)
+
+    return launch
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the result in float64, one sequence at a time to spare memory."""
+    import torch
+
+    rows = []
+    for query, cache in zip(inputs["q"], inputs["cache"], strict=True):
+        keys = cache.double()
+        weights = torch.softmax(query.double() @ keys.T * MLA_SCALE, dim=-1)
+        rows.append(weights @ keys[:, :MLA_LATENT])
+    return torch.stack(rows)
+
+
+def work(shape: Shape, dtype: Dtype) -> Work:
+    """Count the products of 576 and 512 multiply-adds a key and head; each operand moves once."""
+    b, h, s = shape["B"], shape["H"], shape["S"]
+    element, width = DTYPE_BYTES[dtype], MLA_LATENT + MLA_ROPE
+    return Work(
+        flops=2 * b * h * s * (width + MLA_LATENT),
+        bytes_read=element * (b * h + b * s) * width,
+        bytes_written=element * b * h * MLA_LATENT,
+    )
+
+
+def path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return the instruction path, as found in the compiled code (tests/test_kernel_attention.py)."""
+    if implementation != "triton" or dtype == "fp32":
+        return "fp32"
+    return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
+
+
+_TMA_ALIGNMENT = 16
+_TMA_TARGETS = ("sm_90", "sm_100")
+_MOST_SPLITS = 64
+_MULTIPROCESSORS = {"sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+_SHARED_BYTES = {"sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+
+# Target -> (BLOCK_H, BLOCK_S, num_warps, num_stages); the fp32 sums of BLOCK_H heads fill half of the registers.
+_TILES = {
+    "sm_80": (32, 32, 8, 2),
+    "sm_89": (16, 32, 8, 1),
+    "sm_90": (64, 64, 8, 2),
+    "sm_100": (64, 16, 8, 2),
+}
+
+
+def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    """Return the launch configuration of a shape. Raises: InputError for a target, or a dtype, without one."""
+    if target not in _TILES:
+        raise InputError(
+            f"mla_decode: no launch configuration for {target}; expected one of: {', '.join(_TILES)}: 576 columns a "
+            "key need more shared memory and registers than older ones have"
+        )
+    _check_dtype(dtype, target)
+    block_h, block_s, num_warps, num_stages = _TILES[target]
+    programs = shape["B"] * -(-shape["H"] // block_h)
+    steps = -(-shape["S"] // block_s)
+    return {
+        "block_h": block_h,
+        "block_s": block_s,
+        # Beyond eight the last program's sum of the splits costs more than it saves.
+        "splits": max(1, min(_MULTIPROCESSORS[target] // programs, steps, 8)),
+        "num_warps": num_warps,
+        "num_stages": num_stages,
+        "tma": int(target in _TMA_TARGETS),
+        "pdl": int(target in _TMA_TARGETS),
+    }
+
+
+def _check_dtype(dtype: Dtype, target: str) -> None:
+    if dtype == "fp32":
+        raise InputError(f"mla_decode: fp32 is for CPUs, not {target}; expected fp16 or bf16")
+
+
+def shared_bytes(config: Config, dtype: Dtype) -> int:
+    """Return an upper bound of the shared memory of one program, in bytes."""
+    element, width = DTYPE_BYTES[dtype], MLA_LATENT + MLA_ROPE
+    block_h, block_s = config["block_h"], config["block_s"]
+    # A tile on its way through registers, or transposed for tensor cores, has a copy; 64 keys through TMA have none.
+    tiles = config["num_stages"] + (0 if config["tma"] and block_s >= 64 else 1)
+    return element * (block_h + tiles * block_s) * width + element * block_h * block_s + 2048
+
+
+def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    """Check that an architecture can run a configuration. Raises: InputError."""
+    if set(config) != set(_CONFIG_KEYS):
+        raise InputError(
+            f"mla_decode: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
+        )
+    if target not in _SHARED_BYTES:
+        raise InputError(f"mla_decode: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+    _check_dtype(dtype, target)
+    for key, least, most in (("block_h", 16, 128), ("block_s", 16, 128), ("num_warps", 1, 16)):
+        value = config[key]
+        if not least <= value <= most or value & (value - 1):
+            raise InputError(f"mla_decode: {key} is {value}; expected a power of two from {least} to {most}")
+    steps = -(-shape["S"] // config["block_s"])
+    if not 1 <= config["splits"] <= min(steps, _MOST_SPLITS):
+        raise InputError(f"mla_decode: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}")
+    if not 1 <= config["num_stages"] <= 8:
+        raise InputError(f"mla_decode: num_stages is {config['num_stages']}; expected 1 to 8")
+    for key in ("tma", "pdl"):
+        if config[key] not in (0, 1) or (config[key] and target not in _TMA_TARGETS):
+            raise InputError(f"mla_decode: {key} is {config[key]}; expected 0, or 1 from sm_90 up")
+    need = shared_bytes(config, dtype)
+    if need > _SHARED_BYTES[target]:
+        raise InputError(
+            f"mla_decode: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
+            "take fewer num_stages or a smaller block_s"
+        )
+
+
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+    """Return what Triton needs to compile the kernel without a GPU."""
+    constants = _constants(config)
+    pointer = f"*{dtype}"
+    widths = {"latent": MLA_LATENT, "rope": MLA_ROPE}
+    cache = {
+        name: f"tensordesc<{dtype}[1,{config['block_s']},{width}]>" if config["tma"] else pointer
+        for name, width in widths.items()
+    }
+    signature = {
+        "q_ptr": pointer, **cache, "y_ptr": pointer,
+        "partial_ptr": "*fp32", "stats_ptr": "*fp32", "arrivals_ptr": "*i32",
+        "n_heads": "i32", "n_keys": "i32", "scale_log2": "fp32",
+    }  # fmt: skip
+    return Ahead(
+        function=mla_decode_kernel,
+        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"], **_early(config)},
+    )
+
+
+_CONFIG_KEYS = ("block_h", "block_s", "splits", "num_warps", "num_stages", "tma", "pdl")
+
+CASES: tuple[dict[str, int], ...] = (
+    {"B": 64, "H": 128, "S": 8192},
+    {"B": 1, "H": 128, "S": 8192},
+    {"B": 1, "H": 1, "S": 1},
+    {"B": 3, "H": 67, "S": 1031},
+)
+
+KERNEL = Kernel(
+    name="mla_decode",
+    operation=MLA_DECODE,
+    summary="multi-head latent attention of one query token over a latent cache",
+    formula="y = softmax(q · cacheᵀ / sqrt(192)) · cache[:, :512]",
+    dtypes=("fp16", "bf16", "fp32"),
+    work=work,
+    excludes="the cache's second read by the other half of 128 heads, partial results of splits (L2), the softmax",
+    path=path,
+    config=config_for,
+    check_config=check_config,
+    tolerances={
+        "fp16": Tolerance(
+            6e-4, 5e-4, "powers of up to 1 are rounded to 11 bits, values are up to 2; one more rounding"
+        ),
+        "bf16": Tolerance(5e-3, 4e-3, "as fp16, with 8 bits: eight times as wide"),
+        "fp32": Tolerance(1e-5, 1e-5, "scores of up to 16 have 24 bits, and their powers as many less four"),
+    },
+    cases=CASES,
+    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
+    reference=reference,
+    launched="^mla_decode_kernel$",
+    baselines={"torch-eager": prepare_torch_eager},
+    ahead=ahead,
+)

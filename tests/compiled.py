@@ -1,0 +1,53 @@
+"""Compiles a kernel ahead of time, without a GPU, and reads what the compiler made of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Bytes that a block may use on each architecture: CUDA C++ Programming Guide, table of compute capabilities.
+SHARED_LIMIT = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
+TENSOR_CORE = {
+    "sm_80": r"\bmma\.sync",
+    "sm_89": r"\bmma\.sync",
+    "sm_90": r"wgmma\.mma_async",
+    "sm_100": r"tcgen05\.mma",
+}
+
+
+class Compiled(NamedTuple):
+    """Hold the intermediate code, shared memory in bytes, local memory (spills) in bytes and registers a thread."""
+
+    ptx: str
+    shared: int
+    stack: int
+    registers: int
+
+
+def compile_ahead(
+    kernel: Any, config: Mapping[str, int], shape: Mapping[str, int], dtype: str, target: str
+) -> Compiled:
+    """Compile a kernel for a target as a launch would: pointers are multiples of 16, sizes are not known to be."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    ahead = kernel.ahead(config, shape, dtype, target)
+    names = list(ahead.signature)
+    aligned = [name for name, kind in ahead.signature.items() if kind.startswith("*")]
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(ahead.function, dict(ahead.signature), dict(ahead.constants), attributes)
+    architecture = int(target.removeprefix("sm_"))
+    made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=dict(ahead.options))
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        done = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
+    usage = re.search(r"REG:(\d+) STACK:(\d+)", done.stdout)
+    assert usage, done.stdout
+    return Compiled(made.asm["ptx"], made.metadata.shared, int(usage[2]), int(usage[1]))

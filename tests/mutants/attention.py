@@ -1,0 +1,130 @@
+"""Lists small trials of the attention kernels, for the interpreter and the GPU, and their wrong twins."""
+
+from __future__ import annotations
+
+from mutants.checker import Trial
+from mutants.kernels import Mutant
+
+_DECODE = {"block_s": 32, "splits": 1, "num_warps": 4, "num_stages": 2, "dot": 1, "tma": 0, "pdl": 0}
+
+
+def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of decode_attention: one head, groups, one and several splits, ragged keys and widths."""
+    split = {**_DECODE, "splits": 3}
+    plain, plain_split = {**_DECODE, "dot": 0}, {**split, "dot": 0}
+    return (
+        Trial({"B": 1, "HQ": 1, "HKV": 1, "S": 1, "D": 1}, dtype, _DECODE),
+        Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 37, "D": 32}, dtype, _DECODE),
+        Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 131, "D": 19}, dtype, split),
+        Trial({"B": 1, "HQ": 2, "HKV": 2, "S": 128, "D": 64}, dtype, split),
+        Trial({"B": 1, "HQ": 17, "HKV": 1, "S": 70, "D": 16}, dtype, {**_DECODE, "splits": 2}),
+        Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 39, "D": 32}, dtype, plain),
+        Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 127, "D": 19}, dtype, plain_split),
+        # Scores of these exceed the exponent range of fp32.
+        Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 97, "D": 16}, dtype, _DECODE, scale=256.0),
+        Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 101, "D": 16}, dtype, split, scale=256.0),
+        Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 103, "D": 16}, dtype, plain_split, scale=256.0),
+    )
+
+
+_FLASH = {"block_m": 32, "block_n": 16, "num_warps": 4, "num_stages": 2, "tma": 0, "specialize": 0}
+
+
+def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of flash_attention: one element, whole tiles, ragged sequences and widths, groups of heads."""
+    if dtype == "fp32":
+        return ()
+    return (
+        Trial({"B": 1, "HQ": 1, "HKV": 1, "S": 1, "D": 1}, dtype, _FLASH),
+        Trial({"B": 1, "HQ": 2, "HKV": 2, "S": 64, "D": 32}, dtype, _FLASH),
+        Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 71, "D": 19}, dtype, _FLASH),
+        Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 37, "D": 32}, dtype, {**_FLASH, "block_n": 64}),
+        # Scores of these exceed the exponent range of fp32.
+        Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 41, "D": 16}, dtype, _FLASH, scale=256.0),
+    )
+
+
+_MLA = {"block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0}
+
+
+def mla_decode_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of mla_decode: one key, blocks of heads and keys that are not full, one and several splits."""
+    if dtype == "fp32":
+        return ()
+    return (
+        Trial({"B": 1, "H": 1, "S": 1}, dtype, _MLA),
+        Trial({"B": 2, "H": 19, "S": 37}, dtype, _MLA),
+        Trial({"B": 2, "H": 17, "S": 67}, dtype, {**_MLA, "splits": 3}),
+        # Scores of these exceed the exponent range of fp32.
+        Trial({"B": 1, "H": 3, "S": 41}, dtype, _MLA, scale=256.0),
+    )
+
+
+TRIALS = {
+    "decode_attention": decode_attention_trials,
+    "flash_attention": flash_attention_trials,
+    "flash_attention_causal": flash_attention_trials,
+    "mla_decode": mla_decode_trials,
+}
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("decode_attention", "missing_max_subtraction", "powers = tl.exp2(scores - risen[None, :])",
+           "powers = tl.exp2(scores) * tl.exp2(-risen)[None, :]"),
+    Mutant("decode_attention", "dropped_key_mask",
+           "scores = tl.where((keys < n_keys)[:, None], scores, -float(\"inf\"))",
+           "scores = scores + 0.0"),
+    Mutant("decode_attention", "unscaled_scores", "q_columns, input_precision=PRECISION) * scale_log2",
+           "q_columns, input_precision=PRECISION)"),
+    Mutant("decode_attention", "natural_exponent", "scale_log2 = math.log2(math.e) / math.sqrt(d)",
+           "scale_log2 = 1.0 / math.sqrt(d)"),
+    Mutant("decode_attention", "uncorrected_sum", "total = total * kept + tl.sum(powers, axis=0)",
+           "total = total + tl.sum(powers, axis=0)"),
+    Mutant("decode_attention", "uncorrected_output", "acc * kept[None, :], input_precision", "acc, input_precision"),
+    Mutant("decode_attention", "unscaled_output", "y = result / total[:, None]", "y = result"),
+    Mutant("decode_attention", "racy_split", "if arrived == SPLITS - 1:", "if split == 0:"),
+    Mutant("decode_attention", "counter_not_reset", "tl.store(arrivals_ptr + head, 0)", "pass"),
+    Mutant("decode_attention", "unweighted_splits", "weights = tl.exp2(highs - top[None, :])",
+           "weights = tl.where(known, 1.0, 0.0)"),
+    Mutant("decode_attention", "lost_last_step", "last = (split + 1) * steps // SPLITS",
+           "last = tl.maximum((split + 1) * steps // SPLITS - split // 2, first + 1)"),
+    Mutant("decode_attention", "wrong_key_head", "cache_row = head.to(tl.int64) * n_keys",
+           "cache_row = (head // 2).to(tl.int64) * n_keys"),
+    *(
+        mutant
+        for kernel in ("flash_attention", "flash_attention_causal")
+        for mutant in (
+            Mutant(kernel, "missing_max_subtraction", "powers = tl.exp2(scores * scale_log2 - risen[:, None])",
+                   "powers = tl.exp2(scores * scale_log2) * tl.exp2(-risen)[:, None]"),
+            Mutant(kernel, "dropped_key_mask", "seen = (keys < n_rows)[None, :]",
+                   "seen = (keys < n_rows + 1000)[None, :] & (query_rows < n_rows + 1000)[:, None]"),
+            Mutant(kernel, "uncorrected_output", "acc = acc * kept[:, None]", "acc = acc * 1.0"),
+            Mutant(kernel, "uncorrected_sum", "total = total * kept + tl.sum", "total = total + tl.sum"),
+            Mutant(kernel, "unscaled_output", "acc = acc / total[:, None]", "acc = acc / 1.0"),
+            Mutant(kernel, "natural_exponent", "scale_log2 = math.log2(math.e) / math.sqrt(d)",
+                   "scale_log2 = 1.0 / math.sqrt(d)"),
+            Mutant(kernel, "lost_edge", "if plain < end:", "if plain + BLOCK_N <= end:"),
+            Mutant(kernel, "wrong_key_head", "kv_head = head // GROUP",
+                   "kv_head = head % (tl.num_programs(0) // GROUP)"),
+        )
+        if (kernel, mutant.name) != ("flash_attention_causal", "dropped_key_mask")
+    ),
+    Mutant("flash_attention_causal", "dropped_diagonal", "seen = seen & (keys[None, :] <= query_rows[:, None])",
+           "seen = seen & (keys[None, :] <= query_rows[:, None] + 1000)"),
+    Mutant("flash_attention_causal", "strict_diagonal", "keys[None, :] <= query_rows[:, None]",
+           "(keys[None, :] < query_rows[:, None]) | (keys[None, :] == 0)"),
+    Mutant("flash_attention_causal", "mask_from_the_next_tile",
+           "plain = (row if CAUSAL else n_rows) // BLOCK_N * BLOCK_N",
+           "plain = (row + BLOCK_M if CAUSAL else n_rows) // BLOCK_N * BLOCK_N"),
+    Mutant("mla_decode", "missing_max_subtraction", "powers = tl.exp2(scores - risen[:, None])",
+           "powers = tl.exp2(scores) * tl.exp2(-risen)[:, None]"),
+    Mutant("mla_decode", "dropped_key_mask", "scores = tl.where((keys < n_keys)[None, :], scores, -float(\"inf\"))",
+           "scores = scores + 0.0"),
+    Mutant("mla_decode", "dropped_rope", "scores = tl.dot(q_rope, tl.trans(rope_tile))",
+           "scores = 0.0 * tl.dot(q_rope, tl.trans(rope_tile))"),
+    Mutant("mla_decode", "scale_of_the_whole_width", "math.log2(math.e) * MLA_SCALE", "math.log2(math.e) * 576**-0.5"),
+    Mutant("mla_decode", "uncorrected_output", "acc * kept[:, None])", "acc)"),
+    Mutant("mla_decode", "racy_split", "if arrived == SPLITS - 1:", "if split == 0:"),
+    Mutant("mla_decode", "counter_not_reset", "tl.store(arrivals_ptr + tile, 0)", "pass"),
+    Mutant("mla_decode", "unweighted_splits", "weight = tl.exp2(tl.load(stats, cache_modifier=\".cg\") - top)",
+           "weight = tl.exp2(0.0 * top)"),
+)  # fmt: skip

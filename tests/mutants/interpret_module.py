@@ -1,0 +1,45 @@
+"""Judge one module's kernels and wrong twins under Triton's interpreter; run by the tests of those kernels.
+
+The interpreter must be asked for before triton is imported, hence a process of its own. The module, named on the
+command line (`mutants.rowwise`), has TRIALS (kernel -> dtype -> trials) and MUTANTS. Prints one JSON document:
+{"kernels": {"kernel/trial": what is wrong or null}, "mutants": {"kernel/mutant": the first rejection or null}}.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+
+
+def main() -> None:
+    """Judge everything and print the verdicts."""
+    assert os.environ.get("TRITON_INTERPRET") == "1", "the interpreter must be asked for in the environment"
+    from mutants.checker import judge, load_source
+
+    module = importlib.import_module(sys.argv[1])
+    kernels: dict[str, str | None] = {}
+    mutants: dict[str, str | None] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, trials in module.TRIALS.items():
+            source = (TESTS.parent / "kernels" / f"{name}.py").read_text(encoding="utf-8")
+            kernel = load_source(name, source, Path(folder)).KERNEL
+            # No bf16: the interpreter's bf16 arithmetic is wrong.
+            for dtype in ("fp16", "fp32"):
+                for trial in trials(dtype) if dtype in kernel.dtypes else ():
+                    kernels[f"{name}/{trial.id}"] = judge(kernel, trial, "cpu")
+            for mutant in module.MUTANTS:
+                if mutant.kernel == name:
+                    twin = load_source(f"{name}_{mutant.name}", mutant.apply(source), Path(folder)).KERNEL
+                    reasons = (judge(twin, trial, "cpu") for trial in trials("fp16"))
+                    mutants[f"{name}/{mutant.name}"] = next((reason for reason in reasons if reason), None)
+    json.dump({"kernels": kernels, "mutants": mutants}, sys.stdout)
+
+
+main()

@@ -1,0 +1,247 @@
+"""Tests the attention kernels: their models, their results and what the compiler makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causal_twin import causal_twin
+from compiled import SHARED_LIMIT, TENSOR_CORE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_suite import (
+    KERNELS,
+    TARGETS,
+    compiled,
+    cpu_errors,
+    element_errors,
+    gpu_dtypes,
+    gpu_target,
+    gpu_variants,
+    interpreted,
+    shape_id,
+    trial_ids,
+)
+from mutants.attention import MUTANTS, TRIALS
+from mutants.checker import Trial, judge, load_source
+
+from ledger.errors import InputError
+from ledger.kernel import load_kernel
+from ledger.records import Work
+
+NAMES = ("decode_attention", "flash_attention", "flash_attention_causal", "mla_decode")
+FLASH = NAMES[1:3]
+HEADS = {"B": 2, "HQ": 6, "HKV": 2, "S": 23, "D": 12}
+SMALL = {**dict.fromkeys(NAMES[:3], HEADS), "mla_decode": {"B": 2, "H": 3, "S": 23}}
+# Bytes of local memory that a configuration may use: measured faster on an H200 than those without.
+KNOWN_STACK = {("flash_attention", "sm_90"): 96, ("flash_attention_causal", "sm_90"): 96, ("mla_decode", "sm_90"): 32}
+needs_triton = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
+    reason="torch and triton are not both installed",
+)
+SHAPES: dict[str, tuple[dict[str, int], ...]] = {
+    "decode_attention": (
+        {"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 128},
+        {"B": 1, "HQ": 32, "HKV": 32, "S": 128, "D": 128},
+    ),
+    **{name: tuple({"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": d} for d in (64, 128)) for name in FLASH},
+    "mla_decode": ({"B": 64, "H": 128, "S": 8192},),
+}
+
+
+def _dtypes(name: str, target: str) -> tuple[str, ...]:
+    if name == "decode_attention":
+        return gpu_dtypes(target, ("fp16", "bf16", "fp32"))
+    return () if (name, target) == ("mla_decode", "sm_75") else gpu_dtypes(target, ("fp16", "bf16"))
+
+
+BUILDS = [
+    pytest.param(name, shape, dtype, target, id=f"{name}-{shape_id(shape)}-{dtype}-{target}")
+    for name, shapes in SHAPES.items()
+    for shape in shapes
+    for target in TARGETS
+    for dtype in _dtypes(name, target)
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        # 2·4 query heads, 5 keys each: 4·3 + 5 operations; 2·4·3 + 2·2·2·5·3 elements in, 24 out.
+        (
+            "decode_attention",
+            {"B": 2, "HQ": 4, "HKV": 2, "S": 5, "D": 3},
+            Work(flops=680, bytes_read=288, bytes_written=48),
+        ),
+        # 2·4 heads, 25 scores each of 4·3 operations; (8 + 2·4) · 15 elements in, 120 out.
+        (
+            "flash_attention",
+            {"B": 2, "HQ": 4, "HKV": 2, "S": 5, "D": 3},
+            Work(flops=2400, bytes_read=480, bytes_written=240),
+        ),
+        # 15 scores instead of 25.
+        (
+            "flash_attention_causal",
+            {"B": 2, "HQ": 4, "HKV": 2, "S": 5, "D": 3},
+            Work(flops=1440, bytes_read=480, bytes_written=240),
+        ),
+        # 2·3·5 scores of 2·(576 + 512) operations; (2·3 + 2·5) · 576 elements in, 6 · 512 out.
+        ("mla_decode", {"B": 2, "H": 3, "S": 5}, Work(flops=65_280, bytes_read=18_432, bytes_written=6_144)),
+    ],
+)
+def test_attention_work_is_as_worked_by_hand(name: str, shape: dict[str, int], expected: Work) -> None:
+    assert load_kernel(name).kernel.work(shape, "fp16") == expected
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", NAMES[:3])
+@settings(max_examples=40, deadline=None)
+@given(
+    b=st.integers(1, 80),
+    kv=st.integers(1, 16),
+    group=st.integers(1, 16),
+    s=st.integers(1, 140_000),
+    d=st.integers(1, 256),
+)
+def test_attention_rule_gives_what_the_architecture_can_run(
+    name: str, target: str, b: int, kv: int, group: int, s: int, d: int
+) -> None:
+    kernel, shape = load_kernel(name).kernel, {"B": b, "HQ": kv * group, "HKV": kv, "S": s, "D": d}
+    for dtype in _dtypes(name, target):
+        kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+@settings(max_examples=40, deadline=None)
+@given(b=st.integers(1, 200), h=st.integers(1, 200), s=st.integers(1, 140_000))
+def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int, h: int, s: int) -> None:
+    kernel, shape = load_kernel("mla_decode").kernel, {"B": b, "H": h, "S": s}
+    for dtype in _dtypes("mla_decode", target):
+        kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "says"),
+    [
+        ("decode_attention", {"block_s": 48}, "power of two"),
+        ("decode_attention", {"splits": 1000}, "splits is 1000"),
+        ("decode_attention", {"num_stages": 8}, "shared memory"),
+        ("decode_attention", {"dot": 2}, "dot is 2"),
+        ("decode_attention", {"warps": 4}, "configuration keys"),
+        ("flash_attention", {"block_m": 100}, "power of two"),
+        ("flash_attention", {"num_stages": 8}, "shared memory"),
+        ("flash_attention_causal", {"tma": 2}, "tma is 2"),
+        ("mla_decode", {"block_h": 24}, "power of two"),
+        ("mla_decode", {"splits": 1000}, "splits is 1000"),
+        ("mla_decode", {"num_stages": 8}, "shared memory"),
+    ],
+)
+def test_attention_refuses_config(name: str, edit: dict[str, int], says: str) -> None:
+    kernel, shape = load_kernel(name).kernel, SHAPES[name][0]
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**kernel.config(shape, "fp16", "sm_90"), **edit}, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_attention_refuses_heads_that_do_not_group(name: str) -> None:
+    kernel, shape = load_kernel(name).kernel, {**HEADS, "HQ": 7}
+    with pytest.raises(InputError, match="expected a multiple"):
+        kernel.check_config(kernel.config(HEADS, "fp16", "sm_90"), shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize("name", (*FLASH, "mla_decode"))
+def test_attention_of_many_scores_offers_fp32_on_cpus_only(name: str) -> None:
+    with pytest.raises(InputError, match="fp32 is for CPUs"):
+        load_kernel(name).kernel.config(SMALL[name], "fp32", "sm_90")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_refuses_bf16_on_sm_75_and_unknown_targets(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    with pytest.raises(InputError, match="sm_75"):
+        kernel.check_config(kernel.config(SMALL[name], "bf16", "sm_75"), SMALL[name], "bf16", "sm_75")
+    with pytest.raises(InputError, match="gfx942"):
+        kernel.config(SMALL[name], "fp16", "gfx942")
+
+
+def test_decode_attention_keeps_ragged_rows_off_wgmma() -> None:
+    # On an H200, triton 3.6.0: wrong results for D = 67 in tiles of 128 keys, right ones in tiles of 32.
+    kernel, shape = load_kernel("decode_attention").kernel, {"B": 3, "HQ": 14, "HKV": 2, "S": 1031, "D": 67}
+    config = kernel.config(shape, "fp16", "sm_90")
+    assert config["block_s"] == 32
+    with pytest.raises(InputError, match="miscompiles"):
+        kernel.check_config({**config, "block_s": 64}, shape, "fp16", "sm_90")
+
+
+def test_causal_twin_is_up_to_date() -> None:
+    source = (KERNELS / "flash_attention.py").read_text(encoding="utf-8")
+    assert (KERNELS / "flash_attention_causal.py").read_text(encoding="utf-8") == causal_twin(source)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_element_is_the_reference(name: str) -> None:
+    assert max(element_errors(name, SMALL[name])) < 1e-12
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_cpu_implementation_is_right(name: str, dtype: str) -> None:
+    assert cpu_errors(name, SMALL[name], dtype) <= 0
+
+
+@needs_triton
+@pytest.mark.parametrize("trial", trial_ids("mutants.attention"))
+def test_attention_is_right_when_interpreted(trial: str) -> None:
+    assert interpreted("mutants.attention")["kernels"][trial] is None
+
+
+@needs_triton
+@pytest.mark.parametrize("mutant", [f"{mutant.kernel}/{mutant.name}" for mutant in MUTANTS])
+def test_checker_rejects_attention_mutant_when_interpreted(mutant: str) -> None:
+    assert interpreted("mutants.attention")["mutants"][mutant] is not None
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "shape", "dtype", "target"), BUILDS)
+def test_attention_ahead_takes_its_path_fits_and_does_not_spill(
+    name: str, shape: dict[str, int], dtype: Any, target: str
+) -> None:
+    made = compiled(name, tuple(shape.items()), dtype, target)
+    kernel = load_kernel(name, launch=True).kernel
+    if kernel.path(dtype, target, "triton") == "fp32":
+        assert not re.search(r"\bmma\.sync|wgmma|tcgen05", made.ptx)
+    else:
+        assert re.search(TENSOR_CORE[target], made.ptx)
+    assert made.stack <= KNOWN_STACK.get((name, target), 0)
+    assert made.shared <= SHARED_LIMIT[target]
+    config, bound = kernel.config(shape, dtype, target), sys.modules[kernel.config.__module__].shared_bytes
+    assert made.shared <= (bound(config, dtype) if name == "mla_decode" else bound(config, shape, dtype))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_is_right_on_the_gpu(name: str, dtype: Any) -> None:
+    target = gpu_target()
+    if dtype not in _dtypes(name, target):
+        pytest.skip(f"{name} has no {dtype} on {target}")
+    kernel = load_kernel(name, launch=True).kernel
+    own = [Trial(shape, dtype, kernel.config(shape, dtype, target)) for shape in kernel.cases]
+    small = [variant for trial in TRIALS[name](dtype) for variant in gpu_variants(trial, target)]
+    wrong = {f"{trial.id}-{trial.config}": judge(kernel, trial, "cuda") for trial in (*own, *small)}
+    assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+def test_checker_rejects_attention_mutant_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
+    gpu_target()
+    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    assert any(judge(twin, trial, "cuda") for trial in TRIALS[mutant.kernel]("fp16"))

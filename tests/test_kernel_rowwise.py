@@ -1,0 +1,212 @@
+"""Tests vector_add, rmsnorm, layernorm and softmax: their models, their results and what the compiler makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled import SHARED_LIMIT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_suite import (
+    KERNELS,
+    TARGETS,
+    compiled,
+    cpu_errors,
+    element_errors,
+    gpu_dtypes,
+    gpu_target,
+    gpu_variants,
+    interpreted,
+    shape_id,
+    trial_ids,
+)
+from mutants.checker import Trial, judge, load_source
+from mutants.rowwise import MUTANTS, TRIALS
+
+from ledger.errors import InputError
+from ledger.kernel import load_kernel
+from ledger.records import Work
+
+NAMES = ("vector_add", "rmsnorm", "layernorm", "softmax")
+ROWS = NAMES[1:]
+DTYPES = ("fp16", "bf16", "fp32")
+needs_triton = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
+    reason="torch and triton are not both installed",
+)
+SHAPES: dict[str, tuple[dict[str, int], ...]] = {
+    "vector_add": ({"N": 1 << 20},),
+    **{name: tuple({"M": 4096, "N": n} for n in (33, 768, 4096, 6144, 65_536)) for name in ROWS},
+}
+BUILDS = [
+    pytest.param(name, shape, dtype, target, id=f"{name}-{shape_id(shape)}-{dtype}-{target}")
+    for name, shapes in SHAPES.items()
+    for shape in shapes
+    for target in TARGETS
+    for dtype in gpu_dtypes(target, DTYPES)
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        # One addition an element; two elements in, one out.
+        ("vector_add", {"N": 5}, Work(flops=5, bytes_read=20, bytes_written=10)),
+        # 2·3 elements: a square, its sum and two products each; 6 + 3 elements in, 6 out.
+        ("rmsnorm", {"M": 2, "N": 3}, Work(flops=24, bytes_read=18, bytes_written=12)),
+        # Seven operations each; 6 + 2·3 in, 6 out.
+        ("layernorm", {"M": 2, "N": 3}, Work(flops=42, bytes_read=24, bytes_written=12)),
+        # Five operations each; 6 in, 6 out.
+        ("softmax", {"M": 2, "N": 3}, Work(flops=30, bytes_read=12, bytes_written=12)),
+    ],
+)
+def test_rowwise_work_is_as_worked_by_hand(name: str, shape: dict[str, int], expected: Work) -> None:
+    assert load_kernel(name).kernel.work(shape, "fp16") == expected
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ROWS)
+@settings(max_examples=60, deadline=None)
+@given(m=st.integers(1, 65_536), n=st.integers(1, 70_000))
+def test_rowwise_rule_gives_what_the_architecture_can_run(name: str, target: str, m: int, n: int) -> None:
+    kernel, shape = load_kernel(name).kernel, {"M": m, "N": n}
+    for dtype in gpu_dtypes(target, DTYPES):
+        kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_n": 48}, "power of two"),
+        ({"block_m": 64}, "stay in registers"),
+        ({"num_stages": 9}, "num_stages is 9"),
+        ({"programs": 0}, "programs is 0"),
+        ({"pdl": 2}, "expected 0, or 1"),
+        ({"warps": 4}, "configuration keys"),
+    ],
+)
+@pytest.mark.parametrize("name", ROWS)
+def test_rowwise_refuses_config(name: str, edit: dict[str, int], says: str) -> None:
+    kernel, shape = load_kernel(name).kernel, {"M": 4096, "N": 4096}
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**kernel.config(shape, "fp16", "sm_90"), **edit}, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rowwise_refuses_bf16_on_sm_75_and_unknown_targets(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    shape = kernel.cases[0]
+    with pytest.raises(InputError, match="no bf16"):
+        kernel.check_config(kernel.config(shape, "bf16", "sm_75"), shape, "bf16", "sm_75")
+    with pytest.raises(InputError, match="gfx942"):
+        kernel.config(shape, "fp16", "gfx942")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rowwise_refuses_early_start_where_there_is_none(name: str) -> None:
+    kernel, shape = load_kernel(name).kernel, {"M": 64, "N": 64}
+    with pytest.raises(InputError, match="pdl is 1"):
+        kernel.check_config({**kernel.config(shape, "fp16", "sm_80"), "pdl": 1}, shape, "fp16", "sm_80")
+
+
+@needs_triton
+@pytest.mark.parametrize("name", NAMES)
+def test_rowwise_element_is_the_reference(name: str) -> None:
+    shape = {"N": 131} if name == "vector_add" else {"M": 5, "N": 131}
+    assert max(element_errors(name, shape)) < 1e-12
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_rowwise_cpu_implementation_is_right(name: str, dtype: str) -> None:
+    shape = {"N": 131} if name == "vector_add" else {"M": 5, "N": 131}
+    assert cpu_errors(name, shape, dtype) <= 0
+
+
+@needs_triton
+@pytest.mark.parametrize("trial", trial_ids("mutants.rowwise"))
+def test_rowwise_is_right_when_interpreted(trial: str) -> None:
+    assert interpreted("mutants.rowwise")["kernels"][trial] is None
+
+
+@needs_triton
+@pytest.mark.parametrize("mutant", [f"{mutant.kernel}/{mutant.name}" for mutant in MUTANTS])
+def test_checker_rejects_rowwise_mutant_when_interpreted(mutant: str) -> None:
+    assert interpreted("mutants.rowwise")["mutants"][mutant] is not None
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "shape", "dtype", "target"), BUILDS)
+def test_rowwise_ahead_fits_does_not_spill_and_takes_plain_pipes(
+    name: str, shape: dict[str, int], dtype: str, target: str
+) -> None:
+    made = compiled(name, tuple(shape.items()), dtype, target)
+    assert made.stack == 0
+    assert made.shared <= SHARED_LIMIT[target]
+    assert not re.search(r"\bmma\.sync|wgmma|tcgen05", made.ptx)
+    assert load_kernel(name).kernel.path(dtype, target, "triton") == "fp32"  # type: ignore[arg-type]
+
+
+@needs_triton
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", NAMES)
+def test_rowwise_ahead_loads_and_stores_16_bytes_at_a_time(name: str, target: str) -> None:
+    shape = {"N": 1 << 20} if name == "vector_add" else {"M": 4096, "N": 6144}
+    ptx = compiled(name, tuple(shape.items()), "fp16", target).ptx
+    assert re.search(r"ld\.global\S*\.v4\.b32", ptx)
+    assert re.search(r"st\.global\S*\.v4\.b32", ptx)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_rowwise_is_right_on_the_gpu(name: str, dtype: Any) -> None:
+    target = gpu_target()
+    if dtype == "bf16" and target == "sm_75":
+        pytest.skip("sm_75 has no bf16")
+    kernel = load_kernel(name, launch=True).kernel
+    own = [Trial(shape, dtype, kernel.config(shape, dtype, target)) for shape in kernel.cases]
+    small = [variant for trial in TRIALS[name](dtype) for variant in gpu_variants(trial, target)]
+    wrong = {trial.id: judge(kernel, trial, "cuda") for trial in (*own, *small)}
+    assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+def test_checker_rejects_rowwise_mutant_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
+    gpu_target()
+    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    assert any(judge(twin, trial, "cuda") for trial in TRIALS[mutant.kernel]("fp16"))
+
+
+@pytest.mark.gpu
+def test_early_start_waits_for_what_it_reads() -> None:
+    target = gpu_target()
+    if target not in ("sm_90", "sm_100"):
+        pytest.skip(f"{target} has no programmatic dependent launch")
+    import torch
+    from mutants.checker import fill_inputs
+
+    kernel, shape = load_kernel("rmsnorm", launch=True).kernel, {"M": 300, "N": 1536}
+    config = kernel.config(shape, "fp16", target)
+    assert config["pdl"] == 1
+    inputs = fill_inputs(kernel, Trial(shape, "fp16", config), "cuda")
+    buffers = [torch.empty_like(inputs["x"]) for _ in range(3)]
+
+    def chain(*, apart: bool) -> Any:
+        buffers[0].copy_(inputs["x"])
+        for call in range(60):
+            given = {"x": buffers[call % 3], "gain": inputs["gain"]}
+            kernel.implementations["triton"](given, buffers[(call + 1) % 3], config)()
+            if apart:
+                torch.cuda.synchronize()
+        return buffers[0].clone()
+
+    expected = chain(apart=True)
+    assert all(torch.equal(chain(apart=False), expected) for _ in range(20))
