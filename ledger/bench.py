@@ -23,6 +23,7 @@ from ledger.kernel import Kernel, KernelFile, Launch, build_case
 from ledger.protocol import protocol_for
 from ledger.records import Case, CeilingKind, Correctness, DeviceFacts, Dtype, Hardware
 from ledger.roofline import roof_of, time_lower_bound_s
+from ledger.steady import steadiness
 from ledger.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count
 
 OURS = "ours"
@@ -111,6 +112,7 @@ def _row(
     same = {one.name: times[one.name] for one in contestants if one.name != OURS and one.agrees is not False}
     baseline = min(same, key=lambda name: same[name], default=None)
     ours = next(one for one in contestants if one.name == OURS)
+    steady = steadiness(ours.samples)
     return {
         "kernel": kernel.name,
         "shape": dict(case.shape),
@@ -129,6 +131,8 @@ def _row(
         "rel_error": float(correctness.relative_error),
         "input_sets": len(sets),
         "sm_clock_mhz": _clock(ours),
+        "outliers": len(steady.outliers),
+        "drift_pct": round(100 * steady.drift, 2),
         "all_us": {name: _digits(us) for name, us in times.items()},
         "missing": missing,
     }

@@ -143,10 +143,16 @@ def _shared(cell: _Cell) -> Named:
     seen, warm_ps = cell.seen, cell.seen.warm_ps
     assert warm_ps is not None
     dram, pipe = used_ppm(cell.work, cell.roof, seen.cold_ps)
+    warms = seen.cold_ps * _MILLION >= _WARM_GAIN_PPM * warm_ps
+    if pipe >= max(_THRESHOLD_PPM, dram):
+        return "compute-bound", "B", f"the operations alone take {pipe // 10_000}% of the arithmetic's peak"
+    # Data that fit the cache and are no slower cold may not have come from DRAM at all.
+    if dram >= _THRESHOLD_PPM and (warms or not cell.fits):
+        return "hbm-bound", "B", f"cold data alone take {dram // 10_000}% of DRAM's peak"
     followed = cell.followed_ppm
     if max(dram, pipe) < _THRESHOLD_PPM and followed < _THRESHOLD_PPM:
         return "latency-bound", "B", f"with half the work the time followed by {max(followed, 0) // 10_000}% only"
-    if seen.cold_ps * _MILLION >= _WARM_GAIN_PPM * warm_ps:
+    if warms:
         return "hbm-bound", "B", f"with its data in the cache a call takes {100 * warm_ps // seen.cold_ps}% of the time"
     memory: Regime = "l2-bound" if cell.fits else "hbm-bound"
     where = "as long in the cache" if cell.fits else "and its data do not fit the cache"

@@ -17,7 +17,7 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 # From the ground up; a new module finds its place here.
 ORDER = """
     errors records counters metrics roofline occupancy instructions seal wording protocol book binding campaign
-    operations regime interventions forecast gap refute reconcile score rows
+    operations steady regime interventions forecast gap refute reconcile score rows
     kernel store reader history worktree repo ancestry checks chain claims judge founding sealing taking
     clone recompute signatures witness trust audit
     lines markdown page report listing kernel_card card layout drawing sketch plot views

@@ -58,3 +58,21 @@ def test_calibrate_cuda_quick_stays_near_what_the_device_can(tmp_path):
     assert burst.smem_bandwidth.value == pytest.approx(128, rel=0.05)
     assert base_units(burst.l2_bandwidth) > base_units(burst.dram_bandwidth)
     assert any(note.startswith("distrusted: fp32") for note in profile.notes)
+
+
+def test_doubts_name_culprits_under_half_and_distrust_above_105_percent():
+    from samples import burst, make_hardware, quantity
+
+    from ledger.calibrate import doubts
+
+    def said(bandwidth, peak):
+        peaks = {"fp16_tensor": quantity(100.0, "TFLOP/s")}
+        sheet = {"peaks": peaks, "dram_bandwidth": quantity(1.0, "TB/s")}
+        hardware = make_hardware(ceilings={"datasheet": sheet, "burst": burst(bandwidth, peak)})
+        return doubts(hardware, hardware.ceilings["burst"])
+
+    assert said(0.5, 105.0) == ()
+    (low,) = said(0.49, 80.0)
+    assert low.startswith("low: dram_bandwidth is 49%") and "another process on the device" in low and "MIG" in low
+    (high,) = said(0.9, 105.1)
+    assert high.startswith("distrusted: fp16_tensor is 105%")

@@ -151,7 +151,7 @@ def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
 def test_run_order_tells_progress_to_the_end(tmp_path):
     seen = []
     run(tmp_path, cell_of(this_cpu()), on_progress=seen.append)
-    assert [one.stage for one in seen] == ["inputs", "checking", "timing", "done"]
+    assert [one.stage for one in seen] == ["inputs", "checking", "timing", "varying", "done"]
     assert (seen[-1].done, seen[-1].total) == (1, 1)
 
 
@@ -263,3 +263,50 @@ def test_run_order_survives_a_lost_device_context_in_the_next_call(tmp_path):
     assert first.returncode != 0 and "device stopped answering" in first.stderr
     assert "measured=1, failed=0, skipped=1" in second.stdout, second.stderr
     assert record(tmp_path, graph_cell(8, "crashing")).status == "failed"
+
+
+# Interventions, where no counters are
+
+
+def test_a_cell_on_a_cpu_carries_interventions_and_reaches_grade_b_or_says_why(tmp_path):
+    from ledger.interventions import readings_of
+
+    cell = cell_of(this_cpu(), m=64)
+    run(tmp_path, cell)
+    found = readings_of(record(tmp_path, cell).interventions)
+    assert found is not None and found.warm_ps and found.double_ps
+    assert {half.axis for half in found.halves} == {"M", "N"}
+    assert {2 * half.flops for half in found.halves} == {cell.work.flops}
+
+
+def test_an_intervention_that_raises_loses_no_measurement(tmp_path, monkeypatch):
+    from ledger import cell as module
+
+    def broken(*arguments, **options):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(module, "intervene", broken)
+    cell = cell_of(this_cpu())
+    assert run(tmp_path, cell).measured == 1
+    found = record(tmp_path, cell)
+    assert found.status == "measured" and found.interventions == {}
+    assert found.extensions["interventions_missing/1"] == "RuntimeError: no such luck"
+
+
+def test_only_axes_of_the_output_are_halved_and_only_even_ones():
+    from ledger.vary import halved
+
+    shapes = dict(halved(kernel_file().kernel, {"M": 4, "N": 3, "K": 8}))
+    assert shapes == {"M": {"M": 2, "N": 3, "K": 8}}
+
+
+def test_interventions_keep_to_their_time(monkeypatch):
+    from ledger import vary
+    from ledger.timer import parameters_of
+
+    cell = cell_of(this_cpu())
+    found = vary.intervene(
+        cell, kernel_file().kernel, [lambda: None] * 2, call_ps=10**13, target="x86_64", l2_bytes=None,
+        parameters=parameters_of(cell.protocol), device="cpu",
+    )  # fmt: skip
+    assert found == {"cold_ps": 10**13}

@@ -1,0 +1,40 @@
+"""Tells how steady a timing was: rounds far from the median, and a time that drifted. Pure; drops nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# A round this many scaled median deviations away is an outlier; a deviation under 0.1% of the median counts as that.
+_FAR = 5.0
+_SCALE = 1.4826
+_LEAST = 1e-3
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """Hold what a timing's rounds show: outliers by place, and how the last third's median stands to the first's."""
+
+    outliers: tuple[int, ...]
+    drift: float
+
+    @property
+    def words(self) -> str:
+        """Return it in words, for a table."""
+        return f"{len(self.outliers)} outliers, drift {100 * self.drift:+.1f}%"
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def steadiness(rounds_ps: Sequence[int]) -> Steadiness:
+    """Return the outliers and the drift of rounds in the order they were taken. Units: drift as a fraction of one."""
+    middle = _median(rounds_ps)
+    spread = max(_SCALE * _median([abs(one - middle) for one in rounds_ps]), _LEAST * middle)
+    third = max(len(rounds_ps) // 3, 1)
+    return Steadiness(
+        outliers=tuple(place for place, one in enumerate(rounds_ps) if abs(one - middle) > _FAR * spread),
+        drift=_median(rounds_ps[-third:]) / _median(rounds_ps[:third]) - 1,
+    )
