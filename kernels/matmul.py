@@ -14,7 +14,8 @@ sum in the order of k, so the same inputs give the same bits.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
 from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
@@ -23,11 +24,25 @@ from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
 triton, tl = import_triton()
+
+
+def _import_gluon() -> tuple[Any, Any, Any]:
+    """Return gluon, its language and its Hopper part, or stand-ins while only the model loads."""
+    if not isinstance(triton, ModuleType):
+        return triton, triton, triton
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language
+    from triton.experimental.gluon.language.nvidia import hopper
+
+    return gluon, language, hopper
+
+
+gluon, gl, hopper = _import_gluon()
 
 
 @triton.jit
@@ -94,6 +109,109 @@ def matmul_kernel(
             )
 
 
+@gluon.jit
+def _tile_origin(tile, n_rows, n_cols, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr):
+    tiles_m = gl.cdiv(n_rows, BLOCK_M)
+    tiles_n = gl.cdiv(n_cols, BLOCK_N)
+    group = tile // (GROUP_M * tiles_n)
+    group_rows = gl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    in_group = tile % (GROUP_M * tiles_n)
+    return (group * GROUP_M + in_group % group_rows) * BLOCK_M, (in_group // group_rows) * BLOCK_N
+
+
+@gluon.jit
+def _load_tiles(a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M: gl.constexpr):
+    STAGES: gl.constexpr = a_ring.shape[0]
+    BLOCK_M: gl.constexpr = a.block_shape[0]
+    BLOCK_K: gl.constexpr = a.block_shape[1]
+    BLOCK_N: gl.constexpr = b.block_shape[1]
+    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
+    steps = gl.cdiv(n_inner, BLOCK_K)
+    done = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
+        for step in range(steps):
+            stage = done % STAGES
+            hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
+            hopper.mbarrier.expect(full.index(stage), a.block_type.nbytes + b.block_type.nbytes)
+            hopper.tma.async_copy_global_to_shared(a, [row, step * BLOCK_K], full.index(stage), a_ring.index(stage))
+            hopper.tma.async_copy_global_to_shared(b, [step * BLOCK_K, col], full.index(stage), b_ring.index(stage))
+            done += 1
+
+
+@gluon.jit
+def _multiply_tiles(
+    c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M: gl.constexpr, PART: gl.constexpr
+):
+    STAGES: gl.constexpr = a_ring.shape[0]
+    BLOCK_M: gl.constexpr = a_ring.shape[1]
+    BLOCK_K: gl.constexpr = a_ring.shape[2]
+    BLOCK_N: gl.constexpr = b_ring.shape[2]
+    ROWS: gl.constexpr = c.block_shape[0]
+    COLS: gl.constexpr = c.block_shape[1]
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
+    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
+    steps = gl.cdiv(n_inner, BLOCK_K)
+    done = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
+        acc = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
+        for step in range(steps):
+            stage = done % STAGES
+            hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
+            acc = hopper.warpgroup_mma(
+                a_ring.index(stage).slice(PART * ROWS, ROWS), b_ring.index(stage), acc, is_async=True
+            )
+            acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
+            hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1, pred=step > 0)
+            done += 1
+        acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
+        hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1)
+        # The store of the tile before may still read the buffer; the loads of the next tile are under way.
+        buffer = c_smem.index(PART)
+        out = acc.to(c.dtype)
+        if COLS == BLOCK_N:
+            hopper.tma.store_wait(0)
+            tl.debug_barrier()
+            buffer.store(out)
+            hopper.fence_async_shared()
+            tl.debug_barrier()
+            hopper.tma.async_copy_shared_to_global(c, [row + PART * ROWS, col], buffer)
+        else:
+            left, right = gl.split(gl.permute(gl.reshape(out, [ROWS, 2, COLS]), (0, 2, 1)))
+            for half in gl.static_range(2):
+                hopper.tma.store_wait(0)
+                tl.debug_barrier()
+                buffer.store(right if half else left)
+                hopper.fence_async_shared()
+                tl.debug_barrier()
+                hopper.tma.async_copy_shared_to_global(c, [row + PART * ROWS, col + half * COLS], buffer)
+    hopper.tma.store_wait(0)
+
+
+@gluon.jit
+def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
+    a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
+    b_ring = gl.allocate_shared_memory(b.dtype, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
+    c_smem = gl.allocate_shared_memory(c.dtype, [2, c.block_shape[0], c.block_shape[1]], c.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        hopper.mbarrier.init(full.index(i), count=1)
+        hopper.mbarrier.init(empty.index(i), count=2)
+    FIRST: gl.constexpr = 0
+    SECOND: gl.constexpr = 1
+    gl.warp_specialize(
+        [
+            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, FIRST)),
+            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, SECOND)),
+            (_load_tiles, (a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M)),
+        ],
+        [4, 1],
+        [232, 40],
+    )
+
+
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a · b.
 
@@ -107,13 +225,15 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     major, minor = torch.cuda.get_device_capability(a.device)
     config = config_for(shape, _dtype_name(a), f"sm_{major}{minor}")
     if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
-        config = {**config, "tma": 0, "subtiles": 1}
+        config = {**_portable_config(shape, _dtype_name(a), f"sm_{major}{minor}"), "tma": 0}
     prepare_triton(inputs, out, config)()
     return out
 
 
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Make the descriptors and return the launch."""
+    if config["pipeline"]:
+        return _prepare_pipelined(inputs, out, config)
     a, b = inputs["a"], inputs["b"]
     (n_rows, n_inner), n_cols = a.shape, b.shape[1]
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
@@ -134,6 +254,40 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
         )  # fmt: skip
 
     return launch
+
+
+def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    a, b = inputs["a"], inputs["b"]
+    (n_rows, n_inner), n_cols = a.shape, b.shape[1]
+    tensors = {"a": a, "b": b, "c": out}
+    operands = [
+        TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
+    ]
+    tiles = _ceil_div(n_rows, config["block_m"]) * _ceil_div(n_cols, config["block_n"])
+    programs = (min(tiles, config["programs"]),)
+
+    def launch() -> None:
+        matmul_pipelined[programs](
+            *operands, n_rows, n_cols, n_inner, **_pipelined_constants(config), num_warps=config["num_warps"]
+        )
+
+    return launch
+
+
+def _blocks(config: Config) -> dict[str, list[int]]:
+    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    # Two groups of warps multiply and store half of the rows each.
+    return {"a": [block_m, block_k], "b": [block_k, block_n], "c": [block_m // 2, block_n // config["subtiles"]]}
+
+
+def _layout(block: list[int]) -> Any:
+    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
+
+
+def _pipelined_constants(config: Config) -> dict[str, int]:
+    return {"STAGES": config["num_stages"], "GROUP_M": config["group_m"]}
 
 
 def _descriptor(tensor: Tensor, block: list[int]) -> object:
@@ -215,33 +369,57 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
 }
 
 
+# As above for the pipelined kernel, measured on an H200 at M = N = K = 3584 to 8192 and M = 512 and 2048.
+_PIPELINED = ((128, 256, 64, 4, 3, 1.0), (128, 128, 64, 4, 6, 0.96))
+
+_Tile = tuple[int, int, int, int, int, float]
+
+
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape: the tile whose waves take least time.
 
     Raises: InputError for a target without one.
     """
-    if target not in _TILES:
-        raise InputError(f"matmul: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
-    m, n = shape["M"], shape["N"]
+    portable = _portable_config(shape, dtype, target)
+    if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
+        return portable
+    tile = min((*_PIPELINED, *_TILES[target][2:]), key=_cost(shape, target))
+    if tile not in _PIPELINED:
+        return portable
+    block_m, block_n, block_k, num_warps, num_stages, _ = tile
+    return {
+        **portable, "block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": num_warps,
+        "num_stages": num_stages, "pipeline": 1,
+    }  # fmt: skip
+
+
+def _cost(shape: Shape, target: str) -> Callable[[_Tile], float]:
     slots = _MULTIPROCESSORS[target]
 
-    def cost(tile: tuple[int, int, int, int, int, float]) -> float:
-        tiles = _ceil_div(m, tile[0]) * _ceil_div(n, tile[1])
+    def cost(tile: _Tile) -> float:
+        tiles = _ceil_div(shape["M"], tile[0]) * _ceil_div(shape["N"], tile[1])
         return math.ceil(tiles / slots) * tile[0] * tile[1] / tile[5]
 
-    block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=cost)
+    return cost
+
+
+def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    if target not in _TILES:
+        raise InputError(f"matmul: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
+    block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=_cost(shape, target))
     element = DTYPE_BYTES[dtype]
-    aligned = n * element % _TMA_ALIGNMENT == 0 and shape["K"] * element % _TMA_ALIGNMENT == 0
+    aligned = shape["N"] * element % _TMA_ALIGNMENT == 0 and shape["K"] * element % _TMA_ALIGNMENT == 0
     config = {
         "block_m": block_m,
         "block_n": block_n,
         "block_k": block_k if element == 2 else block_k // 2,
         "group_m": 8,
         "subtiles": 1,
-        "programs": slots,
+        "programs": _MULTIPROCESSORS[target],
         "num_warps": num_warps,
         "num_stages": num_stages,
         "tma": int(target in _TMA_TARGETS and aligned),
+        "pipeline": 0,
     }
     while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -282,11 +460,23 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         if config[key] < 1:
             raise InputError(f"matmul: {key} is {config[key]}; expected at least 1")
     _check_tma(config, shape, dtype, target)
+    if config["pipeline"]:
+        _check_pipeline(config, dtype, target)
     if shared_bytes(config, dtype) > _SHARED_BYTES[target]:
         raise InputError(
             f"matmul: tiles need {shared_bytes(config, dtype)} bytes of shared memory; {target} has "
             f"{_SHARED_BYTES[target]} a block: take fewer num_stages or a smaller block_k"
         )
+
+
+def _check_pipeline(config: Config, dtype: Dtype, target: str) -> None:
+    if config["pipeline"] != 1 or target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not config["tma"]:
+        raise InputError(
+            f"matmul: pipeline is {config['pipeline']} on {target} in {dtype}; expected 0, or 1 on sm_90 in fp16 or "
+            "bf16 with tma 1"
+        )
+    if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
+        raise InputError("matmul: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more")
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -308,6 +498,8 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
 
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
+    if config["pipeline"]:
+        return _ahead_pipelined(config, dtype)
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     blocks = {"a": (block_m, block_k), "b": (block_k, block_n), "c": (block_m, block_n // config["subtiles"])}
     operands = {
@@ -324,8 +516,24 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     )
 
 
+def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
+    operands = {
+        name: f"tensordesc<{dtype}[{block[0]},{block[1]}],{_layout(block)!r}>"
+        for name, block in _blocks(config).items()
+    }
+    constants = _pipelined_constants(config)
+    sizes = dict.fromkeys(("n_rows", "n_cols", "n_inner"), "i32")
+    return Ahead(
+        function=matmul_pipelined,
+        signature={**operands, **sizes, **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"]},
+    )
+
+
 _CONFIG_KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
+    "pipeline",
 )  # fmt: skip
 _CONFIG_RANGES = (
     ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16), ("subtiles", 1, 2),
@@ -359,7 +567,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch},
     reference=reference,
-    launched="^matmul_kernel$",
+    launched="^matmul_(kernel|pipelined)$",
     baselines={"torch_matmul": prepare_torch},
     ahead=ahead,
 )

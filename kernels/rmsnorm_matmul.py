@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
 from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton
@@ -32,6 +33,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 triton, tl = import_triton()
+
+
+def _import_gluon() -> tuple[Any, Any, Any, Any]:
+    """Return gluon, its language, its Hopper part and the grid controls, or stand-ins while only the model loads."""
+    if not isinstance(triton, ModuleType):
+        return triton, triton, triton, triton
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language
+    from triton.experimental.gluon.language.nvidia import hopper
+    from triton.language.extra import cuda
+
+    return gluon, language, hopper, cuda
+
+
+gluon, gl, hopper, grid = _import_gluon()
 
 
 @triton.jit(do_not_specialize=["n_rows"])
@@ -117,6 +133,242 @@ def rmsnorm_matmul_kernel(
             tl.store(arrivals_ptr + tile_id, 0)
 
 
+@gluon.jit
+def _load_weight(weight, w_ring, w_full, w_empty, first, steps, turn, col):
+    STAGES: gl.constexpr = w_ring.shape[0]
+    BLOCK_K: gl.constexpr = weight.block_shape[0]
+    for i in range(steps):
+        stage = i % STAGES
+        inner = (first + (i + turn) % steps) * BLOCK_K
+        hopper.mbarrier.wait(w_empty.index(stage), (i // STAGES & 1) ^ 1)
+        hopper.mbarrier.expect(w_full.index(stage), weight.block_type.nbytes)
+        hopper.tma.async_copy_global_to_shared(weight, [inner, col], w_full.index(stage), w_ring.index(stage))
+
+
+@gluon.jit
+def _load_x(x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, row):
+    STAGES: gl.constexpr = x_ring.shape[0]
+    BLOCK_K: gl.constexpr = x.block_shape[1]
+    # The launch before this one may have written x and the gain; the weights above were not waited for.
+    grid.gdc_wait()
+    for i in range(steps):
+        stage = i % STAGES
+        inner = (first + (i + turn) % steps) * BLOCK_K
+        hopper.mbarrier.wait(x_empty.index(stage), (i // STAGES & 1) ^ 1)
+        hopper.mbarrier.expect(x_full.index(stage), x.block_type.nbytes + gain.block_type.nbytes)
+        hopper.tma.async_copy_global_to_shared(x, [row, inner], x_full.index(stage), x_ring.index(stage))
+        hopper.tma.async_copy_global_to_shared(gain, [0, inner], x_full.index(stage), gain_ring.index(stage))
+
+
+@gluon.jit
+def _scale_x(
+    x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, PART: gl.constexpr, PARTS: gl.constexpr
+):
+    STAGES: gl.constexpr = x_ring.shape[0]
+    BLOCK_B: gl.constexpr = x_ring.shape[1]
+    BLOCK_K: gl.constexpr = x_ring.shape[2]
+    LANES: gl.constexpr = min(BLOCK_K // 8, 32)
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // LANES, LANES], [gl.num_warps(), 1], [1, 0])
+    eights: gl.constexpr = gl.BlockedLayout([1, 1, 8], [32 // LANES, LANES, 1], [gl.num_warps(), 1, 1], [2, 1, 0])
+    # One sum for eight neighbours of a thread: their sum needs no other thread.
+    sums = gl.zeros([BLOCK_B, BLOCK_K // 8], gl.float32, gl.SliceLayout(2, eights))
+    for i in range(PART, steps, PARTS):
+        stage = i % STAGES
+        hopper.mbarrier.wait(x_full.index(stage), i // STAGES & 1)
+        x = x_ring.index(stage).load(layout)
+        x_ring.index(stage).store(x * gain_ring.index(stage).load(layout))
+        hopper.fence_async_shared()
+        hopper.mbarrier.arrive(x_ready.index(stage), count=1)
+        grouped = gl.reshape(x, [BLOCK_B, BLOCK_K // 8, 8])
+        x32 = gl.convert_layout(grouped, eights, assert_trivial=True).to(gl.float32)
+        sums += gl.sum(x32 * x32, axis=2)
+    squares.index(PART).store(gl.sum(sums, axis=1))
+    hopper.mbarrier.arrive(squares_ready, count=1)
+
+
+@gluon.jit
+def _multiply(
+    y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty, squares_ready,
+    steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K: gl.constexpr,
+):  # fmt: skip
+    W_STAGES: gl.constexpr = w_ring.shape[0]
+    X_STAGES: gl.constexpr = x_ring.shape[0]
+    BLOCK_O: gl.constexpr = w_ring.shape[2]
+    BLOCK_B: gl.constexpr = x_ring.shape[1]
+    SCALERS: gl.constexpr = squares.shape[0]
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_B, 16])
+    acc = gl.zeros([BLOCK_O, BLOCK_B], gl.float32, layout)
+    for i in range(steps):
+        w, x = i % W_STAGES, i % X_STAGES
+        hopper.mbarrier.wait(x_ready.index(x), i // X_STAGES & 1)
+        hopper.mbarrier.wait(w_full.index(w), i // W_STAGES & 1)
+        weight_t = w_ring.index(w).permute((1, 0))
+        acc = hopper.warpgroup_mma(weight_t, x_ring.index(x).permute((1, 0)), acc, is_async=True)
+        # The product of the step before is done; this one runs on.
+        acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
+        hopper.mbarrier.arrive(w_empty.index((i + W_STAGES - 1) % W_STAGES), count=1, pred=i > 0)
+        hopper.mbarrier.arrive(x_empty.index((i + X_STAGES - 1) % X_STAGES), count=1, pred=i > 0)
+    acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
+
+    hopper.mbarrier.wait(squares_ready, 0)
+    b_layout: gl.constexpr = gl.SliceLayout(0, layout)
+    row_squares = squares.index(0).load(b_layout)
+    for part in gl.static_range(1, SCALERS):
+        row_squares += squares.index(part).load(b_layout)
+    grid.gdc_wait()
+    if SPLIT_K == 1:
+        rstd = gl.rsqrt(row_squares / n_inner + eps)
+        # All weights are used up: their buffer carries the result out.
+        y_tile = w_ring._reinterpret(y.dtype, y.block_shape, y.layout)
+        y_tile.permute((1, 0)).store((acc * rstd[None, :]).to(y.dtype))
+        hopper.fence_async_shared()
+        tl.debug_barrier()
+        hopper.tma.async_copy_shared_to_global(y, [pid_b * BLOCK_B, pid_o * BLOCK_O], y_tile)
+        hopper.tma.store_wait(0)
+    else:
+        # Partial sums lie as [tile][part that reads][part that wrote][row][column of the reader's share].
+        COLS: gl.constexpr = BLOCK_O // SPLIT_K
+        range_o = gl.arange(0, BLOCK_O, gl.SliceLayout(1, layout))
+        range_b = gl.arange(0, BLOCK_B, b_layout)
+        live = pid_b * BLOCK_B + range_b < n_rows
+        tile = (pid_b * gl.cdiv(n_cols, BLOCK_O) + pid_o).to(gl.int64)
+        partial = partial_ptr + tile * (SPLIT_K * BLOCK_O * BLOCK_B)
+        sums = squares_ptr + tile * (SPLIT_K * SPLIT_K * BLOCK_B)
+        share = (range_o // COLS) * (SPLIT_K * BLOCK_B * COLS) + range_o % COLS
+        offsets = share[:, None] + (range_b * COLS)[None, :]
+        gl.store(partial + pid_k * (BLOCK_B * COLS) + offsets, acc, mask=live[None, :] & (offsets >= 0))
+        for reader in gl.static_range(SPLIT_K):
+            gl.store(sums + (reader * SPLIT_K + pid_k) * BLOCK_B + range_b, row_squares, mask=live)
+        _add_parts(
+            y_ptr, partial + pid_k * (BLOCK_O * BLOCK_B), sums + pid_k * (SPLIT_K * BLOCK_B), pid_b * BLOCK_B,
+            pid_o * BLOCK_O + pid_k * COLS, n_rows, n_inner, n_cols, eps, SPLIT_K, BLOCK_B, COLS,
+        )  # fmt: skip
+
+
+@gluon.jit
+def _add_parts(
+    y_ptr, partial, squares, row, col, n_rows, n_inner, n_cols, eps,
+    SPLIT_K: gl.constexpr, BLOCK_B: gl.constexpr, COLS: gl.constexpr,
+):  # fmt: skip
+    EMPTY: gl.constexpr = 0x7FFFDEAD  # _EMPTY, which a kernel cannot read
+    VECTOR: gl.constexpr = min(4, COLS)
+    LANES: gl.constexpr = min(COLS // VECTOR, 32)
+    layout: gl.constexpr = gl.BlockedLayout(
+        [SPLIT_K, 1, VECTOR], [1, 32 // LANES, LANES], [1, gl.num_warps(), 1], [2, 1, 0]
+    )
+    pairs: gl.constexpr = gl.SliceLayout(2, layout)
+    flat: gl.constexpr = gl.SliceLayout(0, layout)
+    part = gl.arange(0, SPLIT_K, gl.SliceLayout(1, pairs))[:, None]
+    b = gl.arange(0, BLOCK_B, gl.SliceLayout(0, pairs))[None, :]
+    o = gl.arange(0, COLS, gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
+    squares_ptrs = squares + part * BLOCK_B + b
+    squares_live = (row + b < n_rows) & (part >= 0)
+    partial_ptrs = partial + (part * (BLOCK_B * COLS) + b * COLS)[:, :, None] + o
+    partial_live = squares_live[:, :, None] & (o >= 0)
+    values = gl.full([SPLIT_K, BLOCK_B, COLS], 0.0, gl.float32, layout)
+    sums = gl.full([SPLIT_K, BLOCK_B], 0.0, gl.float32, pairs)
+    # Every element is its own flag, so no fence and no counter stands between its writer and its reader.
+    waiting = 1
+    while waiting != 0:
+        values = gl.load(partial_ptrs, mask=partial_live, other=0.0, volatile=True)
+        sums = gl.load(squares_ptrs, mask=squares_live, other=0.0, volatile=True)
+        missing = gl.max((values.to(gl.int32, bitcast=True) == EMPTY).to(gl.int32), axis=2)
+        missing = gl.maximum(missing, (sums.to(gl.int32, bitcast=True) == EMPTY).to(gl.int32))
+        waiting = gl.max(gl.max(missing, axis=0), axis=0)
+    # Two warps may hold the same elements: neither may empty them before the other has seen them.
+    tl.debug_barrier()
+    empty = gl.full([SPLIT_K, BLOCK_B, COLS], EMPTY, gl.int32, layout).to(gl.float32, bitcast=True)
+    gl.store(partial_ptrs, empty, mask=partial_live)
+    empty = gl.full([SPLIT_K, BLOCK_B], EMPTY, gl.int32, pairs).to(gl.float32, bitcast=True)
+    gl.store(squares_ptrs, empty, mask=squares_live)
+    total = gl.sum(values, axis=0)
+    rstd = gl.rsqrt(gl.sum(sums, axis=0) / n_inner + eps)
+    rstd = gl.convert_layout(rstd, gl.SliceLayout(1, flat), assert_trivial=True)
+    rows = row + gl.arange(0, BLOCK_B, gl.SliceLayout(1, flat))
+    cols = col + gl.arange(0, COLS, gl.SliceLayout(0, flat))
+    y_ptrs = y_ptr + rows.to(gl.int64)[:, None] * n_cols + cols[None, :]
+    y_live = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
+    gl.store(y_ptrs, (total * rstd[:, None]).to(y_ptr.dtype.element_ty), mask=y_live)
+
+
+@gluon.jit(do_not_specialize=["n_rows"])
+def rmsnorm_matmul_pipelined(
+    x,
+    gain,
+    weight,
+    y,
+    y_ptr,
+    partial_ptr,
+    squares_ptr,
+    n_rows,
+    n_inner,
+    n_cols,
+    eps,
+    SPLIT_K: gl.constexpr,
+    W_STAGES: gl.constexpr,
+    X_STAGES: gl.constexpr,
+    SCALERS: gl.constexpr,
+):
+    BLOCK_K: gl.constexpr = weight.block_shape[0]
+    BLOCK_O: gl.constexpr = weight.block_shape[1]
+    BLOCK_B: gl.constexpr = x.block_shape[0]
+    FIRST: gl.constexpr = 0
+    SECOND: gl.constexpr = 1
+    grid.gdc_launch_dependents()
+    barrier: gl.constexpr = hopper.mbarrier.MBarrierLayout()
+    w_ring = gl.allocate_shared_memory(weight.dtype, [W_STAGES, BLOCK_K, BLOCK_O], weight.layout)
+    x_ring = gl.allocate_shared_memory(x.dtype, [X_STAGES, BLOCK_B, BLOCK_K], x.layout)
+    gain_ring = gl.allocate_shared_memory(x.dtype, [X_STAGES, 1, BLOCK_K], gain.layout)
+    squares = gl.allocate_shared_memory(gl.float32, [SCALERS, BLOCK_B], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    w_full = gl.allocate_shared_memory(gl.int64, [W_STAGES, 1], barrier)
+    w_empty = gl.allocate_shared_memory(gl.int64, [W_STAGES, 1], barrier)
+    x_full = gl.allocate_shared_memory(gl.int64, [X_STAGES, 1], barrier)
+    x_ready = gl.allocate_shared_memory(gl.int64, [X_STAGES, 1], barrier)
+    x_empty = gl.allocate_shared_memory(gl.int64, [X_STAGES, 1], barrier)
+    squares_ready = gl.allocate_shared_memory(gl.int64, [1], barrier)
+    for i in gl.static_range(W_STAGES):
+        hopper.mbarrier.init(w_full.index(i), count=1)
+        hopper.mbarrier.init(w_empty.index(i), count=1)
+    for i in gl.static_range(X_STAGES):
+        hopper.mbarrier.init(x_full.index(i), count=1)
+        hopper.mbarrier.init(x_ready.index(i), count=1)
+        hopper.mbarrier.init(x_empty.index(i), count=1)
+    hopper.mbarrier.init(squares_ready, count=SCALERS)
+
+    # The parts of a tile are neighbours, so that when one runs and waits, the others run or come next.
+    pid_o = gl.program_id(0) // SPLIT_K
+    pid_k = gl.program_id(0) % SPLIT_K
+    pid_b = gl.program_id(1)
+    tiles = gl.cdiv(n_inner, BLOCK_K)
+    first = tiles * pid_k // SPLIT_K
+    steps = tiles * (pid_k + 1) // SPLIT_K - first
+    # Each column of tiles starts elsewhere in x: all reading one tile of it at once would queue at a few L2 slices.
+    turn = pid_o
+    # fmt: off
+    if SCALERS == 1:
+        gl.warp_specialize([
+            (_multiply, (
+                y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty,
+                squares_ready, steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K,
+            )),
+            (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
+            (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
+        ], [1, 1, 4], [24, 24, 72])
+    else:
+        gl.warp_specialize([
+            (_multiply, (
+                y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty,
+                squares_ready, steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K,
+            )),
+            (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
+            (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, SECOND, SCALERS)),
+        ], [1, 1, 4, 4], [24, 24, 72, 72])
+    # fmt: on
+
+
 def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
     """Return rmsnorm(x; gain, eps) · weight.
 
@@ -128,9 +380,10 @@ def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSN
     out = torch.empty((x.shape[0], weight.shape[1]), dtype=x.dtype, device=x.device)
     shape = {"B": x.shape[0], "H": x.shape[1], "O": weight.shape[1]}
     major, minor = torch.cuda.get_device_capability(x.device)
-    config = config_for(shape, _dtype_name(x), f"sm_{major}{minor}")
-    if inputs["weight"].data_ptr() % _TMA_ALIGNMENT:
-        config["tma"] = 0
+    dtype, target = _dtype_name(x), f"sm_{major}{minor}"
+    config = config_for(shape, dtype, target)
+    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
+        config = {**_portable_config(shape, dtype, target), "tma": 0}
     _prepare(inputs, out, config, eps)()
     return out
 
@@ -141,6 +394,10 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 
 
 def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    return (_prepare_pipelined if config["pipeline"] else _prepare_portable)(inputs, out, config, eps)
+
+
+def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
     import torch
 
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
@@ -153,15 +410,67 @@ def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: flo
     squares = torch.empty(slots * block_b, dtype=torch.float32, device=x.device)
     arrivals = torch.zeros(tiles, dtype=torch.int32, device=x.device)
     operand = _descriptor(weight, [config["block_k"], block_o]) if config["tma"] else weight
-    grid = (_ceil_div(n_cols, block_o), split_k, _ceil_div(n_rows, block_b))
+    programs = (_ceil_div(n_cols, block_o), split_k, _ceil_div(n_rows, block_b))
 
     def launch() -> None:
-        rmsnorm_matmul_kernel[grid](
+        rmsnorm_matmul_kernel[programs](
             x, gain, operand, out, partial, squares, arrivals, n_rows, n_inner, n_cols, eps,
             **_constants(config), num_warps=config["num_warps"], num_stages=config["num_stages"],
         )  # fmt: skip
 
     return launch
+
+
+def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    import torch
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+    n_rows, n_inner = x.shape
+    n_cols = weight.shape[1]
+    split_k = config["split_k"]
+    tiles = _ceil_div(n_cols, config["block_o"]) * _ceil_div(n_rows, config["block_b"])
+    slots = tiles * split_k if split_k > 1 else 0
+    partial = torch.full(
+        (slots * config["block_o"] * config["block_b"] + 1,), _EMPTY, dtype=torch.int32, device=x.device
+    )
+    squares = torch.full((slots * split_k * config["block_b"] + 1,), _EMPTY, dtype=torch.int32, device=x.device)
+    tensors = {"x": x, "gain": gain.view(1, n_inner), "weight": weight, "y": out}
+    operands = [
+        TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
+    ]
+    programs = (_ceil_div(n_cols, config["block_o"]) * split_k, _ceil_div(n_rows, config["block_b"]))
+
+    def launch() -> None:
+        rmsnorm_matmul_pipelined[programs](
+            *operands, out, partial.view(torch.float32), squares.view(torch.float32), n_rows, n_inner, n_cols, eps,
+            **_pipelined_constants(config), **_pipelined_options(config),
+        )  # fmt: skip
+
+    return launch
+
+
+def _blocks(config: Config) -> dict[str, list[int]]:
+    block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
+    return {"x": [block_b, block_k], "gain": [1, block_k], "weight": [block_k, block_o], "y": [block_b, block_o]}
+
+
+def _layout(block: list[int]) -> Any:
+    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
+
+
+def _pipelined_constants(config: Config) -> dict[str, int]:
+    return {
+        "SPLIT_K": config["split_k"], "W_STAGES": config["num_stages"], "X_STAGES": config["x_stages"],
+        "SCALERS": config["scalers"],
+    }  # fmt: skip
+
+
+def _pipelined_options(config: Config) -> dict[str, int]:
+    # Beside the multiplying warps: a group of 4 with the two loading warps in it, and 4 a scaler.
+    warps = config["num_warps"] + 4 + 4 * config["scalers"]
+    registers = min(168, _REGISTERS // (32 * warps) // 8 * 8)
+    return {"num_warps": config["num_warps"], "maxnreg": registers, "launch_pdl": bool(config["pdl"])}
 
 
 def _descriptor(tensor: Tensor, block: list[int]) -> object:
@@ -280,7 +589,10 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 _TMA_ALIGNMENT = 16
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
 _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+_REGISTERS = 65_536
 _MAX_SPLITS = 8
+# The bits of a partial sum that was not written yet: a NaN that no arithmetic gives.
+_EMPTY = 0x7FFF_DEAD
 
 # (target, BLOCK_B) -> (largest BLOCK_O, BLOCK_K, num_stages) for two-byte dtypes. On sm_90 measured on an H200 with
 # cold weights at B 2, 24, 48, 96 and H = O 1920, 3840, 7680; elsewhere chosen to fit in shared memory.
@@ -306,8 +618,55 @@ _TILES = {
 }
 
 
+# BLOCK_B -> (largest BLOCK_O, BLOCK_K, stages of x, groups of warps that scale x, most programs), pipelined kernel.
+# Measured on an H200, cold weights, B 1 to 128. Up to B = 32 half of the chip keeps the DRAM busy, and the next
+# launch loads its weights on the other half; beyond, L2 feeds the tiles of x, which takes every multiprocessor.
+_PIPELINED = {
+    8: (64, 256, 4, 1, 66),
+    16: (64, 128, 8, 2, 66),
+    32: (64, 128, 8, 2, 66),
+    64: (64, 128, 4, 2, 132),
+    128: (128, 64, 6, 2, 132),
+}
+_LEAST_INNER = 512
+
+
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
+    element = DTYPE_BYTES[dtype]
+    aligned = all(shape[key] * element % _TMA_ALIGNMENT == 0 for key in ("H", "O"))
+    if target == "sm_90" and element == 2 and aligned and shape["B"] <= max(_PIPELINED):
+        return _pipelined_config(shape, dtype)
+    return _portable_config(shape, dtype, target)
+
+
+def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    block_b = next(size for size in _PIPELINED if size >= b)
+    largest_o, block_k, x_stages, scalers, programs = _PIPELINED[block_b]
+    block_o = 64
+    while block_o < largest_o and 4 * _ceil_div(o, block_o) > _MULTIPROCESSORS["sm_90"]:
+        block_o *= 2
+    split_k = 1
+    while split_k < _MAX_SPLITS and 2 * split_k * _ceil_div(o, block_o) <= programs and h >= 2 * split_k * _LEAST_INNER:
+        split_k *= 2
+    if block_b == 128 and block_o == 128 and split_k > 2:
+        # With two groups that scale, 96 registers a thread are left, too few to add more than two parts.
+        scalers = 1
+    config = {
+        "block_b": block_b, "block_o": block_o, "block_k": block_k, "split_k": split_k, "num_warps": block_o // 16,
+        "num_stages": 2, "tma": 1, "pipeline": 1, "x_stages": x_stages, "scalers": scalers, "pdl": 1,
+    }  # fmt: skip
+    steps = _ceil_div(_ceil_div(h, block_k), split_k)
+    while config["num_stages"] < max(steps, 2):
+        config["num_stages"] += 1
+        if shared_bytes(config, dtype) > _SHARED_BYTES["sm_90"]:
+            config["num_stages"] -= 1
+            break
+    return config
+
+
+def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     block_bs = sorted(block_b for name, block_b in _TILES if name == target)
     if not block_bs:
         raise InputError(
@@ -333,6 +692,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "num_warps": 8 if block_b * block_o >= 8192 else 4,
         "num_stages": num_stages,
         "tma": int(target in _TMA_TARGETS and o * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0),
+        **_NOT_PIPELINED,
     }
     while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -340,6 +700,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _TMA_TARGETS = ("sm_90", "sm_100")
+_NOT_PIPELINED = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
 
 
 def _splits(b: int, h: int, tiles: int, steps: int, slots: int) -> int:
@@ -360,6 +721,10 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
     x_tile, weight_tile = element * block_b * block_k, element * block_k * block_o
     stages = config["num_stages"]
+    if config["pipeline"]:
+        x_stage = x_tile + element * block_k + 24
+        # The last term covers alignment and what reductions across warps use.
+        return stages * (weight_tile + 16) + config["x_stages"] * x_stage + 4 * config["scalers"] * block_b + 2304
     # Barriers, one of 8 bytes a stage, and their alignment are within the last term.
     loop = stages * weight_tile + max(stages - 1, 1) * (x_tile + element * block_k) + x_tile + 1024
     return max(loop, 4 * block_o * (block_b + 8))
@@ -376,6 +741,12 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(f"rmsnorm_matmul: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
     if target == "sm_75" and dtype == "bf16":
         raise InputError("rmsnorm_matmul: sm_75 has no bf16; expected fp16 or fp32")
+    if config["pipeline"]:
+        _check_pipeline(config, shape, dtype, target)
+    elif any(config[key] != value for key, value in _NOT_PIPELINED.items()):
+        raise InputError("rmsnorm_matmul: x_stages, scalers and pdl belong to pipeline 1; expected 0 without it")
+    elif config["block_b"] < 16:
+        raise InputError(f"rmsnorm_matmul: block_b is {config['block_b']} without pipeline; expected at least 16")
     for key, least, most in _CONFIG_RANGES:
         value = config[key]
         if not least <= value <= most or value & (value - 1):
@@ -400,6 +771,30 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
 
 
+def _check_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    if config["pipeline"] != 1 or config["pdl"] not in (0, 1):
+        raise InputError("rmsnorm_matmul: pipeline and pdl are 0 or 1")
+    if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
+        raise InputError(f"rmsnorm_matmul: pipeline is 1 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
+    if config["tma"] != 1:
+        raise InputError(f"rmsnorm_matmul: tma is {config['tma']} with pipeline 1; expected 1")
+    if shape["H"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
+        raise InputError(f"rmsnorm_matmul: pipeline is 1 with H={shape['H']}; expected a multiple of 8")
+    if config["scalers"] not in (1, 2) or config["x_stages"] < 2 or config["x_stages"] % config["scalers"]:
+        # Two scalers take turns by step; were x_stages odd, they would also take turns at a stage and miss its phase.
+        raise InputError(
+            f"rmsnorm_matmul: x_stages is {config['x_stages']} with {config['scalers']} scalers; expected 1 or 2 "
+            "scalers and a multiple of them, at least 2"
+        )
+    if config["split_k"] & (config["split_k"] - 1) or config["split_k"] > _MAX_SPLITS or config["block_k"] < 64:
+        raise InputError(
+            f"rmsnorm_matmul: split_k is {config['split_k']} and block_k {config['block_k']} with pipeline 1; expected "
+            f"a power of two up to {_MAX_SPLITS} and at least 64"
+        )
+    if config["num_stages"] < 2 or config["num_stages"] * config["block_k"] < config["block_b"]:
+        raise InputError("rmsnorm_matmul: pipeline is 1; expected at least 2 stages that hold the result's tile")
+
+
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     if config["tma"] not in (0, 1):
         raise InputError(f"rmsnorm_matmul: tma is {config['tma']}; expected 0 or 1")
@@ -417,6 +812,8 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
     pointer = f"*{dtype}"
+    if config["pipeline"]:
+        return _ahead_pipelined(config, dtype)
     weight = f"tensordesc<{dtype}[{config['block_k']},{config['block_o']}]>" if config["tma"] else pointer
     signature = {
         "x_ptr": pointer, "gain_ptr": pointer, "weight": weight, "y_ptr": pointer,
@@ -432,8 +829,29 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     )
 
 
-_CONFIG_KEYS = ("block_b", "block_o", "block_k", "split_k", "num_warps", "num_stages", "tma")
-_CONFIG_RANGES = (("block_b", 16, 256), ("block_o", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16))
+def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
+    signature = {
+        name: f"tensordesc<{dtype}[{block[0]},{block[1]}],{_layout(block)!r}>"
+        for name, block in _blocks(config).items()
+    }
+    signature |= {
+        "y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "squares_ptr": "*fp32",
+        "n_rows": "i32", "n_inner": "i32", "n_cols": "i32", "eps": "fp32",
+    }  # fmt: skip
+    constants = _pipelined_constants(config)
+    return Ahead(
+        function=rmsnorm_matmul_pipelined,
+        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options=_pipelined_options(config),
+    )
+
+
+_CONFIG_KEYS = (
+    "block_b", "block_o", "block_k", "split_k", "num_warps", "num_stages", "tma",
+    "pipeline", "x_stages", "scalers", "pdl",
+)  # fmt: skip
+_CONFIG_RANGES = (("block_b", 8, 256), ("block_o", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16))
 
 CASES: tuple[dict[str, int], ...] = (
     *({"B": b, "H": h, "O": h} for b in (1, 8, 32, 128) for h in (2048, 4096, 8192)),
@@ -462,7 +880,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^rmsnorm_matmul_kernel$",
+    launched="^rmsnorm_matmul_(kernel|pipelined)$",
     baselines={
         "torch_eager": prepare_torch_eager,
         "torch_compile_default": _prepare_compiled("default"),

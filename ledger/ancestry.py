@@ -37,9 +37,9 @@ class Ancestry:
         return self._before.get(position, 0)
 
     def precedes(self, path: str, positions: Iterable[int]) -> bool:
-        """Tell whether `path` was introduced in a proper ancestor of every one of the commits."""
-        bit = self.bit.get(path, 0)
-        return bool(bit) and all(self.before(position) & bit for position in positions)
+        """Tell whether `path` was introduced in a proper ancestor of every one of the commits, at least one."""
+        bit, places = self.bit.get(path, 0), tuple(positions)
+        return bool(bit and places) and all(self.before(position) & bit for position in places)
 
 
 def _propagate(parents: tuple[tuple[int, ...], ...], marks: Mapping[int, int], wanted: set[int]) -> dict[int, int]:

@@ -9,24 +9,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import resource
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.book import Book, CellView
-from ledger.errors import InputError, StateError
-from ledger.history import FOLDERS, Reader, quiet_environment, read_history
+from ledger.checks import record_blobs
+from ledger.clone import SCHEMES, sanitised_clone
+from ledger.errors import EvidenceRefused, StateError
+from ledger.history import FOLDERS, read_history
 from ledger.judge import judge
+from ledger.reader import Reader
+from ledger.recompute import disagreeing, not_provided_words, recompute
+from ledger.records import Finding
+from ledger.trust import Trust, apply_trust
 
 Verdict = Literal["holds", "refused", "undetermined"]
 
-MAX_REPOSITORY_BYTES = 8 * 1024**3
-CLONE_TIMEOUT_S = 600
-_SCHEMES = ("https://", "http://", "ssh://", "git://", "file://")
+MAX_NOTES = 20
 
 LEVELS: dict[int, tuple[str, str]] = {
     0: (
@@ -59,97 +61,57 @@ class Audit:
     reason: str
     book: Book | None
     notes: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
 
 
-def audit(source: str, *, revision: str = "HEAD") -> Audit:
+def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trust: Trust | None = None) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
-    Raises: InputError when `source` names no repository that can be cloned.
+    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots.
+    Raises: InputError when `source` names no repository.
     """
-    with _sanitised_clone(source) as (git_dir, environment):
-        reader = Reader(git_dir, environment)
-        try:
+    try:
+        with sanitised_clone(source) as (git_dir, environment):
+            reader = Reader(git_dir, environment)
             history = read_history(reader, revision)
-        except StateError as error:
-            return Audit(source, "undetermined", str(error), None, ())
-        with reader.blobs() as blobs:
-            book = judge(history, blobs.read)
-        notes = (*_other_refs(reader, history.head), *_uncommitted(source, history.tree), *_roots(history.roots))
-    return _conclude(source, book, notes)
+            with reader.blobs() as blobs:
+                blobs.plan(record_blobs(history))
+                book = judge(history, blobs.read)
+                trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+            notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
+    except StateError as error:
+        return Audit(source, "undetermined", str(error), None, ())
+    except EvidenceRefused as error:
+        finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
+        return Audit(source, "refused", str(error), None, (), (finding,))
+    book = trusted.book
+    notes += trusted.notes
+    if recomputed:
+        book, words = _recompute(book)
+        notes += words
+    elif book.records:
+        notes.append("output samples are compared by position only; ledger audit --recompute makes them anew")
+    return _conclude(source, book, tuple(notes))
+
+
+def _recompute(book: Book) -> tuple[Book, list[str]]:
+    """Return the book with samples that disagree refused, and what to say about it."""
+    result = recompute(book)
+    wrong = {cell.name for cell in disagreeing(book, result.findings)}
+    cells = tuple(replace(c, state="refused", levels=()) if c.name in wrong else c for c in book.cells)
+    return replace(book, cells=cells, findings=(*book.findings, *result.findings)), list(not_provided_words(result))
 
 
 def _conclude(source: str, book: Book, notes: tuple[str, ...]) -> Audit:
     if book.refused:
-        return Audit(source, "refused", f"{len(book.refused)} findings refuse the evidence", book, notes)
-    if not book.seals:
-        return Audit(source, "undetermined", "no ledger here: no seal in predictions/ at this commit", book, notes)
-    measured = sum(1 for cell in book.cells if cell.counted is not None)
-    return Audit(source, "holds", f"{measured} of {len(book.cells)} sealed cells are measured", book, notes)
-
-
-@contextlib.contextmanager
-def _sanitised_clone(source: str) -> Iterator[tuple[FilePath, Mapping[str, str]]]:
-    """Clone into a bare repository of our own, with no configuration but ours and no program run for the source."""
-    origin, local = _origin(source)
-    with tempfile.TemporaryDirectory(prefix="ledger-audit-") as name:
-        folder = FilePath(name)
-        config = folder / "gitconfig"
-        trusted = (
-            f'[safe]\n\tdirectory = "{_quoted(origin)}"\n\tdirectory = "{_quoted(origin)}/.git"\n' if local else ""
-        )
-        config.write_text(trusted, encoding="utf-8")
-        environment = {**quiet_environment(config), "GIT_ALLOW_PROTOCOL": "file" if local else "https:http:ssh:git"}
-        command = ["git", "--no-replace-objects", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]
-        command += ["-c", "core.commitGraph=false", "-c", "transfer.fsckObjects=true", "-c", "protocol.ext.allow=never"]
-        command += ["clone", "--quiet", "--bare", "--no-local", "--reject-shallow", "--template=", "--", origin]
-        target = folder / "clone.git"
-        _run_clone([*command, str(target)], environment, source)
-        yield target, environment
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _run_clone(command: list[str], environment: Mapping[str, str], source: str) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=CLONE_TIMEOUT_S,
-            preexec_fn=_limit_file_size,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InputError(
-            f"{source}: cloning took more than {CLONE_TIMEOUT_S} s; expected a smaller repository"
-        ) from error
-    if done.returncode != 0:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = words[-1] if words else f"git exit {done.returncode}"
-        raise InputError(f"{source}: cannot be cloned ({reason}); expected a sound, complete git repository")
-
-
-def _limit_file_size() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_REPOSITORY_BYTES, MAX_REPOSITORY_BYTES))
-
-
-def _origin(source: str) -> tuple[str, bool]:
-    """Return what to clone, and whether it is on this machine; a folder inside a repository stands for the whole."""
-    if source.startswith("-") or "::" in source:
-        raise InputError(f"{source!r}: not a path or URL of a repository; expected a folder or an https:// address")
-    if source.startswith(_SCHEMES):
-        return source, source.startswith("file://")
-    start = FilePath(source)
-    if not start.exists():
-        raise InputError(f"{source}: not there; expected a folder or an https:// address")
-    start = start.resolve()
-    for folder in (start, *start.parents):
-        if (folder / ".git").exists() or ((folder / "HEAD").is_file() and (folder / "objects").is_dir()):
-            return str(folder), True
-    raise InputError(f"{source}: not in a git repository; expected one that holds a ledger")
+        verdict: Verdict = "refused"
+        reason = f"{len(book.refused)} findings refuse the evidence"
+    elif not book.seals:
+        verdict, reason = "undetermined", "no ledger here: no seal in predictions/ at this commit"
+    else:
+        measured = sum(1 for cell in book.cells if cell.counted is not None)
+        verdict, reason = "holds", f"{measured} of {len(book.cells)} sealed cells are measured"
+    return Audit(source, verdict, reason, book, notes, book.findings)
 
 
 def _other_refs(reader: Reader, head: str) -> Iterator[str]:
@@ -168,7 +130,7 @@ def _other_refs(reader: Reader, head: str) -> Iterator[str]:
 def _uncommitted(source: str, tree: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     """Say where a local work tree differs from the commit, by reading files alone: git would obey its configuration."""
     start = FilePath(source)
-    if source.startswith(_SCHEMES) or not start.is_dir():
+    if source.startswith(SCHEMES) or not start.is_dir():
         return
     folder = start.resolve()
     root = next((f for f in (folder, *folder.parents) if (f / ".git").exists()), None)
@@ -180,9 +142,11 @@ def _uncommitted(source: str, tree: Mapping[str, tuple[str, str]]) -> Iterator[s
             for file in files:
                 path = FilePath(place) / file
                 held[path.relative_to(root).as_posix()] = _blob_name(path)
-    for name in sorted({*held, *tree}):
-        if held.get(name) != (tree[name][1] if name in tree else None):
-            yield f"{name}: differs in the work tree; uncommitted work is not judged"
+    differing = (n for n in sorted({*held, *tree}) if held.get(n) != (tree[n][1] if n in tree else None))
+    for name in islice(differing, MAX_NOTES):
+        yield f"{name}: differs in the work tree; uncommitted work is not judged"
+    if rest := sum(1 for _ in differing):
+        yield f"and {rest} more files differ in the work tree"
 
 
 def _blob_name(path: FilePath) -> str:
@@ -190,21 +154,18 @@ def _blob_name(path: FilePath) -> str:
     if path.is_symlink() or not path.is_file():
         return "not a plain file"
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            name = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+            while chunk := stream.read(1 << 20):
+                name.update(chunk)
     except OSError:
         return "unreadable"
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
-def _roots(roots: int) -> Iterator[str]:
-    if roots > 1:
-        yield f"the history has {roots} roots; the parts were joined by a merge of unrelated histories"
+    return name.hexdigest()
 
 
 def document(result: Audit) -> dict[str, Any]:
     """Return the audit as one JSON document."""
     book = result.book
-    findings = [] if book is None else [finding.model_dump(mode="json") for finding in book.findings]
     reached = dict.fromkeys(LEVELS, 0)
     for cell in () if book is None else book.cells:
         for level in cell.levels:
@@ -213,7 +174,7 @@ def document(result: Audit) -> dict[str, Any]:
         "verdict": result.verdict,
         "reason": result.reason,
         "commit": None if book is None else book.head,
-        "findings": findings,
+        "findings": [finding.model_dump(mode="json") for finding in result.findings],
         "levels": {
             str(level): {
                 "proves": proves,

@@ -52,10 +52,10 @@ def derive_key(*, seal: Digest, cell: str, run: int, anchor: Digest | None) -> t
     return int.from_bytes(okm[0:4], "little"), int.from_bytes(okm[4:8], "little")
 
 
-def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
+def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
     """Return the four 32-bit output words of Philox4x32-10 for arrays of counters.
 
-    Shapes: each counter word an int64 array (or an int that broadcasts) with values in [0, 2**32).
+    Shapes: each word of counter and key an int64 array (or an int) with values in [0, 2**32); they broadcast.
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -96,7 +96,11 @@ def integers_of_bytes(byte: Any, how: Distribution) -> Any:
     return 48 + (byte & 127)
 
 
+def sample_words(arange: Any, *, key: tuple[Any, Any]) -> Any:
+    """Return the random word of each sample (0, 1, 2, …); the halves of the key may be arrays that broadcast."""
+    return philox((arange, arange * 0, arange * 0 + POSITION_STREAM, arange * 0), key)[0]
+
+
 def sample_positions(arange: Any, *, key: tuple[int, int], size: int) -> Any:
     """Return flat output positions in [0, size), one for each element of `arange` (0, 1, 2, …), size below 2**31."""
-    high = philox((arange, arange * 0, arange * 0 + POSITION_STREAM, arange * 0), key)[0]
-    return (high * size) >> 32
+    return (sample_words(arange, key=key) * size) >> 32

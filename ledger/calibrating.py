@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
-from typing import Any
 
-from ledger.errors import EvidenceRefused, InputError, MachineError, StateError
+from ledger.errors import EvidenceRefused, InputError, StateError
+from ledger.here import profile_of_this_machine
 from ledger.records import Hardware
-from ledger.store import hardware_names, hardware_yaml, load_hardware, write_atomically
+from ledger.store import hardware_yaml, write_atomically
 
 
 def write_calibration(
@@ -19,35 +19,26 @@ def write_calibration(
     quick: bool,
     hw: str | None,
     force: bool,
-    on_progress: Callable[[Any], None],
+    on_progress: Callable[[str], None],
 ) -> list[FilePath]:
     """Measure this machine's ceilings and return the files written: the current profile, then its dated copy.
 
     Raises: InputError for an unknown device; MachineError when no shipped profile fits; EvidenceRefused when open
     seals name the profile that would be replaced, unless forced.
     """
-    from ledger.calibrate import calibrate_cpu, calibrate_cuda
-
     if device not in ("cpu", "cuda"):
         raise InputError(f"--device: got {device!r}; expected cpu or cuda")
     if device == "cpu":
+        from ledger.calibrate import calibrate_cpu
+
         _refuse_to_strand(root, "cpu", force)
         return _write(root / "hardware", calibrate_cpu(quick=quick, on_progress=on_progress))
-    shipped = load_hardware(hw, root) if hw else _profile_of_this_device(root)
+    shipped = profile_of_this_machine(root, hw)
     _refuse_to_strand(root, shipped.name, force)
+    from ledger.calibrate import calibrate_cuda
+
     measured = calibrate_cuda(shipped, quick=quick, on_progress=on_progress)
     return _write(root / "hardware" / "measured", measured)
-
-
-def _profile_of_this_device(root: FilePath) -> Hardware:
-    from ledger.device import cuda_facts
-
-    facts = cuda_facts()
-    for name in hardware_names(root):
-        profile = load_hardware(name, root)
-        if facts.name in profile.device_names:
-            return profile
-    raise MachineError(f"no profile names the device {facts.name!r}; expected one, or name it: --hw NAME")
 
 
 def _write(folder: FilePath, profile: Hardware) -> list[FilePath]:
@@ -60,8 +51,9 @@ def _write(folder: FilePath, profile: Hardware) -> list[FilePath]:
 
 
 def _refuse_to_strand(root: FilePath, name: str, force: bool) -> None:
-    from ledger.history import Reader, quiet_environment, read_history
+    from ledger.history import read_history
     from ledger.judge import judge
+    from ledger.reader import Reader, quiet_environment
     from ledger.repo import Repository
 
     repository = Repository(root)

@@ -6,6 +6,7 @@ docs/campaign.md describes the file for people; its examples run in tests.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any
@@ -15,6 +16,8 @@ from pydantic import Field
 from ledger.errors import RecordError
 from ledger.records import CeilingKind, Dtype, Line, Name, Positive, Record, Regime, ShapeKey, Text
 from ledger.seal import validate
+
+MAX_CELLS = 10_000
 
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 Bound = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -66,7 +69,7 @@ class CampaignFile(Record):
     kernel: Line | None = None
     dtype: Dtypes | None = None
     ceilings: CeilingKind | None = None
-    cells: Annotated[tuple[CampaignEntry, ...], Field(min_length=1, max_length=10_000)]
+    cells: Annotated[tuple[CampaignEntry, ...], Field(min_length=1, max_length=MAX_CELLS)]
 
 
 def milli(percent: float) -> int:
@@ -79,6 +82,10 @@ def millionths(probabilities: dict[Regime, float]) -> dict[Regime, int]:
     return {regime: int((Decimal(str(p)) * 1_000_000).to_integral_value()) for regime, p in probabilities.items()}
 
 
+def _size(campaign: CampaignFile, entry: CampaignEntry) -> int:
+    return math.prod(len(_listed(value)) for value in (entry.dtype or campaign.dtype, *entry.shape.values()))
+
+
 def _listed(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
@@ -86,6 +93,9 @@ def _listed(value: Any) -> tuple[Any, ...]:
 def parse_campaign(value: Any, *, what: str) -> tuple[CampaignFile, tuple[Request, ...]]:
     """Return a campaign file and the forecasts it expands to, in its order. Raises: RecordError."""
     campaign = validate(CampaignFile, value, what=what)
+    size = sum(_size(campaign, entry) for entry in campaign.cells)
+    if size > MAX_CELLS:
+        raise RecordError(f"{what}: its grids expand to {size} cells; expected at most {MAX_CELLS}")
     requests = tuple(
         request for number, entry in enumerate(campaign.cells) for request in _expand(campaign, entry, number, what)
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -88,10 +88,11 @@ def run_cell(
 
 
 def release(device: str) -> None:
-    """Give freed tensors' memory back to the device."""
+    """Give freed tensors' memory back to the device; one that was lost has none to give, as its next use will say."""
     gc.collect()
     if device == "cuda":
-        import_torch().cuda.empty_cache()
+        with suppress(RuntimeError):
+            import_torch().cuda.empty_cache()
 
 
 def _run(

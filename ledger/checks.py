@@ -1,4 +1,4 @@
-"""Checks the files, bytes, objects and chain of a ledger: checks 1 to 7 of ledger.judge. Pure.
+"""Checks the files, bytes and objects of a ledger: checks 1 to 6 of ledger.judge. Pure.
 
 Each check adds findings and goes on, so that one defect never hides another. Findings of severity `refused` refuse
 the evidence; `flag` and `note` disclose.
@@ -7,15 +7,16 @@ the evidence; `flag` and `note` disclose.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ledger.ancestry import Ancestry, introductions
+from ledger.ancestry import introductions
 from ledger.book import Commit, Sealed
 from ledger.errors import LedgerError
 from ledger.history import History
 from ledger.records import Finding, Hardware, Measurement, Prediction, Void
-from ledger.seal import MAX_RECORD_BYTES, decode, decode_any, object_id, object_path, record_id
+from ledger.seal import MAX_RECORD_BYTES, decode, object_id, object_path, record_id
 
 ReadBlob = Callable[[str, int], bytes | None]
 """Return the bytes of a blob by git's name for it, or None when it is larger than the limit."""
@@ -26,6 +27,7 @@ SEAL_PATH = re.compile(r"predictions/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 RECORD_PATH = re.compile(r"verifications/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 OBJECT_PATH = re.compile(r"(?:predictions|verifications)/objects/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 WITNESS_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9a-f]{62}\.[a-z0-9-]{1,40}\.(?:tsr|sig)")
+TOKEN_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.tsr")
 PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)")
 
 
@@ -34,18 +36,28 @@ class Findings:
     """Collect findings as the checks go on."""
 
     found: list[Finding] = field(default_factory=list)
+    _by_path: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding."""
+        self.found.append(finding)
+        self._by_path.setdefault(finding.path, []).append(finding)
 
     def refuse(self, code: str, path: str, message: str) -> None:
         """Add a finding that refuses the evidence."""
-        self.found.append(Finding(code=code, severity="refused", path=path, message=message))
+        self.add(Finding(code=code, severity="refused", path=path, message=message))
 
     def flag(self, code: str, path: str, message: str) -> None:
         """Add a finding that discloses something."""
-        self.found.append(Finding(code=code, severity="flag", path=path, message=message))
+        self.add(Finding(code=code, severity="flag", path=path, message=message))
 
     def about(self, path: str) -> tuple[Finding, ...]:
         """Return the findings about one file."""
-        return tuple(finding for finding in self.found if finding.path == path)
+        return tuple(self._by_path.get(path, ()))
+
+    def refused(self, path: str) -> bool:
+        """Tell whether a finding about one file refuses it."""
+        return any(finding.severity == "refused" for finding in self._by_path.get(path, ()))
 
 
 @dataclass
@@ -80,20 +92,30 @@ def gather(history: History, read: ReadBlob) -> Evidence:
 
 def check_files(history: History, findings: Findings) -> None:
     """Check that every ledger file that ever was is a plain file at a place that the format knows."""
-    seen: set[tuple[str, str]] = set()
-    for change in history.changes:
-        if "D" in change.status or (change.path, change.mode) in seen:
+    ever = {(change.path, change.mode) for change in history.changes if "D" not in change.status}
+    for path, mode in sorted(ever | {(path, mode) for path, (mode, _) in history.tree.items()}):
+        if mode != "100644":
+            findings.refuse("odd-mode", path, f"mode is {mode}; expected a plain file (100644)")
+        elif _belongs(path):
             continue
-        seen.add((change.path, change.mode))
-        patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, PLAIN_PATH)
-        if change.mode != "100644":
-            findings.refuse("odd-mode", change.path, f"mode is {change.mode}; expected a plain file (100644)")
-        elif any(pattern.fullmatch(change.path) for pattern in patterns):
-            continue
-        elif change.path.lower().endswith((".json", ".yaml", ".yml")):
-            findings.refuse("odd-file", change.path, "no record belongs at this place; expected FOLDER/ab/ab12….json")
+        elif path.lower().endswith((".json", ".yaml", ".yml")):
+            findings.refuse("odd-file", path, "no record belongs at this place; expected FOLDER/ab/ab12….json")
+        elif _belongs(unicodedata.normalize("NFKC", path).lower()):
+            findings.refuse("odd-name", path, "looks like a ledger file and is none; expected lower-case ASCII")
         else:
-            findings.flag("odd-file", change.path, "not a file of the ledger; it is left out of account")
+            findings.flag("odd-file", path, "not a file of the ledger; it is left out of account")
+    for name in history.lookalikes:
+        findings.refuse("odd-name", name, "looks like a ledger folder and is none; expected one of them, once")
+    for path in history.doubled:
+        findings.refuse("odd-name", path, "stands twice in one tree; expected each name once")
+    if history.roots > 1:
+        words = f"the history has {history.roots} roots: unrelated histories were joined by a merge"
+        findings.flag("multi-root", "", words)
+
+
+def _belongs(path: str) -> bool:
+    patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, PLAIN_PATH)
+    return any(pattern.fullmatch(path) for pattern in patterns)
 
 
 # 2 append
@@ -118,22 +140,35 @@ def check_append_only(history: History, findings: Findings) -> None:
             findings.refuse("dropped", path, "was added in the history and is not there at the head")
         elif blobs != {held[1]}:
             findings.refuse("edited", path, "differs from the bytes with which it was added")
+    for path in history.tree:
+        if path not in added and not PLAIN_PATH.fullmatch(path):
+            findings.refuse("unexplained", path, "is there at the head and no commit of the history added it")
 
 
 # 3 digest, 4 canonical
 
 
-def _read_records(evidence: Evidence, read: ReadBlob) -> None:
-    for path, (mode, blob) in sorted(evidence.history.tree.items()):
+def record_blobs(history: History) -> list[str]:
+    """Return git's names of all records, in the order in which `gather` reads them."""
+    return [blob for _, blob, _ in _records(history)]
+
+
+def _records(history: History) -> Iterator[tuple[str, str, str]]:
+    """Yield path, blob and id of every record at the head."""
+    for path, (mode, blob) in sorted(history.tree.items()):
         match = SEAL_PATH.fullmatch(path) or RECORD_PATH.fullmatch(path)
-        if match is None or mode != "100644":
-            continue
+        if match is not None and mode == "100644":
+            yield path, blob, match.group(2)
+
+
+def _read_records(evidence: Evidence, read: ReadBlob) -> None:
+    for path, blob, name in _records(evidence.history):
         try:
             data = read(blob, MAX_RECORD_BYTES)
             if data is None:
                 evidence.findings.refuse("too-large", path, f"larger than {MAX_RECORD_BYTES} bytes")
             else:
-                _read_record(evidence, path, match.group(2), data)
+                _read_record(evidence, path, name, data)
         except LedgerError as error:
             evidence.findings.refuse("bad-record", path, str(error))
 
@@ -145,16 +180,12 @@ def _read_record(evidence: Evidence, path: str, name: str, data: bytes) -> None:
     if kind is None:
         evidence.findings.refuse("id-mismatch", path, "the SHA-256 of its bytes is not its name")
         return
-    record = decode_any(data, what=path)
-    if not isinstance(record, kind):
-        evidence.findings.refuse(
-            "id-mismatch", path, f"its name is the id of a {kind.__name__.lower()}; it holds another"
-        )
-    elif isinstance(record, Prediction):
+    record = decode(kind, data, what=path)
+    if isinstance(record, Prediction):
         evidence.seals[path] = Sealed(name, path, evidence.first_commit(path), record)
     elif isinstance(record, Measurement):
         evidence.measurements[path] = (name, record)
-    else:
+    elif isinstance(record, Void):
         evidence.voids[path] = (name, record)
 
 
@@ -222,46 +253,3 @@ def check_alone(evidence: Evidence) -> None:
         for path in sorted(paths):
             message = f"commit {where} introduces {len(paths)} records; expected one a commit"
             evidence.findings.refuse("same-commit" if mixed else "joined", path, message)
-
-
-# 7 chain
-
-
-def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
-    """Check every seal's place in the chain; return the paths of those that stand rightly."""
-    by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
-    closure: dict[str, int] = {}
-    sound: set[str] = set()
-    for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
-        before = len(evidence.findings.found)
-        parents = [by_id.get(previous) for previous in sealed.prediction.previous]
-        known = [parent for parent in parents if parent is not None]
-        reached = 0
-        for parent in known:
-            reached |= closure.get(parent.id, 0) | ancestry.bit[parent.path]
-        closure[sealed.id] = reached
-        _check_links(evidence, sealed, known)
-        for position in evidence.introduced.get(sealed.path, ()):
-            seen = ancestry.before(position)
-            if reached & ~seen:
-                message = "a seal in its chain was not introduced in an ancestor of its commit"
-                evidence.findings.refuse("chain-order", sealed.path, message)
-            elif seen & ~reached:
-                message = "an earlier seal of its history is missing from its chain"
-                evidence.findings.refuse("chain-skip", sealed.path, message)
-        if len(evidence.findings.found) == before:
-            sound.add(sealed.path)
-    return sound
-
-
-def _check_links(evidence: Evidence, sealed: Sealed, known: list[Sealed]) -> None:
-    prediction = sealed.prediction
-    if len(known) < len(prediction.previous):
-        held = {parent.id for parent in known}
-        missing = next(previous for previous in prediction.previous if previous not in held)
-        evidence.findings.refuse("chain-broken", sealed.path, f"previous seal {missing[:12]} is not in this ledger")
-        return
-    expected = 1 + max((parent.prediction.sequence for parent in known), default=0)
-    if prediction.sequence != expected:
-        message = f"sequence is {prediction.sequence}; expected {expected}"
-        evidence.findings.refuse("chain-broken", sealed.path, message)

@@ -66,15 +66,22 @@ def _field(text: str | None, name: str) -> str | None:
     return None
 
 
-def cpu_caches() -> dict[int, int]:
-    """Return the size in bytes of one data or unified cache of each level, as the kernel lists those of CPU 0."""
-    found: dict[int, int] = {}
-    for index in sorted((_CPU / "cpu0/cache").glob("index*")):
-        level, size, kind = (_read(index / name) for name in ("level", "size", "type"))
-        if level is None or size is None or kind == "Instruction":
+def last_cache_bytes() -> int | None:
+    """Return the bytes of all last-level data caches together, as the kernel lists them; None where it lists none."""
+    caches: dict[int, dict[str, int]] = {}
+    for index in sorted(_CPU.glob("cpu[0-9]*/cache/index*")):
+        level, size, kind, sharing = (_read(index / name) for name in ("level", "size", "type", "shared_cpu_list"))
+        if level is None or not size or kind == "Instruction":
             continue
-        found[int(level)] = int(size.rstrip("KMG")) * _SUFFIXES.get(size[-1], 1)
-    return found
+        caches.setdefault(int(level), {})[sharing or str(index)] = int(size.rstrip("KMG")) * _SUFFIXES.get(size[-1], 1)
+    return sum(caches[max(caches)].values()) if caches else None
+
+
+def max_clock_mhz() -> float | None:
+    """Return the highest clock that the processors are rated for, or else the one they run at now."""
+    rated = [_read(path) for path in _CPU.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")]
+    highest = max((int(text) / 1000 for text in rated if text and text.isdigit()), default=None)
+    return highest or cpu_state().sm_clock_mhz
 
 
 def cpu_cores() -> int:
@@ -97,13 +104,12 @@ def cpu_facts() -> DeviceFacts:
         raise MachineError(f"processor is {machine}; expected one of: {', '.join(sorted(_TARGETS))}")
     info = _read(Path("/proc/cpuinfo"))
     name = _field(info, "model name") or _field(info, "Hardware") or machine
-    caches = cpu_caches()
     return DeviceFacts(
         name=" ".join(name.split())[:400],
         target=_TARGETS[machine],
         sms=cpu_cores(),
         memory_bytes=_memory_bytes(),
-        l2_bytes=caches[max(caches)] if caches else None,
+        l2_bytes=last_cache_bytes(),
         driver=f"{platform.system()} {platform.release()}",
         software=software(),
     )
@@ -171,12 +177,6 @@ def cuda_state() -> DeviceState:
     """Return clocks, power, temperature and throttling of CUDA device 0 at this moment."""
     nvml = _nvml()
     return UNKNOWN_STATE if nvml is None else nvml.state()
-
-
-def sm_clock_mhz() -> int | None:
-    """Return the clock of CUDA device 0 at this moment; None where the driver does not tell."""
-    nvml = _nvml()
-    return None if nvml is None else nvml.sm_clock_mhz()
 
 
 # Matching a profile

@@ -50,7 +50,8 @@ def _machine() -> Iterator[Condition]:
 def _locks(repository: Repository) -> Iterator[Condition]:
     """Name locks that stand in the way; they are git's, so removing them is the user's decision."""
     folder = repository.git_dir
-    for lock in (folder / "index.lock", folder / "HEAD.lock", *sorted((folder / "refs" / "heads").rglob("*.lock"))):
+    heads = repository.common_dir / "refs" / "heads"
+    for lock in (folder / "index.lock", folder / "HEAD.lock", *sorted(heads.rglob("*.lock"))):
         if lock.exists():
             remedy = "if no git command is running, remove that file"
             yield Condition(f"{lock} is held or was left behind by a killed git", "broken", remedy)
@@ -61,6 +62,9 @@ def _work_tree(repository: Repository, *, repair: bool) -> Iterator[Condition]:
     if repository.head() is None:
         yield Condition("no commit yet", "good")
         return
+    if repair:
+        for path in repository.finish_pending():
+            yield Condition(f"{path}: committed by a writer that was killed; brought back here", "repaired")
     lost = repository.lost_records()
     if not lost:
         yield Condition("every committed record is in the work tree and the index", "good")

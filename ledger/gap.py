@@ -2,19 +2,19 @@
 
 Measured over predicted time is the product of the causes. The forecast, P percent of a roof, is read as: the binding
 ceiling is used at P percent during the whole call, moving the modelled bytes (left of the ridge) or doing the
-modelled operations (right of it). With L the time of an empty launch, T the measured call and D the profiler's
-duration of it:
+modelled operations (right of it). With L the time of an empty launch and T the measured call:
 
     work         bytes (operations) that the counters saw ÷ those modelled
     clock        rated clock of the peak ÷ SM clock seen, right of the ridge only
     waves        whole waves ÷ waves, right of the ridge only: the last wave leaves SMs empty
     launch       T ÷ (T - L)
-    ceiling      the rate that the forecast needed ÷ the rate reached while moving, in D - L
-    unexplained  what is left: with counters the disagreement of timer and profiler, (T - L) ÷ (D - L)
+    ceiling      the rate that the forecast needs ÷ the rate reached in T - L
+    unexplained  the same rest under another name, where it is not a ceiling that held the rate down: the measured
+                 regime is none of the roofline's own, or there are no counters, and nothing tells work from rate
 
-A factor above one makes the call slower than forecast. Without counters nothing tells work from ceiling, so both stay
-in `unexplained`. Left of the ridge a low SM clock or a last wave half empty does not by itself slow DRAM down, so
-neither is given as a cause there.
+A factor above one makes the call slower than forecast. Left of the ridge a low SM clock or a last wave half empty
+does not by itself slow DRAM down, so neither is given as a cause there. The times are the timer's; of the profiler
+only counts and clocks are taken, because a profiled launch is often the slower one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from ledger.wording import si
 HIT_POINTS = 5.0
 _WORTH_SAYING = math.log(1.03)
 _AT_MOST = 2
+# A profiled launch that differs by this much is no longer quite the timed one.
+_UNLIKE = math.log(1.05)
 # Outside these a reading is no reading; it would only drown the other causes.
 _CLOCKS = (1e7, 1e10)  # Hz
 _WAVES = (1e-3, 1e7)
@@ -62,13 +64,6 @@ class _Call:
         return self.time_s - self.launch_s if self.launch_s and self.launch_s < self.time_s else self.time_s
 
     @property
-    def profiled_s(self) -> float:
-        """Return the profiler's duration without a launch, or the timer's where there is none."""
-        seen = self.totals.duration_ps if self.totals else None
-        overhead = self.time_s - self.moving_s
-        return seen * 1e-12 - overhead if seen is not None and seen * 1e-12 > overhead else self.moving_s
-
-    @property
     def clock_hz(self) -> float | None:
         """Return the SM clock under the profiler, else the one read after timing."""
         return (self.totals.sm_clock_hz if self.totals else None) or self.timer_clock_hz
@@ -88,11 +83,17 @@ class _Call:
 
 
 def gap(
-    forecast: Forecast, measurement: Measurement, hardware: Hardware, *, totals: CounterTotals | None, verdict: str
+    forecast: Forecast,
+    measurement: Measurement,
+    hardware: Hardware,
+    *,
+    totals: CounterTotals | None,
+    regime: Regime | None,
+    reason: str,
 ) -> Gap:
     """Return the signed gap in points, its causes, and one sentence that explains it.
 
-    verdict: what the regime rule said, in words; it closes the sentence.
+    regime, reason: what the regime rule said; it closes the sentence.
     """
     timing = measurement.timing
     assert timing is not None, "a gap needs a measured time"
@@ -107,15 +108,18 @@ def gap(
         timer_clock_hz=None if after is None else after * 1e6,
     )
     points = percent_of_roof(forecast.work, forecast.roof, call.time_s) - forecast.percent_milli / 1000
-    causes = _with_rest(call, list(_causes(call)))
+    named = list(_causes(call))
+    causes = (*named, _rest(call, named, regime))
+    verdict = verdict_words(forecast.regime, regime, reason)
+    if regime is not None and totals is not None:
+        verdict += _profile_words(call, totals, regime)
     return Gap(percent=points, causes=causes, sentence=_sentence(call, points, causes, verdict))
 
 
 def _causes(call: _Call) -> Iterator[Cause]:
-    named = 1.0
+    """Yield the causes that have a number of their own."""
     for cause in (_work(call), *(() if call.left_of_ridge else (_clock(call), _waves(call)))):
         if cause is not None:
-            named *= cause.factor
             yield cause
     if call.moving_s < call.time_s:
         share = 100 * (1 - call.moving_s / call.time_s)
@@ -124,8 +128,6 @@ def _causes(call: _Call) -> Iterator[Cause]:
             factor=call.time_s / call.moving_s,
             note=f"an empty launch is {share:.0f}% of the call",
         )
-    if call.totals is not None and (call.done is not None or not call.left_of_ridge):
-        yield _ceiling(call, named)
 
 
 def _work(call: _Call) -> Cause | None:
@@ -154,41 +156,35 @@ def _waves(call: _Call) -> Cause | None:
     return Cause(name="waves", factor=math.ceil(waves) / waves, note=f"{waves:.2f} waves leave SMs empty at the end")
 
 
-def _ceiling(call: _Call, named: float) -> Cause:
-    """Return the cause that compares the rate forecast with the rate reached; `named` is what others explain."""
-    done = call.done or call.modelled
-    reached = done / call.profiled_s
+def _rest(call: _Call, named: list[Cause], regime: Regime | None) -> Cause:
+    """Return what the named causes leave: the rate that the forecast needs against the rate reached."""
+    factors = {cause.name: cause.factor for cause in named}
     # The clock and the waves that there were lower the ceiling itself.
-    lowered = named / (done / call.modelled)
+    lowered = factors.get("clock", 1.0) * factors.get("waves", 1.0)
+    reached = (call.done if "work" in factors and call.done else call.modelled) / call.moving_s
+    note = _rate_note(call, reached, lowered, counted="work" in factors)
+    own: Regime = "hbm-bound" if call.left_of_ridge else "compute-bound"
+    factor = call.time_s / call.predicted_s / math.prod(factors.values())
+    return Cause(name="ceiling" if regime == own else "unexplained", factor=factor, note=note)
+
+
+def _rate_note(call: _Call, reached: float, lowered: float, *, counted: bool) -> str:
     roof, share = call.forecast.roof, call.forecast.percent_milli / 100_000
-    if call.left_of_ridge:
-        limit, best = float(roof.bandwidth_bytes_per_s), _best_bandwidth(call.hardware)
-        note = f"DRAM delivered {si(reached, 'B/s')} while moving, where the forecast needs {si(share * limit, 'B/s')}"
-        if best is not None and share * limit > best:
-            note += f" and the best measured on this device is {si(best, 'B/s')}"
-    else:
-        limit = roof.peak_flop_per_s / lowered
-        note = f"the arithmetic ran at {si(reached, 'FLOP/s')}, where the forecast needs {si(share * limit, 'FLOP/s')}"
-        if abs(math.log(lowered)) >= _WORTH_SAYING:
-            note += " of what that clock and those waves leave"
-    return Cause(name="ceiling", factor=call.profiled_s / call.predicted_s / named, note=note)
+    unit = "B" if call.left_of_ridge else "FLOP"
+    needed = share * (roof.bandwidth_bytes_per_s if call.left_of_ridge else roof.peak_flop_per_s / lowered)
+    subject = f"the modelled {si(call.modelled, unit)} went at"
+    if counted or (call.totals is not None and not call.left_of_ridge):
+        subject = "while moving, DRAM delivered" if call.left_of_ridge else "the arithmetic ran at"
+    note = f"{subject} {si(reached, f'{unit}/s')} where the forecast needs {si(needed, f'{unit}/s')}"
+    if abs(math.log(lowered)) >= _WORTH_SAYING:
+        note += " of what that clock and those waves leave"
+    best = _best_bandwidth(call.hardware) if call.left_of_ridge else None
+    return note if best is None or needed <= best else f"{note} and the best measured here is {si(best, 'B/s')}"
 
 
 def _best_bandwidth(hardware: Hardware) -> float | None:
     kind: CeilingKind | None = next((kind for kind in ("burst", "sustained") if kind in hardware.ceilings), None)
     return None if kind is None else float(base_units(ceilings_of(hardware, kind)[1].dram_bandwidth))
-
-
-def _with_rest(call: _Call, causes: list[Cause]) -> tuple[Cause, ...]:
-    named = math.prod(cause.factor for cause in causes)
-    rest = call.time_s / call.predicted_s / named
-    if call.totals is None:
-        note = "without counters nothing tells extra work from a slower rate"
-    elif any(cause.name == "ceiling" for cause in causes):
-        note = "the timer and the profiler differ by this much"
-    else:
-        note = "the counters do not tell what was moved"
-    return (*causes, Cause(name="unexplained", factor=rest, note=note))
 
 
 def _sentence(call: _Call, points: float, causes: tuple[Cause, ...], verdict: str) -> str:
@@ -221,3 +217,14 @@ def verdict_words(predicted: Regime, measured: Regime | None, reason: str) -> st
         return f"regime not determined ({reason})"
     said = "as forecast" if measured == predicted else f"not {predicted}"
     return f"{measured}, {said}: {reason}"
+
+
+def _profile_words(call: _Call, totals: CounterTotals, regime: Regime) -> str:
+    """Return what else the profile shows: of a latency-bound call what was in flight, and a launch unlike the timed."""
+    parts: list[str] = []
+    if regime == "latency-bound":
+        parts += [f"{totals.waves:.2f} waves"] if totals.waves is not None else []
+        parts += [f"{totals.occupancy_pct:.0f}% of the warps active"] if totals.occupancy_pct is not None else []
+    if totals.duration_ps and abs(math.log(totals.duration_ps * 1e-12 / call.time_s)) >= _UNLIKE:
+        parts.append(f"the profiled launch {totals.duration_ps * 1e-12 / call.time_s:.2f} times as long as the timed")
+    return f", with {' and '.join(parts)}" if parts else ""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from ledger.device import cuda_state, sm_clock_mhz
+from ledger.device import cuda_state
 from ledger.kernel import Launch
+from ledger.records import DeviceState
 from ledger.timer import Parameters, Timed, enough_rounds, median_interval
 
-_ROUND_MS = 2.0
+_ROUND_MS = 1.0
 _MAX_NODES = 20_000
 
 
@@ -42,11 +43,10 @@ def warm_up(launches: Sequence[Launch]) -> None:
     torch.cuda.synchronize()
 
 
-def replay_ps(graph: Any, count: int, *, calls: int, clocks: list[int] | None = None) -> list[int]:
+def replay_ps(graph: Any, count: int, *, calls: int) -> list[int]:
     """Replay a graph `count` times and return picoseconds per call of each replay, from device events.
 
-    One more replay goes first, so that the device is busy when the first event is recorded, and the clock is read
-    while the last ones run.
+    One more replay goes first, so that the device is busy when the first event is recorded.
     """
     import torch
 
@@ -56,10 +56,30 @@ def replay_ps(graph: Any, count: int, *, calls: int, clocks: list[int] | None = 
     for mark in marks[1:]:
         graph.replay()
         mark.record()
-    if clocks is not None and (clock := sm_clock_mhz()) is not None:
-        clocks.append(clock)
     torch.cuda.synchronize()
     return [max(1, round(1e9 * first.elapsed_time(second) / calls)) for first, second in itertools.pairwise(marks)]
+
+
+def state_under(graph: Any) -> DeviceState:
+    """Return the device's state under the load of a graph.
+
+    The SM clock is counted, cycles over nanoseconds across one replay: the driver's reading follows a load of some
+    milliseconds too slowly. Where no SM was seen before and after, the driver's reading stands.
+    """
+    import torch
+
+    from ledger.probes import clock_mhz, stamp_launch, stamps
+
+    first, second = stamps(), stamps()
+    graph.replay()
+    stamp_launch(first)()
+    graph.replay()
+    stamp_launch(second)()
+    graph.replay()
+    state = cuda_state()
+    torch.cuda.synchronize()
+    counted = clock_mhz(first, second)
+    return state if counted is None else state.model_copy(update={"sm_clock_mhz": counted})
 
 
 @dataclass
@@ -68,29 +88,30 @@ class GraphRounds:
 
     launches: Sequence[Launch]
     calls: int = 0
-    clocks_mhz: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Warm up, see how long one rotation takes and capture as many as make a round of two milliseconds."""
+        """Warm up, see how long one rotation takes and capture as many as make a round of a millisecond."""
         warm_up(self.launches)
         count = len(self.launches)
         rotation_ms = min(replay_ps(capture(self.launches), 3, calls=1)) / 1e9
         repeats = max(1, min(int(_ROUND_MS / rotation_ms) + 1, _MAX_NODES // count))
         self.calls = count * repeats
         self._graph = capture([*self.launches] * repeats)
+        self.states: list[DeviceState] = []
 
     def take(self, count: int) -> list[int]:
-        """Run `count` rounds and return picoseconds per call of each."""
-        return replay_ps(self._graph, count, calls=self.calls, clocks=self.clocks_mhz)
+        """Run `count` rounds and return picoseconds per call of each; the state under load is read after each batch."""
+        samples = replay_ps(self._graph, count, calls=self.calls)
+        self.states.append(state_under(self._graph))
+        return samples
 
 
 def time_graph(launches: Sequence[Launch], parameters: Parameters) -> Timed:
-    """Time the launches, one an input set, by cold-graph/1; the states are read under load."""
+    """Time the launches, one an input set, by cold-graph/1; states are read under the same load, between batches."""
     rounds = GraphRounds(launches)
-    rounds.take(1)
-    before = cuda_state()
     samples, interval = enough_rounds(rounds, parameters)
-    return Timed(samples, rounds.calls, interval, before, cuda_state(), tuple(rounds.clocks_mhz))
+    clocks = tuple(state.sm_clock_mhz for state in rounds.states if state.sm_clock_mhz is not None)
+    return Timed(samples, rounds.calls, interval, rounds.states[0], rounds.states[-1], clocks)
 
 
 def empty_node_ps(nodes: int = 1000) -> int:

@@ -1,45 +1,19 @@
-"""Reads the evidence out of git: every commit, every change to a ledger file, the final tree, and blobs. Read-only.
+"""Reads the history of a ledger out of git: every commit, every change to a ledger file, the final tree. Read-only.
 
-One walk serves report and audit. It asks git for objects only, with replace refs, grafts, the commit graph, lazy
-fetching, hooks, filters and all configuration that could run a program switched off; nothing is checked out.
+One walk serves report and audit; ledger.reader is how it asks git.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import unicodedata
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path as FilePath
-from typing import IO
 
 from ledger.book import Commit
-from ledger.errors import InputError, StateError
+from ledger.errors import StateError
+from ledger.reader import Reader
 
 FOLDERS = ("predictions", "verifications")
-_QUIET = (
-    "--no-replace-objects",
-    "--literal-pathspecs",
-    "-c",
-    "core.commitGraph=false",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "core.quotePath=false",
-    "-c",
-    "log.showSignature=false",
-    "-c",
-    "log.showRoot=true",
-    "-c",
-    "log.mailmap=false",
-    "-c",
-    "i18n.logOutputEncoding=UTF-8",
-    "-c",
-    "core.pager=cat",
-)
 
 
 @dataclass(frozen=True)
@@ -57,8 +31,9 @@ class Change:
 class History:
     """Hold all that git says about the ledger at one commit.
 
-    commits are in topological order, oldest first; parents gives positions into commits; roots counts parentless
-    commits; tree maps each ledger path at the head to (mode, blob).
+    commits are in topological order, oldest first; parents gives positions into commits; tree maps each ledger path
+    at the head to (mode, blob). lookalikes are top-level names at the head that differ from a ledger folder's only by
+    case or Unicode form; doubled are paths that stand twice in the head's tree.
     """
 
     head: str
@@ -66,103 +41,13 @@ class History:
     parents: tuple[tuple[int, ...], ...]
     changes: tuple[Change, ...]
     tree: Mapping[str, tuple[str, str]]
+    lookalikes: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
 
     @property
     def roots(self) -> int:
         """Return how many commits have no parent."""
         return sum(1 for parents in self.parents if not parents)
-
-
-def quiet_environment(config: FilePath | None = None) -> dict[str, str]:
-    """Return an environment in which git reads no configuration but the repository's own and `config`."""
-    keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
-    return {
-        **keep,
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": str(config) if config else os.devnull,
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_GRAFT_FILE": os.devnull,
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_ALLOW_PROTOCOL": "file",
-        "GIT_PAGER": "cat",
-    }
-
-
-class Reader:
-    """Read objects of one repository through a single long-lived `git cat-file`."""
-
-    def __init__(self, git_dir: FilePath, environment: Mapping[str, str]) -> None:
-        """Remember the repository; no process is started yet."""
-        self._git_dir = git_dir
-        self._environment = dict(environment)
-
-    def run(self, *arguments: str) -> bytes:
-        """Return what a read-only git command prints. Raises: StateError with git's own message."""
-        command = ["git", *_QUIET, f"--git-dir={self._git_dir}", *arguments]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, env=self._environment, check=False
-        )
-        if done.returncode != 0:
-            message = done.stderr.decode("utf-8", "replace").strip()
-            raise StateError(f"git {arguments[0]}: {message or f'exit {done.returncode}'}")
-        return done.stdout
-
-    @contextmanager
-    def blobs(self) -> Iterator[Blobs]:
-        """Open a reader of blobs for the length of a `with` block."""
-        command = ["git", *_QUIET, f"--git-dir={self._git_dir}", "cat-file", "--batch"]
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self._environment,
-        ) as process:
-            assert process.stdin is not None and process.stdout is not None
-            try:
-                yield Blobs(process.stdin, process.stdout)
-            finally:
-                process.stdin.close()
-                process.stdout.close()
-                process.terminate()
-
-
-class Blobs:
-    """Answer for the bytes of blobs, by git's name of them."""
-
-    def __init__(self, request: IO[bytes], answer: IO[bytes]) -> None:
-        """Take the two ends of a running `git cat-file --batch`."""
-        self._request = request
-        self._answer = answer
-
-    def read(self, blob: str, limit: int) -> bytes | None:
-        """Return a blob's bytes, or None when it is larger than `limit` bytes. Raises: InputError when missing."""
-        try:
-            self._request.write(blob.encode() + b"\n")
-            self._request.flush()
-            header = self._answer.readline().split()
-        except (BrokenPipeError, ValueError) as error:
-            raise InputError(f"object {blob[:12]}: git stopped answering; expected a sound object store") from error
-        if len(header) != 3 or header[1] != b"blob":
-            raise InputError(f"object {blob[:12]}: missing or not a blob; expected it in the repository")
-        size = int(header[2])
-        if size > limit:
-            self._skip(size)
-            return None
-        data = self._answer.read(size)
-        self._answer.read(1)
-        return data
-
-    def _skip(self, size: int) -> None:
-        left = size + 1
-        while left > 0:
-            chunk = self._answer.read(min(left, 1 << 20))
-            if not chunk:
-                return
-            left -= len(chunk)
 
 
 def read_history(reader: Reader, revision: str = "HEAD") -> History:
@@ -174,7 +59,9 @@ def read_history(reader: Reader, revision: str = "HEAD") -> History:
     if reader.run("rev-parse", "--is-shallow-repository").strip() == b"true":
         raise StateError("repository is a shallow clone; expected the whole history: git fetch --unshallow")
     commits, parents, places = _commits(reader, head)
-    return History(head, commits, parents, tuple(_changes(reader, head, places)), _tree(reader, head))
+    tree, doubled = _tree(reader, head)
+    changes = tuple(_changes(reader, head, places))
+    return History(head, commits, parents, changes, tree, tuple(_lookalikes(reader, head)), tuple(doubled))
 
 
 def _text(data: bytes) -> str:
@@ -195,7 +82,8 @@ def _commits(reader: Reader, head: str) -> tuple[tuple[Commit, ...], tuple[tuple
 
 
 def _changes(reader: Reader, head: str, places: Mapping[str, int]) -> Iterator[Change]:
-    shown = ("--raw", "--no-abbrev", "--no-renames", "-z", "-c", "--format=%x01%H", "--full-history", "--topo-order")
+    shown = ["--raw", "--no-abbrev", "--no-renames", "--no-relative", "-O/dev/null", "-z", "-c", "--format=%x01%H"]
+    shown += ["--full-history", "--topo-order"]
     # Two NULs or one part a commit's header from its changes, depending on the kind of commit: drop the empty ones.
     tokens = iter([token for token in reader.run("log", *shown, head, "--", *FOLDERS).split(b"\0") if token.strip()])
     position = 0
@@ -215,10 +103,24 @@ def _changes(reader: Reader, head: str, places: Mapping[str, int]) -> Iterator[C
         )
 
 
-def _tree(reader: Reader, head: str) -> dict[str, tuple[str, str]]:
+def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
     tree: dict[str, tuple[str, str]] = {}
+    doubled: list[str] = []
     for line in filter(None, reader.run("ls-tree", "-r", "-z", "--full-tree", head, *FOLDERS).split(b"\0")):
-        meta, path = line.split(b"\t", 1)
+        meta, name = line.split(b"\t", 1)
         mode, _, blob = meta.decode().split(" ")
-        tree[_text(path)] = (mode, blob)
-    return tree
+        path = _text(name)
+        if path in tree:
+            doubled.append(path)
+        tree[path] = (mode, blob)
+    return tree, doubled
+
+
+def _lookalikes(reader: Reader, head: str) -> Iterator[str]:
+    """Yield the top-level names that a file system or a reader's eye may take for a ledger folder."""
+    seen: set[str] = set()
+    for name in map(_text, filter(None, reader.run("ls-tree", "-z", "--name-only", head).split(b"\0"))):
+        plain = unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+        if plain in FOLDERS and (name not in FOLDERS or name in seen):
+            yield name
+        seen.add(name)

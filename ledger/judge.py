@@ -12,25 +12,34 @@
 10  binding    the recorded output samples lie at the positions drawn from the seal
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
+13  claims     what a seal says of itself follows from its own profile, operation and case
+14  repeats    runs that were repeated, left out, failed first or copied are disclosed
 
-Checks 1 to 7 are in ledger.checks. Verdicts are computed here every time and read from nowhere.
+Checks 1 to 6 are in ledger.checks, 7 in ledger.chain, 10, 13 and 14 in ledger.claims. Verdicts are computed here every
+time and read from nowhere.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from ledger.ancestry import Ancestry
-from ledger.binding import derive_key, sample_positions
 from ledger.book import Book, CellView, Recorded, Run, Sealed, State, Voided
-from ledger.checks import Evidence, Objects, ReadBlob, check_chain, gather
+from ledger.chain import check_chain
+from ledger.checks import Evidence, Objects, ReadBlob, gather
+from ledger.claims import bound_to_their_seals, check_repeats, claims
+from ledger.errors import LedgerError
 from ledger.history import History
 from ledger.operations import OPERATIONS
 from ledger.reconcile import refutations, verify_cell
-from ledger.records import Finding, Forecast, Hardware, Measurement
+from ledger.records import Finding, Forecast, Hardware, Measurement, Verification
+
+MIN_SAMPLES = 16
+"""Output samples below which a measurement counts as not bound to its seal."""
+
+UNREADABLE = "counters-unreadable"
 
 
 def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None = None) -> Book:
@@ -41,8 +50,7 @@ def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None
     """
     evidence = gather(history, read)
     ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
-    seal_ancestry = Ancestry(history, evidence.introduced, evidence.seals)
-    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, seal_ancestry), current or {})
+    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
     return case.book()
 
 
@@ -71,6 +79,10 @@ class _Case:
         self.chained = chained
         self.current = current
         self.by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
+        self.seals = sorted(self.by_id.values(), key=lambda sealed: (sealed.commit.position, sealed.path))
+        self.forecasts = {
+            sealed.id: {forecast.cell: forecast for forecast in sealed.prediction.cells} for sealed in self.seals
+        }
         self.recorded = sorted(
             (
                 Recorded(identity, path, evidence.first_commit(path), measurement)
@@ -81,35 +93,49 @@ class _Case:
         self.voided = self._voids()
 
     def book(self) -> Book:
-        """Make checks 8 to 12 and return the book."""
-        measured = _paths_by_cell(self.recorded)
+        """Make checks 8 to 14 and return the book."""
         runs: dict[tuple[str, str], list[_Found]] = {}
+        belonging = [recorded for recorded in self.recorded if self._check_order(recorded)]
+        pairs = [(self.forecasts[r.measurement.seal][r.measurement.cell], r.measurement) for r in belonging]
+        follow = bound_to_their_seals(pairs) if pairs else set()
+        for place, recorded in enumerate(belonging):
+            key = (recorded.measurement.seal, recorded.measurement.cell)
+            runs.setdefault(key, []).append(self._check_content(recorded, bound=place in follow))
+        for finding in check_repeats([[item.recorded for item in found] for found in runs.values()], self.ancestry):
+            self.evidence.findings.add(finding)
+        cells = self._cells(runs)
+        findings = tuple(self.evidence.findings.found)
+        seals = tuple(self.seals)
+        return Book(self.evidence.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
+
+    def _cells(self, runs: Mapping[tuple[str, str], list[_Found]]) -> tuple[CellView, ...]:
+        measured: dict[object, list[tuple[int, ...]]] = {}
         for recorded in self.recorded:
-            if self._check_order(recorded):
-                key = (recorded.measurement.seal, recorded.measurement.cell)
-                runs.setdefault(key, []).append(self._check_content(recorded))
+            if recorded.measurement.status == "measured":
+                places = self.evidence.introduced.get(recorded.path, ())
+                measured.setdefault(recorded.measurement.case.cell, []).append(places)
         cells: list[CellView] = []
         earlier: dict[object, list[str]] = {}
-        seals = sorted(self.by_id.values(), key=lambda sealed: (sealed.commit.position, sealed.path))
-        for sealed in seals:
-            before = self.ancestry.before(sealed.commit.position)
+        for sealed in self.seals:
             for forecast in sealed.prediction.cells:
                 cell = forecast.case.cell
-                blind = not any(before & self.ancestry.bit[path] for path in measured.get(cell, ()))
+                # Blind must be shown: a measurement on a parallel branch may have been known.
+                blind = all(self.ancestry.precedes(sealed.path, places) for places in measured.get(cell, ()))
                 found = runs.get((sealed.id, forecast.cell), [])
                 cells.append(self._view(sealed, forecast, found, blind, tuple(earlier.get(cell, ()))))
                 earlier.setdefault(cell, []).append(cells[-1].name)
-        findings = tuple(self.evidence.findings.found)
-        return Book(self.evidence.history.head, tuple(cells), tuple(seals), tuple(self.recorded), self.voided, findings)
+        return tuple(cells)
 
     def _voids(self) -> tuple[Voided, ...]:
         voided = []
         for path, (identity, void) in self.evidence.voids.items():
             sealed = self.by_id.get(void.seal)
-            cells = set() if sealed is None else {forecast.cell for forecast in sealed.prediction.cells}
-            if sealed is None or (void.cell is not None and void.cell not in cells):
+            if sealed is None or (void.cell is not None and void.cell not in self.forecasts[sealed.id]):
                 message = f"withdraws {void.seal[:12]}#{void.cell or ''}, which is not in this ledger"
                 self.evidence.findings.refuse("seal-unknown", path, message)
+            elif not self.ancestry.precedes(sealed.path, self.evidence.introduced.get(path, ())):
+                message = f"withdraws {void.seal[:12]}, which was not introduced in a proper ancestor of its commit"
+                self.evidence.findings.refuse("void-precedes", path, message)
             else:
                 voided.append(Voided(identity, path, self.evidence.first_commit(path), void))
         return tuple(voided)
@@ -123,7 +149,7 @@ class _Case:
         if sealed is None:
             findings.refuse("seal-unknown", recorded.path, f"its seal {measurement.seal[:12]} is not in this ledger")
             return False
-        if all(forecast.cell != measurement.cell for forecast in sealed.prediction.cells):
+        if measurement.cell not in self.forecasts[sealed.id]:
             findings.refuse("cell-unknown", recorded.path, f"its cell {measurement.cell} is not in its seal")
             return False
         if not self.ancestry.precedes(sealed.path, self.evidence.introduced.get(recorded.path, ())):
@@ -136,21 +162,21 @@ class _Case:
 
     # 9 subject, 10 binding, 11 physics, 12 dates
 
-    def _check_content(self, recorded: Recorded) -> _Found:
+    def _check_content(self, recorded: Recorded, *, bound: bool) -> _Found:
         findings, path, measurement = self.evidence.findings, recorded.path, recorded.measurement
         sealed = self.by_id[measurement.seal]
-        forecast = next(f for f in sealed.prediction.cells if f.cell == measurement.cell)
+        forecast = self.forecasts[sealed.id][measurement.cell]
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
         for attachment in measurement.attachments:
             if not self.objects.sound("verifications", attachment.sha256, path):
                 findings.refuse("attachment-lost", path, f"its evidence {attachment.name} is missing or altered")
         if measurement.protocol != forecast.protocol:
             findings.refuse("protocol-changed", path, "its timing protocol or parameters are not the sealed ones")
-        if not _positions_follow(forecast, measurement):
+        if not bound:
             findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
         if hardware is not None:
-            terms = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
-            findings.found.extend(finding.model_copy(update={"path": path}) for finding in terms)
+            for finding in _physics(forecast, measurement, hardware, path):
+                findings.add(finding)
         if _earlier(recorded.commit.when, sealed.commit.when):
             findings.flag(
                 "date-order", path, "its commit date lies before its seal's; dates prove nothing, the graph decides"
@@ -162,7 +188,10 @@ class _Case:
     ) -> CellView:
         self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
-        runs = tuple(self._run(forecast, item, hardware, blind) for item in found) if hardware is not None else ()
+        for finding in claims(forecast, hardware):
+            self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
+        readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
+        runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
         return CellView(
             sealed=sealed,
             forecast=forecast,
@@ -171,22 +200,35 @@ class _Case:
             blind=blind,
             revises=revises,
             runs=runs,
-            levels=self._levels(sealed, found),
+            levels=self._levels(sealed, forecast, found),
         )
 
     def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
-        verification = verify_cell(
-            forecast=forecast,
-            measurement=found.recorded.measurement,
-            hardware=hardware,
-            blind=blind,
-            findings=found.findings,
-        )
+        measurement = found.recorded.measurement
+        try:
+            verification = verify_cell(
+                forecast=forecast, measurement=measurement, hardware=hardware, blind=blind, findings=found.findings
+            )
+        except (LedgerError, ArithmeticError) as error:
+            words = f"its numbers cannot be judged: {error}"
+            self.evidence.findings.refuse(UNREADABLE, found.recorded.path, words)
+            verification = Verification(
+                seal=measurement.seal,
+                cell=measurement.cell,
+                run=measurement.run,
+                predicted_regime=forecast.regime,
+                measured_regime=None,
+                predicted_percent=forecast.percent_milli / 1000,
+                measured_percent=None,
+                grade=None,
+                gap=None,
+                blind=blind,
+                findings=self.evidence.findings.about(found.recorded.path),
+            )
         return Run(found.recorded, verification)
 
     def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
-        refused = any(f.severity == "refused" for item in found for f in item.findings)
-        if refused or any(f.severity == "refused" for f in self.evidence.findings.about(sealed.path)):
+        if any(self.evidence.findings.refused(path) for path in (sealed.path, *(i.recorded.path for i in found))):
             return "refused"
         if any(item.recorded.measurement.status == "measured" for item in found):
             return "measured"
@@ -200,31 +242,23 @@ class _Case:
         )
         return "open" if now == (forecast.kernel_sha256, forecast.hardware_sha256) else "stale"
 
-    def _levels(self, sealed: Sealed, found: list[_Found]) -> tuple[int, ...]:
-        if not found or any(f.severity == "refused" for item in found for f in item.findings):
+    def _levels(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> tuple[int, ...]:
+        if not found or self._state(sealed, forecast, found) == "refused":
             return ()
-        bound = any(item.recorded.measurement.samples is not None for item in found)
+        bound = forecast.operation in OPERATIONS and any(
+            item.recorded.measurement.samples is not None
+            and len(item.recorded.measurement.samples.positions) >= MIN_SAMPLES
+            for item in found
+        )
         return (0, 1) if bound and sealed.path in self.chained else (0,)
 
 
-def _paths_by_cell(recorded: Iterable[Recorded]) -> dict[object, list[str]]:
-    """Return the paths of finished measurements by the cell they measured."""
-    paths: dict[object, list[str]] = {}
-    for item in recorded:
-        if item.measurement.status == "measured":
-            paths.setdefault(item.measurement.case.cell, []).append(item.path)
-    return paths
-
-
-def _positions_follow(forecast: Forecast, measurement: Measurement) -> bool:
-    """Tell whether the samples lie where the seal's key puts them; true when the operation is not known here."""
-    operation = OPERATIONS.get(forecast.operation)
-    if measurement.samples is None or operation is None:
-        return True
-    size = math.prod(operation.output_dims(forecast.case.shape))
-    key = derive_key(seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor)
-    count = forecast.protocol.parameters.get("sample_elements", 0)
-    return measurement.samples.positions == tuple(sample_positions(i, key=key, size=size) for i in range(count))
+def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, path: str) -> list[Finding]:
+    try:
+        found = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
+    except (LedgerError, ArithmeticError) as error:
+        return [Finding(code=UNREADABLE, severity="refused", path=path, message=str(error))]
+    return [finding.model_copy(update={"path": path}) for finding in found]
 
 
 def _earlier(when: str, than: str) -> bool:

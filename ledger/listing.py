@@ -13,7 +13,7 @@ from ledger.audit import LEVELS, NOT_PROVEN, Audit
 from ledger.book import Book
 from ledger.records import Forecast
 from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time_lower_bound_s
-from ledger.wording import harmless, si
+from ledger.wording import case_words, harmless, si
 
 if TYPE_CHECKING:
     from ledger.book import Commit
@@ -34,16 +34,17 @@ def roof_sentence(forecast: Forecast) -> str:
 
 def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
     """Return a table of forecasts with the roof each is a percentage of."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("cell", "FLOP/byte", "ridge", "roof", "floor µs", "regime", "percent", "interval"):
-        table.add_column(heading, justify="left" if heading in ("cell", "roof", "regime") else "right", overflow="fold")
+    table = _table(
+        ("cell", "FLOP/byte", "ridge", "roof", "floor µs", "regime", "percent", "interval"),
+        folding=("cell", "regime", "interval"),
+    )
     for forecast in forecasts:
         low, high = forecast.low_milli, forecast.high_milli
         table.add_row(
-            harmless(forecast.cell),
+            case_words(forecast.case),
             f"{arithmetic_intensity(forecast.work):.3g}",
             f"{ridge_point(forecast.roof):.3g}",
-            f"{forecast.roof.path} {forecast.roof.ceilings}",
+            forecast.roof.path,
             f"{time_lower_bound_s(forecast.work, forecast.roof) * 1e6:.3g}",
             forecast.regime,
             f"{forecast.percent_milli / 1000:g}",
@@ -52,17 +53,24 @@ def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
     return table
 
 
+def _table(headings: Sequence[str], *, folding: Sequence[str]) -> Table:
+    """Return an empty table in which some columns may fold to fit the width and the others never break."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        folds = heading in folding
+        table.add_column(heading, overflow="fold", no_wrap=not folds, min_width=10 if folds else None)
+    return table
+
+
 def render_status(book: Book, console: Console) -> None:
     """Print the state of every sealed cell."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("state", "seal#cell", "hardware", "predicted", "runs", "kind"):
-        table.add_column(heading, overflow="fold")
+    table = _table(("state", "seal", "cell", "predicted", "runs", "sight"), folding=("cell",))
     for cell in book.cells:
         forecast = cell.forecast
         table.add_row(
             cell.state,
-            harmless(cell.short_name),
-            forecast.case.hardware,
+            cell.sealed.id[:10],
+            case_words(forecast.case),
             f"{forecast.regime} {forecast.percent_milli / 1000:g}%",
             str(len(cell.runs)),
             "blind" if cell.blind else "informed",
@@ -92,11 +100,10 @@ def timeline(book: Book) -> list[dict[str, Any]]:
 
 def render_timeline(book: Book, console: Console) -> None:
     """Print the timeline with each commit's own date, labelled as what it is."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("commit", "date (self-declared)", "kind", "id", "what"):
-        table.add_column(heading, overflow="fold")
+    table = _table(("commit", "self-declared date", "kind", "id", "what"), folding=("what",))
     for event in timeline(book):
-        row = (event["commit"][:10], event["date_self_declared"], event["kind"], event["id"][:12], event["what"])
+        when = event["date_self_declared"][:16].replace("T", " ")
+        row = (event["commit"][:10], when, event["kind"], event["id"][:10], event["what"])
         table.add_row(*(Text(harmless(text)) for text in row))
     console.print(table)
 
@@ -112,7 +119,7 @@ def render_audit(result: Audit, console: Console) -> None:
         render_timeline(book, console)
         console.print()
         console.print(_predictions(book))
-        for finding in book.findings:
+        for finding in result.findings:
             words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
             console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
         console.print()
@@ -122,15 +129,15 @@ def render_audit(result: Audit, console: Console) -> None:
 
 
 def _predictions(book: Book) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("prediction", "state", "levels", "kind", "predicted", "measured", "grade"):
-        table.add_column(heading, overflow="fold")
+    headings = ("seal", "cell", "state", "levels", "sight", "predicted", "measured", "grade")
+    table = _table(headings, folding=("cell", "predicted", "measured"))
     for cell in book.cells:
         verification = cell.counted.verification if cell.counted else None
         percent = verification.measured_percent if verification else None
         regime = verification.measured_regime if verification else None
         table.add_row(
-            harmless(cell.short_name),
+            cell.sealed.id[:10],
+            case_words(cell.forecast.case),
             cell.state,
             ",".join(str(level) for level in cell.levels) or "none",
             "blind" if cell.blind else "informed",

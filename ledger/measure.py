@@ -268,7 +268,7 @@ def _record(
 ) -> Measurement:
     cell = job.ordered
     return Measurement(
-        schema="ledger/measurement/1",  # type: ignore[call-arg]
+        schema="ledger/measurement/1",
         tool=Tool(name="ledger", version=__version__),
         seal=cell.seal,
         cell=cell.cell,

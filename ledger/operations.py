@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.binding import Generated
+from ledger.records import Dtype
 
 Shape = Mapping[str, int]
 Read = Callable[[str, Any], Any]
@@ -40,6 +41,7 @@ class Operation:
     inputs: shape -> the input tensors, in the order that numbers them for the generator.
     output_dims: shape -> dimensions of the single output, row-major.
     element: (shape, flat output position, read) -> that element in float64.
+    spread: shape -> the size of outputs relative to those that SAMPLE_TOLERANCES is made for.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Operation:
     inputs: Callable[[Shape], tuple[TensorSpec, ...]]
     output_dims: Callable[[Shape], tuple[int, ...]]
     element: Callable[[Shape, int, Read], float]
+    spread: Callable[[Shape], float] = lambda _shape: 1.0
 
 
 def weight_exponent(inner: int) -> int:
@@ -308,6 +311,8 @@ SOFTMAX = Operation(
     inputs=_softmax_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_softmax_element,
+    # Rows sum to 1; the floor leaves room for the rounding of subnormal fp16.
+    spread=lambda shape: max(1.0 / shape["N"], 2.0**-14),
 )
 
 GEMV = Operation(
@@ -357,3 +362,14 @@ OPERATIONS: dict[str, Operation] = {
         DECODE_ATTENTION, FLASH_ATTENTION, FLASH_ATTENTION_CAUSAL, MLA_DECODE,
     )
 }  # fmt: skip
+
+# |recorded - recomputed| <= atol + rtol · |recomputed|. Outputs of the operations have a standard deviation between
+# 0.1 and 0.6. rtol is a few units in the last place of the stored dtype; atol covers fp32 accumulation in any order
+# (tf32 rounds each product's inputs to 11 bits), some hundred times below the spread of the outputs.
+SAMPLE_TOLERANCES: dict[Dtype, tuple[float, float]] = {
+    "fp64": (1e-9, 1e-9),
+    "fp32": (2e-4, 1e-4),
+    "tf32": (4e-3, 4e-3),
+    "fp16": (1e-3, 2e-3),
+    "bf16": (4e-3, 1.6e-2),
+}

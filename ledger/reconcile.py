@@ -9,6 +9,7 @@ from __future__ import annotations
 from ledger import gap as gaps
 from ledger import regime as regimes
 from ledger.counters import CounterTotals
+from ledger.metrics import totals
 from ledger.records import Finding, Forecast, Gap, Grade, Hardware, Measurement, Regime, Verification
 from ledger.refute import refute
 from ledger.roofline import percent_of_roof
@@ -17,9 +18,14 @@ from ledger.wording import harmless
 _REASON_LENGTH = 160
 
 
-def totals_of(measurement: Measurement, hardware: Hardware, forecast: Forecast) -> CounterTotals | None:
-    """Return the typed totals of a measurement's counters, None when it has none."""
-    return None
+def totals_of(measurement: Measurement, hardware: Hardware) -> CounterTotals | None:
+    """Return the typed totals of a measurement's counters, None when it has none.
+
+    Raises: as ledger.metrics.totals, for counters that cannot be what they say.
+    """
+    if measurement.counters is None:
+        return None
+    return totals(measurement.counters, hardware.target)
 
 
 def measured_regime(
@@ -28,22 +34,17 @@ def measured_regime(
     """Return the regime by rule regime/1 (None: not determined), the grade of the evidence, and the reason."""
     timing = measurement.timing
     assert timing is not None, "a regime needs a measured time"
-    totals = totals_of(measurement, hardware, forecast)
-    if totals is None and measurement.counters_missing:
-        return None, "C", f"no counters: {harmless(measurement.counters_missing, _REASON_LENGTH)}"
-    return regimes.regime_of(forecast, totals, call_ps=timing.median_ps, launch_ps=timing.launch_ps)
+    seen = totals_of(measurement, hardware)
+    if seen is None and measurement.counters_missing:
+        return None, "C", harmless(measurement.counters_missing, _REASON_LENGTH)
+    return regimes.regime_of(forecast, seen, call_ps=timing.median_ps, launch_ps=timing.launch_ps)
 
 
 def gap(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> Gap:
     """Return measured minus predicted percent with its causes and the sentence that explains it."""
     regime, _, reason = measured_regime(forecast, measurement, hardware)
-    return gaps.gap(
-        forecast,
-        measurement,
-        hardware,
-        totals=totals_of(measurement, hardware, forecast),
-        verdict=gaps.verdict_words(forecast.regime, regime, reason),
-    )
+    seen = totals_of(measurement, hardware)
+    return gaps.gap(forecast, measurement, hardware, totals=seen, regime=regime, reason=reason)
 
 
 def refutations(*, forecast: Forecast, measurement: Measurement, hardware: Hardware) -> tuple[Finding, ...]:
@@ -52,7 +53,7 @@ def refutations(*, forecast: Forecast, measurement: Measurement, hardware: Hardw
         forecast=forecast,
         measurement=measurement,
         hardware=hardware,
-        totals=totals_of(measurement, hardware, forecast),
+        totals=totals_of(measurement, hardware),
     )
 
 

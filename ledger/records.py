@@ -112,7 +112,7 @@ class Limits(Record):
     warps_per_sm: Positive | None
     blocks_per_sm: Positive | None
     registers_per_thread: Positive | None
-    max_clock_mhz: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    max_clock_mhz: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
     tdp_w: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 

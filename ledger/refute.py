@@ -116,7 +116,8 @@ def physical_roof(forecast: Forecast, hardware: Hardware) -> Roof | None:
         return None
     rated = base_units(peak)
     width = peak.flop_per_clk_per_sm or 0
-    boosted = int(width * hardware.limits.sms * hardware.limits.max_clock_mhz * 1e6)
+    clock = hardware.limits.max_clock_mhz or 0
+    boosted = int(width * hardware.limits.sms * clock * 1e6)
     return Roof(
         ceilings="datasheet",
         path=forecast.roof.path,

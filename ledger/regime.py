@@ -26,7 +26,7 @@ _COMPUTE_ORDER: tuple[Regime, ...] = ("compute-bound", "hbm-bound", "l2-bound", 
 RESOURCE_WORDS: dict[Regime, str] = {
     "hbm-bound": "DRAM",
     "l2-bound": "L2",
-    "smem-bound": "L1/SMEM",
+    "smem-bound": "SMEM",
     "compute-bound": "arithmetic pipe",
 }
 
@@ -71,7 +71,7 @@ def loads_of(totals: CounterTotals, path: Path) -> Loads:
 
 
 def loads_words(loads: Loads) -> str:
-    """Return the readings in words: DRAM 66%, L2 41%, L1/SMEM 20%, arithmetic pipe 8%."""
+    """Return the readings in words: DRAM 66%, L2 41%, SMEM 20%, arithmetic pipe 8%."""
     return ", ".join(
         f"{RESOURCE_WORDS[regime]} {'unknown' if milli is None else f'{milli / 1000:.0f}%'}"
         for regime, milli in loads.by_regime().items()
@@ -98,13 +98,15 @@ def decide(
     highest = max(known.values())
     if highest < THRESHOLD_MILLI:
         return "latency-bound", "A", f"nothing reaches 60% of its peak ({loads_words(loads)})"
-    tied = {regime for regime, milli in known.items() if milli >= max(highest - TIE_MILLI, THRESHOLD_MILLI)}
+    # A reading just under the threshold still ties: DRAM traffic loads L2 too, and by a little more than itself.
+    tied = {regime for regime, milli in known.items() if milli >= highest - TIE_MILLI}
     order = _MEMORY_ORDER if left_of_ridge else _COMPUTE_ORDER
     chosen = next(regime for regime in order if regime in tied)
-    if len(tied) == 1:
-        return chosen, "A", f"{RESOURCE_WORDS[chosen]} is the busiest ({loads_words(loads)})"
+    subject = f"{'the ' if chosen == 'compute-bound' else ''}{RESOURCE_WORDS[chosen]}"
+    if known[chosen] == highest:
+        return chosen, "A", f"{subject} is the busiest ({loads_words(loads)})"
     side = "left" if left_of_ridge else "right"
-    return chosen, "A", f"{RESOURCE_WORDS[chosen]} by the tie-break {side} of the ridge ({loads_words(loads)})"
+    return chosen, "A", f"{subject} by the tie-break {side} of the ridge ({loads_words(loads)})"
 
 
 def regime_of(

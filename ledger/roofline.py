@@ -7,6 +7,7 @@ memory traffic overlap perfectly and that each reaches its ceiling; it leaves ou
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 from ledger.errors import InputError
 from ledger.records import CeilingKind, Ceilings, Dtype, Hardware, Path, Quantity, Roof, Work
@@ -54,7 +55,12 @@ def base_units(quantity: Quantity) -> int:
     """
     if quantity.unit not in _SCALE:
         raise InputError(f"unit {quantity.unit!r} is not known; expected one of {', '.join(_SCALE)}")
-    return round(Fraction(str(quantity.value)) * _SCALE[quantity.unit])
+    return _scaled(quantity.value, quantity.unit)
+
+
+@lru_cache(maxsize=1024)
+def _scaled(value: float, unit: str) -> int:
+    return round(Fraction(str(value)) * _SCALE[unit])
 
 
 def seconds(quantity: Quantity) -> float:

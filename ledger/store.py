@@ -20,8 +20,10 @@ from ledger.kernel import shipped_folder
 from ledger.records import Hardware, Measurement, Record
 from ledger.seal import R, decode, encode, validate
 
-MAX_YAML_BYTES = 4 * 1024 * 1024
+MAX_YAML_BYTES = 1024 * 1024
 MAX_YAML_DEPTH = 24
+PARTIAL = ".ledger-partial-"
+"""How the name of a file begins while it is being written."""
 
 
 class _CoreLoader(yaml.SafeLoader):
@@ -37,7 +39,8 @@ _CoreLoader.add_implicit_resolver(
 )
 _CoreLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?$"),
+    # An integer with a leading zero is neither this nor the rule above: it stays text.
+    re.compile(r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)$"),
     list("-+.0123456789"),
 )
 
@@ -124,7 +127,7 @@ def read_bytes(path: FilePath, limit: int = MAX_YAML_BYTES) -> bytes:
 def write_atomically(path: FilePath, data: bytes) -> None:
     """Write a file so that a crash leaves the old one or the new one, never a part. Raises: OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".ledger-")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)

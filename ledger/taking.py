@@ -187,6 +187,7 @@ def take_in(
             continue
         files = {item.path: item.record, **item.attachments}
         message = f"Measure {item.measurement.cell}: {item.measurement.status}\n\nSeal-Id: {item.measurement.seal}\n"
+        message += f"Record-Id: {FilePath(item.path).stem}\n"
         written = repository.commit(partial(_same, files, message), sign=sign)
         taken.append(Taken(name, written.commit, written.index_note))
     return taken

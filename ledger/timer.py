@@ -42,6 +42,7 @@ class Parameters:
     ci_target_ppm: int
     budget_ms: int
     sample_elements: int
+    clock_tolerance_ppm: int
 
 
 def parameters_of(protocol: ProtocolRecord) -> Parameters:

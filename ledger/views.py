@@ -19,7 +19,8 @@ def write_views(repository: Repository, book: Book) -> Iterator[str]:
     if essay.is_file():
         text = essay.read_text(encoding="utf-8")
         for name, table in roofline_tables(book).items():
-            text = update_markers(text, name, table)
+            if f"<!-- ledger:{name} -->" in text:
+                text = update_markers(text, name, table)
         pages["ROOFLINE.md"] = text
     edited = set(repository.uncommitted(*pages))
     for path in sorted(edited):

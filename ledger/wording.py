@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from ledger.records import Case, Path
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 PATH_WORDS: dict[Path, str] = {
-    "fp64": "fp64 CUDA cores",
+    "fp64": "fp64 cores",
     "fp64_tensor": "fp64 tensor cores",
-    "fp32": "fp32 CUDA cores",
+    "fp32": "fp32 cores",
     "tf32_tensor": "tf32 tensor cores",
-    "fp16": "fp16 CUDA cores",
+    "fp16": "fp16 cores",
     "fp16_tensor": "fp16 tensor cores",
     "bf16_tensor": "bf16 tensor cores",
     "fp8_tensor": "fp8 tensor cores",
@@ -47,17 +48,18 @@ def si(value: float, unit: str) -> str:
     """Return a quantity in base units with a decimal prefix and three significant digits: 3.35 TB/s."""
     scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
     scaled = value / scale
-    digits = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
+    whole = abs(scaled) >= 100 or (not prefix and scaled == int(scaled))
+    digits = 0 if whole else 1 if abs(scaled) >= 10 else 2
     return f"{scaled:.{digits}f} {prefix}{unit}"
 
 
-def duration(picoseconds: int) -> str:
-    """Return a time in the unit that suits it: 840 ns, 12.4 µs, 3.20 ms."""
-    for scale, unit in ((10**12, "s"), (10**9, "ms"), (10**6, "µs")):
-        if picoseconds >= scale:
-            value = picoseconds / scale
-            return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
-    return f"{picoseconds / 1000:.0f} ns"
+def duration(picoseconds: int, *others: int) -> str:
+    """Return a time in the unit that suits it, `others` behind it as a range in the same unit: 12.4 µs (12.3–12.6)."""
+    scale, unit = next(((s, u) for s, u in _TIMES if picoseconds >= s), _TIMES[-1])
+    scaled = picoseconds / scale
+    digits = 0 if scaled >= 100 else 1 if scaled >= 10 else 2
+    words = f"{scaled:.{digits}f} {unit}"
+    return f"{words} ({'–'.join(f'{other / scale:.{digits}f}' for other in others)})" if others else words
 
 
 def signed(value: float) -> str:
@@ -69,9 +71,10 @@ def signed(value: float) -> str:
 
 
 def shape_words(shape: Mapping[str, int]) -> str:
-    """Return a shape with equal sizes joined: B=32 H=O=4096."""
+    """Return a shape with equal sizes joined: B=32 H=O=4096; the usual letters in their usual order."""
     joined: dict[int, list[str]] = {}
-    for key, size in shape.items():
+    usual = {key: number for number, key in enumerate("BMNKHO")}
+    for key, size in sorted(shape.items(), key=lambda item: (usual.get(item[0], len(usual)), item[0])):
         joined.setdefault(size, []).append(key)
     return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
 

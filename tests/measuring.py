@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ledger import __version__
-from ledger.device import cpu_facts
+from ledger.device import cpu_facts, cuda_facts
 from ledger.kernel import KernelFile, load_kernel_file
 from ledger.records import (
     Case,
@@ -35,12 +35,21 @@ QUICK = Protocol(
         "ci_target_ppm": 50_000,
         "budget_ms": 50,
         "sample_elements": 7,
+        "clock_tolerance_ppm": 50_000,
     },
 )
+
+QUICK_GRAPH = QUICK.model_copy(update={"name": "cold-graph/1"})
 
 
 def quantity(value, unit):
     return Quantity(value=value, unit=unit, kind="measured", condition="a test", source="a test")
+
+
+def this_gpu(**changes) -> Hardware:
+    """Return a profile of this machine's GPU."""
+    facts = cuda_facts()
+    return this_cpu(name="gpu", target=facts.target, device_names=(facts.name,), **changes)
 
 
 def this_cpu(**changes) -> Hardware:

@@ -1,89 +1,79 @@
-"""Checks the campaign file: its expansion, its refusals, and that docs/campaign.md tells the truth about both."""
+"""Tests the campaign file: grids, defaults, bounds and exact scaling."""
 
-import re
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
 
 import pytest
 
-from ledger.campaign import CampaignEntry, CampaignFile, milli, millionths, parse_campaign
-from ledger.errors import InputError
-from ledger.records import REGIMES
+from ledger.campaign import milli, millionths, parse_campaign
+from ledger.errors import RecordError
 from ledger.store import parse_yaml
 
-GUIDE = Path(__file__).parent.parent / "docs" / "campaign.md"
-EXAMPLES = re.findall(r"```yaml\n(.*?)```\s+This seals (\d+) forecasts", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-
-ENTRY: dict[str, Any] = {"shape": {"M": 64, "N": 64, "K": 64}, "regime": "compute-bound", "pct": 60}
-TOP: dict[str, Any] = {"campaign": "c", "kernel": "matmul", "hardware": "cpu", "dtype": "fp32"}
-
-
-def expand(**changes: Any) -> Any:
-    return parse_campaign({**TOP, "cells": [{**ENTRY, **changes}]}, what="c.yaml")[1]
-
-
-@pytest.mark.parametrize(("text", "count"), EXAMPLES, ids=range(len(EXAMPLES)))
-def test_examples_of_the_guide_expand_to_what_it_says(text: str, count: str):
-    campaign, requests = parse_campaign(parse_yaml(text.encode(), what="guide"), what="guide")
-    assert len(requests) == int(count)
-    assert campaign.campaign in text
+GRID = b"""
+campaign: first
+hardware: h200
+kernel: rmsnorm_matmul
+why: a grid
+cells:
+  - {dtype: [fp16, bf16], shape: {B: [1, 8], H: 2048, O: 2048}, regime: hbm-bound, pct: 50.5}
+  - {kernel: matmul, dtype: fp16, shape: {M: 64, N: 64, K: 64}, regime: launch-bound, pct: 1, low: 0.5, high: 2}
+"""
 
 
-def test_guide_has_both_examples_and_names_every_key_and_regime():
-    assert len(EXAMPLES) == 2
-    text = GUIDE.read_text(encoding="utf-8")
-    for key in {*CampaignFile.model_fields, *CampaignEntry.model_fields, *REGIMES}:
-        assert f"`{key}`" in text, key
+def read(text: bytes):
+    return parse_campaign(parse_yaml(text, what="c.yaml"), what="c.yaml")
 
 
-def test_grid_turns_the_last_key_fastest_within_each_dtype():
-    requests = expand(dtype=["fp32", "fp16"], shape={"M": [1, 8], "N": 64, "K": [16, 32]})
-    assert [(r.dtype, r.shape["M"], r.shape["K"]) for r in requests] == [
-        ("fp32", 1, 16), ("fp32", 1, 32), ("fp32", 8, 16), ("fp32", 8, 32),
-        ("fp16", 1, 16), ("fp16", 1, 32), ("fp16", 8, 16), ("fp16", 8, 32),
-    ]  # fmt: skip
+def test_grid_expands_in_order_with_defaults():
+    campaign, requests = read(GRID)
+    assert campaign.campaign == "first"
+    assert [(r.kernel, r.dtype, r.shape) for r in requests] == [
+        ("rmsnorm_matmul", "fp16", {"B": 1, "H": 2048, "O": 2048}),
+        ("rmsnorm_matmul", "fp16", {"B": 8, "H": 2048, "O": 2048}),
+        ("rmsnorm_matmul", "bf16", {"B": 1, "H": 2048, "O": 2048}),
+        ("rmsnorm_matmul", "bf16", {"B": 8, "H": 2048, "O": 2048}),
+        ("matmul", "fp16", {"M": 64, "N": 64, "K": 64}),
+    ]
+    assert {request.hardware for request in requests} == {"h200"}
+    assert (requests[0].pct, requests[0].low, requests[4].low, requests[4].high) == (50.5, None, 0.5, 2.0)
 
 
-def test_entry_overrides_the_top():
-    (request,) = expand(kernel="rmsnorm_matmul", hardware="h200", dtype="bf16")
-    assert (request.kernel, request.hardware, request.dtype) == ("rmsnorm_matmul", "h200", "bf16")
+WRONG = {
+    "no-kernel": GRID.replace(b"kernel: rmsnorm_matmul\n", b""),
+    "no-cells": b"campaign: first\ncells: []\n",
+    "not-a-mapping": b"- 1\n",
+    "empty": b"",
+    "percent-zero": GRID.replace(b"pct: 50.5", b"pct: 0"),
+    "percent-above-100": GRID.replace(b"pct: 50.5", b"pct: 100.1"),
+    "percent-as-text": GRID.replace(b"pct: 50.5", b"pct: '50'"),
+    "unknown-regime": GRID.replace(b"hbm-bound", b"memory-bound"),
+    "unknown-dtype": GRID.replace(b"bf16]", b"fp12]"),
+    "unknown-key": GRID.replace(b"why: a grid", b"why: a grid\nbecause: x"),
+    "size-zero": GRID.replace(b"B: [1, 8]", b"B: [1, 0]"),
+    "size-fraction": GRID.replace(b"B: [1, 8]", b"B: [1.5]"),
+    "probability-above-one": GRID.replace(b"pct: 50.5", b"pct: 50.5, prob: {hbm-bound: 1.5}"),
+    "name-with-slash": GRID.replace(b"campaign: first", b"campaign: ../first"),
+    "huge-size": GRID.replace(b"H: 2048", b"H: 99999999999999999999"),
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"pct": 0}, "pct"),
-        ({"pct": 100.5}, "pct"),
-        ({"regime": "memory-bound"}, "regime"),
-        ({"dtype": "fp12"}, "dtype"),
-        ({"shape": {"M": 0, "N": 64, "K": 64}}, "shape.M"),
-        ({"shape": {"M": [], "N": 64, "K": 64}}, "shape.M"),
-        ({"shape": {}}, "shape"),
-        ({"prob": {"warp-bound": 1.0}}, "prob"),
-        ({"prob": {"hbm-bound": 1.5}}, "prob"),
-        ({"colour": "green"}, "colour"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_bad_entry_is_refused_by_its_field(changes: dict[str, Any], said: str):
-    with pytest.raises(InputError, match=rf"c\.yaml.*{re.escape(said)}"):
-        expand(**changes)
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_wrong_files_are_refused_with_the_file_named(text):
+    with pytest.raises(RecordError, match=r"^c\.yaml"):
+        read(text)
 
 
-@pytest.mark.parametrize("missing", ["kernel", "hardware", "dtype"])
-def test_what_neither_entry_nor_top_says_is_asked_for(missing: str):
-    top = {key: value for key, value in TOP.items() if key != missing}
-    with pytest.raises(InputError, match=f"cells.0: no {missing}; expected one in the entry or at the top"):
-        parse_campaign({**top, "cells": [ENTRY]}, what="c.yaml")
+def test_grid_is_bounded():
+    sizes = ", ".join(str(n) for n in range(1, 50))
+    text = GRID.replace(b"B: [1, 8], H: 2048, O: 2048", f"B: [{sizes}], H: [{sizes}], O: [{sizes}]".encode())
+    with pytest.raises(RecordError, match="at most 10000"):
+        read(text)
 
 
-@pytest.mark.parametrize("cells", [[], None, {}], ids=["empty", "null", "mapping"])
-def test_campaign_without_cells_is_refused(cells: Any):
-    with pytest.raises(InputError, match=r"c\.yaml: cells"):
-        parse_campaign({**TOP, "cells": cells}, what="c.yaml")
+@pytest.mark.parametrize(("percent", "thousandths"), [(0.001, 1), (50.5, 50_500), (100, 100_000), (0.1 + 0.2, 300)])
+def test_milli(percent, thousandths):
+    assert milli(percent) == thousandths
 
 
-def test_percent_and_probability_keep_the_decimals_that_were_written():
-    assert milli(78.005) == 78005
-    assert milli(0.1) == 100
-    assert millionths({"hbm-bound": 0.7, "latency-bound": 0.3}) == {"hbm-bound": 700_000, "latency-bound": 300_000}
+def test_millionths_of_thirds_are_refused_by_the_record_not_bent():
+    assert millionths({"hbm-bound": 0.8, "latency-bound": 0.2}) == {"hbm-bound": 800_000, "latency-bound": 200_000}
+    assert sum(millionths({"hbm-bound": 1 / 3, "latency-bound": 2 / 3}).values()) == 1_000_000

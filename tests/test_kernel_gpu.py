@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from mutants.checker import Trial, judge, load_source
-from mutants.kernels import MUTANTS, Mutant
-from mutants.trials import TRIALS
+from mutants.kernels import MUTANTS, PIPELINED_MUTANTS, Mutant
+from mutants.trials import PIPELINED_TRIALS, TRIALS
 
 from ledger.kernel import load_kernel
 
@@ -63,6 +63,24 @@ def test_kernel_is_right_on_small_trials(name: str, dtype: str) -> None:
     tma = target in ("sm_90", "sm_100") and dtype != "fp32"
     wrong = {trial.id: judge(_kernel(name), trial, "cuda") for trial in TRIALS[name](dtype, tma=tma)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.parametrize("dtype", ("fp16", "bf16"))
+@pytest.mark.parametrize("name", list(PIPELINED_TRIALS))
+def test_pipelined_kernel_is_right_on_small_trials(name: str, dtype: str) -> None:
+    if _target() != "sm_90":
+        pytest.skip(f"{_target()}: the pipelined kernel is for sm_90")
+    wrong = {trial.id: judge(_kernel(name), trial, "cuda") for trial in PIPELINED_TRIALS[name](dtype)}
+    assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.parametrize("mutant", PIPELINED_MUTANTS, ids=lambda mutant: mutant.name)
+def test_checker_rejects_mutant_of_pipelined_kernel(mutant: Mutant, tmp_path: Path) -> None:
+    if _target() != "sm_90":
+        pytest.skip(f"{_target()}: the pipelined kernel is for sm_90")
+    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    assert any(judge(twin, trial, "cuda") for trial in PIPELINED_TRIALS[mutant.kernel]("fp16"))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")

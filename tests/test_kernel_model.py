@@ -69,7 +69,10 @@ def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n:
         ({"num_warps": 2}, "wgmma"),
         ({"num_stages": 16}, "shared memory"),
         ({"split_k": 1000}, "split_k is 1000"),
-        ({"tma": 2}, "expected 0 or 1"),
+        ({"tma": 2}, "expected 1"),
+        ({"pipeline": 0}, "belong to pipeline 1"),
+        ({"x_stages": 3}, "a multiple of them"),
+        ({"split_k": 3}, "a power of two"),
     ],
 )
 def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:

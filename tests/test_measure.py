@@ -2,13 +2,17 @@
 
 import math
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from measuring import SEAL, cell_of, kernel_file, order_of, this_cpu
+from measuring import QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cpu, this_gpu
 
 from ledger import binding, measure
 from ledger.errors import InputError, MachineError
+from ledger.metrics import readings
 from ledger.operations import MATMUL, TensorSpec
 from ledger.records import Measurement, Tool
 from ledger.seal import encode
@@ -199,3 +203,63 @@ def test_run_order_refuses_other_work(tmp_path):
     cell = cell_of(this_cpu())
     order = order_of(cell.model_copy(update={"work": cell.work.model_copy(update={"flops": 1})}))
     refused(tmp_path, InputError, "dtype or work", order)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dims", [(7, 13), (300, 1024)])
+def test_fill_on_a_gpu_equals_the_cpu_s(dtype, dims):
+    from ledger.inputs import fill
+
+    spec = TensorSpec("x", dims, binding.Generated("symmetric", -7))
+    one, other = (
+        fill(spec, key=KEY, number=1, sets=range(2, 5), dtype=dtype, device=device) for device in ("cuda", "cpu")
+    )
+    assert torch.equal(one.cpu(), other)
+
+
+def graph_cell(m: int, implementation: str):
+    cell = cell_of(this_gpu(), m=m, implementation=implementation, protocol=QUICK_GRAPH)
+    return cell.model_copy(update={"case": cell.case.model_copy(update={"threads": None})})
+
+
+@pytest.mark.gpu
+def test_run_order_on_a_gpu_measures_with_counters_or_says_why_not(tmp_path):
+    cells = [graph_cell(24, "torch-cuda"), graph_cell(512, "torch-cuda")]
+    summary = run(tmp_path, order=order_of(*cells, hardware=this_gpu()))
+    assert (summary.measured, summary.failed) == (2, 0)
+    for cell in cells:
+        found = record(tmp_path, cell)
+        assert 0 < found.timing.launch_ps < found.timing.median_ps
+        assert found.before.sm_clock_mhz and found.after.sm_clock_mhz
+        if found.counters is None:
+            assert found.counters_missing.startswith("no counters: ")
+        else:
+            seen = readings(found.counters, found.device.target)
+            assert 0.2 < 1000 * seen.values["duration"] / found.timing.median_ps < 5
+
+
+CRASH = """
+import sys
+from pathlib import Path
+sys.path[:0] = [{tests!r}, {root!r}]
+from test_measure import graph_cell, run, order_of, this_gpu
+cells = [graph_cell(8, "crashing"), graph_cell(24, "torch-cuda")]
+print(run(Path(sys.argv[1]), order=order_of(*cells, hardware=this_gpu()), counters="off"))
+"""
+
+
+@pytest.mark.gpu
+def test_run_order_survives_a_lost_device_context_in_the_next_call(tmp_path):
+    tests = Path(__file__).parent
+    code = CRASH.format(tests=str(tests), root=str(tests.parent))
+    first, second = (
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+        for _ in range(2)
+    )
+    assert first.returncode != 0 and "device stopped answering" in first.stderr
+    assert "measured=1, failed=0, skipped=1" in second.stdout, second.stderr
+    assert record(tmp_path, graph_cell(8, "crashing")).status == "failed"

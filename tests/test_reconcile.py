@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from samples import MS, TOY, failed, make_forecast, make_measurement, make_timing
 
+from ledger.errors import RecordError
+from ledger.metrics import ROWS
 from ledger.reconcile import gap, measured_regime, refutations, verify_cell
-from ledger.records import Finding, Work
+from ledger.records import Counters, Finding, Measurement, Metric, ProfiledKernel, Work
 
 FORECAST = make_forecast()
 
@@ -20,7 +22,7 @@ def test_verdict_without_counters_keeps_the_percent() -> None:
     assert verdict.predicted_percent == 80.0
     assert verdict.measured_percent == pytest.approx(50.0)
     assert verdict.gap is not None
-    assert verdict.gap.sentence.endswith("; regime not determined (no counters: ncu is not installed).")
+    assert verdict.gap.sentence.endswith("; regime not determined (ncu is not installed).")
     assert (verdict.blind, verdict.findings) == (False, (finding,))
 
 
@@ -38,7 +40,7 @@ def test_verdict_on_empty_work_does_not_divide_by_nothing() -> None:
 def test_reason_from_the_record_cannot_act() -> None:
     measurement = make_measurement(FORECAST, counters_missing="no\x1b[31m \u202ecounters\n" + "x" * 500)
     _, _, reason = measured_regime(FORECAST, measurement, TOY)
-    assert reason.startswith("no counters: no<U+001B>[31m <U+202E>counters ")
+    assert reason.startswith("no<U+001B>[31m <U+202E>counters ")
     assert len(reason) < 200
 
 
@@ -47,3 +49,67 @@ def test_functions_agree() -> None:
     verdict = verify_cell(forecast=FORECAST, measurement=measurement, hardware=TOY, blind=True, findings=())
     assert verdict.gap == gap(FORECAST, measurement, TOY)
     assert refutations(forecast=FORECAST, measurement=measurement, hardware=TOY) == ()
+
+
+def counters(**changes: str) -> Counters:
+    """Return what ncu prints for the toy memory case: 2 ms, 1.1 GB of DRAM traffic, DRAM 55% and L2 57% of peak."""
+    values = {
+        "duration": ("2000000", "ns"),
+        "dram_read_bytes": ("1,000,000,000", "byte"),
+        "dram_write_bytes": ("100000000", "byte"),
+        "dram_percent": ("55.0", "%"),
+        "l2_percent": ("57.0", "%"),
+        "smem_percent": ("10.0", "%"),
+        "tensor_percent": ("9.0", "%"),
+        "fma_percent": ("5.0", "%"),
+        "alu_percent": ("5.0", "%"),
+        "fp64_percent": ("0", "%"),
+        "sm_clock_hz": ("1000000000", "hz"),
+        "waves": ("0.97", ""),
+        "warps_active_percent": ("12.4", "%"),
+    }
+    metrics = {
+        ROWS[name].metrics["9.0"]: Metric(value=changes.get(name, value), unit=unit)
+        for name, (value, unit) in values.items()
+    }
+    return Counters(
+        tool="ncu",
+        command="ncu",
+        cache_control="none",
+        clock_control="none",
+        kernels=(ProfiledKernel(name="toy", metrics=metrics),),
+    )
+
+
+def profiled(**changes: str) -> Measurement:
+    return make_measurement(FORECAST, counters=counters(**changes), counters_missing=None)
+
+
+def test_verdict_with_counters_has_grade_a_and_a_regime() -> None:
+    verdict = verify_cell(forecast=FORECAST, measurement=profiled(), hardware=TOY, blind=True, findings=())
+    assert (verdict.measured_regime, verdict.grade) == ("latency-bound", "A")
+    assert verdict.gap is not None
+    # 1.1 GB in 2 ms is 550 GB/s: ×1.1 of work, ×800/550 = ×1.45 of rate.
+    assert verdict.gap.sentence == (
+        "30.0 points below the forecast (50.0% for 80%): while moving, DRAM delivered 550 GB/s where the forecast "
+        "needs 800 GB/s (×1.45), and DRAM moved 1.10 GB where the model counts 1.00 GB (×1.10); latency-bound, not "
+        "hbm-bound: "
+        "nothing reaches 60% of its peak (DRAM 55%, L2 57%, SMEM 10%, arithmetic pipe 9%), with 0.97 waves and 12% of "
+        "the warps active."
+    )
+
+
+def test_verdict_follows_the_counters() -> None:
+    def regime(**changes: str) -> str | None:
+        verdict = verify_cell(forecast=FORECAST, measurement=profiled(**changes), hardware=TOY, blind=True, findings=())
+        return verdict.measured_regime
+
+    assert regime(dram_percent="71.5") == "hbm-bound"
+    assert regime(l2_percent="71.5") == "l2-bound"
+    assert regime(smem_percent="71.5") == "smem-bound"
+    assert regime(tensor_percent="71.5") == "compute-bound"
+
+
+def test_counters_of_a_wrong_unit_are_an_error() -> None:
+    with pytest.raises(RecordError, match="value is"):
+        measured_regime(FORECAST, profiled(dram_percent="lots"), TOY)

@@ -193,3 +193,44 @@ def test_tensor_operations_on_a_cuda_core_path_are_refused() -> None:
 def test_empty_work_is_refused() -> None:
     forecast = make_forecast(work=Work(flops=0, bytes_read=0, bytes_written=0))
     assert codes(make_measurement(forecast), forecast=forecast) == [("work-empty", "refused")]
+
+
+@pytest.mark.parametrize("work", [{"flops": 1}, {"bytes_read": 1}, {"bytes_written": 1}], ids=lambda w: next(iter(w)))
+def test_a_little_work_is_some(work: dict[str, int]) -> None:
+    forecast = make_forecast(work=Work(**{"flops": 0, "bytes_read": 0, "bytes_written": 0, **work}))
+    assert codes(make_measurement(forecast), forecast=forecast) == []
+
+
+def test_path_without_a_data_sheet_peak_has_no_physical_roof() -> None:
+    forecast = make_forecast(roof=make_forecast().roof.model_copy(update={"path": "fp64"}))
+    assert codes(at(MS // 2), forecast=forecast) == []
+
+
+def test_peak_without_a_width_is_taken_as_rated() -> None:
+    # fp32: 10 TFLOP/s and no width; 1 TFLOP takes 100 ms, 95.2 ms with the margin.
+    forecast = make_forecast(work=COMPUTE_WORK, roof=make_forecast().roof.model_copy(update={"path": "fp32"}))
+    assert codes(at(96 * MS), forecast=forecast) == []
+    assert codes(at(95 * MS), forecast=forecast) == [("above-roof", "refused")]
+
+
+def test_protocol_without_a_footprint_flags_nothing() -> None:
+    forecast = make_forecast(protocol=FORECAST.protocol.model_copy(update={"parameters": {}}))
+    timing = make_timing(input_sets=1, bytes_per_set=1)
+    assert codes(make_measurement(forecast, timing=timing), forecast=forecast) == []
+
+
+def test_messages_tell_got_and_expected() -> None:
+    measurement = make_measurement(
+        FORECAST,
+        kernel_sha256="ef" * 32,
+        before=state(1000),
+        after=state(900),
+        timing=make_timing(rounds_ps=(10, 21, 30, 41), median_ps=20, low_ps=10, high_ps=41, bytes_per_set=10**9),
+    )
+    told = {f.code: f.message for f in refute(forecast=FORECAST, measurement=measurement, hardware=TOY, totals=None)}
+    assert told["kernel-changed"] == "kernel source was efefefefefef when measured; sealed is aaaaaaaaaaaa"
+    assert told["clock-moved"] == "the SM clock went from 1000 to 900 MHz (-10.0%; sealed: 5%)"
+    assert told["timing-inconsistent"] == "median is 20 ps; its rounds give 25.5 ps"
+    assert told["above-roof"].endswith(
+        "expected at most 105% (the work was not all done, or its data came from a cache)"
+    )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MS, make_forecast, make_totals
 
 from ledger.records import Regime
-from ledger.regime import Loads, decide, loads_of, regime_of
+from ledger.regime import Loads, decide, loads_of, loads_words, regime_of
 
 LEFT, RIGHT = True, False
 
@@ -53,7 +53,7 @@ def test_launch_row_needs_no_complete_loads() -> None:
     [
         (loads(dram=None, pipe=90_000), "DRAM"),
         (loads(l2=None, dram=90_000), "L2"),
-        (loads(smem=None, dram=90_000), "L1/SMEM"),
+        (loads(smem=None, dram=90_000), "SMEM"),
         (loads(pipe=None, dram=90_000), "arithmetic pipe"),
     ],
 )
@@ -111,9 +111,49 @@ def test_tie_goes_to_the_side_of_the_ridge(readings: Loads, left: str, right: st
     assert regime(readings, left=RIGHT) == right
 
 
-def test_tie_counts_only_what_reaches_sixty_percent() -> None:
-    assert regime(loads(dram=59_999, pipe=62_000), left=LEFT) == "compute-bound"
-    assert regime(loads(dram=60_000, pipe=62_000), left=LEFT) == "hbm-bound"
+def test_tie_counts_what_lies_just_under_sixty_percent_too() -> None:
+    assert regime(loads(dram=56_999, l2=62_000), left=LEFT) == "l2-bound"
+    assert regime(loads(dram=57_000, l2=62_000), left=LEFT) == "hbm-bound"
+    assert regime(loads(dram=57_000, l2=59_999), left=LEFT) == "latency-bound"
+
+
+@pytest.mark.parametrize(
+    ("readings", "launch_ps", "reason"),
+    [
+        (loads(dram=90_000), 55, "an empty launch takes 55% of the call"),
+        (
+            loads(dram=52_400, l2=30_000, smem=12_000, pipe=8_000),
+            1,
+            "nothing reaches 60% of its peak (DRAM 52%, L2 30%, SMEM 12%, arithmetic pipe 8%)",
+        ),
+        (
+            loads(dram=90_000, l2=40_000),
+            1,
+            "DRAM is the busiest (DRAM 90%, L2 40%, SMEM 0%, arithmetic pipe 0%)",
+        ),
+        (
+            loads(dram=90_000, l2=92_000),
+            1,
+            "DRAM by the tie-break left of the ridge (DRAM 90%, L2 92%, SMEM 0%, arithmetic pipe 0%)",
+        ),
+        (
+            loads(dram=92_000, l2=90_000),
+            1,
+            "DRAM is the busiest (DRAM 92%, L2 90%, SMEM 0%, arithmetic pipe 0%)",
+        ),
+        (
+            loads(dram=70_000, pipe=89_000),
+            1,
+            "the arithmetic pipe is the busiest (DRAM 70%, L2 0%, SMEM 0%, arithmetic pipe 89%)",
+        ),
+    ],
+)
+def test_reason_tells_the_numbers(readings: Loads, launch_ps: int, reason: str) -> None:
+    assert decide(readings, call_ps=100, launch_ps=launch_ps, left_of_ridge=LEFT)[2] == reason
+
+
+def test_unknown_readings_are_said_to_be_unknown() -> None:
+    assert loads_words(loads(l2=None)) == "DRAM 0%, L2 unknown, SMEM 0%, arithmetic pipe 0%"
 
 
 percent = st.one_of(st.none(), st.integers(min_value=0, max_value=130_000))

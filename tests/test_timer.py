@@ -113,3 +113,22 @@ def test_time_cpu_times_a_sleep():
     timed = time_cpu([lambda: time.sleep(0.004)] * 2, parameters(min_rounds=5, budget_ms=100))
     assert timed.calls_per_round == 1
     assert 4e9 <= timed.interval.median < 12e9
+
+
+@pytest.mark.gpu
+def test_empty_node_takes_about_a_microsecond():
+    from ledger.graphs import empty_node_ps
+
+    assert 3e5 < empty_node_ps() < 5e6
+
+
+@pytest.mark.gpu
+def test_time_graph_times_a_known_wait():
+    import torch
+
+    from ledger.graphs import time_graph
+
+    cycles = 2_000_000  # a bit more than a millisecond at 1980 MHz
+    timed = time_graph([lambda: torch.cuda._sleep(cycles)] * 2, parameters(min_rounds=5, budget_ms=200))
+    clock = timed.after.sm_clock_mhz
+    assert timed.interval.median == pytest.approx(1e6 * cycles / clock, rel=0.1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import measuring, predicting, reading
+from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading, witnessing
 
 app = typer.Typer(
     name="ledger",
@@ -48,7 +48,11 @@ app.command()(reading.score)
 app.command()(reading.roofline)
 app.command()(reading.audit)
 app.command()(predicting.void)
+app.command()(witnessing.witness)
 app.command()(measuring.calibrate)
+app.command()(benching.bench)
+app.command()(inspecting.inspect)
+app.command()(drilling.drill)
 app.command()(reading.doctor)
 app.add_typer(reading.hardware_app, name="hardware")
 app.add_typer(reading.kernels_app, name="kernels")

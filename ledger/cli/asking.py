@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, get_args
 from ledger.cli.options import check_percent, parse_shape
 from ledger.cli.place import err
 from ledger.errors import InputError
-from ledger.records import CeilingKind, Regime
-from ledger.seal import validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
     from ledger.campaign import Request
+    from ledger.records import CeilingKind
 
     T = TypeVar("T")
 
@@ -25,44 +24,48 @@ def ask(root: FilePath) -> tuple[Request, CeilingKind]:
     from ledger.campaign import Request
     from ledger.kernel import kernel_names, load_kernel
     from ledger.listing import roof_sentence
+    from ledger.records import Regime
+    from ledger.seal import validate
     from ledger.sealing import draft
     from ledger.store import hardware_names, load_hardware
 
-    kernel = load_kernel(_choose("Kernel", kernel_names(root)), root).kernel
-    hardware = load_hardware(_choose("Hardware", hardware_names(root)), root)
-    dtype = _choose("Data type", kernel.dtypes)
+    kernel = load_kernel(choose("Kernel", kernel_names(root)), root).kernel
+    hardware = load_hardware(choose("Hardware", hardware_names(root)), root)
+    dtype = choose("Data type", kernel.dtypes)
     keys = ",".join(f"{key}=…" for key in kernel.operation.shape_keys)
-    shape = _until(f"Shape ({keys})", lambda text: _shape(text, kernel.check_shape))
-    ceilings: CeilingKind = _choose("Ceilings", tuple(hardware.ceilings))  # type: ignore[assignment]
+    shape = until(f"Shape ({keys})", lambda text: _shape(text, kernel.check_shape))
+    ceilings: CeilingKind = choose("Ceilings", tuple(hardware.ceilings))  # type: ignore[assignment]
     fields = {"kernel": kernel.name, "hardware": hardware.name, "dtype": dtype, "shape": shape}
     probe = validate(Request, {**fields, "regime": "hbm-bound", "pct": 50.0}, what="forecast")
     err().print(roof_sentence(draft(probe, root=root, ceilings=ceilings).forecast))
     answers = {
-        "regime": _choose("Which resource binds it", get_args(Regime)),
-        "pct": _until("Percent of the roof it will reach", _percent),
-        "low": _until("No lower than (empty: no interval)", _bound),
-        "high": _until("No higher than (empty: no interval)", _bound),
-        "why": _line("Why, in a sentence or two"),
+        "regime": choose("Which resource binds it", get_args(Regime)),
+        "pct": until("Percent of the roof it will reach", percent),
+        "low": until("No lower than (empty: no interval)", bound),
+        "high": until("No higher than (empty: no interval)", bound),
+        "why": line("Why, in a sentence or two"),
     }
     return validate(Request, {**fields, **answers}, what="forecast"), ceilings
 
 
-def _line(question: str) -> str:
+def line(question: str) -> str:
+    """Return one line that a person typed."""
     from rich.prompt import Prompt
 
     return Prompt.ask(question, console=err(), default="", show_default=False).strip()
 
 
-def _until(question: str, parse: Callable[[str], T]) -> T:
+def until(question: str, parse: Callable[[str], T]) -> T:
     """Ask until the answer parses."""
     while True:
         try:
-            return parse(_line(question))
+            return parse(line(question))
         except (InputError, ValueError) as error:
             err().print(f"  {error}", markup=False)
 
 
-def _choose(question: str, choices: Sequence[str]) -> str:
+def choose(question: str, choices: Sequence[str]) -> str:
+    """Ask for one of a few words, of which the beginning is enough."""
     if len(choices) == 1:
         return choices[0]
     err().print(f"  {', '.join(choices)}", markup=False)
@@ -73,7 +76,7 @@ def _choose(question: str, choices: Sequence[str]) -> str:
             raise InputError(f"got {text!r}; expected one of those above, or its beginning")
         return found[0]
 
-    return _until(question, pick)
+    return until(question, pick)
 
 
 def _shape(text: str, check: Callable[[dict[str, int]], None]) -> dict[str, int]:
@@ -82,9 +85,11 @@ def _shape(text: str, check: Callable[[dict[str, int]], None]) -> dict[str, int]
     return shape
 
 
-def _percent(text: str) -> float:
+def percent(text: str) -> float:
+    """Return a percent of the roof."""
     return check_percent(float(text), "percent")
 
 
-def _bound(text: str) -> float | None:
+def bound(text: str) -> float | None:
+    """Return one end of an interval, None for an empty answer."""
     return float(text) if text else None

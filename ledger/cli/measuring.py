@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ledger.cli.place import Place, emit, err, find_root, open_place, out, refuse_if_refused, say
+from ledger.cli.witnessing import TsaOption, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def verify(
     counters: CountersOption = "auto",
     full: FullOption = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
+    tsa: TsaOption = None,
     price_per_hour: PriceOption = None,
     fail_on_miss: Annotated[
         float | None, typer.Option(min=0, help="Exit 1 when a gap is larger than this many points.")
@@ -93,6 +95,7 @@ def verify(
         incoming = [item for item in incoming if (item.measurement.seal, item.measurement.cell) in wanted]
     with place.reader.blobs() as blobs:
         taken = take_in(place.repository, place.history, blobs.read, incoming, sign=sign)
+    stamp_records(place.repository, [i.path for i in incoming if place.repository.is_committed(i.path)], tsa)
     _render_views()
     if source is None and not any(item.refused for item in taken):
         shutil.rmtree(folder)
@@ -144,7 +147,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("measuring", total=None)
 
         def show(progress: Progress) -> None:
-            description = harmless(f"{progress.cell} {progress.step}", limit=70)
+            description = harmless(f"{progress.cell} {progress.stage}", limit=70)
             bar.update(task, description=description, completed=progress.done, total=progress.total)
 
         yield show
@@ -217,8 +220,7 @@ def calibrate(
     root = find_root()
     if root is None:
         raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
-    with _progress() as on_progress:
-        paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=on_progress)
+    paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
     if as_json:
         emit({"paths": [str(path.relative_to(root)) for path in paths]})
     else:

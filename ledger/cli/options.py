@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ledger.errors import InputError
-from ledger.records import CeilingKind, Dtype, Regime
+
+if TYPE_CHECKING:
+    from ledger.records import CeilingKind, Dtype, Regime
 
 
-def parse_shape(text: str) -> dict[str, int]:
-    """Return {"B": 32, "H": 4096} for "B=32,H=4096". Raises: InputError."""
+def parse_shape(text: str, option: str = "--shape", *, least: int = 1) -> dict[str, int]:
+    """Return {"B": 32, "H": 4096} for "B=32,H=4096", each at least `least`. Raises: InputError."""
     shape: dict[str, int] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
-        if not equals or not value.isascii() or not value.isdigit() or int(value[:18]) < 1 or len(value) > 15:
-            raise InputError(f"--shape: got {part.strip()!r}; expected KEY=POSITIVE_INTEGER, as in B=32,H=4096,O=4096")
+        if not equals or not value.isascii() or not value.isdigit() or int(value[:18]) < least or len(value) > 15:
+            example = "block_k=16,num_stages=3" if least == 0 else "B=32,H=4096,O=4096"
+            wanted = "KEY=INTEGER" if least == 0 else "KEY=POSITIVE_INTEGER"
+            raise InputError(f"{option}: got {part.strip()!r}; expected {wanted}, as in {example}")
         if key in shape:
-            raise InputError(f"--shape: key {key!r} stands twice; expected each key once")
+            raise InputError(f"{option}: key {key!r} stands twice; expected each key once")
         shape[key] = int(value)
     return shape
 
@@ -42,28 +46,29 @@ def parse_probabilities(text: str) -> dict[Regime, float]:
 
 def parse_regime(text: str) -> Regime:
     """Return a regime by name. Raises: InputError."""
-    for regime in get_args(Regime):
-        if text == regime:
-            return regime  # type: ignore[no-any-return]
-    raise InputError(f"regime {text!r} is not known; expected one of: {', '.join(get_args(Regime))}")
+    from ledger.records import Regime
+
+    return _one_of(text, get_args(Regime), "regime")  # type: ignore[no-any-return]
 
 
 def parse_dtype(text: str) -> Dtype:
     """Return a dtype by name. Raises: InputError."""
-    for dtype in get_args(Dtype):
-        if text == dtype:
-            return dtype  # type: ignore[no-any-return]
-    raise InputError(f"dtype {text!r} is not known; expected one of: {', '.join(get_args(Dtype))}")
+    from ledger.records import Dtype
+
+    return _one_of(text, get_args(Dtype), "dtype")  # type: ignore[no-any-return]
 
 
 def parse_ceilings(text: str | None) -> CeilingKind | None:
     """Return a set of ceilings by name, None for the default. Raises: InputError."""
-    for kind in get_args(CeilingKind):
-        if text == kind:
-            return kind  # type: ignore[no-any-return]
-    if text is None:
-        return None
-    raise InputError(f"--ceilings: got {text!r}; expected one of: {', '.join(get_args(CeilingKind))}")
+    from ledger.records import CeilingKind
+
+    return None if text is None else _one_of(text, get_args(CeilingKind), "ceilings")
+
+
+def _one_of(text: str, choices: tuple[Any, ...], what: str) -> Any:
+    if text not in choices:
+        raise InputError(f"{what} {text!r} is not known; expected one of: {', '.join(choices)}")
+    return text
 
 
 def check_percent(percent: float, name: str = "--pct") -> float:

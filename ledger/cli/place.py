@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ledger.book import Book
-    from ledger.history import History, Reader
+    from ledger.history import History
+    from ledger.reader import Reader
     from ledger.repo import Repository
 
 
@@ -44,12 +45,15 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
 
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
     """
-    from ledger.history import Reader, quiet_environment, read_history
+    from ledger.checks import record_blobs
+    from ledger.history import read_history
     from ledger.judge import judge
+    from ledger.reader import Reader, quiet_environment
     from ledger.repo import Repository
     from ledger.taking import current_digests
 
     repository = Repository(FilePath.cwd())
+    repository.recover()
     if repository.head() is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
     changed = repository.uncommitted()
@@ -61,6 +65,7 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
     reader = Reader(repository.git_dir, quiet_environment())
     history = read_history(reader)
     with reader.blobs() as blobs:
+        blobs.plan(record_blobs(history))
         book = judge(history, blobs.read, current=current_digests(repository.root))
     return Place(repository, reader, history, book)
 

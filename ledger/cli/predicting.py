@@ -17,6 +17,7 @@ from ledger.cli.options import (
     parse_shape,
 )
 from ledger.cli.place import emit, open_place, out, say
+from ledger.cli.witnessing import TsaOption, stamp_records
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def predict(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
+    tsa: TsaOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Compile, and warn when the roof is another path's.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -55,7 +58,8 @@ def predict(
     if source is not None:
         if kernel or hw or dtype or shape or regime or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
-        _seal_campaign(repository, source, sign=sign, dry_run=dry_run, as_json=as_json)
+        paths = _seal_campaign(repository, source, check=check, sign=sign, dry_run=dry_run, as_json=as_json)
+        stamp_records(repository, paths, tsa)
         return
     kind = parse_ceilings(ceilings)
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
@@ -75,8 +79,9 @@ def predict(
             "threads": threads,
         }
         request = validate(Request, fields, what="forecast")
-    drafts = _drafts(repository, [request], kind)
-    _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
+    drafts = _drafts(repository, [request], kind, check=check)
+    paths = _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
+    stamp_records(repository, paths, tsa)
 
 
 def _given(value: str | None, name: str) -> str:
@@ -85,15 +90,20 @@ def _given(value: str | None, name: str) -> str:
     return value
 
 
-def _drafts(repository: Repository, requests: Sequence[Request], kind: object) -> list[Draft]:
+def _drafts(repository: Repository, requests: Sequence[Request], kind: object, *, check: bool) -> list[Draft]:
+    from ledger.cli.inspecting import warn_of_other_paths
     from ledger.sealing import check_distinct, draft
 
     drafts = [draft(request, root=repository.root, ceilings=kind) for request in requests]  # type: ignore[arg-type]
     check_distinct(drafts)
+    if check:
+        warn_of_other_paths(drafts, repository.root)
     return drafts
 
 
-def _seal_campaign(repository: Repository, source: FilePath, *, sign: bool, dry_run: bool, as_json: bool) -> None:
+def _seal_campaign(
+    repository: Repository, source: FilePath, *, check: bool, sign: bool, dry_run: bool, as_json: bool
+) -> list[str]:
     from ledger.campaign import parse_campaign
     from ledger.store import parse_yaml, read_bytes
 
@@ -101,8 +111,10 @@ def _seal_campaign(repository: Repository, source: FilePath, *, sign: bool, dry_
     page = f"docs/predictions/{campaign.campaign}.md"
     if repository.is_committed(page):
         raise InputError(f"campaign {campaign.campaign!r} was sealed before ({page}); expected a new name")
-    drafts = _drafts(repository, requests, campaign.ceilings)
-    _seal(repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json)
+    drafts = _drafts(repository, requests, campaign.ceilings, check=check)
+    return _seal(
+        repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json
+    )
 
 
 def _seal(
@@ -114,7 +126,7 @@ def _seal(
     sign: bool,
     dry_run: bool,
     as_json: bool,
-) -> None:
+) -> list[str]:
     from ledger.listing import drafts_table
     from ledger.report import campaign_view
     from ledger.sealing import seal
@@ -123,11 +135,12 @@ def _seal(
         out().print(drafts_table([item.forecast for item in drafts]))
     if dry_run:
         say("dry run: nothing is sealed")
-        return
+        return []
     sealed = seal(repository, drafts, campaign=campaign, why=why, view=campaign_view, sign=sign)
     if sealed.note:
         say(sealed.note)
     _tell(sealed, as_json=as_json)
+    return [sealed.path]
 
 
 def _tell(sealed: SealedCommit, *, as_json: bool) -> None:

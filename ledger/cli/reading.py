@@ -132,7 +132,8 @@ def hardware_list(as_json: JsonOption = False) -> None:
 
     profiles = [load_hardware(name, find_root()) for name in hardware_names(find_root())]
     if as_json:
-        emit([{"name": p.name, "title": p.title, "target": p.target, "ceilings": list(p.ceilings)} for p in profiles])
+        keep = {"name", "title", "target", "device_names", "ceilings"}
+        emit([{**p.model_dump(mode="json", include=keep), "ceilings": list(p.ceilings)} for p in profiles])
         return
     from ledger.card import render_list
 
@@ -182,12 +183,21 @@ def kernels_show(name: str, as_json: JsonOption = False) -> None:
 def audit(
     source: Annotated[str, typer.Argument(metavar="[PATH or URL]", help="Repository to audit.")] = ".",
     revision: Annotated[str, typer.Option("--at", help="Commit, branch or tag to audit.")] = "HEAD",
+    recompute: Annotated[bool, typer.Option("--recompute", help="Make the output samples anew, on the CPU.")] = False,
+    allowed_signers: Annotated[
+        FilePath | None, typer.Option("--allowed-signers", help="Keys that you trust, as ssh-keygen(1) has them.")
+    ] = None,
+    tsa_roots: Annotated[
+        FilePath | None, typer.Option("--tsa-roots", help="Time-stamping roots that you trust, PEM.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
     from ledger import audit as audits
+    from ledger.trust import Trust
 
-    result = audits.audit(source, revision=revision)
+    trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
+    result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust)
     if as_json:
         emit(audits.document(result))
     else:

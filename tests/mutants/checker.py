@@ -76,7 +76,7 @@ def fill_inputs(kernel: Any, trial: Trial, device: str) -> dict[str, Any]:
 
 
 def judge(kernel: Any, trial: Trial, device: str) -> str | None:
-    """Run a kernel three times and return what is wrong, or None when it is right."""
+    """Run a kernel four times, last on the first input negated, and return what is wrong, or None when it is right."""
     import torch
 
     inputs = fill_inputs(kernel, trial, device)
@@ -89,6 +89,10 @@ def judge(kernel: Any, trial: Trial, device: str) -> str | None:
         launch()
         results.append(out.clone())
     expected = kernel.reference(inputs)
+    # What a launch left behind for the next shows only when the next must give another result.
+    inputs[next(iter(inputs))].neg_()
+    launch()
+    opposite = out.clone()
     # Cast back: the sentinel itself is rounded in bf16.
     sentinel = torch.tensor(SENTINEL, dtype=whole.dtype, device=device)
     if not (torch.all(whole[:GUARD] == sentinel) and torch.all(whole[-GUARD:] == sentinel)):
@@ -98,6 +102,8 @@ def judge(kernel: Any, trial: Trial, device: str) -> str | None:
     for other in results[1:]:
         if not torch.equal(results[0], other):
             return "two launches on the same inputs differ"
+    if not torch.equal(opposite, -results[0]):
+        return "on the first input negated, the result is not the first result negated"
     tolerance = kernel.tolerances[trial.dtype]
     excess = (results[0].double() - expected).abs() - tolerance.atol - tolerance.rtol * expected.abs()
     if excess.max() > 0:

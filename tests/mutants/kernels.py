@@ -80,3 +80,25 @@ MUTANTS: tuple[Mutant, ...] = (
            "group_rows = GROUP_M"),
     Mutant("matmul", "lost_last_step", "for step in tl.range(tiles_k):", "for step in tl.range(tiles_k - 1):"),
 )  # fmt: skip
+
+# Of the pipelined kernel, which the interpreter cannot run.
+PIPELINED_MUTANTS: tuple[Mutant, ...] = (
+    Mutant("rmsnorm_matmul", "pipelined_dropped_column_mask",
+           "y_live = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]",
+           "y_live = (rows < n_rows)[:, None] & (cols >= 0)[None, :]"),
+    Mutant("rmsnorm_matmul", "pipelined_dropped_gain",
+           "x_ring.index(stage).store(x * gain_ring.index(stage).load(layout))",
+           "x_ring.index(stage).store(x)"),
+    Mutant("rmsnorm_matmul", "pipelined_fp16_sum_of_squares",
+           "sums += gl.sum(x32 * x32, axis=2)", "sums += gl.sum((x32 * x32).to(x.dtype), axis=2).to(gl.float32)"),
+    Mutant("rmsnorm_matmul", "pipelined_unscaled_epilogue",
+           "(acc * rstd[None, :]).to(y.dtype)", "(acc + 0.0 * rstd[None, :]).to(y.dtype)"),
+    Mutant("rmsnorm_matmul", "pipelined_racy_split", "while waiting != 0:", "while waiting > 1:"),
+    Mutant("rmsnorm_matmul", "pipelined_parts_not_emptied",
+           "    gl.store(partial_ptrs, empty, mask=partial_live)\n", ""),
+    Mutant("rmsnorm_matmul", "pipelined_lost_last_step",
+           "steps = tiles * (pid_k + 1) // SPLIT_K - first",
+           "steps = gl.maximum(tiles * (pid_k + 1) // SPLIT_K - first - 1, 1)"),
+    Mutant("matmul", "pipelined_second_half_over_the_first",
+           "[row + PART * ROWS, col + half * COLS]", "[row + PART * ROWS, col]"),
+)  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 from mutants.checker import Trial
 
 _SKINNY = {"block_b": 16, "block_o": 64, "block_k": 32, "num_warps": 4, "num_stages": 2}
-_SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "programs": 3, "num_warps": 4, "num_stages": 2}
+_PORTABLE = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
+_SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "programs": 3, "num_warps": 4, "num_stages": 2,
+           "pipeline": 0}  # fmt: skip
 
 
 def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
     """Return trials of rmsnorm_matmul; without tma also those whose rows have an odd size."""
-    whole = {**_SKINNY, "split_k": 1, "tma": 0}
-    split = {**_SKINNY, "split_k": 3, "tma": 0}
+    whole = {**_SKINNY, **_PORTABLE, "split_k": 1, "tma": 0}
+    split = {**_SKINNY, **_PORTABLE, "split_k": 3, "tma": 0}
     trials = [
         Trial({"B": 1, "H": 1, "O": 1}, dtype, whole),
         Trial({"B": 3, "H": 97, "O": 131}, dtype, whole),
@@ -31,6 +33,26 @@ def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
     return tuple(trials)
 
 
+def pipelined_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of rmsnorm_matmul's pipelined kernel, which only sm_90 runs."""
+    one = {
+        "block_b": 8, "block_o": 64, "block_k": 64, "split_k": 1, "num_warps": 4, "num_stages": 3, "tma": 1,
+        "pipeline": 1, "x_stages": 4, "scalers": 1, "pdl": 1,
+    }  # fmt: skip
+    two = {**one, "block_b": 32, "split_k": 2, "scalers": 2}
+    wide = {**one, "block_b": 128, "block_o": 128, "split_k": 4, "num_warps": 8, "scalers": 2}
+    return (
+        Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
+        Trial({"B": 3, "H": 104, "O": 136}, dtype, one),
+        Trial({"B": 8, "H": 1024, "O": 64}, dtype, {**one, "pdl": 0}),
+        Trial({"B": 17, "H": 1000, "O": 200}, dtype, two),
+        Trial({"B": 67, "H": 1096, "O": 264}, dtype, two),
+        Trial({"B": 97, "H": 1032, "O": 328}, dtype, wide),
+        Trial({"B": 2, "H": 104, "O": 64}, dtype, one, scale=256.0),
+        Trial({"B": 2, "H": 200, "O": 64}, dtype, two, scale=2.0**-10),
+    )
+
+
 def matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
     """Return trials of matmul; without tma also those whose rows have an odd size."""
     whole = {**_SQUARE, "subtiles": 1, "tma": 0}
@@ -48,4 +70,19 @@ def matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
     return tuple(trials)
 
 
+def pipelined_matmul_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul's pipelined kernel, which only sm_90 runs."""
+    one = {
+        "block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
+        "num_stages": 3, "tma": 1, "pipeline": 1,
+    }  # fmt: skip
+    return (
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, one),
+        Trial({"M": 67, "N": 136, "K": 104}, dtype, one),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, one),
+        Trial({"M": 700, "N": 520, "K": 264}, dtype, {**one, "block_n": 256, "subtiles": 2}),
+    )
+
+
+PIPELINED_TRIALS = {"rmsnorm_matmul": pipelined_trials, "matmul": pipelined_matmul_trials}
 TRIALS = {"rmsnorm_matmul": rmsnorm_matmul_trials, "matmul": matmul_trials}

@@ -36,6 +36,14 @@ def prepare_decaying(inputs, out, config):
     return launch
 
 
+def prepare_crashing(inputs, out, config):
+    """Read far outside of an array: on a GPU this loses the process's device context."""
+    import torch
+
+    far = torch.full((1,), 1 << 40, device=out.device)
+    return lambda: out.copy_(out.view(-1)[far])
+
+
 def reference(inputs):
     return inputs["a"].double() @ inputs["b"].double()
 
@@ -64,8 +72,10 @@ KERNEL = Kernel(
         "wrong": prepare_wrong,
         "raising": prepare_raising,
         "decaying": prepare_decaying,
+        "torch-cuda": prepare,
+        "crashing": prepare_crashing,
     },
     reference=reference,
-    launched="gemm",
+    launched="gemm|cutlass|nvjet|splitK",
     baselines={"torch-eager": prepare, "torch-matmul": prepare},
 )

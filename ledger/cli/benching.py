@@ -1,0 +1,88 @@
+"""The command bench: a kernel beside its library baselines, and a check against an earlier bench."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli.options import parse_ceilings, parse_dtype, parse_shape
+from ledger.cli.place import emit, find_root, out, say
+from ledger.errors import InputError
+
+if TYPE_CHECKING:
+    from ledger.bench import Cell
+    from ledger.kernel import KernelFile
+
+
+def bench(
+    kernel: Annotated[list[str] | None, typer.Argument(help="Kernels to time (default: all).")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="Shape, as B=8,H=4096,O=4096; may be repeated.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="Data type; may be repeated (default: all).")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
+    ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
+    baseline: Annotated[list[str] | None, typer.Option(help="Baselines to run (default: all).")] = None,
+    output: Annotated[
+        FilePath | None, typer.Option("-o", "--output", help="JSON file; Markdown goes beside it.")
+    ] = None,
+    against: Annotated[FilePath | None, typer.Option(help="Earlier bench to compare with, by ratios.")] = None,
+    fail_on_regress: Annotated[str | None, typer.Option(help="Exit 1 when slower by more, as in 3%.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Time kernels beside what the library offers, interleaved in one run on the same cold inputs."""
+    from ledger.bench import bench as run
+    from ledger.bench import render_markdown
+    from ledger.here import profile_of_this_machine
+    from ledger.kernel import kernel_names, load_kernel
+
+    root = find_root()
+    if fail_on_regress is not None and against is None:
+        raise InputError("--fail-on-regress: given without --against; expected an earlier bench to compare with")
+    hardware = profile_of_this_machine(root, hw)
+    document: dict[str, Any] = {}
+    for name in kernel or kernel_names(root):
+        file = load_kernel(name, root, launch=not hardware.target.startswith(("x86", "aarch", "arm")))
+        only = None if baseline is None else frozenset(baseline)
+        cells = _cells(file, shape, dtype)
+        part = run(file, cells, hardware=hardware, ceilings=parse_ceilings(ceilings), only=only, on_progress=say)
+        document = part if not document else {**document, "rows": [*document["rows"], *part["rows"]]}
+    if output is not None:
+        _write(document, output)
+    if as_json:
+        emit(document)
+    elif output is None:
+        out().print(render_markdown(document), markup=False, soft_wrap=True)
+    if against is not None:
+        _compare(document, against, fail_on_regress)
+
+
+def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None) -> list[Cell]:
+    kernel = file.kernel
+    sizes = [parse_shape(shape) for shape in shapes] if shapes else [dict(case) for case in kernel.cases]
+    kinds = [parse_dtype(dtype) for dtype in dtypes] if dtypes else list(kernel.dtypes)
+    return [(size, kind) for size in sizes for kind in kinds]
+
+
+def _write(document: dict[str, Any], output: FilePath) -> None:
+    import json
+
+    from ledger.bench import render_markdown
+    from ledger.store import write_atomically
+
+    write_atomically(output, (json.dumps(document, indent=1) + "\n").encode())
+    write_atomically(output.with_suffix(".md"), render_markdown(document).encode())
+    say(f"wrote {output} and {output.with_suffix('.md')}")
+
+
+def _compare(document: dict[str, Any], against: FilePath, limit: str | None) -> None:
+    from ledger.regress import check, compare
+    from ledger.seal import parse_json
+    from ledger.store import read_bytes
+
+    earlier = parse_json(read_bytes(against), what=str(against))
+    changes = compare(document, earlier)
+    for change in changes:
+        say(change.sentence)
+    if limit is not None:
+        check(changes, limit)

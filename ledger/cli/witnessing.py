@@ -1,0 +1,69 @@
+"""The command that asks for time tokens, and the step that predict and verify end with when an authority is set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli.place import emit, open_place, out, refuse_if_refused, say
+from ledger.errors import InputError, MachineError, StateError
+
+if TYPE_CHECKING:
+    from ledger.repo import Repository
+
+TsaOption = Annotated[
+    str | None, typer.Option("--tsa", help="Time-stamping authority (RFC 3161); default: git config ledger.tsa.")
+]
+
+
+def authority(repository: Repository, tsa: str | None) -> str | None:
+    """Return the address of the authority that the user named here or in git's settings, or None."""
+    if tsa is not None:
+        return tsa
+    try:
+        return repository.git("config", "--get", "ledger.tsa") or None
+    except StateError:
+        return None
+
+
+def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None) -> None:
+    """Ask for the tokens of new records; one that is down delays nothing and is said."""
+    url = authority(repository, tsa)
+    if url is None or not paths:
+        return
+    from ledger.witness import add_tokens
+
+    try:
+        for token in add_tokens(repository, paths, url):
+            say(f"time token {token}")
+    except MachineError as error:
+        say(f"no time token: {error}; the records stand, add it later with: ledger witness --tsa {url}")
+
+
+def witness(
+    ids: Annotated[list[str] | None, typer.Argument(help="Seals to witness; none: every record.")] = None,
+    tsa: TsaOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Add the time tokens that records still lack from a time-stamping authority (RFC 3161)."""
+    from ledger.taking import select
+    from ledger.witness import add_tokens
+
+    place = open_place()
+    refuse_if_refused(place.book)
+    url = authority(place.repository, tsa)
+    if url is None:
+        raise InputError("--tsa: not given; expected an authority's address here or in: git config ledger.tsa URL")
+    if ids:
+        seals = {cell.sealed.id for name in ids for cell in select(place.book, [name])}
+    else:
+        seals = {sealed.id for sealed in place.book.seals}
+    paths = [sealed.path for sealed in place.book.seals if sealed.id in seals]
+    paths += [recorded.path for recorded in place.book.records if recorded.measurement.seal in seals]
+    tokens = add_tokens(place.repository, paths, url)
+    if as_json:
+        emit({"tokens": tokens})
+    else:
+        out().print(f"{len(tokens)} time tokens added; {len(paths) - len(tokens)} records had theirs", markup=False)

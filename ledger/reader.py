@@ -1,0 +1,218 @@
+"""Asks git for objects and history, and for nothing else. Read-only; bounded in time, memory and size.
+
+Replace refs, grafts, the commit graph, lazy fetching, hooks, filters and all configuration that could run a program
+are switched off; nothing is checked out.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path as FilePath
+from typing import IO
+
+from ledger.errors import InputError, StateError
+
+_QUIET = (
+    "--no-replace-objects",
+    "--literal-pathspecs",
+    "-c",
+    "core.commitGraph=false",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.quotePath=false",
+    "-c",
+    "log.showSignature=false",
+    "-c",
+    "log.showRoot=true",
+    "-c",
+    "log.mailmap=false",
+    "-c",
+    "diff.ignoreSubmodules=none",
+    "-c",
+    "advice.graftFileDeprecated=false",
+    "-c",
+    "i18n.logOutputEncoding=UTF-8",
+    "-c",
+    "core.pager=cat",
+)
+_KEPT = (
+    *("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "no_proxy", "NO_PROXY"),
+)
+_MAX_ANSWER_BYTES = 2 * 1024**3
+_MAX_ANSWER_S = 600
+_ASKED_AHEAD = 256
+_MAX_GIT_MEMORY_BYTES = 8 * 1024**3
+
+
+def quiet_environment(config: FilePath | None = None) -> dict[str, str]:
+    """Return an environment in which git reads no configuration but the repository's own and `config`."""
+    keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {
+        **keep,
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": str(config) if config else os.devnull,
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_GRAFT_FILE": os.devnull,
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_ALLOW_PROTOCOL": "file",
+        "GIT_PAGER": "cat",
+    }
+
+
+class Reader:
+    """Read objects of one repository through a single long-lived `git cat-file`."""
+
+    def __init__(self, git_dir: FilePath, environment: Mapping[str, str]) -> None:
+        """Remember the repository; no process is started yet."""
+        self._git_dir = git_dir
+        self._environment = dict(environment)
+
+    def run(self, *arguments: str) -> bytes:
+        """Return what a read-only git command prints, within bounds of time and size.
+
+        Raises: StateError with git's own message, or when a bound is broken.
+        """
+        with subprocess.Popen(
+            self._command(*arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment,
+        ) as process:
+            _bound(process.pid)
+            alarm = threading.Timer(_MAX_ANSWER_S, process.kill)
+            alarm.start()
+            try:
+                answer, words = _drain(process)
+            finally:
+                alarm.cancel()
+        if len(answer) == _MAX_ANSWER_BYTES:
+            raise StateError(f"git {arguments[0]}: more than {_MAX_ANSWER_BYTES} bytes; expected a smaller repository")
+        if process.returncode != 0:
+            message = words.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
+            raise StateError(f"git {arguments[0]}: {message}")
+        return answer
+
+    @contextmanager
+    def blobs(self) -> Iterator[Blobs]:
+        """Open a reader of blobs for the length of a `with` block."""
+        blobs = Blobs(self._command("cat-file", "--batch"), self._environment)
+        try:
+            yield blobs
+        finally:
+            blobs.close()
+
+    def _command(self, *arguments: str) -> list[str]:
+        return ["git", *_QUIET, f"--git-dir={self._git_dir}", *arguments]
+
+
+def _bound(pid: int) -> None:
+    """Bound the memory of a git process, against trees and deltas that unfold without end."""
+    # A process that has ended already needs no bound.
+    with suppress(ProcessLookupError, PermissionError):
+        resource.prlimit(pid, resource.RLIMIT_AS, (_MAX_GIT_MEMORY_BYTES, _MAX_GIT_MEMORY_BYTES))
+
+
+def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Return a process's output and its last words, killing it when the output has no end."""
+    assert process.stdout is not None and process.stderr is not None
+    words: list[bytes] = []
+    listener = threading.Thread(target=lambda pipe: words.append(pipe.read()), args=(process.stderr,), daemon=True)
+    listener.start()
+    answer = process.stdout.read(_MAX_ANSWER_BYTES)
+    if len(answer) == _MAX_ANSWER_BYTES:
+        process.kill()
+    process.wait()
+    listener.join()
+    return answer, b"".join(words)
+
+
+class Blobs:
+    """Answer for the bytes of blobs, by git's name of them, through a `git cat-file --batch`."""
+
+    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+        """Remember the command; the process starts with the first question."""
+        self._command = command
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._planned: deque[str] = deque()
+        self._asked: deque[str] = deque()
+        self._aside: Blobs | None = None
+
+    def plan(self, blobs: Iterable[str]) -> None:
+        """Announce which blobs will be read next, in order: they are asked for ahead, which saves the waiting."""
+        self._planned.extend(blobs)
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        self._planned.extendleft(reversed(self._asked))
+        self._asked.clear()
+        if process is not None:
+            process.kill()
+            process.communicate()
+        if self._aside is not None:
+            self._aside.close()
+
+    def read(self, blob: str, limit: int) -> bytes | None:
+        """Return a blob's bytes, or None when it is larger than `limit` bytes. Raises: InputError when missing."""
+        queue = self._asked or self._planned
+        if queue and queue[0] != blob:
+            # Out of turn: another process answers, so that the order of this one stays.
+            self._aside = self._aside or Blobs(self._command, self._environment)
+            return self._aside.read(blob, limit)
+        if not queue:
+            self._planned.append(blob)
+        try:
+            return self._next(limit)
+        except (OSError, ValueError) as error:
+            self.close()
+            raise InputError(f"object {blob[:12]}: git stopped answering; expected a sound object store") from error
+
+    def _next(self, limit: int) -> bytes | None:
+        request, answer = self._pipes()
+        while self._planned and len(self._asked) < _ASKED_AHEAD:
+            self._asked.append(self._planned.popleft())
+            request.write(self._asked[-1].encode() + b"\n")
+        request.flush()
+        header = answer.readline().split()
+        blob = self._asked.popleft()
+        if len(header) != 3 or header[1] != b"blob":
+            self.close()
+            raise InputError(f"object {blob[:12]}: missing or not a blob; expected it in the repository")
+        size = int(header[2])
+        if size > limit:
+            # A new process costs less than reading past what may be gigabytes.
+            self.close()
+            return None
+        data = answer.read(size + 1)
+        if len(data) != size + 1:
+            self.close()
+            raise InputError(f"object {blob[:12]}: damaged; expected {size} bytes")
+        return data[:-1]
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+            )
+            _bound(self._process.pid)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        return self._process.stdin, self._process.stdout

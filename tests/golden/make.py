@@ -1,0 +1,64 @@
+"""Wrote tests/golden once. Running it again would freeze another ledger: do that only for a new record format.
+
+python tests/golden/make.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+
+from builders import Ledger, forecast, timing
+from samples import failed
+
+from ledger.audit import audit, document
+from ledger.records import Measurement
+from ledger.seal import encode, record_id, record_path
+
+
+def build(folder: Path) -> Ledger:
+    """Build a small ledger with one of everything that format 1 knows."""
+    ledger = Ledger(folder)
+    ledger.write("README.md", b"the golden ledger\n")
+    ledger.commit("begin")
+    pair = ledger.seal(forecast(B=1), forecast(B=2, dtype="bf16"), campaign="pair", why="a campaign: é, 中, \U0001f600")
+    ledger.measure(pair, cell=0, attachments={"ncu.csv": b"a,b\n1,2\n"})
+    base = ledger.head
+    ledger.switch("left", base)
+    wrong = ledger.seal(forecast(B=3, dtype="fp32", low_milli=500, high_milli=2_000))
+    record = failed(wrong.forecast, "wrong result").model_copy(update={"seal": wrong.id})
+    data = encode(record)
+    ledger.write(record_path("verifications", record_id(Measurement, data)), data)
+    ledger.commit("failed run")
+    ledger.measure(wrong, run=1)
+    ledger.switch("right", base)
+    probabilities = {"hbm-bound": 800_000, "latency-bound": 200_000}
+    right = ledger.seal(forecast(B=4, probabilities_ppm=probabilities))
+    rounds = tuple(range(2_000_000, 2_000_009))
+    ledger.measure(right, timing=timing(2_000_004, rounds_ps=rounds, low_ps=rounds[2], high_ps=rounds[6], launch_ps=9))
+    ledger.switch("main")
+    ledger.merge("left", "right")
+    ledger.seal(forecast(B=1, percent_milli=200))
+    ledger.void(ledger.seal(forecast(B=5)))
+    return ledger
+
+
+def main() -> None:
+    """Write the bundle and what an audit says of it."""
+    with tempfile.TemporaryDirectory() as name:
+        ledger = build(Path(name) / "ledger")
+        result = audit(str(ledger.root), recomputed=True)
+        assert result.verdict == "holds", result.findings
+        ledger.git("bundle", "create", str(HERE / "ledger.bundle"), "main")
+        said = document(result)
+        kept = {key: said[key] for key in ("verdict", "commit", "findings", "predictions")}
+        (HERE / "audit.json").write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

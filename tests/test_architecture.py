@@ -1,0 +1,125 @@
+"""Holds the shape of the house: a module imports only from those above it, and torch only where devices are."""
+
+import ast
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "ledger").rglob("*.py"))
+KERNELS = sorted((ROOT / "kernels").glob("*.py"))
+
+# From the ground up; a new module finds its place here.
+ORDER = """
+    errors records counters metrics roofline occupancy instructions seal wording protocol book binding campaign
+    operations regime forecast gap refute reconcile score rows
+    kernel store reader history worktree repo ancestry checks chain claims judge founding sealing taking
+    clone recompute signatures witness trust audit
+    lines markdown page report listing kernel_card card layout drawing sketch plot views
+    nvml device here inputs correctness probes timer graphs cell ncu_csv ncu measure profiled
+    rates products ceilings_cpu ceilings_cuda calibrate calibrating bench regress inspect compiled_card doctor
+    drill drill_files
+    cli __main__
+""".split()
+TORCH = """
+    kernel device here inputs correctness probes timer graphs cell measure profiled rates products ceilings_cpu
+    ceilings_cuda calibrate bench inspect
+""".split()
+
+
+def place(path: Path) -> int:
+    return ORDER.index(path.relative_to(ROOT / "ledger").parts[0].removesuffix(".py"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield each imported module with the column of its statement: 0 means at import."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.col_offset) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative import; expected from ledger.…"
+            names = [f"ledger.{alias.name}" for alias in node.names] if node.module == "ledger" else [node.module or ""]
+            yield from ((name, node.col_offset) for name in names)
+
+
+def test_every_module_has_one_place():
+    names = {path.relative_to(ROOT / "ledger").parts[0].removesuffix(".py") for path in MODULES}
+    assert names - {"__init__"} <= set(ORDER)
+    assert len(ORDER) == len(set(ORDER))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_a_module_imports_only_from_above(path: Path):
+    for name, _ in imports(path):
+        package, _, module = name.partition(".")
+        if package == "ledger" and module and module != "__version__" and path.name != "__init__.py":
+            assert ORDER.index(module.partition(".")[0]) <= place(path), f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES + KERNELS, ids=lambda path: path.stem)
+def test_torch_and_triton_are_imported_only_by_devices_and_only_when_called(path: Path):
+    for name, column in imports(path):
+        if name.partition(".")[0] in ("torch", "triton"):
+            assert column > 0, f"{path.name} imports {name} at import"
+            assert path in KERNELS or path.stem in TORCH, f"{path.name} imports {name}"
+
+
+def ledger(*arguments: str, folder: Path) -> str:
+    """Run a command in a fresh interpreter and return its stdout; fail when it loaded torch or triton."""
+    code = (
+        "import sys\nsys.argv = ['ledger', *sys.argv[1:]]\nfrom ledger.cli import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    heavy = sorted({'torch', 'triton'} & set(sys.modules))\n"
+        "    print('LOADED', *heavy, file=sys.stderr)\n"
+    )
+    names = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org"}
+    names |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env={**os.environ, **names, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"ledger {' '.join(arguments)}: {done.stderr}"
+    assert done.stderr.rstrip().endswith("LOADED"), f"ledger {' '.join(arguments)} loaded: {done.stderr[-200:]}"
+    return done.stdout
+
+
+PREDICT = "predict rmsnorm_matmul --hw h200 --dtype fp16 --shape B=8,H=4096,O=4096 --regime hbm-bound --pct 60"
+
+
+def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
+    ledger("init", ".", folder=tmp_path)
+    ledger(*PREDICT.split(), folder=tmp_path)
+    for command in (
+        "--help", "hardware list", "hardware show h100_sxm", "kernels list", "kernels show matmul", "status", "log",
+        "report", "report --json", "audit .", "audit --json", "order -o order.json",
+    ):  # fmt: skip
+        ledger(*command.split(), folder=tmp_path)
+
+
+def fastest_s(*command: str) -> float:
+    """Return the shortest of five runs, which is the one that nothing else disturbed."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    durations = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, *command], check=True, capture_output=True, env={**os.environ, "PYTHONPATH": path}
+        )
+        durations.append(time.perf_counter() - started)
+    return min(durations)
+
+
+@pytest.mark.slow
+def test_help_starts_within_twice_the_time_of_its_libraries():
+    assert fastest_s("-m", "ledger", "--help") <= 2 * fastest_s("-c", "import typer, rich, pydantic")

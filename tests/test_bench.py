@@ -1,0 +1,83 @@
+"""Tests ledger.bench on this machine, for real."""
+
+import pytest
+from measuring import kernel_file, this_cpu, this_gpu
+
+from ledger.bench import bench, render_markdown
+from ledger.errors import MachineError
+
+torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
+CELL = ({"M": 64, "N": 96, "K": 128}, "fp32")
+ISSUE_KEYS = {
+    "kernel", "shape", "dtype", "ours_us", "torch_compile_us", "torch_eager_us", "torch_matmul_us", "baseline",
+    "baseline_us", "floor_us", "pct_of_roof", "rel_error",
+}  # fmt: skip
+
+
+def with_small_rotation(monkeypatch):
+    """Rotate over few bytes and take few rounds, so that the test takes a second."""
+    from ledger import bench as module
+    from ledger.timer import Parameters, parameters_of
+
+    def few(protocol):
+        return Parameters(**{**vars(parameters_of(protocol)), "footprint_l2_multiple": 0, "footprint_min_bytes": 10**6})
+
+    monkeypatch.setattr(module, "parameters_of", few)
+
+
+def test_bench_gives_a_row_a_cell_with_the_best_baseline(monkeypatch):
+    with_small_rotation(monkeypatch)
+    document = bench(kernel_file(), [CELL], hardware=this_cpu())
+    (row,) = document["rows"]
+    assert set(row) >= ISSUE_KEYS and row["shape"] == CELL[0]
+    assert row["baseline"] in ("torch_eager", "torch_matmul")
+    assert row["baseline_us"] == min(row["torch_eager_us"], row["torch_matmul_us"])
+    assert row["torch_compile_us"] is None and row["missing"] == {}
+    # 98304 bytes at 10 GB/s against 1572864 operations at 0.1 TFLOP/s: 9.83 and 15.7 us
+    assert row["floor_us"] == pytest.approx(15.729, rel=1e-3)
+    assert row["pct_of_roof"] == pytest.approx(100 * row["floor_us"] / row["ours_us"], rel=1e-3)
+    assert row["rel_error"] < 1e-5
+
+
+def test_bench_renders_every_row_and_dashes_for_what_is_not_offered(monkeypatch):
+    with_small_rotation(monkeypatch)
+    text = render_markdown(bench(kernel_file(), [CELL], hardware=this_cpu(), only=frozenset({"torch_matmul"})))
+    (line,) = [line for line in text.splitlines() if line.startswith("| small_matmul")]
+    assert "M=64 N=96 K=128" in line and "–" in line
+
+
+def test_bench_never_times_a_wrong_kernel(monkeypatch):
+    with_small_rotation(monkeypatch)
+    file = kernel_file()
+    implementations = {"torch-cpu": file.kernel.implementations["wrong"]}
+    wrong = type(file.kernel)(**{**vars(file.kernel), "implementations": implementations})
+    with pytest.raises(MachineError, match="output is wrong"):
+        bench(type(file)(wrong, file.path, file.source, False), [CELL], hardware=this_cpu())
+
+
+def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
+    with_small_rotation(monkeypatch)
+    file = kernel_file()
+    baselines = {**file.kernel.baselines, "torch_compile_default": file.kernel.implementations["raising"]}
+    kernel = type(file.kernel)(**{**vars(file.kernel), "baselines": baselines})
+    (row,) = bench(type(file)(kernel, file.path, file.source, False), [CELL], hardware=this_cpu())["rows"]
+    assert row["missing"] == {"torch_compile_default": "RuntimeError: no such instruction"}
+
+
+@pytest.mark.gpu
+def test_bench_on_a_gpu_excludes_what_computes_less_from_the_baselines():
+    from ledger.kernel import load_kernel
+
+    shape = {"B": 16, "H": 1536, "O": 1536}
+    only = frozenset({"torch_eager", "torch_matmul"})
+    (row,) = bench(
+        load_kernel("rmsnorm_matmul", launch=True), [(shape, "fp16")], hardware=this_gpu_profile(), only=only
+    )["rows"]
+    assert row["baseline"] == "torch_eager" and row["torch_matmul_us"] and row["sm_clock_mhz"]
+
+
+def this_gpu_profile():
+    profile = this_gpu()
+    burst = profile.ceilings["burst"]
+    peaks = {"fp16_tensor": burst.peaks["fp32"], "fp32": burst.peaks["fp32"]}
+    return profile.model_copy(update={"ceilings": {"burst": burst.model_copy(update={"peaks": peaks})}})

@@ -1,0 +1,60 @@
+"""Tests ledger.calibrate on this machine's CPU, for real."""
+
+import time
+
+import pytest
+
+from ledger import device
+from ledger.roofline import base_units, roof_of
+from ledger.store import hardware_yaml, read_hardware
+
+torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be calibrated")
+
+
+def test_best_time_takes_the_shortest_of_at_least_three():
+    from ledger.ceilings_cpu import best_time
+
+    waits = iter([0.0, 0.03, 0.01, 0.02])
+    found = best_time(lambda: time.sleep(next(waits)), budget_s=0.0)
+    assert found.rounds == 3 and 0.01 <= found.seconds < 0.02
+
+
+@pytest.mark.slow
+def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
+    from ledger.calibrate import calibrate_cpu
+
+    steps = []
+    started = time.monotonic()
+    profile = calibrate_cpu(quick=True, on_progress=steps.append)
+    assert time.monotonic() - started < 40  # 20 s on an idle machine with 2 cores
+    assert device.profile_matches(profile, device.cpu_facts())
+    burst = profile.ceilings["burst"]
+    # A core of any processor that runs torch does at least a GFLOP/s and moves a GB/s; none does a PFLOP/s.
+    for path in ("fp32", "fp64"):
+        assert 1e9 < roof_of(profile, path).peak_flop_per_s < 1e15
+    for quantity in (burst.dram_bandwidth, burst.dram_write_bandwidth, burst.dram_copy_bandwidth):
+        assert (
+            1e9 < base_units(quantity) < 1e13 and quantity.kind == "measured" and "MiB an array" in quantity.condition
+        )
+    assert len(steps) >= 8
+    path = tmp_path / "cpu.yaml"
+    path.write_bytes(hardware_yaml(profile))
+    assert read_hardware(path) == profile
+
+
+@pytest.mark.gpu
+def test_calibrate_cuda_quick_stays_near_what_the_device_can(tmp_path):
+    from measuring import this_gpu
+
+    from ledger.calibrate import calibrate_cuda
+
+    shipped = this_gpu()
+    sheet = shipped.ceilings["burst"]
+    peaks = dict.fromkeys(("fp32", "fp16_tensor"), sheet.peaks["fp32"])
+    shipped = shipped.model_copy(update={"ceilings": {"datasheet": sheet.model_copy(update={"peaks": peaks})}})
+    profile = calibrate_cuda(shipped, quick=True)
+    burst = profile.ceilings["burst"]
+    assert set(burst.peaks) == set(peaks) and profile.ceilings["datasheet"] == shipped.ceilings["datasheet"]
+    assert burst.smem_bandwidth.value == pytest.approx(128, rel=0.05)
+    assert base_units(burst.l2_bandwidth) > base_units(burst.dram_bandwidth)
+    assert any(note.startswith("distrusted: fp32") for note in profile.notes)

@@ -1,0 +1,76 @@
+"""Runs the README's commands as a user would, and checks that every path it names exists."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDES = ["README.md", "CONTRIBUTING.md", "docs/campaign.md"]
+RUNNABLE = re.findall(r"^```sh run\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    identity = {"GIT_AUTHOR_NAME": "r", "GIT_AUTHOR_EMAIL": "r@example.org"}
+    identity |= {"GIT_COMMITTER_NAME": "r", "GIT_COMMITTER_EMAIL": "r@example.org"}
+    python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    prelude = f'set -euo pipefail\nledger() {{ "{sys.executable}" -m ledger "$@"; }}\n'
+    return subprocess.run(
+        ["bash", "-c", prelude + script],
+        cwd=folder,
+        env={**os.environ, **identity, "PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_readme_commands_run_in_order_on_a_cpu(tmp_path: Path):
+    pytest.importorskip("torch", reason="measuring on a CPU needs torch")
+    assert len(RUNNABLE) == 3
+    done = shell("".join(RUNNABLE), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "sealed " in done.stdout
+    assert "verdict: holds: 1 of 1 sealed cells are measured" in done.stdout
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_links_and_paths_in_the_guides_exist(guide: str):
+    text = (ROOT / guide).read_text(encoding="utf-8")
+    linked = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
+    named = re.findall(r"`((?:ledger|tests|kernels|hardware|docs|examples)/[a-z0-9_/.]+\.(?:py|yaml|md|sh))`", text)
+    for target in linked:
+        assert ((ROOT / guide).parent / target).exists(), target
+    for target in named:
+        assert (ROOT / target).exists(), target
+
+
+def test_readme_names_only_commands_that_exist():
+    commands = set(re.findall(r"(?:^|`)ledger ([a-z]+)", README, re.MULTILINE))
+    done = shell("ledger --help", ROOT)
+    assert done.returncode == 0, done.stderr
+    listed = set(re.findall(r"^  ([a-z]+)  ", done.stdout, re.MULTILINE))
+    assert {"init", "predict", "verify", "report", "audit"} <= commands
+    assert commands <= listed, commands - listed
+
+
+def test_readme_tells_every_exit_code():
+    from ledger import cli
+    from ledger.errors import EvidenceRefused, InputError, MachineError, ThresholdMissed
+
+    told = {int(code) for code in re.findall(r"^\| (\d) \|", README, re.MULTILINE)}
+    errors = (EvidenceRefused(), InputError(), MachineError(), ThresholdMissed())
+    assert told == {0, *(cli.exit_code(error) for error in errors)}
+
+
+def test_readme_speaks_of_the_levels_in_the_words_of_the_audit():
+    from ledger.audit import LEVELS
+
+    for level in (0, 1):
+        assert f"| {level} {LEVELS[level][0].split(':')[0]} |" in README

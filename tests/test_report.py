@@ -1,0 +1,371 @@
+"""Tests what a report shows, and that nothing in a record can act on the terminal or page that shows it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from samples import MS, failed, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
+
+from ledger import report
+from ledger.book import Book, CellView, Commit, Voided
+from ledger.errors import InputError
+from ledger.records import Finding, Tool, Void
+
+SMALL = make_forecast(shape={"B": 1, "H": 64, "O": 64}, percent_milli=52_500, low_milli=40_000, high_milli=60_000)
+WIDE = make_forecast(shape={"B": 8, "H": 64, "O": 128}, probabilities_ppm={"hbm-bound": 900_000, "l2-bound": 100_000})
+CAMPAIGN = make_sealed(SMALL, WIDE, campaign="grid", why="a first look")
+LATER = make_sealed(SMALL, identity="dd" * 32, sequence=2, previous=("cc" * 32,), position=3)
+
+REFUSAL = Finding(code="edited", severity="refused", path="predictions/cc/x.json", message="changed in commit 1234")
+FLAG = Finding(code="date-order", severity="flag", path="verifications/0.json", message="dates contradict the graph")
+
+
+def book() -> Book:
+    """Return two seals: a campaign with a measured and a failed cell, and an open, informed revision."""
+    measured = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, timing=make_timing(2 * MS, launch_ps=MS // 5)))
+    return make_book(
+        measured,
+        make_view(CAMPAIGN, WIDE, failed(WIDE)),
+        make_view(LATER, SMALL, blind=False, revises=(measured.name,)),
+        findings=(FLAG,),
+    )
+
+
+def printed(shown: Book, *, width: int = 100, terminal: bool = False) -> str:
+    stream = io.StringIO()
+    report.render(
+        shown,
+        Console(file=stream, width=width, force_terminal=terminal, color_system="truecolor" if terminal else None),
+    )
+    return stream.getvalue()
+
+
+# JSON
+
+
+def test_document_has_a_row_for_every_cell() -> None:
+    shown = report.document(book())
+    assert [(row["name"], row["state"], row["blind"]) for row in shown["rows"]] == [
+        (f"{'cc' * 32}#rmsnorm_matmul-B1-H64-O64-fp16", "measured", True),
+        (f"{'cc' * 32}#rmsnorm_matmul-B8-H64-O128-fp16", "failed", True),
+        (f"{'dd' * 32}#rmsnorm_matmul-B1-H64-O64-fp16", "open", False),
+    ]
+    assert shown["refused"] == []
+    assert [finding["code"] for finding in shown["findings"]] == ["date-order"]
+
+
+def test_document_row_holds_prediction_measurement_and_gap() -> None:
+    row = report.document(book())["rows"][0]
+    assert row["predicted"] == {
+        "regime": "hbm-bound",
+        "percent": 52.5,
+        "low": 40.0,
+        "high": 60.0,
+        "probabilities": None,
+        "why": "a guess",
+    }
+    measured = row["measured"]
+    assert measured["percent"] == pytest.approx(50.0)  # 1 ms of roof in 2 ms
+    assert (measured["duration_us"], measured["launch_us"]) == (2000.0, 200.0)
+    assert (measured["regime"], measured["counters"], row["grade"]) == (None, None, "C")
+    assert row["gap"]["percent"] == pytest.approx(-2.5)
+    assert [cause["name"] for cause in row["gap"]["causes"]] == ["launch", "unexplained"]
+    assert (row["counts"], row["levels"], row["campaign"], row["forecaster"]) == (True, [0, 1], "grid", "ada")
+
+
+def test_document_probabilities_are_fractions() -> None:
+    predicted = report.document(book())["rows"][1]["predicted"]
+    assert predicted["probabilities"] == {"hbm-bound": 0.9, "l2-bound": 0.1}
+
+
+def test_document_unmeasured_rows_measure_nothing() -> None:
+    failed_row, open_row = report.document(book())["rows"][1:]
+    assert (failed_row["measured"], failed_row["gap"], failed_row["failure"]) == (None, None, "wrong result")
+    assert (open_row["measured"], open_row["gap"], open_row["grade"], open_row["run"]) == (None, None, None, None)
+    assert open_row["revises"] == [f"{'cc' * 32}#rmsnorm_matmul-B1-H64-O64-fp16"]
+
+
+def test_document_lists_what_is_missing_with_its_state() -> None:
+    stale = make_view(CAMPAIGN, SMALL, state="stale")
+    void = make_view(CAMPAIGN, WIDE, state="void")
+    why = Void(
+        schema="ledger/void/1",
+        tool=Tool(name="ledger", version="0"),
+        seal="cc" * 32,
+        cell=WIDE.cell,
+        why="wrong shape",
+        extensions={},
+    )
+    commit = Commit(sha="3" * 40, when="", author="", position=4)
+    shown = make_book(stale, void, voids=(Voided("ee" * 32, "verifications/ee/x.json", commit, why),))
+    assert [(cell["state"], cell["why"]) for cell in report.document(shown)["missing"]] == [
+        ("stale", "open, and its kernel or hardware profile has changed since"),
+        ("void", "wrong shape"),
+    ]
+    assert "void (withdrawn in the open): #2, because: wrong shape" in printed(shown)
+    assert "stale (open, and its kernel or hardware profile has changed since): #1" in printed(shown)
+
+
+def test_every_run_is_shown_and_the_first_finished_one_counts() -> None:
+    runs = (failed(SMALL), make_measurement(SMALL, run=1), make_measurement(SMALL, run=2))
+    shown = make_book(make_view(CAMPAIGN, SMALL, *runs))
+    assert [(row["run"], row["counts"]) for row in report.document(shown)["rows"]] == [
+        (0, False),
+        (1, True),
+        (2, False),
+    ]
+    assert printed(shown).count("(again)") == 1
+
+
+def test_document_of_a_refused_ledger_has_no_rows() -> None:
+    shown = make_book(*book().cells, findings=(REFUSAL, FLAG))
+    value = report.document(shown)
+    assert (value["rows"], value["missing"]) == ([], [])
+    assert [(finding["code"], finding["path"]) for finding in value["refused"]] == [("edited", "predictions/cc/x.json")]
+
+
+def test_json_text_is_ascii() -> None:
+    forecast = make_forecast(why="\u202e\x1b é")
+    text = report.json_text(report.document(make_book(make_view(make_sealed(forecast), forecast))))
+    assert text.isascii()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
+    assert json.loads(text)["rows"][0]["predicted"]["why"] == "\u202e\x1b é"
+
+
+# Terminal
+
+
+def test_missing_rows_are_joined() -> None:
+    open_ = make_view(LATER, SMALL)
+    shown = make_book(open_, open_, open_, book().cells[0], open_)
+    assert "  open (sealed and not yet measured): #1 to #3, #5" in printed(shown).splitlines()
+
+
+def test_terminal_shows_prediction_measurement_and_why() -> None:
+    text = printed(book(), width=140)
+    assert "hbm-bound 52.5% (40–60)" in text
+    assert "not determined 50.0%" in text
+    assert "\u22122.5" in text
+    assert "informed, revised" in text
+    assert "As forecast to 2.5 points (50.0% for 52.5%)" in text
+    assert "Failed: wrong result" in text
+    assert "open (sealed and not yet measured): #3" in text
+    assert "date-order: verifications/0.json: dates contradict the graph" in text
+
+
+def test_terminal_summary_counts_states() -> None:
+    assert printed(book()).splitlines()[:3] == [
+        "2 seals, 3 cells: 1 measured, 1 failed, 1 open",
+        "no regime determined; gap 2.5 points on average, \u22122.5 signed; 1 of 1 blind",
+        "grade C in 1; evidence level 0 in 1, 1 in 1 (what each proves: ledger audit)",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_terminal_keeps_to_its_width(width: int) -> None:
+    assert max(len(line) for line in printed(book(), width=width).splitlines()) <= width
+
+
+def test_terminal_of_a_refused_ledger_names_each_offender_and_nothing_else() -> None:
+    text = printed(make_book(*book().cells, findings=(REFUSAL,)))
+    assert text.splitlines() == [
+        "The report does not open: the evidence is refused for 1 reason.",
+        "  edited: predictions/cc/x.json: changed in commit 1234",
+    ]
+
+
+def test_empty_book_renders_everywhere() -> None:
+    empty = make_book()
+    assert printed(empty) == "0 seals, 0 cells: none\n"
+    assert "0 seals" in report.markdown(empty)
+    assert "0 seals" in report.html(empty)
+    assert report.document(empty)["rows"] == []
+
+
+# Hostile fields
+
+NASTY = (
+    "\x1b]0;owned\x07\x1b[2J \u202etxt\u202c [bold red]rich[/] | `x` <script>alert(1)</script> "
+    "![i](http://evil.example/a.png) [l](javascript:x) &amp; \" ' \n# head\n| a |"
+)
+
+
+def nasty_book(text: str) -> Book:
+    forecast = make_forecast(why=text)
+    sealed = make_sealed(forecast, forecaster="ada", campaign="grid", why=text)
+    wrong = make_view(sealed, forecast, failed(forecast, text))
+    blocked = make_view(sealed, forecast, make_measurement(forecast, counters_missing=text))
+    finding = Finding(code="odd-file", severity="flag", path=text, message=text)
+    return make_book(wrong, blocked, findings=(finding,))
+
+
+def everywhere(shown: Book) -> list[str]:
+    pages = [printed(shown), report.markdown(shown), report.html(shown)]
+    pages += [report.index_view(shown), *(report.campaign_view(sealed.id, sealed.prediction) for sealed in shown.seals)]
+    pages += report.roofline_tables(shown).values()
+    refused = make_book(
+        *shown.cells, findings=tuple(f.model_copy(update={"severity": "refused"}) for f in shown.findings)
+    )
+    return [*pages, printed(refused), report.markdown(refused), report.html(refused)]
+
+
+def assert_harmless(pages: list[str]) -> None:
+    for page in pages:
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]", page)
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        assert {name for name, _ in attrs} <= {
+            "lang",
+            "charset",
+            "http-equiv",
+            "content",
+            "name",
+            "class",
+            "colspan",
+            "scope",
+        }
+
+
+HTML_TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "table", "thead", "tbody", "tr", "th"}
+HTML_TAGS |= {"td", "ul", "li"}
+
+
+def tags(page: str) -> set[str]:
+    parser = _Tags()
+    parser.feed(page)
+    return parser.seen
+
+
+def test_nasty_fields_do_not_act() -> None:
+    shown = nasty_book(NASTY)
+    assert_harmless(everywhere(shown))
+    assert tags(report.html(shown)) <= HTML_TAGS
+    for page in (report.markdown(shown), report.campaign_view(shown.seals[0].id, shown.seals[0].prediction)):
+        assert not re.search(r"(?<!\\)<(?!U\+)", page)
+        assert not re.search(r"(?<!\\)\]\(", page)
+        assert "\n# head" not in page
+
+
+def test_nasty_fields_use_no_style_of_the_terminal() -> None:
+    text = printed(nasty_book(NASTY), terminal=True)
+    sequences = re.findall(r"\x1b[^a-zA-Z]*[a-zA-Z]", text)
+    assert sequences  # it does colour
+    assert all(re.fullmatch(r"\x1b\[[0-9;]*m", sequence) for sequence in sequences)
+    assert "[bold red]" in text
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=200))
+def test_any_field_is_harmless_everywhere(text: str) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    shown = nasty_book(text)
+    assert_harmless(everywhere(shown))
+    assert tags(report.html(shown)) <= HTML_TAGS
+    for line in report.markdown(shown).splitlines():
+        if line.startswith("|"):
+            assert len(re.findall(r"(?<!\\)\|", line)) == 9
+
+
+# Views
+
+
+def test_campaign_view_holds_every_forecast() -> None:
+    view = report.campaign_view(CAMPAIGN.id, CAMPAIGN.prediction)
+    assert "cc" * 32 in view
+    assert (
+        "| rmsnorm\\_matmul B=1 H=O=64 fp16 toy | 10.0 | 100 | left | 1.00 ms | hbm-bound | 52.5% | 40 to 60 |  |"
+        in view
+    )
+    assert "hbm-bound 90%, l2-bound 10%" in view
+
+
+def test_index_view_links_seals_and_campaigns() -> None:
+    view = report.index_view(book())
+    assert f"[cccccccccccc](../../predictions/cc/{'cc' * 32}.json) | [grid](grid.md) | ada |" in view
+    assert "| 1 measured, 1 failed |" in view
+    assert "| 1 open |" in view
+
+
+def test_markdown_report_has_a_line_for_every_row() -> None:
+    text = report.markdown(book())
+    assert (
+        "| 1 | rmsnorm\\_matmul B=1 H=O=64 fp16 toy | hbm-bound 52.5% (40–60) | not determined 50.0% | 2.00 ms" in text
+    )
+    assert "- **1.** As forecast to 2.5 points" in text
+
+
+def test_html_marks_hit_and_miss() -> None:
+    miss: CellView = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, timing=make_timing(4 * MS)))
+    page = report.html(make_book(book().cells[0], miss))
+    assert '<td class="number hit">\u22122.5</td>' in page
+    assert '<td class="number miss">\u221227.5</td>' in page
+
+
+def test_roofline_tables_have_their_names() -> None:
+    tables = report.roofline_tables(book())
+    assert set(tables) == {"predictions", "results", "counters", "gaps"}
+    assert tables["predictions"].count("\n") == 2 + 3  # heading, rule and one line a sealed cell
+    assert tables["results"].count("\n") == 2 + 3
+    assert tables["gaps"].count("\n") == 2 + 2
+    assert tables["counters"].count("\n") == 2
+
+
+def test_render_only_some_cells() -> None:
+    stream = io.StringIO()
+    report.render(book(), Console(file=stream, width=100), only={"dddddddddd#rmsnorm_matmul-B1-H64-O64-fp16"})
+    text = stream.getvalue()
+    assert "seal dddddddddd" in text
+    assert "cccccccccc" not in text
+
+
+def test_findings_about_a_row_carry_its_number() -> None:
+    moved = Finding(code="clock-moved", severity="flag", path="verifications/00/x.json", message="it moved")
+    row = make_view(CAMPAIGN, SMALL, make_measurement(SMALL), findings=(moved,))
+    shown = make_book(row, findings=(moved, FLAG))
+    for text in (printed(shown), report.html(shown)):
+        assert "#1 clock-moved: it moved" in text
+        assert "date-order: verifications/0.json: dates contradict the graph" in text
+        assert text.count("clock-moved") == 1
+
+
+# Markers
+
+TEXT = "# T\n\n<!-- ledger:results -->\nold\n<!-- /ledger:results -->\n\nend\n"
+
+
+def test_update_markers_replaces_only_what_is_between() -> None:
+    updated = report.update_markers(TEXT, "results", "| a |\n| --- |\n")
+    assert updated == "# T\n\n<!-- ledger:results -->\n\n| a |\n| --- |\n\n<!-- /ledger:results -->\n\nend\n"
+    assert report.update_markers(updated, "results", "| a |\n| --- |\n") == updated
+
+
+def test_update_markers_leaves_a_text_alone_that_wants_no_table() -> None:
+    assert report.update_markers("nothing", "results", "t") == "nothing"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- ledger:results -->",
+        "<!-- /ledger:results --> <!-- ledger:results -->",
+        TEXT + TEXT,
+    ],
+    ids=["open", "reversed", "twice"],
+)
+def test_update_markers_refuses_other_markers(text: str) -> None:
+    with pytest.raises(InputError, match="markers of results"):
+        report.update_markers(text, "results", "t")

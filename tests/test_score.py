@@ -1,0 +1,210 @@
+"""Tests the scores on ledgers small enough to score by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from samples import MS, failed, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
+
+from ledger import score
+from ledger.book import CellView
+from ledger.records import REGIMES, Finding, Regime
+from ledger.score import brier_score, interval_score, log_score, probabilities_of, score_book
+
+
+def view(
+    *,
+    percent: float,
+    measured: float | None,
+    regime: Regime | None = None,
+    blind: bool = True,
+    forecaster: str = "ada",
+    **forecast: Any,
+) -> CellView:
+    """Return a cell forecast at `percent` and measured at `measured` percent of its 1 ms roof, in `regime`."""
+    made = make_forecast(percent_milli=round(percent * 1000), **forecast)
+    sealed = make_sealed(made, forecaster=forecaster)
+    if measured is None:
+        return make_view(sealed, made, blind=blind)
+    timing = make_timing(round(MS * 100 / measured))
+    shown = make_view(sealed, made, make_measurement(made, timing=timing), blind=blind)
+    run = shown.runs[0]
+    verdict = run.verification.model_copy(update={"measured_regime": regime})
+    return dataclasses.replace(shown, runs=(dataclasses.replace(run, verification=verdict),))
+
+
+def test_bias_is_signed_and_error_is_not() -> None:
+    # Gaps −30 and +10: bias −10, error 20.
+    (only,) = score_book(make_book(view(percent=80, measured=50), view(percent=30, measured=40)))
+    assert (only.measured, only.sealed) == (2, 2)
+    assert only.bias == pytest.approx(-10)
+    assert only.error == pytest.approx(20)
+
+
+def test_nothing_measured_scores_nothing() -> None:
+    (only,) = score_book(make_book(view(percent=80, measured=None, low_milli=0, high_milli=90_000)))
+    assert (only.sealed, only.measured, only.intervals, only.regimes) == (1, 0, 0, 0)
+    scored = (only.bias, only.error, only.coverage, only.interval_score, only.regime_right, only.brier, only.log_score)
+    assert scored == (None,) * 7
+
+
+def test_failed_cells_score_nothing() -> None:
+    made = make_forecast()
+    (only,) = score_book(make_book(make_view(make_sealed(made), made, failed(made))))
+    assert (only.measured, only.error) == (0, None)
+
+
+def test_undetermined_regime_scores_the_percent_only() -> None:
+    (only,) = score_book(make_book(view(percent=50, measured=50, regime=None)))
+    assert only.error == pytest.approx(0)
+    assert (only.regimes, only.regime_right, only.brier, only.log_score) == (0, None, None, None)
+
+
+def test_blind_and_informed_and_forecasters_stand_apart() -> None:
+    scores = score_book(
+        make_book(
+            view(percent=80, measured=50, forecaster="bob"),
+            view(percent=80, measured=50, blind=False),
+            view(percent=60, measured=50),
+        )
+    )
+    assert [(s.forecaster, s.blind, s.error) for s in scores] == [
+        ("ada", True, pytest.approx(10)),
+        ("ada", False, pytest.approx(30)),
+        ("bob", True, pytest.approx(30)),
+    ]
+
+
+def test_refused_ledger_scores_nobody() -> None:
+    finding = Finding(code="edited", severity="refused", path="p", message="m")
+    assert score_book(make_book(view(percent=80, measured=50), findings=(finding,))) == ()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "measured", "expected"),
+    [
+        (40, 60, 50, 20),
+        (40, 60, 40, 20),
+        (40, 60, 60, 20),
+        (40, 60, 35, 20 + 10 * 5),
+        (40, 60, 75, 20 + 10 * 15),
+        (0, 100, 50, 100),
+    ],
+)
+def test_interval_score(low: float, high: float, measured: float, expected: float) -> None:
+    assert interval_score(low, high, measured) == pytest.approx(expected)
+
+
+def test_coverage_leaves_out_vacuous_intervals_and_their_score_counts() -> None:
+    book = make_book(
+        view(percent=50, measured=50, low_milli=40_000, high_milli=60_000),  # held: 20
+        view(percent=50, measured=80, low_milli=40_000, high_milli=60_000),  # missed by 20: 20 + 200
+        view(percent=50, measured=50, low_milli=5_000, high_milli=95_000),  # vacuous: 90
+        view(percent=50, measured=50, low_milli=5_001, high_milli=95_000),  # just not: 89.999
+        view(percent=50, measured=50),
+    )
+    (only,) = score_book(book)
+    assert (only.intervals, only.vacuous) == (4, 1)
+    assert only.coverage == pytest.approx(2 / 3)
+    assert only.interval_score == pytest.approx((20 + 220 + 90 + 89.999) / 4)
+
+
+def test_only_vacuous_intervals_cover_nothing() -> None:
+    (only,) = score_book(make_book(view(percent=50, measured=50, low_milli=0, high_milli=100_000)))
+    assert (only.vacuous, only.coverage) == (1, None)
+
+
+def test_brier_and_log_of_stated_probabilities() -> None:
+    # 0.8 and 0.2, the second happened: 0.8² + 0.8² = 1.28, −ln 0.2 = 1.609.
+    ppm: dict[Regime, int] = {"hbm-bound": 800_000, "latency-bound": 200_000}
+    (only,) = score_book(make_book(view(percent=50, measured=50, regime="latency-bound", probabilities_ppm=ppm)))
+    assert only.brier == pytest.approx(1.28)
+    assert only.log_score == pytest.approx(1.6094379)
+    assert only.regime_right == 0.0
+
+
+def test_bare_regime_is_certain() -> None:
+    book = make_book(
+        view(percent=50, measured=50, regime="hbm-bound"), view(percent=50, measured=50, regime="l2-bound")
+    )
+    (only,) = score_book(book)
+    # Right: 0 and 0. Wrong: 1 + 1 = 2, and −ln of a millionth = 13.8155.
+    assert only.regime_right == 0.5
+    assert only.brier == pytest.approx(1.0)
+    assert only.log_score == pytest.approx(13.815511 / 2)
+
+
+shares = st.lists(st.integers(min_value=0, max_value=1000), min_size=6, max_size=6).filter(any)
+
+
+@given(truth=shares, other=shares)
+def test_scores_are_proper(truth: list[int], other: list[int]) -> None:
+    """No forecast is expected to score better than the truth itself."""
+    p = {regime: share / sum(truth) for regime, share in zip(REGIMES, truth, strict=True)}
+    q = {regime: share / sum(other) for regime, share in zip(REGIMES, other, strict=True)}
+    for rule in (brier_score, log_score):
+        honest = math.fsum(p[regime] * rule(p, regime) for regime in REGIMES)
+        dishonest = math.fsum(p[regime] * rule(q, regime) for regime in REGIMES)
+        assert honest <= dishonest + 1e-4  # the floor of a millionth costs the log score a trifle
+
+
+def test_probabilities_cover_every_regime() -> None:
+    assert probabilities_of(make_forecast()) == {regime: float(regime == "hbm-bound") for regime in REGIMES}
+
+
+def test_render_shows_a_dash_for_what_cannot_be_scored() -> None:
+    stream = io.StringIO()
+    book = make_book(view(percent=80, measured=None, forecaster="e\u202eve"), view(percent=60, measured=50))
+    score.render(score_book(book), Console(file=stream, width=140))
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert lines[0] == ["ada,", "blind", "e<U+202E>ve,", "blind"]
+    assert lines[1] == ["cells", "measured", "1", "of", "1", "0", "of", "1"]
+    assert lines[2] == ["bias,", "points", "\u221210.0", "–"]
+    assert lines[3] == ["error,", "points", "10.0", "–"]
+    assert [line[-2:] for line in lines[4:6] + lines[7:10]] == [["–", "–"]] * 5
+
+
+def test_render_shows_what_is_scored() -> None:
+    book = make_book(
+        view(percent=50, measured=50, regime="hbm-bound", low_milli=40_000, high_milli=60_000),
+        view(percent=50, measured=80, regime="l2-bound", low_milli=40_000, high_milli=60_000),
+        view(percent=50, measured=50, low_milli=0, high_milli=100_000),
+    )
+    stream = io.StringIO()
+    score.render(score_book(book), Console(file=stream, width=80))
+    shown = dict(line.rsplit("  ", 1) for line in stream.getvalue().splitlines() if "  " in line)
+    values = {label.strip(): value.strip() for label, value in shown.items()}
+    # Interval scores 20, 20 + 10 · 20 and 100; Brier 0 and 2; log 0 and 13.82.
+    assert values == {
+        "": "ada, blind",
+        "cells measured": "3 of 3",
+        "bias, points": "+10.0",
+        "error, points": "10.0",
+        "in interval": "50% of 2",
+        "interval score, points": "113.3",
+        "vacuous intervals": "1",
+        "regime right": "50% of 2",
+        "Brier score": "1.00",
+        "log score, nats": "6.91",
+    }
+
+
+@pytest.mark.parametrize(("measured", "share"), [(40.0, 1.0), (60.0, 1.0), (39.9, 0.0), (60.1, 0.0)])
+def test_the_ends_of_an_interval_belong_to_it(measured: float, share: float) -> None:
+    shown = view(percent=50, measured=measured, low_milli=40_000, high_milli=60_000)
+    run = shown.runs[0]
+    verdict = run.verification.model_copy(update={"measured_percent": measured})
+    exact = dataclasses.replace(shown, runs=(dataclasses.replace(run, verification=verdict),))
+    (only,) = score_book(make_book(exact))
+    assert only.coverage == share
+
+
+def test_document_is_plain() -> None:
+    assert score.document(score_book(make_book(view(percent=60, measured=None))))[0]["error"] is None

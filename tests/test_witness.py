@@ -1,0 +1,235 @@
+"""Tests time tokens against a real authority, and signatures against real keys: what counts is the auditor's choice."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from authority import Authority
+from builders import Ledger, forecast
+from samples import TOY
+
+from ledger.audit import audit
+from ledger.cli.witnessing import stamp_records
+from ledger.errors import EvidenceRefused, InputError, MachineError
+from ledger.records import Prediction
+from ledger.repo import Repository
+from ledger.seal import id_input, record_id
+from ledger.trust import Trust
+from ledger.witness import UntrustedToken, add_tokens, authority_name, load_roots, stamp, token_time
+
+pytest.importorskip("rfc3161_client")
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    with Authority(tmp_path_factory.mktemp("tsa") / "here") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory):
+    with Authority(tmp_path_factory.mktemp("tsa") / "there", "Another authority") as running:
+        yield running
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    made = Ledger(tmp_path / "ledger")
+    made.git("config", "user.name", "Ada")
+    made.git("config", "user.email", "ada@example.org")
+    return made
+
+
+def roots(*authorities: Authority):
+    return tuple(root for one in authorities for root in load_roots(one.root))
+
+
+def audited(ledger: Ledger, *authorities: Authority, signers: Path | None = None):
+    pem = ledger.root.parent / "roots.pem"
+    pem.write_bytes(b"".join(one.root.read_bytes() for one in authorities))
+    return audit(str(ledger.root), trust=Trust(tsa_roots=pem if authorities else None, allowed_signers=signers))
+
+
+def codes(result) -> set[str]:
+    return {finding.code for finding in result.findings}
+
+
+# Time
+
+
+def test_token_over_a_seal_gives_its_time(authority):
+    data = b'{"a":1}'
+    identity = record_id(Prediction, data)
+    when = token_time(stamp(id_input(Prediction, data), authority.url), identity, roots(authority))
+    assert abs(when - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_level_3_needs_a_root_that_the_auditor_names(ledger, authority, stranger):
+    sealed = ledger.seal()
+    repository = Repository(ledger.root)
+    (token,) = add_tokens(repository, [sealed.path], authority.url)
+    assert token == f"{sealed.path.removesuffix('.json')}.127-0-0-1.tsr"
+    assert add_tokens(repository, [sealed.path], authority.url) == []
+    record = ledger.measure(sealed)
+    add_tokens(repository, [record], authority.url)
+    assert ledger.git("status", "--porcelain") == ""
+    trusted = audited(ledger, authority)
+    assert (trusted.verdict, trusted.book.cells[0].levels, codes(trusted)) == ("holds", (0, 1, 3), set())
+    unnamed = audited(ledger)
+    assert unnamed.book.cells[0].levels == (0, 1) and any("not verified" in note for note in unnamed.notes)
+    other = audited(ledger, stranger)
+    assert (other.verdict, other.book.cells[0].levels, codes(other)) == ("holds", (0, 1), {"token-untrusted"})
+
+
+def test_a_token_of_another_record_is_refused(ledger, authority):
+    first, second = ledger.seal(forecast(B=1)), ledger.seal(forecast(B=2))
+    (token,) = add_tokens(Repository(ledger.root), [first.path], authority.url)
+    ledger.write(f"{second.path.removesuffix('.json')}.other.tsr", (ledger.root / token).read_bytes())
+    ledger.commit()
+    assert (audited(ledger, authority).verdict, codes(audited(ledger, authority))) == ("refused", {"token-broken"})
+
+
+@pytest.mark.parametrize("data", [b"", b"no token", b"\x30\x80" * 1000, b"\0" * 70_000])
+def test_a_token_that_is_none_is_refused(ledger, authority, data):
+    sealed = ledger.seal()
+    ledger.write(f"{sealed.path.removesuffix('.json')}.x.tsr", data)
+    ledger.commit()
+    assert codes(audited(ledger, authority)) == {"token-broken"}
+
+
+def test_a_seal_stamped_after_its_measurement_reaches_no_level_3(ledger, authority):
+    import time
+
+    sealed = ledger.seal()
+    record = ledger.measure(sealed)
+    add_tokens(Repository(ledger.root), [record], authority.url)
+    time.sleep(1.1)
+    add_tokens(Repository(ledger.root), [sealed.path], authority.url)
+    result = audited(ledger, authority)
+    assert (result.book.cells[0].levels, codes(result)) == ((0, 1), {"witness-late"})
+
+
+def test_every_flipped_bit_of_a_token_is_refused_or_says_the_same(authority):
+    """Flip each bit: the token is refused, or it still proves the very same time of the very same record."""
+    data = b'{"a":1}'
+    message = id_input(Prediction, data)
+    identity = hashlib.sha256(message).hexdigest()
+    token, trusted = stamp(message, authority.url), roots(authority)
+    truth = token_time(token, identity, trusted)
+    same = 0
+    for bit in range(0, 8 * len(token), 7):
+        flipped = bytearray(token)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            assert token_time(bytes(flipped), identity, trusted) == truth, f"bit {bit} changes the time"
+            same += 1
+        except (EvidenceRefused, UntrustedToken):
+            continue
+    assert same < len(token)
+
+
+def test_an_authority_that_is_down_delays_nothing(ledger, capsys):
+    sealed = ledger.seal()
+    head = ledger.head
+    with pytest.raises(MachineError, match="time-stamping authority"):
+        stamp(b"x", "http://127.0.0.1:9/")
+    stamp_records(Repository(ledger.root), [sealed.path], "http://127.0.0.1:9/")
+    assert ledger.head == head and "ledger witness" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "x", "--help"])
+def test_an_authority_is_a_web_address(url):
+    with pytest.raises(InputError):
+        authority_name(url)
+
+
+def test_an_expired_certificate_proves_the_time_it_was_valid_at(tmp_path, authority):
+    """Validity is judged at the token's time; a certificate that was never valid then proves nothing."""
+    old = Authority(tmp_path / "old", "Old authority", days=-1)
+    with old:
+        message = id_input(Prediction, b"{}")
+        identity = hashlib.sha256(message).hexdigest()
+        with pytest.raises((EvidenceRefused, UntrustedToken, MachineError)):
+            token_time(stamp(message, old.url), identity, roots(old))
+
+
+# Signatures
+
+
+def key(folder: Path, name: str) -> Path:
+    path = folder / name
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(path)], check=True)
+    return path
+
+
+def allow(folder: Path, *entries: tuple[Path, str]) -> Path:
+    lines = [f"ada@example.org {options} {Path(f'{path}.pub').read_text()}" for path, options in entries]
+    (folder / "allowed").write_text("".join(lines))
+    return folder / "allowed"
+
+
+def signed_ledger(ledger: Ledger, path: Path) -> None:
+    """Seal and measure with ledger's own commits, signed."""
+    from builders import KERNEL_SOURCE, measurement
+
+    from ledger.records import Measurement
+    from ledger.seal import encode, record_id, record_path
+    from ledger.sealing import Draft, seal
+
+    class Kernel:
+        source = KERNEL_SOURCE
+
+    ledger.git("config", "gpg.format", "ssh")
+    ledger.git("config", "user.signingkey", f"{path}.pub")
+    repository = Repository(ledger.root)
+    made = seal(repository, [Draft(forecast(), Kernel(), TOY)], sign=True)
+    data = encode(measurement(forecast(), seal=made.id))
+    identity = record_id(Measurement, data)
+    file = record_path("verifications", identity)
+    repository.commit(lambda _parent: ({file: data}, f"Measure\n\nRecord-Id: {identity}\n"), sign=True)
+
+
+def test_level_2_needs_a_key_that_the_auditor_allows(ledger, tmp_path):
+    mine, other = key(tmp_path, "mine"), key(tmp_path, "other")
+    signed_ledger(ledger, mine)
+    assert audited(ledger).book.cells[0].levels == (0, 1)
+    result = audited(ledger, signers=allow(tmp_path, (mine, "")))
+    assert (result.verdict, result.book.cells[0].levels, codes(result)) == ("holds", (0, 1, 2), set())
+    assert any("ada@example.org" in note for note in result.notes)
+    assert audited(ledger, signers=allow(tmp_path, (other, ""))).book.cells[0].levels == (0, 1)
+
+
+def test_keys_are_judged_at_a_trusted_time_and_never_at_the_commits_date(ledger, tmp_path, authority, monkeypatch):
+    mine = key(tmp_path, "mine")
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2010-06-01T00:00:00+0000")
+    signed_ledger(ledger, mine)
+    then = allow(tmp_path, (mine, 'valid-before="20110101"'))
+    assert audited(ledger, signers=then).book.cells[0].levels == (0, 1)
+    book = ledger.book()
+    add_tokens(Repository(ledger.root), [book.seals[0].path, book.records[0].path], authority.url)
+    today = (datetime.now(UTC) - timedelta(days=1)).strftime("%Y%m%d")
+    now = allow(tmp_path, (mine, f'valid-after="{today}"'))
+    assert audited(ledger, authority, signers=now).book.cells[0].levels == (0, 1, 2, 3)
+
+
+def test_a_signature_moved_to_another_commit_is_refused(ledger, tmp_path):
+    mine = key(tmp_path, "mine")
+    signed_ledger(ledger, mine)
+    commit = subprocess.run(
+        ["git", "-C", str(ledger.root), "cat-file", "commit", "HEAD"], capture_output=True, check=True
+    ).stdout
+    forged = commit.replace(b"Measure\n", b"Measure it\n")
+    sha = ledger.git("hash-object", "-t", "commit", "-w", "--stdin", data=forged)
+    ledger.git("update-ref", "HEAD", sha)
+    result = audited(ledger, signers=allow(tmp_path, (mine, "")))
+    assert (result.verdict, codes(result)) == ("refused", {"signature-broken"})
+
+
+def test_a_missing_file_of_signers_is_bad_input(ledger, tmp_path):
+    ledger.seal()
+    with pytest.raises(InputError, match="allowed signers"):
+        audited(ledger, signers=tmp_path / "none")
