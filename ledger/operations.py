@@ -41,6 +41,7 @@ class Operation:
     inputs: shape -> the input tensors, in the order that numbers them for the generator.
     output_dims: shape -> dimensions of the single output, row-major.
     element: (shape, flat output position, read) -> that element in float64.
+    spread: shape -> the size of outputs relative to those that SAMPLE_TOLERANCES is made for.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Operation:
     inputs: Callable[[Shape], tuple[TensorSpec, ...]]
     output_dims: Callable[[Shape], tuple[int, ...]]
     element: Callable[[Shape, int, Read], float]
+    spread: Callable[[Shape], float] = lambda _shape: 1.0
 
 
 def weight_exponent(inner: int) -> int:
@@ -309,6 +311,8 @@ SOFTMAX = Operation(
     inputs=_softmax_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_softmax_element,
+    # Rows sum to 1; the floor leaves room for the rounding of subnormal fp16.
+    spread=lambda shape: max(1.0 / shape["N"], 2.0**-14),
 )
 
 GEMV = Operation(

@@ -79,6 +79,7 @@ def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
     size = math.prod(operation.output_dims(shape))
     dtype = measurement.case.dtype
     atol, rtol = SAMPLE_TOLERANCES[dtype]
+    atol *= operation.spread(shape)
     read = Inputs(operation, shape, measurement)
     for position, bits in zip(samples.positions, samples.bits, strict=True):
         if position >= size:

@@ -29,6 +29,7 @@ from mutants.rowwise import MUTANTS, TRIALS
 
 from ledger.errors import InputError
 from ledger.kernel import load_kernel
+from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES
 from ledger.records import Work
 
 NAMES = ("vector_add", "rmsnorm", "layernorm", "softmax")
@@ -118,6 +119,14 @@ def test_rowwise_refuses_early_start_where_there_is_none(name: str) -> None:
 def test_rowwise_element_is_the_reference(name: str) -> None:
     shape = {"N": 131} if name == "vector_add" else {"M": 5, "N": 131}
     assert max(element_errors(name, shape)) < 1e-12
+
+
+@pytest.mark.parametrize("n", [2, 4096, 65_536])
+def test_softmax_samples_are_compared_at_the_size_of_its_outputs(n: int) -> None:
+    # A sample of 0 must not pass for an average output; half a step of subnormal fp16 must.
+    spread, (atol, rtol) = OPERATIONS["softmax/1"].spread({"M": 1, "N": n}), SAMPLE_TOLERANCES["fp16"]
+    assert 2.0**-25 < atol * spread < 0.01 / n
+    assert rtol < 0.01
 
 
 @needs_triton
