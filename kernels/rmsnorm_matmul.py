@@ -344,6 +344,8 @@ def rmsnorm_matmul_pipelined(
     steps = tiles * (pid_k + 1) // SPLIT_K - first
     # Each column of tiles starts elsewhere in x: all reading one tile of it at once would queue at a few L2 slices.
     turn = pid_o
+    # What a thread that scales needs; with 8 multiplying warps fewer are left.
+    REGISTERS: gl.constexpr = 88 if gl.num_warps() == 4 else 72
     # fmt: off
     if SCALERS == 1:
         gl.warp_specialize([
@@ -354,7 +356,7 @@ def rmsnorm_matmul_pipelined(
             (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
             (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
             (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
-        ], [1, 1, 4], [24, 24, 72])
+        ], [1, 1, 4], [24, 24, REGISTERS])
     else:
         gl.warp_specialize([
             (_multiply, (
@@ -365,7 +367,7 @@ def rmsnorm_matmul_pipelined(
             (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
             (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
             (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, SECOND, SCALERS)),
-        ], [1, 1, 4, 4], [24, 24, 72, 72])
+        ], [1, 1, 4, 4], [24, 24, REGISTERS, REGISTERS])
     # fmt: on
 
 

@@ -101,22 +101,9 @@ def _row(
 ) -> dict[str, Any]:
     device = "cuda" if is_gpu(hardware.target) else "cpu"
     parameters = parameters_of(protocol_for(case.implementation))
-    count = set_count(bytes_per_set(kernel.operation, case.shape, case.dtype), facts.l2_bytes, parameters)
-    sets = list(
-        input_sets(
-            kernel.operation,
-            case.shape,
-            case.dtype,
-            seal=SEED,
-            cell=f"{case.kernel}-{_shape_words(case)}-{case.dtype}",
-            run=0,
-            anchor=None,
-            count=count,
-            device=device,
-        )
-    )
+    sets = _sets(kernel, case, facts, parameters, device=device)
     correctness, contestants, missing = _contestants(kernel, case, sets, device=device, only=only)
-    _interleave(contestants, parameters)
+    interleave(contestants, parameters)
     times = {one.name: one.interval.median / 1e6 for one in contestants}
     roof = roof_of(hardware, kernel.path(case.dtype, hardware.target, case.implementation), ceilings)
     floor_us = 1e6 * time_lower_bound_s(kernel.work(case.shape, case.dtype), roof)
@@ -145,6 +132,34 @@ def _row(
         "all_us": {name: _digits(us) for name, us in times.items()},
         "missing": missing,
     }
+
+
+def _sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
+    count = set_count(bytes_per_set(kernel.operation, case.shape, case.dtype), facts.l2_bytes, parameters)
+    return list(
+        input_sets(
+            kernel.operation,
+            case.shape,
+            case.dtype,
+            seal=SEED,
+            cell=f"{case.kernel}-{_shape_words(case)}-{case.dtype}",
+            run=0,
+            anchor=None,
+            count=count,
+            device=device,
+        )
+    )
+
+
+def open_row(
+    kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str
+) -> tuple[Parameters, tuple[Contestant, Contestant]]:
+    """Return two contestants that are both ours, proved right, with the parameters that they are timed by."""
+    parameters = parameters_of(protocol_for(case.implementation))
+    sets = _sets(kernel, case, facts, parameters, device=device)
+    _, (ours,), _ = _contestants(kernel, case, sets, device=device, only=frozenset())
+    again = Contestant("ours again", _rounds(ours.rounds.launches, device), ours.agrees)
+    return parameters, (ours, again)
 
 
 def _clock(contestant: Contestant) -> int | None:
@@ -200,7 +215,7 @@ def _rounds(launches: Sequence[Launch], device: str) -> GraphRounds | CpuRounds:
     return GraphRounds(launches) if device == "cuda" else CpuRounds(launches)
 
 
-def _interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
+def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
     """Take one round of each in turn until every interval is narrow enough, or the budget or the rounds end."""
     for one in contestants:
         one.rounds.take(parameters.warmup_rounds)

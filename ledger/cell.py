@@ -19,8 +19,9 @@ from ledger.inputs import InputSet, bytes_per_set, input_sets
 from ledger.kernel import Kernel
 from ledger.records import Correctness, DeviceFacts, DeviceState, OrderedCell, Samples, Timing
 from ledger.timer import CONFIDENCE_PPM, Timed, parameters_of, set_count, time_cpu
+from ledger.vary import intervene
 
-Stage = Literal["inputs", "checking", "timing", "profiling", "done"]
+Stage = Literal["inputs", "checking", "timing", "varying", "profiling", "done"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Outcome:
     before: DeviceState | None = None
     after: DeviceState | None = None
     extensions: dict[str, Any] = field(default_factory=dict)
+    interventions: dict[str, int] = field(default_factory=dict)
 
 
 def device_of(cell: OrderedCell) -> Literal["cuda", "cpu"]:
@@ -74,12 +76,16 @@ def run_cell(
     *,
     facts: DeviceFacts,
     launch_ps: int | None,
+    vary: bool,
     on_stage: Callable[[Stage], None],
 ) -> Outcome:
-    """Return what a cell gives; a kernel that raises or is wrong gives a failure and is never timed."""
+    """Return what a cell gives; a kernel that raises or is wrong gives a failure and is never timed.
+
+    vary: also make the interventions of grade B, once the timing is over.
+    """
     try:
         with threads_set(cell.case.threads):
-            return _run(cell, kernel, facts=facts, launch_ps=launch_ps, on_stage=on_stage)
+            return _run(cell, kernel, facts=facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage)
     # A kernel file may raise anything; what it raises is the record of its failure.
     except Exception as error:  # noqa: BLE001
         return Outcome(failure=f"{type(error).__name__}: {error}"[:4000])
@@ -101,6 +107,7 @@ def _run(
     *,
     facts: DeviceFacts,
     launch_ps: int | None,
+    vary: bool,
     on_stage: Callable[[Stage], None],
 ) -> Outcome:
     case, parameters, device = cell.case, parameters_of(cell.protocol), device_of(cell)
@@ -129,14 +136,34 @@ def _run(
         calls = len(timed.rounds_ps) * timed.calls_per_round
         return Outcome(failure=f"right on its first call, after {calls} calls {explain_failure(again)}")
     key = derive_key(seal=cell.seal, cell=cell.cell, run=cell.run, anchor=cell.anchor)
+    samples = sample(first.out, dtype=case.dtype, key=key, count=parameters.sample_elements)
+    extensions: dict[str, Any] = {"sm_clock_mhz/1": list(timed.clocks_mhz)} if timed.clocks_mhz else {}
+    interventions: dict[str, int] = {}
+    if vary:
+        on_stage("varying")
+        try:
+            interventions = intervene(
+                cell,
+                kernel,
+                launches,
+                call_ps=timed.interval.median,
+                target=facts.target,
+                l2_bytes=facts.l2_bytes,
+                parameters=parameters,
+                device=device,
+            )
+        # Whatever goes wrong at another shape must not lose what was measured at the sealed one.
+        except Exception as error:  # noqa: BLE001
+            extensions["interventions_missing/1"] = f"{type(error).__name__}: {error}"[:400]
     return Outcome(
         failure=None,
         correctness=correctness,
-        samples=sample(first.out, dtype=case.dtype, key=key, count=parameters.sample_elements),
+        samples=samples,
         timing=_timing(timed, sets, launch_ps=launch_ps),
         before=timed.before,
         after=timed.after,
-        extensions={"sm_clock_mhz/1": list(timed.clocks_mhz)} if timed.clocks_mhz else {},
+        extensions=extensions,
+        interventions=interventions,
     )
 
 

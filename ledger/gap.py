@@ -165,7 +165,8 @@ def _rest(call: _Call, named: list[Cause], regime: Regime | None) -> Cause:
     note = _rate_note(call, reached, lowered, counted="work" in factors)
     own: Regime = "hbm-bound" if call.left_of_ridge else "compute-bound"
     factor = call.time_s / call.predicted_s / math.prod(factors.values())
-    return Cause(name="ceiling" if regime == own else "unexplained", factor=factor, note=note)
+    held = regime == own and call.totals is not None
+    return Cause(name="ceiling" if held else "unexplained", factor=factor, note=note)
 
 
 def _rate_note(call: _Call, reached: float, lowered: float, *, counted: bool) -> str:

@@ -88,13 +88,15 @@ class GraphRounds:
 
     launches: Sequence[Launch]
     calls: int = 0
+    stretch: int = 1  # rounds this many times as long
+    watch: bool = True  # read clocks, power and temperature after each batch
 
     def __post_init__(self) -> None:
         """Warm up, see how long one rotation takes and capture as many as make a round of a millisecond."""
         warm_up(self.launches)
         count = len(self.launches)
         rotation_ms = min(replay_ps(capture(self.launches), 3, calls=1)) / 1e9
-        repeats = max(1, min(int(_ROUND_MS / rotation_ms) + 1, _MAX_NODES // count))
+        repeats = max(1, min((int(_ROUND_MS / rotation_ms) + 1) * self.stretch, _MAX_NODES // count))
         self.calls = count * repeats
         self._graph = capture([*self.launches] * repeats)
         self.states: list[DeviceState] = []
@@ -102,7 +104,8 @@ class GraphRounds:
     def take(self, count: int) -> list[int]:
         """Run `count` rounds and return picoseconds per call of each; the state under load is read after each batch."""
         samples = replay_ps(self._graph, count, calls=self.calls)
-        self.states.append(state_under(self._graph))
+        if self.watch:
+            self.states.append(state_under(self._graph))
         return samples
 
 

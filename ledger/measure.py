@@ -123,14 +123,15 @@ def run_order(
         for job in pending:
             begun = time.monotonic()
             when = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            found = evidence[job.key]
             outcome = run_cell(
                 job.ordered,
                 job.file.kernel,
                 facts=job.facts,
                 launch_ps=launch_ps if device_of(job.ordered) == "cuda" else None,
+                vary=found.counters is None,
                 on_stage=lambda stage, job=job: tell(job, stage),  # type: ignore[misc]
             )
-            found = evidence[job.key]
             took_ms = round(1e3 * (time.monotonic() - begun)) + found.device_ms
             record = _record(job, outcome, found, order_sha256=order_sha256, when=when, device_ms=took_ms)
             write_atomically(result_path(out, job.ordered), encode(record))
@@ -289,7 +290,7 @@ def _record(
         after=outcome.after,
         counters=evidence.counters,
         counters_missing=evidence.missing,
-        interventions={},
+        interventions=outcome.interventions,
         attachments=evidence.attachments,
         started_at=when,
         device_ms=device_ms,

@@ -1,6 +1,7 @@
 """Sets a measurement beside its forecast: regime, percent, gap, grade and findings. Pure.
 
-The parts: ledger.regime names what binds, ledger.gap explains the difference, ledger.refute finds contradictions.
+The parts: ledger.regime names what binds, ledger.interventions where no counters are, ledger.gap explains the
+difference, ledger.refute finds contradictions.
 Nothing here is stored; a verdict is computed from the evidence and the sealed rule every time.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from ledger import gap as gaps
 from ledger import regime as regimes
 from ledger.counters import CounterTotals
+from ledger.interventions import regime_by_interventions
 from ledger.metrics import totals
 from ledger.records import Finding, Forecast, Gap, Grade, Hardware, Measurement, Regime, Verification
 from ledger.refute import refute
@@ -35,6 +37,8 @@ def measured_regime(
     timing = measurement.timing
     assert timing is not None, "a regime needs a measured time"
     seen = totals_of(measurement, hardware)
+    if seen is None and measurement.interventions:
+        return regime_by_interventions(forecast, measurement)
     if seen is None and measurement.counters_missing:
         return None, "C", harmless(measurement.counters_missing, _REASON_LENGTH)
     return regimes.regime_of(forecast, seen, call_ps=timing.median_ps, launch_ps=timing.launch_ps)

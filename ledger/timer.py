@@ -144,13 +144,14 @@ class CpuRounds:
     launches: Sequence[Launch]
     calls: int = 1
     _next: int = 0
+    stretch: int = 1  # rounds this many times as long
 
     def __post_init__(self) -> None:
         """Run each input set once, untimed, then once more to see how many calls make a round of a millisecond."""
         for launch in self.launches:
             launch()
         rotation_ns = self._run(len(self.launches))
-        self.calls = max(1, -(-_CPU_ROUND_NS * len(self.launches) // max(rotation_ns, 1)))
+        self.calls = self.stretch * max(1, -(-_CPU_ROUND_NS * len(self.launches) // max(rotation_ns, 1)))
 
     def _run(self, calls: int) -> int:
         count = len(self.launches)

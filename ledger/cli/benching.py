@@ -14,6 +14,7 @@ from ledger.errors import InputError
 if TYPE_CHECKING:
     from ledger.bench import Cell
     from ledger.kernel import KernelFile
+    from ledger.records import Hardware
 
 
 def bench(
@@ -28,6 +29,9 @@ def bench(
     ] = None,
     against: Annotated[FilePath | None, typer.Option(help="Earlier bench to compare with, by ratios.")] = None,
     fail_on_regress: Annotated[str | None, typer.Option(help="Exit 1 when slower by more, as in 3%.")] = None,
+    self_test: Annotated[
+        int | None, typer.Option(help="Time the kernel against itself this often, and count the false alarms.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Time kernels beside what the library offers, interleaved in one run on the same cold inputs."""
@@ -40,6 +44,9 @@ def bench(
     if fail_on_regress is not None and against is None:
         raise InputError("--fail-on-regress: given without --against; expected an earlier bench to compare with")
     hardware = profile_of_this_machine(root, hw)
+    if self_test is not None:
+        _self_test(kernel, shape, dtype, hardware, trials=self_test, as_json=as_json)
+        return
     document: dict[str, Any] = {}
     for name in kernel or kernel_names(root):
         file = load_kernel(name, root, launch=not hardware.target.startswith(("x86", "aarch", "arm")))
@@ -55,6 +62,28 @@ def bench(
         out().print(render_markdown(document), markup=False, soft_wrap=True)
     if against is not None:
         _compare(document, against, fail_on_regress)
+
+
+def _self_test(
+    kernels: list[str] | None,
+    shapes: list[str] | None,
+    dtypes: list[str] | None,
+    hardware: Hardware,
+    *,
+    trials: int,
+    as_json: bool,
+) -> None:
+    from ledger.kernel import load_kernel
+    from ledger.selftest import render
+    from ledger.selftest import self_test as run
+
+    name = (kernels or ["rmsnorm_matmul"])[0]
+    file = load_kernel(name, find_root(), launch=hardware.target.startswith("sm_"))
+    found = run(file, _cells(file, shapes, dtypes)[0], hardware=hardware, trials=trials, on_progress=say)
+    if as_json:
+        emit(found)
+    else:
+        out().print(render(found), markup=False, soft_wrap=True)
 
 
 def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None) -> list[Cell]:
