@@ -18,7 +18,7 @@ from typing import Any
 from ledger.errors import InputError, MachineError
 from ledger.instructions import Instructions, read
 from ledger.kernel import Ahead, Kernel
-from ledger.occupancy import Occupancy, occupancy
+from ledger.occupancy import WARP_THREADS, Occupancy, occupancy
 from ledger.operations import Shape
 from ledger.records import Dtype, Hardware, Path
 
@@ -82,7 +82,7 @@ def inspect(
     compiled = compile_ahead(ahead, hardware.target, launched)
     cubin: bytes = compiled.asm["cubin"]
     usage = _resources(cubin, compiled.metadata.name)
-    warps = int(compiled.metadata.num_warps)
+    warps = _warps(compiled)
     fits = occupancy(hardware, registers=usage["REG"], shared_bytes=compiled.metadata.shared, warps=warps)
     programs = None if launched is None else _product(launched.grid)
     return Inspection(
@@ -174,7 +174,6 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
     """Return triton's compiled kernel. Raises: MachineError when triton cannot compile it."""
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     signature, constants, names = dict(ahead.signature), dict(ahead.constants), list(ahead.signature)
     pointers = frozenset(name for name, kind in signature.items() if kind.startswith("*"))
@@ -182,7 +181,7 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
     for name in frozenset[str]() if launched is None else launched.ones:
         signature[name], constants[name] = "constexpr", 1
     hints = {(names.index(name),): _HINT for name in names if name in multiples}
-    source = ASTSource(ahead.function, signature, constants, hints)
+    source = _source_type(ahead)(ahead.function, signature, constants, hints)
     try:
         return triton.compile(
             source, target=GPUTarget("cuda", int(target.removeprefix("sm_")), 32), options=dict(ahead.options)
@@ -193,6 +192,24 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
         raise MachineError(
             f"triton {_triton_version()} cannot compile for {target}: {type(error).__name__}: {words}"
         ) from error
+
+
+def _source_type(ahead: Ahead) -> Any:
+    """Return triton's type of a kernel's source: Gluon functions have their own."""
+    from triton.compiler import ASTSource
+
+    gluon = getattr(ahead.function, "is_gluon", None)
+    if gluon is None or not gluon():
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource
+
+
+def _warps(compiled: Any) -> int:
+    """Return the warps of a block as the code asks for them; a warp-specialised kernel has more than its option."""
+    threads = re.search(r"\.(?:req|max)ntid\s+(\d+)", compiled.asm["ptx"])
+    return int(compiled.metadata.num_warps) if threads is None else int(threads[1]) // WARP_THREADS
 
 
 def _triton_version() -> str:

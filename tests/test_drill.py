@@ -192,7 +192,7 @@ def test_a_student_at_a_terminal(tmp_path: Path):
     pexpect = pytest.importorskip("pexpect", reason="a terminal needs pexpect")
     child = pexpect.spawn(
         sys.executable, ["-m", "ledger", "drill", "--seed", "5", "--count", "2"],
-        cwd=str(tmp_path), env=ENVIRONMENT, encoding="utf-8", timeout=30, dimensions=(40, 100),
+        cwd=str(tmp_path), env=ENVIRONMENT, encoding="utf-8", timeout=120, dimensions=(40, 100),
     )  # fmt: skip
     child.expect("1 of 2")
     child.expect("the ridge is at")

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDES = ["README.md", "CONTRIBUTING.md", "docs/campaign.md"]
+GUIDES = ["README.md", "CONTRIBUTING.md", "docs/campaign.md", "docs/commands.md", "docs/claims.md"]
 RUNNABLE = re.findall(r"^```sh run\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
