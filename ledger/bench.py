@@ -74,6 +74,16 @@ def bench(
     return {"device": facts.name, "conditions": _conditions(facts, hardware, file, cases[0]), "rows": rows}
 
 
+def _overlap(case: Case) -> str | None:
+    """Say that a kernel's calls overlap one another, where its configuration makes them; None where they do not."""
+    if not case.config.get("pdl"):
+        return None
+    return (
+        f"{case.kernel} asks for programmatic dependent launch: a call loads weights while the call before it ends; "
+        "the library's kernels do not"
+    )
+
+
 def _shape_words(case: Case) -> str:
     return ",".join(f"{key}={size}" for key, size in case.shape.items())
 
@@ -86,6 +96,7 @@ def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: 
         "kernel_sha256": file.sha256,
         "order": "contestants interleaved round by round in one run on the same input sets",
         "inputs": f"cold: rotation over input sets that exceed the last cache, as {protocol.name}",
+        "overlap": _overlap(case),
         "statistic": "median of rounds, 95% bootstrap interval",
         "software": dict(facts.software),
         "threads": None if is_gpu(hardware.target) else cpu_cores(),
