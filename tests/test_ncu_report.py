@@ -132,8 +132,8 @@ class Desk:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         return subprocess.run(
             [
-                sys.executable, "-P", "-m", "ledger", "verify", "--from", str(self.results),
-                "--ncu-report", str(report),
+                sys.executable, "-P", "-m", "ledger", "verify",
+                "--from", str(self.results), "--ncu-report", str(report),
                 "--cell", f"{self.record.seal[:10]}#{cell}",
             ],
             cwd=self.root, env={**os.environ, **who, "PYTHONPATH": path, "COLUMNS": "200"},
