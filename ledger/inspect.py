@@ -175,6 +175,7 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
 
     signature, constants, names = dict(ahead.signature), dict(ahead.constants), list(ahead.signature)
     pointers = frozenset(name for name, kind in signature.items() if kind.startswith("*"))
@@ -182,7 +183,8 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
     for name in frozenset[str]() if launched is None else launched.ones:
         signature[name], constants[name] = "constexpr", 1
     hints = {(names.index(name),): _HINT for name in names if name in multiples}
-    source = ASTSource(ahead.function, signature, constants, hints)
+    language = GluonASTSource if ahead.function.is_gluon() else ASTSource
+    source = language(ahead.function, signature, constants, hints)
     try:
         return triton.compile(
             source, target=GPUTarget("cuda", int(target.removeprefix("sm_")), 32), options=dict(ahead.options)
