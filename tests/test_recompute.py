@@ -93,7 +93,7 @@ def test_audit_recomputes_when_asked(tmp_path):
 
 def test_unknown_operation_is_not_provided(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
-    sealed = ledger.seal(forecast(operation="nobodys_kernel/1"))
+    sealed = ledger.seal(forecast(operation="no_such_operation/1"))
     samples = measurement(forecast(), seal=sealed.id).samples
     ledger.measure(sealed, samples=samples)
     result = audit(str(ledger.root), recomputed=True)
