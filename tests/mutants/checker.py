@@ -92,7 +92,7 @@ def judge(kernel: Any, trial: Trial, device: str) -> str | None:
     # What a launch left behind for the next shows only when the next must give another result.
     inputs[next(iter(inputs))].neg_()
     launch()
-    opposite = out.clone()
+    opposite, expected_opposite = out.clone(), kernel.reference(inputs)
     # Cast back: the sentinel itself is rounded in bf16.
     sentinel = torch.tensor(SENTINEL, dtype=whole.dtype, device=device)
     if not (torch.all(whole[:GUARD] == sentinel) and torch.all(whole[-GUARD:] == sentinel)):
@@ -107,6 +107,7 @@ def judge(kernel: Any, trial: Trial, device: str) -> str | None:
     excess = (results[0].double() - expected).abs() - bound
     if excess.max() > 0:
         return f"an element is off by {excess.max().item():.3g} beyond the tolerance"
-    if not ((opposite.double() + expected).abs() <= bound).all():
-        return "on the first input negated, the result is not the negated one"
+    bound = tolerance.atol + tolerance.rtol * expected_opposite.abs()
+    if not ((opposite.double() - expected_opposite).abs() <= bound).all():
+        return "after a launch on other inputs, the result is not that of its own inputs"
     return None
