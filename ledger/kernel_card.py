@@ -49,7 +49,7 @@ def render_kernels(kernels: Sequence[Kernel], console: Console) -> None:
     """Print the kernels, one a line."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "shape", "dtypes", "summary"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading == "name")
     for kernel in kernels:
         words = (kernel.name, ", ".join(kernel.operation.shape_keys), ", ".join(kernel.dtypes), kernel.summary)
         table.add_row(*(Text(harmless(word)) for word in words))
