@@ -27,11 +27,12 @@ READY := $(VENV)/.ready
 PY := $(abspath $(VENV))/bin/python
 endif
 
-.PHONY: help setup demo test test-gpu bench lint format dist clean
+.PHONY: help setup demo test test-stress test-gpu bench lint format dist clean
 help:
 	@echo 'make demo      the whole loop on the device that is here: calibrate, predict, seal, measure, report'
 	@echo 'make test      all tests that need no GPU        make test-gpu  those that need one'
 	@echo 'make bench     one cell of the bench table       make lint      ruff and mypy'
+	@echo 'make test-stress  faults at the system calls of a seal, half a minute of them (needs strace)'
 	@echo 'make dist      build the wheel and the sdist     make clean     remove what was built'
 
 setup: $(READY)
@@ -48,7 +49,10 @@ demo: $(READY)
 	@PYTHON='$(PY)' bash examples/demo.sh
 
 test: $(READY)
-	$(PY) -m pytest -m 'not gpu' -ra $(PYTEST_ARGS)
+	$(PY) -m pytest -m 'not gpu and not stress' -ra $(PYTEST_ARGS)
+
+test-stress: $(READY)
+	$(PY) -m pytest -m stress -ra
 
 test-gpu: $(READY)
 	$(PY) -m pytest -m gpu -ra

@@ -8,6 +8,7 @@ tree and added to the index under git's own lock. What a killed writer left half
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -115,7 +116,8 @@ class Repository(WorkTree):
             return None
 
     def _blob(self, data: bytes) -> str:
-        return self.git(*_DURABLE, "hash-object", "-w", "--no-filters", "-t", "blob", "--stdin", data=data)
+        stored = self.git(*_DURABLE, "hash-object", "-w", "--no-filters", "-t", "blob", "--stdin", data=data)
+        return _as_given(stored, "blob", data)
 
     def _tree(self, base: str | None, files: Mapping[tuple[str, ...], str], replace: bool) -> str:
         """Return the tree `base` with files added, writing only the folders on their paths."""
@@ -140,7 +142,8 @@ class Repository(WorkTree):
                 raise StateError(f"{name}: is a {held[1]} in git; expected a folder")
             entries[name] = ("040000", "tree", self._tree(held[2] if held else None, inside, replace))
         listing = "".join(f"{mode} {kind} {sha}\t{name}\0" for name, (mode, kind, sha) in entries.items())
-        return self.git(*_DURABLE, "mktree", "-z", data=listing.encode("utf-8", "surrogateescape"))
+        stored = self.git(*_DURABLE, "mktree", "-z", data=listing.encode("utf-8", "surrogateescape"))
+        return _as_given(stored, "tree", _tree_bytes(entries))
 
     def _commit_object(self, tree: str, parent: str | None, message: str, *, sign: bool) -> str:
         wants = sign or self._flag("commit.gpgsign")
@@ -185,4 +188,31 @@ class Repository(WorkTree):
                     return f"the commit is made, but the index could not be written ({error}); then run: ledger doctor"
                 time.sleep(0.02)
             else:
-                return None
+                return self._missing_from_index(tuple(files))
+
+    def _missing_from_index(self, paths: tuple[str, ...]) -> str | None:
+        held = set(self.git("ls-files", "-z", "--", *paths).split("\0"))
+        missing = [path for path in paths if path not in held]
+        return f"the commit is made, but {missing[0]} is not in the index; then run: ledger doctor" if missing else None
+
+
+def _tree_bytes(entries: Mapping[str, tuple[str, str, str]]) -> bytes:
+    """Return the bytes of git's tree object with these entries: (mode, kind, name of the object) by file name."""
+    ordered = []
+    for name, (mode, kind, sha) in entries.items():
+        raw = name.encode("utf-8", "surrogateescape")
+        # Git sorts a folder as if its name ended in a slash, and writes its mode without the leading zero.
+        place = raw + b"/" if kind == "tree" else raw
+        ordered.append((place, mode.lstrip("0").encode() + b" " + raw + b"\0" + bytes.fromhex(sha)))
+    return b"".join(content for _, content in sorted(ordered))
+
+
+def _as_given(stored: str, kind: str, content: bytes) -> str:
+    """Return git's name of an object that it stored, having checked that it stored what it was given.
+
+    A git whose reading of its input fails part of the way takes that for the end of it. Raises: StateError.
+    """
+    expected = hashlib.sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+    if stored != expected:
+        raise StateError(f"git stored {kind} {stored[:12]}; expected {expected[:12]}: it did not get all of its input")
+    return stored

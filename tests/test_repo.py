@@ -280,6 +280,33 @@ def test_a_branch_that_moves_meanwhile_makes_the_seal_chain_again(ledger, monkey
     assert ledger.head == made.commit and status(ledger) == ""
 
 
+@pytest.mark.parametrize("command", ["hash-object", "mktree"])
+def test_a_git_that_gets_part_of_its_input_seals_nothing(ledger, monkeypatch, command):
+    # As a failing read of a pipe looks to git: the input ends early, and git succeeds on the part.
+    whole, head = Repository.git, ledger.git("rev-parse", "HEAD")
+
+    def cut(self, *arguments, data=None, **more):
+        if data is not None and command in arguments:
+            ends = [place for place, byte in enumerate(data[:-1]) if byte == 0]
+            data = data[: ends[-1] + 1] if ends else data[: len(data) // 2]
+        return whole(self, *arguments, data=data, **more)
+
+    monkeypatch.setattr(Repository, "git", cut)
+    with pytest.raises(StateError, match="did not get all of its input"):
+        seal_here(ledger.root)
+    assert ledger.git("rev-parse", "HEAD") == head
+
+
+def test_an_index_that_misses_the_seal_is_said(ledger, monkeypatch):
+    whole = Repository.git
+
+    def cut(self, *arguments, data=None, **more):
+        return whole(self, *arguments, data=b"" if "--index-info" in arguments else data, **more)
+
+    monkeypatch.setattr(Repository, "git", cut)
+    assert "is not in the index" in (seal_here(ledger.root).note or "")
+
+
 def test_a_held_index_lock_is_said_and_the_seal_stands(ledger, monkeypatch):
     monkeypatch.setattr(repo_module, "_PATIENCE_S", 0.2)
     lock = ledger.root / ".git" / "index.lock"

@@ -32,7 +32,7 @@ def test_a_ledger_of_a_hundred_holds():
     assert "holds (100 of 100 sealed cells are measured), 0 findings" in run("large_ledger.py", "100")
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_some_faults_leave_the_seal_whole_or_absent():
     assert "0 bad" in run("faults.py", "211", "30")
