@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -193,6 +194,8 @@ def test_a_student_at_a_terminal(tmp_path: Path):
     child = pexpect.spawn(
         sys.executable, ["-m", "ledger", "drill", "--seed", "5", "--count", "2"],
         cwd=str(tmp_path), env=ENVIRONMENT, encoding="utf-8", timeout=120, dimensions=(40, 100),
+        # A test run started in the background inherits an ignored SIGINT; a terminal never does.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     child.expect("1 of 2")
     child.expect("the ridge is at")
