@@ -15,13 +15,13 @@ from typing import Any
 
 from ledger.cell import release, threads_set
 from ledger.correctness import compare, explain_failure
-from ledger.device import cpu_cores, cpu_state, facts_for, is_gpu, require_profile
+from ledger.device import cpu_cores, cpu_state, facts_for, require_profile
 from ledger.errors import MachineError
 from ledger.graphs import GraphRounds
 from ledger.inputs import InputSet, bytes_per_set, input_sets
 from ledger.kernel import Kernel, KernelFile, Launch, build_case
 from ledger.protocol import protocol_for
-from ledger.records import Case, CeilingKind, Correctness, DeviceFacts, Dtype, Hardware
+from ledger.records import Case, CeilingKind, Correctness, DeviceFacts, Dtype, Hardware, is_gpu
 from ledger.roofline import roof_of, time_lower_bound_s
 from ledger.steady import steadiness
 from ledger.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ledger import __version__
 from ledger.errors import MachineError
 from ledger.nvml import UNKNOWN_STATE, Nvml
-from ledger.records import DeviceFacts, DeviceState, Hardware
+from ledger.records import DeviceFacts, DeviceState, Hardware, is_gpu
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -180,11 +180,6 @@ def cuda_state() -> DeviceState:
 
 
 # Matching a profile
-
-
-def is_gpu(target: str) -> bool:
-    """Tell whether a compiler target is a GPU's."""
-    return target.startswith(("sm_", "gfx"))
 
 
 def facts_for(hardware: Hardware) -> DeviceFacts:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledger.records import Hardware, Regime, Roof, Work
+from ledger.records import Hardware, Regime, Roof, Work, is_gpu
 from ledger.regime import Loads, decide
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds, time_lower_bound_s
 
@@ -54,7 +54,7 @@ def thumb(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
     Assumes: what one device showed holds for others. Source: measured on an NVIDIA H200 (copy 4.27 and read 4.30 of
     4.8 TB/s; GEMM 698 and 735 of 989 TFLOP/s; an empty graph node 0.84 to 1.3 µs).
     """
-    if roof.ceilings != "datasheet" or not hardware.target.startswith(("sm_", "gfx")):
+    if roof.ceilings != "datasheet" or not is_gpu(hardware.target):
         return None
     busy = max(
         work.flops / (THUMB_ARITHMETIC * roof.peak_flop_per_s),

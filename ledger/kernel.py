@@ -18,7 +18,7 @@ from typing import Any
 
 from ledger.errors import InputError, MachineError, UnknownName
 from ledger.operations import Operation, Shape
-from ledger.records import Case, Dtype, Hardware, Path, Work
+from ledger.records import Case, Dtype, Hardware, Path, Work, is_gpu
 from ledger.seal import object_id
 
 Config = Mapping[str, int]
@@ -222,7 +222,7 @@ def load_kernel(name: str, root: FilePath | None = None, *, launch: bool = False
 
 def implementation_for(kernel: Kernel, hardware: Hardware) -> str:
     """Return which implementation runs on a device: triton on a GPU, torch-cpu on a CPU."""
-    wanted = "triton" if hardware.target.startswith(("sm_", "gfx")) else "torch-cpu"
+    wanted = "triton" if is_gpu(hardware.target) else "torch-cpu"
     if wanted not in kernel.implementations:
         have = ", ".join(kernel.implementations)
         raise InputError(f"{kernel.name} has no {wanted} implementation for {hardware.name}; expected one of: {have}")

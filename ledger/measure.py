@@ -15,12 +15,12 @@ from typing import Literal
 
 from ledger import __version__
 from ledger.cell import Outcome, Stage, device_of, run_cell
-from ledger.device import facts_for, has_cuda, is_gpu, require_profile
+from ledger.device import facts_for, has_cuda, require_profile
 from ledger.errors import InputError, LedgerError, MachineError
 from ledger.inputs import torch_dtype
 from ledger.kernel import KernelFile
 from ledger.ncu import ProfileRequest, profile
-from ledger.records import Attachment, Counters, DeviceFacts, Digest, Measurement, Order, OrderedCell, Tool
+from ledger.records import Attachment, Counters, DeviceFacts, Digest, Measurement, Order, OrderedCell, Tool, is_gpu
 from ledger.seal import encode, object_id, record_id
 from ledger.store import read_record, write_atomically
 from ledger.timer import parameters_of

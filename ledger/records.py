@@ -139,6 +139,11 @@ class Hardware(Record):
         return self
 
 
+def is_gpu(target: str) -> bool:
+    """Tell whether a compiler target is a GPU's."""
+    return target.startswith(("sm_", "gfx"))
+
+
 # What is forecast
 
 

@@ -13,7 +13,7 @@ from ledger.campaign import Request, milli, millionths
 from ledger.errors import InputError
 from ledger.kernel import KernelFile, build_case, load_kernel
 from ledger.protocol import protocol_for
-from ledger.records import SEAL_SCHEMA, CeilingKind, Forecast, Hardware, Prediction, Tool
+from ledger.records import SEAL_SCHEMA, CeilingKind, Forecast, Hardware, Prediction, Tool, is_gpu
 from ledger.repo import Repository
 from ledger.roofline import roof_of
 from ledger.seal import cell_key, decode, encode, next_link, object_id, object_path, record_id, record_path, validate
@@ -60,7 +60,7 @@ def draft(request: Request, *, root: FilePath | None, ceilings: CeilingKind | No
     kernel = kernel_file.kernel
     hardware = load_hardware(request.hardware, root)
     threads = request.threads
-    if threads is None and not hardware.target.startswith(("sm_", "gfx")):
+    if threads is None and not is_gpu(hardware.target):
         threads = len(os.sched_getaffinity(0))
     case = build_case(kernel, hardware, shape=request.shape, dtype=request.dtype, threads=threads)
     if request.config is not None:

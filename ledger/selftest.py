@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from ledger.bench import OURS, Cell, Contestant, interleave, open_row
 from ledger.cell import release, threads_set
-from ledger.device import facts_for, is_gpu, require_profile
+from ledger.device import facts_for, require_profile
 from ledger.errors import InputError
 from ledger.graphs import GraphRounds
 from ledger.kernel import KernelFile, build_case
-from ledger.records import Hardware
+from ledger.records import Hardware, is_gpu
 from ledger.timer import Interval
 
 THRESHOLD = 0.02

@@ -39,6 +39,7 @@ def bench(
     from ledger.bench import render_markdown
     from ledger.here import profile_of_this_machine
     from ledger.kernel import kernel_names, load_kernel
+    from ledger.records import is_gpu
 
     root = find_root()
     if fail_on_regress is not None and against is None:
@@ -49,7 +50,7 @@ def bench(
         return
     document: dict[str, Any] = {}
     for name in kernel or kernel_names(root):
-        file = load_kernel(name, root, launch=not hardware.target.startswith(("x86", "aarch", "arm")))
+        file = load_kernel(name, root, launch=is_gpu(hardware.target))
         only = None if baseline is None else frozenset(baseline)
         cells = _cells(file, shape, dtype)
         part = run(file, cells, hardware=hardware, ceilings=parse_ceilings(ceilings), only=only, on_progress=say)
