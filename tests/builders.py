@@ -19,13 +19,13 @@ import numpy as np
 from samples import TOY, make_forecast, make_measurement, state
 
 from ledger.binding import derive_key, element_integers, sample_positions
-from ledger.book import Book
-from ledger.history import read_history
-from ledger.judge import judge
+from ledger.evidence.judge import judge
+from ledger.model.book import Book
+from ledger.model.protocol import COLD_GRAPH
 from ledger.operations import OPERATIONS
-from ledger.protocol import COLD_GRAPH
-from ledger.reader import Reader, quiet_environment
 from ledger.records import Correctness, Forecast, Measurement, Prediction, Samples, Timing, Tool, Void, Work
+from ledger.repository.history import read_history
+from ledger.repository.reader import Reader, quiet_environment
 from ledger.roofline import roof_of
 from ledger.seal import encode, next_link, object_id, object_path, record_id, record_path
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ledger import __version__
-from ledger.device import cpu_facts, cuda_facts
 from ledger.kernel import KernelFile, load_kernel_file
+from ledger.machine.device import cpu_facts, cuda_facts
 from ledger.records import (
     Case,
     Ceilings,

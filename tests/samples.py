@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.book import Book, CellView, Commit, Recorded, Run, Sealed, State, Voided
-from ledger.counters import CounterTotals
-from ledger.protocol import COLD_GRAPH
-from ledger.reconcile import verify_cell
+from ledger.model.book import Book, CellView, Commit, Recorded, Run, Sealed, State, Voided
+from ledger.model.counters import CounterTotals
+from ledger.model.protocol import COLD_GRAPH
+from ledger.model.reconcile import verify_cell
 from ledger.records import (
     Case,
     Correctness,

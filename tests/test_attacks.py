@@ -7,8 +7,8 @@ import re
 import pytest
 from attacks import CASES
 
-from ledger.audit import audit
-from ledger.listing import render_audit
+from ledger.evidence.audit import audit
+from ledger.showing.listing import render_audit
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

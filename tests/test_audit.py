@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from builders import Ledger, forecast, honest
 
-from ledger import clone, reader
-from ledger.audit import LEVELS, audit
 from ledger.errors import InputError, StateError
-from ledger.history import read_history
+from ledger.evidence.audit import LEVELS, audit
+from ledger.repository import clone, reader
+from ledger.repository.history import read_history
 from ledger.seal import object_path
 
 ROOT = Path(__file__).parent.parent
@@ -150,7 +150,7 @@ def test_sha256_repository_is_audited(tmp_path):
 
 
 def test_large_objects_are_refused_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("ledger.checks.MAX_OBJECT_BYTES", 1000)
+    monkeypatch.setattr("ledger.evidence.checks.MAX_OBJECT_BYTES", 1000)
     ledger = Ledger(tmp_path / "ledger")
     ledger.measure(ledger.seal(), attachments={"big": b"x" * 5000, "small": b"y"})
     result = audit(str(ledger.root))

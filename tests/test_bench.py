@@ -3,8 +3,8 @@
 import pytest
 from measuring import kernel_file, this_cpu, this_gpu
 
-from ledger.bench import bench, render_markdown
 from ledger.errors import MachineError
+from ledger.measuring.bench import bench, render_markdown
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
 CELL = ({"M": 64, "N": 96, "K": 128}, "fp32")
@@ -16,8 +16,8 @@ ISSUE_KEYS = {
 
 def with_small_rotation(monkeypatch):
     """Rotate over few bytes and take few rounds, so that the test takes a second."""
-    from ledger import bench as module
-    from ledger.timer import Parameters, parameters_of
+    from ledger.measuring import bench as module
+    from ledger.measuring.timer import Parameters, parameters_of
 
     def few(protocol):
         return Parameters(**{**vars(parameters_of(protocol)), "footprint_l2_multiple": 0, "footprint_min_bytes": 10**6})

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from samples import burst, hardware_value, make_hardware, quantity
 
-from ledger import card
 from ledger.kernel import kernel_names, load_kernel
 from ledger.records import Hardware
-from ledger.store import hardware_names, load_hardware
+from ledger.repository.store import hardware_names, load_hardware
+from ledger.showing import card
 
 PROFILES = hardware_names()
 

@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 from samples import failed, make_book, make_forecast, make_measurement, make_sealed, make_view
 
-from ledger import score
-from ledger.drill import Guess, answer, book_of, choose, drill_of, question_document, result_document
-from ledger.drill_files import read_drill, shipped_drill, write_drill
 from ledger.errors import InputError, LedgerError
-from ledger.metrics import metric_names
+from ledger.model import score
+from ledger.model.drill import Guess, answer, book_of, choose, drill_of, question_document, result_document
+from ledger.model.metrics import metric_names
 from ledger.records import Counters, Metric, ProfiledKernel
-from ledger.sealing import TOOL
+from ledger.repository.drill_files import read_drill, shipped_drill, write_drill
+from ledger.repository.sealing import TOOL
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = shipped_drill()

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MEMORY_WORK, TOY, burst, hardware_value, make_hardware, quantity
 
-from ledger.forecast import FORECASTERS, estimates, naive, reached, serial, thumb
+from ledger.model.forecast import FORECASTERS, estimates, naive, reached, serial, thumb
 from ledger.records import Hardware, Roof, Work
+from ledger.repository.store import load_hardware
 from ledger.roofline import roof_of
-from ledger.store import load_hardware
 
 ROOF = roof_of(TOY, "fp16_tensor")
 

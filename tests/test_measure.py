@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from measuring import QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cpu, this_gpu
 
-from ledger import binding, measure
+from ledger import binding
 from ledger.errors import InputError, MachineError
-from ledger.metrics import readings
+from ledger.measuring import measure
+from ledger.model.metrics import readings
 from ledger.operations import MATMUL, TensorSpec
 from ledger.records import Measurement, Tool
+from ledger.repository.store import read_record
 from ledger.seal import encode
-from ledger.store import read_record
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be measured")
 KEY = binding.derive_key(seal=SEAL, cell="c", run=0, anchor=None)
@@ -40,7 +41,7 @@ def record(tmp_path, cell) -> Measurement:
 @pytest.mark.parametrize("how", ["symmetric", "positive"])
 @pytest.mark.parametrize("dims", [(1,), (16,), (7, 13), (3, 32)])
 def test_fill_equals_binding_element_by_element(dtype, how, dims):
-    from ledger.inputs import fill
+    from ledger.measuring.inputs import fill
 
     spec = TensorSpec("x", dims, binding.Generated(how, -7))
     got = fill(spec, key=KEY, number=2, sets=range(3, 6), dtype=dtype, device="cpu")
@@ -51,7 +52,7 @@ def test_fill_equals_binding_element_by_element(dtype, how, dims):
 
 
 def test_fill_is_the_same_across_chunks(monkeypatch):
-    from ledger import inputs
+    from ledger.measuring import inputs
 
     spec = TensorSpec("x", (50, 21), binding.Generated("symmetric", -5))
     whole = inputs.fill(spec, key=KEY, number=0, sets=range(3), dtype=torch.float32, device="cpu")
@@ -60,7 +61,7 @@ def test_fill_is_the_same_across_chunks(monkeypatch):
 
 
 def test_input_sets_differ_and_outputs_are_poisoned():
-    from ledger.inputs import bytes_per_set, input_sets
+    from ledger.measuring.inputs import bytes_per_set, input_sets
 
     shape = {"M": 4, "N": 8, "K": 16}
     sets = list(input_sets(MATMUL, shape, "fp32", seal=SEAL, cell="c", run=0, anchor=None, count=3, device="cpu"))
@@ -212,7 +213,7 @@ def test_run_order_refuses_other_work(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("dims", [(7, 13), (300, 1024)])
 def test_fill_on_a_gpu_equals_the_cpu_s(dtype, dims):
-    from ledger.inputs import fill
+    from ledger.measuring.inputs import fill
 
     spec = TensorSpec("x", dims, binding.Generated("symmetric", -7))
     one, other = (
@@ -269,7 +270,7 @@ def test_run_order_survives_a_lost_device_context_in_the_next_call(tmp_path):
 
 
 def test_a_cell_on_a_cpu_carries_interventions_and_reaches_grade_b_or_says_why(tmp_path):
-    from ledger.interventions import readings_of
+    from ledger.model.interventions import readings_of
 
     cell = cell_of(this_cpu(), m=64)
     run(tmp_path, cell)
@@ -280,7 +281,7 @@ def test_a_cell_on_a_cpu_carries_interventions_and_reaches_grade_b_or_says_why(t
 
 
 def test_an_intervention_that_raises_loses_no_measurement(tmp_path, monkeypatch):
-    from ledger import cell as module
+    from ledger.measuring import cell as module
 
     def broken(*arguments, **options):
         raise RuntimeError("no such luck")
@@ -294,15 +295,15 @@ def test_an_intervention_that_raises_loses_no_measurement(tmp_path, monkeypatch)
 
 
 def test_only_axes_of_the_output_are_halved_and_only_even_ones():
-    from ledger.vary import halved
+    from ledger.measuring.vary import halved
 
     shapes = dict(halved(kernel_file().kernel, {"M": 4, "N": 3, "K": 8}))
     assert shapes == {"M": {"M": 2, "N": 3, "K": 8}}
 
 
 def test_interventions_keep_to_their_time(monkeypatch):
-    from ledger import vary
-    from ledger.timer import parameters_of
+    from ledger.measuring import vary
+    from ledger.measuring.timer import parameters_of
 
     cell = cell_of(this_cpu())
     found = vary.intervene(

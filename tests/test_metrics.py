@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import InputError, RecordError
-from ledger.metrics import CAPABILITIES, ROWS, TABLE, capability_of, metric_names, readings, totals
-from ledger.ncu_csv import parse_raw
+from ledger.machine.ncu_csv import parse_raw
+from ledger.model.metrics import CAPABILITIES, ROWS, TABLE, capability_of, metric_names, readings, totals
+from ledger.model.regime import decide, loads_of
 from ledger.records import Counters, Metric, ProfiledKernel
-from ledger.regime import decide, loads_of
 
 ASSETS = Path(__file__).parent / "assets" / "ncu"
 LISTED = json.loads((ASSETS / "query-metrics.json").read_text())["capabilities"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from measuring import cell_of, kernel_file, this_cpu
 
-from ledger import ncu
 from ledger.errors import MachineError, ParseError
-from ledger.metrics import metric_names
-from ledger.ncu_csv import parse_raw
+from ledger.machine import ncu
+from ledger.machine.ncu_csv import parse_raw
+from ledger.model.metrics import metric_names
 from ledger.records import ProfiledKernel
 
 ASSETS = Path(__file__).parent / "assets" / "ncu"
@@ -160,5 +160,7 @@ def test_the_command_is_recorded_without_paths_of_this_machine(tmp_path):
         status=tmp_path / "status.jsonl",
     )
     words = ncu._portable(command, tmp_path)
-    assert words.startswith("ncu --target-processes") and words.endswith("-m ledger.profiled job.json status.jsonl")
+    assert words.startswith("ncu --target-processes") and words.endswith(
+        "-m ledger.measuring.profiled job.json status.jsonl"
+    )
     assert "/" not in words.replace("ledger/", "")

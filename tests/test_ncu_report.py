@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import InputError, LedgerError, ParseError
-from ledger.metrics import ROWS, readings
-from ledger.ncu_report import check_device, read_hand_made
+from ledger.machine.ncu_report import check_device, read_hand_made
+from ledger.model.metrics import ROWS, readings
 from ledger.records import Counters, Measurement
 from ledger.seal import decode, encode
 

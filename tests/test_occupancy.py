@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import InputError
-from ledger.occupancy import occupancy
-from ledger.store import load_hardware
+from ledger.model.occupancy import occupancy
+from ledger.repository.store import load_hardware
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "verifications").glob("??/*.json"))

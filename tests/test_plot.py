@@ -29,12 +29,12 @@ from samples import (
     quantity,
 )
 
-from ledger import plot
-from ledger.book import Book
 from ledger.errors import MachineError
-from ledger.layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
+from ledger.model.book import Book
 from ledger.records import Hardware
-from ledger.store import load_hardware
+from ledger.repository.store import load_hardware
+from ledger.showing import plot
+from ledger.showing.layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
 
 SHAPES = [{"B": b, "H": h, "O": h} for b in (1, 8) for h in (64, 128)]
 

@@ -6,8 +6,8 @@ import pytest
 from samples import MS, TOY, failed, make_forecast, make_measurement, make_timing
 
 from ledger.errors import RecordError
-from ledger.metrics import ROWS
-from ledger.reconcile import gap, measured_regime, refutations, verify_cell
+from ledger.model.metrics import ROWS
+from ledger.model.reconcile import gap, measured_regime, refutations, verify_cell
 from ledger.records import Counters, Finding, Measurement, Metric, ProfiledKernel, Work
 
 FORECAST = make_forecast()

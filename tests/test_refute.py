@@ -20,9 +20,9 @@ from samples import (
     state,
 )
 
-from ledger.counters import CounterTotals
+from ledger.model.counters import CounterTotals
+from ledger.model.refute import refute
 from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Work
-from ledger.refute import refute
 
 FORECAST = make_forecast()
 

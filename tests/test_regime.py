@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MS, make_forecast, make_totals
 
+from ledger.model.regime import Loads, decide, loads_of, loads_words, regime_of
 from ledger.records import Regime
-from ledger.regime import Loads, decide, loads_of, loads_words, regime_of
 
 LEFT, RIGHT = True, False
 

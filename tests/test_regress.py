@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ledger import bench as benches
 from ledger.cli import exit_code
 from ledger.cli.app import app
 from ledger.errors import InputError, ThresholdMissed
-from ledger.regress import Change, check, compare
+from ledger.measuring import bench as benches
+from ledger.model.regress import Change, check, compare
 
 
 def row(shape: dict[str, int] | None = None, dtype: str = "fp16", ours: float = 10.0, **more: float | None):
@@ -87,10 +87,10 @@ def test_what_cannot_be_compared_is_told(now, before, words: str):
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Replace the timer by a document and stand in an empty folder with a CPU profile at hand."""
-    import ledger.here
     import ledger.kernel
+    import ledger.machine.here
     from ledger.kernel import load_kernel
-    from ledger.store import load_hardware
+    from ledger.repository.store import load_hardware
 
     document = copy.deepcopy(BEFORE)
     for line in document["rows"]:

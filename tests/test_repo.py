@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from builders import Ledger
 
-from ledger import repo as repo_module
-from ledger.campaign import Request
-from ledger.doctor import examine
 from ledger.errors import StateError
-from ledger.repo import Repository
-from ledger.sealing import SealedCommit, draft, seal
+from ledger.model.campaign import Request
+from ledger.repository import repo as repo_module
+from ledger.repository.doctor import examine
+from ledger.repository.repo import Repository
+from ledger.repository.sealing import SealedCommit, draft, seal
 
 IDENTITY = ("user.name=Ada", "user.email=ada@example.org")
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from samples import MS, failed, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
 
-from ledger import report
-from ledger.book import Book, CellView, Commit, Voided
 from ledger.errors import InputError
+from ledger.model.book import Book, CellView, Commit, Voided
 from ledger.records import Finding, Tool, Void
+from ledger.showing import report
 
 SMALL = make_forecast(shape={"B": 1, "H": 64, "O": 64}, percent_milli=52_500, low_milli=40_000, high_milli=60_000)
 WIDE = make_forecast(shape={"B": 8, "H": 64, "O": 128}, probabilities_ppm={"hbm-bound": 900_000, "l2-bound": 100_000})

@@ -7,7 +7,7 @@ from samples import TOY, make_forecast, make_measurement
 
 from ledger.errors import EvidenceRefused, InputError, ParseError, RecordError, UnknownName
 from ledger.records import Hardware, Measurement
-from ledger.store import (
+from ledger.repository.store import (
     MAX_YAML_BYTES,
     hardware_names,
     hardware_yaml,

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from ledger.errors import InputError
-from ledger.protocol import COLD_CPU, COLD_GRAPH
-from ledger.records import Protocol
-from ledger.timer import (
+from ledger.measuring.timer import (
     MAX_SETS,
     CpuRounds,
     Parameters,
@@ -18,6 +16,8 @@ from ledger.timer import (
     set_count,
     time_cpu,
 )
+from ledger.model.protocol import COLD_CPU, COLD_GRAPH
+from ledger.records import Protocol
 
 
 def parameters(**changes) -> Parameters:
@@ -117,7 +117,7 @@ def test_time_cpu_times_a_sleep():
 
 @pytest.mark.gpu
 def test_empty_node_takes_about_a_microsecond():
-    from ledger.graphs import empty_node_ps
+    from ledger.measuring.graphs import empty_node_ps
 
     assert 3e5 < empty_node_ps() < 5e6
 
@@ -126,7 +126,7 @@ def test_empty_node_takes_about_a_microsecond():
 def test_time_graph_times_a_known_wait():
     import torch
 
-    from ledger.graphs import time_graph
+    from ledger.measuring.graphs import time_graph
 
     cycles = 2_000_000  # a bit more than a millisecond at 1980 MHz
     timed = time_graph([lambda: torch.cuda._sleep(cycles)] * 2, parameters(min_rounds=5, budget_ms=200))

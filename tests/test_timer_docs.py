@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger.metrics import totals
+from ledger.model.metrics import totals
+from ledger.model.steady import steadiness
 from ledger.records import Measurement
-from ledger.steady import steadiness
-from ledger.store import read_record
+from ledger.repository.store import read_record
 
 ROOT = Path(__file__).parent.parent
 

@@ -12,14 +12,14 @@ from authority import Authority
 from builders import Ledger, forecast
 from samples import TOY
 
-from ledger.audit import audit
 from ledger.cli.witnessing import stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
+from ledger.evidence.audit import audit
+from ledger.evidence.trust import Trust
+from ledger.evidence.witness import UntrustedToken, add_tokens, authority_name, load_roots, stamp, token_time
 from ledger.records import Prediction
-from ledger.repo import Repository
+from ledger.repository.repo import Repository
 from ledger.seal import id_input, record_id
-from ledger.trust import Trust
-from ledger.witness import UntrustedToken, add_tokens, authority_name, load_roots, stamp, token_time
 
 pytest.importorskip("rfc3161_client")
 
@@ -177,8 +177,8 @@ def signed_ledger(ledger: Ledger, path: Path) -> None:
     from builders import KERNEL_SOURCE, measurement
 
     from ledger.records import Measurement
+    from ledger.repository.sealing import Draft, seal
     from ledger.seal import encode, record_id, record_path
-    from ledger.sealing import Draft, seal
 
     class Kernel:
         source = KERNEL_SOURCE

@@ -41,7 +41,7 @@ def main() -> None:
 def _fail(message: str, code: int, error: BaseException | None) -> None:
     if error is not None and os.environ.get("LEDGER_DEBUG"):
         raise error
-    from ledger.wording import harmless
+    from ledger.model.wording import harmless
 
     print(f"ledger: {harmless(message)}", file=sys.stderr)
     sys.exit(code)

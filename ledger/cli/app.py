@@ -31,7 +31,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 @app.command()
 def init(directory: Annotated[FilePath, typer.Argument(metavar="[DIR]")] = FilePath()) -> None:
     """Make the folders of a ledger, and a git repository where there is none."""
-    from ledger.founding import found
+    from ledger.repository.founding import found
 
     for line in found(directory):
         typer.echo(line)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from ledger.campaign import Request
+    from ledger.model.campaign import Request
     from ledger.records import CeilingKind
 
     T = TypeVar("T")
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 def ask(root: FilePath) -> tuple[Request, CeilingKind]:
     """Return a forecast from the answers of a person, and the set of ceilings they chose."""
-    from ledger.campaign import Request
     from ledger.kernel import kernel_names, load_kernel
-    from ledger.listing import roof_sentence
+    from ledger.model.campaign import Request
     from ledger.records import Regime
+    from ledger.repository.sealing import draft
+    from ledger.repository.store import hardware_names, load_hardware
     from ledger.seal import validate
-    from ledger.sealing import draft
-    from ledger.store import hardware_names, load_hardware
+    from ledger.showing.listing import roof_sentence
 
     kernel = load_kernel(choose("Kernel", kernel_names(root)), root).kernel
     hardware = load_hardware(choose("Hardware", hardware_names(root)), root)

@@ -12,8 +12,8 @@ from ledger.cli.place import emit, find_root, out, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from ledger.bench import Cell
     from ledger.kernel import KernelFile
+    from ledger.measuring.bench import Cell
     from ledger.records import Hardware
 
 
@@ -35,10 +35,10 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Time kernels beside what the library offers, interleaved in one run on the same cold inputs."""
-    from ledger.bench import bench as run
-    from ledger.bench import render_markdown
-    from ledger.here import profile_of_this_machine
     from ledger.kernel import kernel_names, load_kernel
+    from ledger.machine.here import profile_of_this_machine
+    from ledger.measuring.bench import bench as run
+    from ledger.measuring.bench import render_markdown
     from ledger.records import is_gpu
 
     root = find_root()
@@ -75,8 +75,8 @@ def _self_test(
     as_json: bool,
 ) -> None:
     from ledger.kernel import load_kernel
-    from ledger.selftest import render
-    from ledger.selftest import self_test as run
+    from ledger.measuring.selftest import render
+    from ledger.measuring.selftest import self_test as run
 
     name = (kernels or ["rmsnorm_matmul"])[0]
     file = load_kernel(name, find_root(), launch=hardware.target.startswith("sm_"))
@@ -97,8 +97,8 @@ def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None)
 def _write(document: dict[str, Any], output: FilePath) -> None:
     import json
 
-    from ledger.bench import render_markdown
-    from ledger.store import write_atomically
+    from ledger.measuring.bench import render_markdown
+    from ledger.repository.store import write_atomically
 
     write_atomically(output, (json.dumps(document, indent=1) + "\n").encode())
     write_atomically(output.with_suffix(".md"), render_markdown(document).encode())
@@ -106,9 +106,9 @@ def _write(document: dict[str, Any], output: FilePath) -> None:
 
 
 def _compare(document: dict[str, Any], against: FilePath, limit: str | None) -> None:
-    from ledger.regress import check, compare
+    from ledger.model.regress import check, compare
+    from ledger.repository.store import read_bytes
     from ledger.seal import parse_json
-    from ledger.store import read_bytes
 
     earlier = parse_json(read_bytes(against), what=str(against))
     changes = compare(document, earlier)

@@ -15,8 +15,8 @@ from ledger.errors import InputError, StateError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.book import Book
-    from ledger.drill import Answered, Drill, Guess, Question
+    from ledger.model.book import Book
+    from ledger.model.drill import Answered, Drill, Guess, Question
     from ledger.records import Tool
 
 
@@ -34,8 +34,8 @@ def drill(
     ] = False,
 ) -> None:
     """Guess what bound measured kernels and how near their roof they came; then see, and be scored."""
-    from ledger import drill as drills
-    from ledger import score as scores
+    from ledger.model import drill as drills
+    from ledger.model import score as scores
 
     drawn = secrets.randbelow(100_000) if seed is None else seed
     found, name = _find(source)
@@ -63,8 +63,8 @@ def drill(
 
 def _find(source: FilePath | None) -> tuple[Drill, str]:
     """Return the cells to drill on, and where they are from."""
-    from ledger.drill import drill_of
-    from ledger.drill_files import read_drill, shipped_drill
+    from ledger.model.drill import drill_of
+    from ledger.repository.drill_files import read_drill, shipped_drill
 
     if source is not None and source.is_file():
         return read_drill(source), str(source)
@@ -79,11 +79,11 @@ def _find(source: FilePath | None) -> tuple[Drill, str]:
 
 
 def _book(root: FilePath) -> tuple[Book, Tool]:
-    from ledger.history import read_history
-    from ledger.judge import judge
-    from ledger.reader import Reader, quiet_environment
-    from ledger.repo import Repository
-    from ledger.sealing import TOOL
+    from ledger.evidence.judge import judge
+    from ledger.repository.history import read_history
+    from ledger.repository.reader import Reader, quiet_environment
+    from ledger.repository.repo import Repository
+    from ledger.repository.sealing import TOOL
 
     repository = Repository(root)
     if repository.head() is None:
@@ -96,8 +96,8 @@ def _book(root: FilePath) -> tuple[Book, Tool]:
 
 
 def _export(found: Drill, path: FilePath, *, as_json: bool) -> None:
-    from ledger.drill_files import write_drill
-    from ledger.wording import count_words
+    from ledger.model.wording import count_words
+    from ledger.repository.drill_files import write_drill
 
     write_drill(path, found)
     if as_json:
@@ -107,17 +107,17 @@ def _export(found: Drill, path: FilePath, *, as_json: bool) -> None:
 
 
 def _from_file(found: Drill, questions: Sequence[Question], path: FilePath) -> list[Answered]:
-    from ledger.drill import answer, parse_guesses
+    from ledger.model.drill import answer, parse_guesses
+    from ledger.repository.store import read_bytes
     from ledger.seal import parse_json
-    from ledger.store import read_bytes
 
     guesses = parse_guesses(parse_json(read_bytes(path), what=str(path)), questions, what=str(path))
     return [answer(found, question, guess) for question, guess in zip(questions, guesses, strict=True)]
 
 
 def _ask(found: Drill, questions: Sequence[Question], title: str) -> list[Answered]:
-    from ledger.drill import answer
-    from ledger.wording import count_words
+    from ledger.model.drill import answer
+    from ledger.model.wording import count_words
 
     if not sys.stdin.isatty():
         raise InputError("stdin is no terminal; expected --answers FILE, or --json for the questions alone")
@@ -140,8 +140,8 @@ def _ask(found: Drill, questions: Sequence[Question], title: str) -> list[Answer
 def _pose(question: Question, place: str) -> None:
     from rich.text import Text
 
-    from ledger.listing import roof_sentence
-    from ledger.wording import case_words, harmless
+    from ledger.model.wording import case_words, harmless
+    from ledger.showing.listing import roof_sentence
 
     console, forecast = err(), question.forecast
     console.print(Text(f"{place}  {harmless(case_words(forecast.case))}", style="bold"))
@@ -153,8 +153,8 @@ def _pose(question: Question, place: str) -> None:
 
 def _guess() -> Guess:
     from ledger.cli.asking import bound, choose, percent, until
-    from ledger.drill import Guess
     from ledger.errors import LedgerError
+    from ledger.model.drill import Guess
     from ledger.records import Regime
     from ledger.seal import validate
 
@@ -184,8 +184,8 @@ def check_interval(guess: Guess) -> None:
 def _show(answered: Answered) -> None:
     from rich.text import Text
 
-    from ledger.drill import result_document
-    from ledger.wording import case_words, harmless, signed
+    from ledger.model.drill import result_document
+    from ledger.model.wording import case_words, harmless, signed
 
     told = result_document(answered)
     right = "right" if told["regime_right"] else "not"

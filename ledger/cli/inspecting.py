@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path as FilePath
 
     from ledger.records import Hardware
-    from ledger.sealing import Draft
+    from ledger.repository.sealing import Draft
 
 
 def inspect(
@@ -27,9 +27,9 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Compile a kernel ahead of time: instruction path, registers, spills, occupancy, loads. Needs no GPU."""
-    from ledger.compiled_card import document, render
-    from ledger.inspect import inspect as run
     from ledger.kernel import load_kernel
+    from ledger.measuring.inspect import inspect as run
+    from ledger.showing.compiled_card import document, render
 
     root = find_root()
     loaded = load_kernel(kernel, root, launch=True).kernel
@@ -50,7 +50,7 @@ def inspect(
 
 def _device(name: str, root: FilePath | None) -> Hardware:
     """Return the profile called so, or the first one of an architecture."""
-    from ledger.store import hardware_names, load_hardware
+    from ledger.repository.store import hardware_names, load_hardware
 
     names = hardware_names(root)
     if name in names:
@@ -77,8 +77,8 @@ def warn_of_other_paths(drafts: Sequence[Draft], root: FilePath | None) -> None:
 
 
 def _checked(draft: Draft, root: FilePath | None) -> str:
-    from ledger.inspect import inspect as run
     from ledger.kernel import load_kernel
+    from ledger.measuring.inspect import inspect as run
 
     case, roof = draft.forecast.case, draft.forecast.roof
     try:

@@ -15,9 +15,9 @@ from ledger.cli.witnessing import TsaOption, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
-    from ledger.measure import Progress, RunSummary
+    from ledger.evidence.taking import Incoming, Taken
+    from ledger.measuring.measure import Progress, RunSummary
     from ledger.records import Order
-    from ledger.taking import Incoming, Taken
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every open cell.")]
 CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
@@ -32,9 +32,9 @@ def order(
     as_json: JsonOption = False,
 ) -> None:
     """Write what to measure, for a machine that has no copy of the repository."""
-    from ledger.store import write_record
-    from ledger.taking import select, write_order
-    from ledger.wording import count_words
+    from ledger.evidence.taking import select, write_order
+    from ledger.model.wording import count_words
+    from ledger.repository.store import write_record
 
     place = open_place()
     refuse_if_refused(place.book)
@@ -60,7 +60,7 @@ def measure(
 ) -> None:
     """Measure an order on this machine; needs the package and the device, not git. Resumes where it stopped."""
     from ledger.records import Order
-    from ledger.store import read_record
+    from ledger.repository.store import read_record
 
     summary = _run(read_record(Order, order_file), output, counters, full, None)
     _tell_summary(summary, price_per_hour, as_json=as_json)
@@ -84,7 +84,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Measure open cells here, or take in what was measured elsewhere; record, commit and reconcile."""
-    from ledger.taking import read_folder, select, take_in, write_order
+    from ledger.evidence.taking import read_folder, select, take_in, write_order
 
     if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
         raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
@@ -113,9 +113,9 @@ def verify(
 
 
 def _with_counters(place: Place, incoming: list[Incoming], report: FilePath, cell: str | None) -> list[Incoming]:
-    from ledger.attaching import attach
+    from ledger.evidence.taking import named
     from ledger.kernel import load_kernel
-    from ledger.taking import named
+    from ledger.measuring.attaching import attach
 
     (view, *more) = named(place.book, cell or "")
     if more:
@@ -134,9 +134,9 @@ def _name_stale(place: Place) -> None:
 
 
 def _run(record: Order, folder: FilePath, counters: str, full: list[str] | None, root: FilePath | None) -> RunSummary:
-    from ledger.measure import run_order
+    from ledger.evidence.taking import kernels_of
+    from ledger.measuring.measure import run_order
     from ledger.seal import encode, record_id
-    from ledger.taking import kernels_of
 
     if counters not in ("auto", "off", "full"):
         raise InputError(f"--counters: got {counters!r}; expected auto, off or full")
@@ -164,7 +164,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    from ledger.wording import harmless
+    from ledger.model.wording import harmless
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err(), transient=False) as bar:
@@ -195,7 +195,7 @@ def _tell_summary(summary: RunSummary, price: float | None, *, as_json: bool) ->
 
 
 def _render_views() -> None:
-    from ledger.views import write_views
+    from ledger.showing.views import write_views
 
     place = open_place()
     for note in write_views(place.repository, place.book):
@@ -203,7 +203,7 @@ def _render_views() -> None:
 
 
 def _tell_taken(taken: Sequence[Taken], *, as_json: bool) -> None:
-    from ledger.report import document, render
+    from ledger.showing.report import document, render
 
     place = open_place()
     names = {item.cell for item in taken}
@@ -239,7 +239,7 @@ def calibrate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the ceilings of this machine and write them as a profile with a dated copy."""
-    from ledger.calibrating import write_calibration
+    from ledger.calibration.calibrating import write_calibration
 
     root = find_root()
     if root is None:

@@ -13,10 +13,10 @@ from ledger.errors import EvidenceRefused, StateError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ledger.book import Book
-    from ledger.history import History
-    from ledger.reader import Reader
-    from ledger.repo import Repository
+    from ledger.model.book import Book
+    from ledger.repository.history import History
+    from ledger.repository.reader import Reader
+    from ledger.repository.repo import Repository
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
 
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
     """
-    from ledger.checks import record_blobs
-    from ledger.history import read_history
-    from ledger.judge import judge
-    from ledger.reader import Reader, quiet_environment
-    from ledger.repo import Repository
-    from ledger.taking import current_digests
+    from ledger.evidence.checks import record_blobs
+    from ledger.evidence.judge import judge
+    from ledger.evidence.taking import current_digests
+    from ledger.repository.history import read_history
+    from ledger.repository.reader import Reader, quiet_environment
+    from ledger.repository.repo import Repository
 
     repository = Repository(FilePath.cwd())
     repository.recover()
@@ -94,7 +94,7 @@ def say(text: str) -> None:
     """Print a line of prose on stderr, with anything that could act on a terminal spelled out."""
     from rich.text import Text
 
-    from ledger.wording import harmless
+    from ledger.model.wording import harmless
 
     err().print(Text(harmless(text)), soft_wrap=True)
 

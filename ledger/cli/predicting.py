@@ -23,9 +23,9 @@ from ledger.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.campaign import Request
-    from ledger.repo import Repository
-    from ledger.sealing import Draft, SealedCommit
+    from ledger.model.campaign import Request
+    from ledger.repository.repo import Repository
+    from ledger.repository.sealing import Draft, SealedCommit
 
 
 def predict(
@@ -49,9 +49,9 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Seal a forecast before anything is measured; asks, one question at a time, when given nothing."""
-    from ledger.campaign import Request
     from ledger.cli.asking import ask
-    from ledger.repo import Repository
+    from ledger.model.campaign import Request
+    from ledger.repository.repo import Repository
     from ledger.seal import validate
 
     repository = Repository(FilePath.cwd())
@@ -92,7 +92,7 @@ def _given(value: str | None, name: str) -> str:
 
 def _drafts(repository: Repository, requests: Sequence[Request], kind: object, *, check: bool) -> list[Draft]:
     from ledger.cli.inspecting import warn_of_other_paths
-    from ledger.sealing import check_distinct, draft
+    from ledger.repository.sealing import check_distinct, draft
 
     drafts = [draft(request, root=repository.root, ceilings=kind) for request in requests]  # type: ignore[arg-type]
     check_distinct(drafts)
@@ -104,8 +104,8 @@ def _drafts(repository: Repository, requests: Sequence[Request], kind: object, *
 def _seal_campaign(
     repository: Repository, source: FilePath, *, check: bool, sign: bool, dry_run: bool, as_json: bool
 ) -> list[str]:
-    from ledger.campaign import parse_campaign
-    from ledger.store import parse_yaml, read_bytes
+    from ledger.model.campaign import parse_campaign
+    from ledger.repository.store import parse_yaml, read_bytes
 
     campaign, requests = parse_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
     page = f"docs/predictions/{campaign.campaign}.md"
@@ -127,9 +127,9 @@ def _seal(
     dry_run: bool,
     as_json: bool,
 ) -> list[str]:
-    from ledger.listing import drafts_table
-    from ledger.report import campaign_view
-    from ledger.sealing import seal
+    from ledger.repository.sealing import seal
+    from ledger.showing.listing import drafts_table
+    from ledger.showing.report import campaign_view
 
     if not as_json:
         out().print(drafts_table([item.forecast for item in drafts]))
@@ -159,7 +159,7 @@ def void(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Withdraw an unmeasured forecast in the open; it stays visible and counts as missing."""
-    from ledger.taking import withdraw
+    from ledger.evidence.taking import withdraw
 
     place = open_place()
     identity, path, commit = withdraw(place.repository, place.book, seal, why)

@@ -11,9 +11,9 @@ from ledger.cli.place import emit, find_root, open_place, out, refuse_if_refused
 from ledger.errors import EvidenceRefused, InputError, StateError, ThresholdMissed
 
 if TYPE_CHECKING:
-    from ledger.audit import Audit
-    from ledger.book import Book
     from ledger.cli.place import Place
+    from ledger.evidence.audit import Audit
+    from ledger.model.book import Book
 
 _BY_CELL = ("rows", "missing")
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -35,8 +35,8 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Reconcile predictions with measurements; refuses to open when a prediction post-dates its measurement."""
-    from ledger import report as reports
-    from ledger.taking import named
+    from ledger.evidence.taking import named
+    from ledger.showing import report as reports
 
     if ids and (html or markdown or render):
         raise InputError("report: cells are named together with --html, --markdown or --render, which hold all of them")
@@ -67,7 +67,7 @@ def _only(document: dict[str, Any], only: set[str] | None) -> dict[str, Any]:
 
 
 def _render_views(place: Place) -> None:
-    from ledger.views import write_views
+    from ledger.showing.views import write_views
 
     before = place.repository.head()
     for note in write_views(place.repository, place.book):
@@ -90,7 +90,7 @@ def fail_on_miss(book: Book, points: float, only: set[str] | None) -> None:
 
 def status(as_json: JsonOption = False) -> None:
     """List what is open, stale, void and measured."""
-    from ledger import listing
+    from ledger.showing import listing
 
     book = open_place(uncommitted_is_refused=False).book
     if as_json:
@@ -102,7 +102,7 @@ def status(as_json: JsonOption = False) -> None:
 
 def log(as_json: JsonOption = False) -> None:
     """Print the timeline: seals, measurements and withdrawals in the order of the history."""
-    from ledger import listing
+    from ledger.showing import listing
 
     book = open_place(uncommitted_is_refused=False).book
     if as_json:
@@ -113,7 +113,7 @@ def log(as_json: JsonOption = False) -> None:
 
 def score(as_json: JsonOption = False) -> None:
     """Score the forecasters: bias, error, coverage, and proper scores of intervals and probabilities."""
-    from ledger import score as scores
+    from ledger.model import score as scores
 
     book = open_place().book
     refuse_if_refused(book)
@@ -132,8 +132,8 @@ def roofline(
     as_json: JsonOption = False,
 ) -> None:
     """Draw the roofline with every verified cell, on the terminal or as PNG and SVG."""
-    from ledger import plot
-    from ledger.store import load_hardware
+    from ledger.repository.store import load_hardware
+    from ledger.showing import plot
 
     root = find_root()
     book = None
@@ -160,14 +160,14 @@ def roofline(
 @hardware_app.command("list")
 def hardware_list(as_json: JsonOption = False) -> None:
     """List the profiles: the repository's and those shipped with the package."""
-    from ledger.store import hardware_names, load_hardware
+    from ledger.repository.store import hardware_names, load_hardware
 
     profiles = [load_hardware(name, find_root()) for name in hardware_names(find_root())]
     if as_json:
         keep = {"name", "title", "target", "device_names", "ceilings"}
         emit([{**p.model_dump(mode="json", include=keep), "ceilings": list(p.ceilings)} for p in profiles])
         return
-    from ledger.card import render_list
+    from ledger.showing.card import render_list
 
     render_list(profiles, out())
 
@@ -175,8 +175,8 @@ def hardware_list(as_json: JsonOption = False) -> None:
 @hardware_app.command("show")
 def hardware_show(name: str, as_json: JsonOption = False) -> None:
     """Show one profile as a card: peaks, ridge points, the bandwidth pyramid, the traps."""
-    from ledger import card
-    from ledger.store import load_hardware
+    from ledger.repository.store import load_hardware
+    from ledger.showing import card
 
     profile = load_hardware(name, find_root())
     if as_json:
@@ -194,7 +194,7 @@ def kernels_list(as_json: JsonOption = False) -> None:
     if as_json:
         emit([{"name": k.name, "operation": k.operation.name, "dtypes": list(k.dtypes)} for k in kernels])
         return
-    from ledger.card import render_kernels
+    from ledger.showing.card import render_kernels
 
     render_kernels(kernels, out())
 
@@ -202,8 +202,8 @@ def kernels_list(as_json: JsonOption = False) -> None:
 @kernels_app.command("show")
 def kernels_show(name: str, as_json: JsonOption = False) -> None:
     """Show one kernel: formula, shapes, work, tolerances, what its work model leaves out."""
-    from ledger import card
     from ledger.kernel import load_kernel
+    from ledger.showing import card
 
     file = load_kernel(name, find_root())
     if as_json:
@@ -225,15 +225,15 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
-    from ledger import audit as audits
-    from ledger.trust import Trust
+    from ledger.evidence import audit as audits
+    from ledger.evidence.trust import Trust
 
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
     result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust)
     if as_json:
         emit(audits.document(result))
     else:
-        from ledger.listing import render_audit
+        from ledger.showing.listing import render_audit
 
         render_audit(result, out())
     _exit_by_verdict(result)
@@ -251,7 +251,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Explain what is wrong with this machine or this ledger, and repair what is the ledger's own."""
-    from ledger.doctor import examine
+    from ledger.repository.doctor import examine
 
     findings = examine(FilePath.cwd(), repair=repair)
     if as_json:

@@ -11,7 +11,7 @@ from ledger.cli.place import emit, open_place, out, refuse_if_refused, say
 from ledger.errors import InputError, MachineError, StateError
 
 if TYPE_CHECKING:
-    from ledger.repo import Repository
+    from ledger.repository.repo import Repository
 
 TsaOption = Annotated[
     str | None, typer.Option("--tsa", help="Time-stamping authority (RFC 3161); default: git config ledger.tsa.")
@@ -33,7 +33,7 @@ def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None)
     url = authority(repository, tsa)
     if url is None or not paths:
         return
-    from ledger.witness import add_tokens
+    from ledger.evidence.witness import add_tokens
 
     try:
         for token in add_tokens(repository, paths, url):
@@ -48,8 +48,8 @@ def witness(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Add the time tokens that records still lack from a time-stamping authority (RFC 3161)."""
-    from ledger.taking import select
-    from ledger.witness import add_tokens
+    from ledger.evidence.taking import select
+    from ledger.evidence.witness import add_tokens
 
     place = open_place()
     refuse_if_refused(place.book)

@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 from builders import Ledger, forecast, timing
 from samples import failed
 
-from ledger.audit import audit, document
+from ledger.evidence.audit import audit, document
 from ledger.records import Measurement
 from ledger.seal import encode, record_id, record_path
 

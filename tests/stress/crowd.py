@@ -17,8 +17,8 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 from builders import KERNEL_SOURCE, Ledger, forecast
 from samples import TOY
 
-from ledger.repo import Repository
-from ledger.sealing import Draft, seal
+from ledger.repository.repo import Repository
+from ledger.repository.sealing import Draft, seal
 
 
 class _Kernel:

@@ -33,8 +33,8 @@ from pathlib import Path
 from builders import KERNEL_SOURCE, forecast
 from samples import TOY
 import git
-from ledger.repo import Repository
-from ledger.sealing import Draft, seal
+from ledger.repository.repo import Repository
+from ledger.repository.sealing import Draft, seal
 class Kernel: source = KERNEL_SOURCE
 repository = Repository(Path(sys.argv[1]))
 draft = Draft(forecast(B=int(sys.argv[2])), Kernel, TOY)

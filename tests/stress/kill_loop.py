@@ -25,9 +25,9 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 from builders import Ledger, forecast, measurement
 
 from ledger.records import Measurement, Prediction
-from ledger.repo import Repository
+from ledger.repository.repo import Repository
+from ledger.repository.sealing import Draft, chain_tips, seal
 from ledger.seal import decode, encode, record_id, record_path
-from ledger.sealing import Draft, chain_tips, seal
 
 
 class _Bytes:

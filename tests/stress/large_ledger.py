@@ -62,7 +62,7 @@ def timed(command: list[str]) -> tuple[float, str]:
 
 AUDIT = (
     f"import sys, json, resource; sys.path.insert(0, {str(Path(__file__).parent.parent.parent)!r});"
-    "from ledger.audit import audit; r = audit(sys.argv[1]);"
+    "from ledger.evidence.audit import audit; r = audit(sys.argv[1]);"
     "use = [resource.getrusage(w).ru_maxrss // 1024 for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)];"
     "print(json.dumps([r.verdict, r.reason, len(r.findings), *use]))"
 )

@@ -16,9 +16,9 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 from authority import Authority
 
 from ledger.errors import LedgerError
+from ledger.evidence.witness import load_roots, stamp, token_time
 from ledger.records import Prediction
 from ledger.seal import id_input, record_id
-from ledger.witness import load_roots, stamp, token_time
 
 
 def main() -> None:

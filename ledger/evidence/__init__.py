@@ -1,0 +1,1 @@
+"""Judges evidence: what every measurement is held against, and what an audit says of it."""

@@ -1,0 +1,218 @@
+"""Audits a ledger that nobody vouches for: a sanitised clone, one pinned commit, every verdict derived anew.
+
+Nothing of the audited repository runs, is imported or is checked out; its configuration has no say. The checks are
+those of judge. What each level proves, and what nobody can prove, is printed with the verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path as FilePath
+from typing import Any, Literal
+
+from ledger.errors import EvidenceRefused, StateError
+from ledger.evidence.checks import record_blobs
+from ledger.evidence.judge import judge
+from ledger.evidence.recompute import disagreeing, not_provided_words, recompute
+from ledger.evidence.trust import Trust, apply_trust
+from ledger.model.book import Book, CellView
+from ledger.records import Finding
+from ledger.repository.clone import SCHEMES, sanitised_clone
+from ledger.repository.history import FOLDERS, read_history
+from ledger.repository.reader import Reader
+
+Verdict = Literal["holds", "refused", "undetermined"]
+
+MAX_NOTES = 20
+
+LEVELS: dict[int, tuple[str, str]] = {
+    0: (
+        "git order: the seal is an ancestor of the measurement in this history",
+        "anything about time: a history can be made in a second",
+    ),
+    1: (
+        "chained and bound: the measurement was made for this seal, which names its inputs",
+        "that the timings came from that run; that nobody measured before",
+    ),
+    2: ("signed: a key that the auditor trusts made it", "time"),
+    3: ("trusted time: the seal existed at the time an authority stamped", "that no secret measurement came first"),
+    4: ("public log: nothing logged was rewritten", "that nothing was left out"),
+    5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
+}
+
+NOT_PROVEN = (
+    "Nobody can prove that no measurement was made in secret first, or that no second ledger was kept.",
+    "A rewrite of history that keeps every record and their order cannot be seen below level 3.",
+    "Commit dates are self-declared and decide nothing.",
+)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Hold the outcome of an audit; `notes` are what a reader must know besides the findings."""
+
+    source: str
+    verdict: Verdict
+    reason: str
+    book: Book | None
+    notes: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trust: Trust | None = None) -> Audit:
+    """Return the audit of a repository given by path or URL, at one commit.
+
+    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots.
+    Raises: InputError when `source` names no repository.
+    """
+    try:
+        with sanitised_clone(source) as (git_dir, environment):
+            reader = Reader(git_dir, environment)
+            history = read_history(reader, revision)
+            with reader.blobs() as blobs:
+                blobs.plan(record_blobs(history))
+                book = judge(history, blobs.read)
+                trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+            notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
+    except StateError as error:
+        return Audit(source, "undetermined", str(error), None, ())
+    except EvidenceRefused as error:
+        finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
+        return Audit(source, "refused", str(error), None, (), (finding,))
+    book = trusted.book
+    notes += trusted.notes
+    if recomputed:
+        book, words = _recompute(book)
+        notes += words
+    elif book.records:
+        notes.append("output samples are compared by position only; ledger audit --recompute makes them anew")
+    return _conclude(source, book, tuple(notes))
+
+
+def _recompute(book: Book) -> tuple[Book, list[str]]:
+    """Return the book with samples that disagree refused, and what to say about it."""
+    result = recompute(book)
+    wrong = {cell.name for cell in disagreeing(book, result.findings)}
+    cells = tuple(replace(c, state="refused", levels=()) if c.name in wrong else c for c in book.cells)
+    return replace(book, cells=cells, findings=(*book.findings, *result.findings)), list(not_provided_words(result))
+
+
+def _conclude(source: str, book: Book, notes: tuple[str, ...]) -> Audit:
+    if book.refused:
+        verdict: Verdict = "refused"
+        reason = f"{len(book.refused)} findings refuse the evidence"
+    elif not book.seals:
+        verdict, reason = "undetermined", "no ledger here: no seal in predictions/ at this commit"
+    else:
+        measured = sum(1 for cell in book.cells if cell.counted is not None)
+        verdict, reason = "holds", f"{measured} of {len(book.cells)} sealed cells are measured"
+    return Audit(source, verdict, reason, book, notes, book.findings)
+
+
+def _other_refs(reader: Reader, head: str) -> Iterator[str]:
+    """Say which other refs hold seals that the audited commit does not."""
+    refs = reader.run("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
+    for line in refs.splitlines():
+        sha, _, name = line.partition(" ")
+        if sha == head:
+            continue
+        with contextlib.suppress(StateError):
+            beyond = reader.run("log", "-1", "--format=%H", sha, f"^{head}", "--", FOLDERS[0])
+            if beyond.strip():
+                yield f"{name} holds predictions that the audited commit does not; they are not judged"
+
+
+def _uncommitted(source: str, tree: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Say where a local work tree differs from the commit, by reading files alone: git would obey its configuration."""
+    start = FilePath(source)
+    if source.startswith(SCHEMES) or not start.is_dir():
+        return
+    folder = start.resolve()
+    root = next((f for f in (folder, *folder.parents) if (f / ".git").exists()), None)
+    if root is None:
+        return
+    held: dict[str, str] = {}
+    for ledger_folder in FOLDERS:
+        for place, _, files in os.walk(root / ledger_folder):
+            for file in files:
+                path = FilePath(place) / file
+                held[path.relative_to(root).as_posix()] = _blob_name(path)
+    differing = (n for n in sorted({*held, *tree}) if held.get(n) != (tree[n][1] if n in tree else None))
+    for name in islice(differing, MAX_NOTES):
+        yield f"{name}: differs in the work tree; uncommitted work is not judged"
+    if rest := sum(1 for _ in differing):
+        yield f"and {rest} more files differ in the work tree"
+
+
+def _blob_name(path: FilePath) -> str:
+    """Return git's name for a plain file's bytes, or a word for what is none."""
+    if path.is_symlink() or not path.is_file():
+        return "not a plain file"
+    try:
+        with path.open("rb") as stream:
+            name = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+            while chunk := stream.read(1 << 20):
+                name.update(chunk)
+    except OSError:
+        return "unreadable"
+    return name.hexdigest()
+
+
+def document(result: Audit) -> dict[str, Any]:
+    """Return the audit as one JSON document."""
+    book = result.book
+    reached = dict.fromkeys(LEVELS, 0)
+    for cell in () if book is None else book.cells:
+        for level in cell.levels:
+            reached[level] += 1
+    return {
+        "verdict": result.verdict,
+        "reason": result.reason,
+        "commit": None if book is None else book.head,
+        "findings": [finding.model_dump(mode="json") for finding in result.findings],
+        "levels": {
+            str(level): {
+                "proves": proves,
+                "does_not_prove": not_proves,
+                "cells": reached[level],
+                "provided": reached[level] > 0,
+            }
+            for level, (proves, not_proves) in LEVELS.items()
+        },
+        "predictions": [] if book is None else [_cell_document(cell) for cell in book.cells],
+        "notes": list(result.notes),
+        "not_proven": list(NOT_PROVEN),
+    }
+
+
+def _cell_document(cell: CellView) -> dict[str, Any]:
+    run = cell.counted
+    return {
+        "seal": cell.sealed.id,
+        "cell": cell.forecast.cell,
+        "state": cell.state,
+        "levels": list(cell.levels),
+        "blind": cell.blind,
+        "revises": list(cell.revises),
+        "sealed": {"commit": cell.sealed.commit.sha, "date_self_declared": cell.sealed.commit.when},
+        "measured": [
+            {
+                "id": item.recorded.id,
+                "run": item.recorded.measurement.run,
+                "status": item.recorded.measurement.status,
+                "commit": item.recorded.commit.sha,
+                "date_self_declared": item.recorded.commit.when,
+            }
+            for item in cell.runs
+        ],
+        "predicted_regime": cell.forecast.regime,
+        "predicted_percent": cell.forecast.percent_milli / 1000,
+        "measured_regime": None if run is None else run.verification.measured_regime,
+        "measured_percent": None if run is None else run.verification.measured_percent,
+        "grade": None if run is None else run.verification.grade,
+    }

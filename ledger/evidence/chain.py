@@ -1,0 +1,58 @@
+"""Checks the chain of seals: check 7 of judge. Pure."""
+
+from __future__ import annotations
+
+from ledger.evidence.checks import Evidence
+from ledger.model.book import Sealed
+from ledger.repository.ancestry import Ancestry
+
+
+def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
+    """Check every seal's place in the chain; return the paths of those that stand rightly."""
+    by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
+    seals = sum(ancestry.bit[path] for path in evidence.seals)
+    closure: dict[str, int] = {}
+    sound: set[str] = set()
+    for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
+        before = len(evidence.findings.found)
+        parents = [by_id.get(previous) for previous in sealed.prediction.previous]
+        known = [parent for parent in parents if parent is not None]
+        reached = 0
+        for parent in known:
+            reached |= closure.get(parent.id, 0) | ancestry.bit[parent.path]
+        closure[sealed.id] = reached
+        within = 0
+        for parent in known:
+            within |= closure.get(parent.id, 0)
+        if any(within & ancestry.bit[parent.path] for parent in known):
+            message = "names a previous seal that another one already follows; expected the tips of the chain alone"
+            evidence.findings.refuse("chain-broken", sealed.path, message)
+        _check_links(evidence, sealed, known)
+        for position in evidence.introduced.get(sealed.path, ()):
+            seen = ancestry.before(position) & seals
+            if reached & ~seen:
+                message = "a seal in its chain was not introduced in an ancestor of its commit"
+                evidence.findings.refuse("chain-order", sealed.path, message)
+            elif seen & ~reached:
+                message = "an earlier seal of its history is missing from its chain"
+                evidence.findings.refuse("chain-skip", sealed.path, message)
+        if len(evidence.findings.found) == before:
+            sound.add(sealed.path)
+    return sound
+
+
+def _check_links(evidence: Evidence, sealed: Sealed, known: list[Sealed]) -> None:
+    prediction = sealed.prediction
+    if list(prediction.previous) != sorted(set(prediction.previous)):
+        message = "previous seals are not sorted, each once"
+        evidence.findings.refuse("chain-broken", sealed.path, message)
+        return
+    if len(known) < len(prediction.previous):
+        held = {parent.id for parent in known}
+        missing = next(previous for previous in prediction.previous if previous not in held)
+        evidence.findings.refuse("chain-broken", sealed.path, f"previous seal {missing[:12]} is not in this ledger")
+        return
+    expected = 1 + max((parent.prediction.sequence for parent in known), default=0)
+    if prediction.sequence != expected:
+        message = f"sequence is {prediction.sequence}; expected {expected}"
+        evidence.findings.refuse("chain-broken", sealed.path, message)

@@ -1,0 +1,268 @@
+"""Judges a whole ledger: the numbered checks, and the Book they give. Pure: a history and a blob reader in.
+
+ 1  files      every ledger file is a plain file at a place that the format knows
+ 2  append     no commit changes or removes a ledger file, and every file ever added is there at the head
+ 3  digest     a record's name is the SHA-256 of its bytes under its kind's domain
+ 4  canonical  a record's bytes are the canonical form of a valid record
+ 5  objects    every object a record names is there, its name is its SHA-256, and it parses
+ 6  alone      a commit introduces one record at most; never a seal together with a measurement
+ 7  chain      a seal's chain holds exactly the seals of its history, and its sequence follows the highest of them
+ 8  order      a measurement's seal was introduced in a proper ancestor of the measurement's commit
+ 9  subject    the measured cell is in the seal, and what was run is what was sealed
+10  binding    the recorded output samples lie at the positions drawn from the seal
+11  physics    the numbers do not contradict the hardware, the dtype or themselves
+12  dates      commit dates that contradict the graph are disclosed; they never decide
+13  claims     what a seal says of itself follows from its own profile, operation and case
+14  repeats    runs that were repeated, left out, failed first or copied are disclosed
+
+Checks 1 to 6 are in checks, 7 in chain, 10, 13 and 14 in claims. Verdicts are computed here every
+time and read from nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ledger.errors import LedgerError
+from ledger.evidence.chain import check_chain
+from ledger.evidence.checks import Evidence, Objects, ReadBlob, gather
+from ledger.evidence.claims import bound_to_their_seals, check_repeats, claims
+from ledger.model.book import Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.model.reconcile import refutations, verify_cell
+from ledger.operations import OPERATIONS
+from ledger.records import Finding, Forecast, Hardware, Measurement, Verification
+from ledger.repository.ancestry import Ancestry
+from ledger.repository.history import History
+
+MIN_SAMPLES = 16
+"""Output samples below which a measurement counts as not bound to its seal."""
+
+UNREADABLE = "counters-unreadable"
+
+
+def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None = None) -> Book:
+    """Return the book of a ledger.
+
+    current: digests of the kernels and profiles as they are now, by "kernel NAME" and "hardware NAME"; an open cell
+    that names another digest is stale. None where nobody asks.
+    """
+    evidence = gather(history, read)
+    ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
+    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
+    return case.book()
+
+
+@dataclass
+class _Found:
+    """Hold a measurement that belongs to a cell of a seal, with what the checks said of it."""
+
+    recorded: Recorded
+    findings: tuple[Finding, ...]
+
+
+class _Case:
+    """Bring measurements and seals together."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        ancestry: Ancestry,
+        objects: Objects,
+        chained: set[str],
+        current: Mapping[str, str],
+    ) -> None:
+        self.evidence = evidence
+        self.ancestry = ancestry
+        self.objects = objects
+        self.chained = chained
+        self.current = current
+        self.by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
+        self.seals = sorted(self.by_id.values(), key=lambda sealed: (sealed.commit.position, sealed.path))
+        self.forecasts = {
+            sealed.id: {forecast.cell: forecast for forecast in sealed.prediction.cells} for sealed in self.seals
+        }
+        self.recorded = sorted(
+            (
+                Recorded(identity, path, evidence.first_commit(path), measurement)
+                for path, (identity, measurement) in evidence.measurements.items()
+            ),
+            key=lambda recorded: (recorded.commit.position, recorded.path),
+        )
+        self.voided = self._voids()
+
+    def book(self) -> Book:
+        """Make checks 8 to 14 and return the book."""
+        runs: dict[tuple[str, str], list[_Found]] = {}
+        belonging = [recorded for recorded in self.recorded if self._check_order(recorded)]
+        pairs = [(self.forecasts[r.measurement.seal][r.measurement.cell], r.measurement) for r in belonging]
+        follow = bound_to_their_seals(pairs) if pairs else set()
+        for place, recorded in enumerate(belonging):
+            key = (recorded.measurement.seal, recorded.measurement.cell)
+            runs.setdefault(key, []).append(self._check_content(recorded, bound=place in follow))
+        for finding in check_repeats([[item.recorded for item in found] for found in runs.values()], self.ancestry):
+            self.evidence.findings.add(finding)
+        cells = self._cells(runs)
+        findings = tuple(self.evidence.findings.found)
+        seals = tuple(self.seals)
+        return Book(self.evidence.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
+
+    def _cells(self, runs: Mapping[tuple[str, str], list[_Found]]) -> tuple[CellView, ...]:
+        measured: dict[object, list[tuple[int, ...]]] = {}
+        for recorded in self.recorded:
+            if recorded.measurement.status == "measured":
+                places = self.evidence.introduced.get(recorded.path, ())
+                measured.setdefault(recorded.measurement.case.cell, []).append(places)
+        cells: list[CellView] = []
+        earlier: dict[object, list[str]] = {}
+        for sealed in self.seals:
+            for forecast in sealed.prediction.cells:
+                cell = forecast.case.cell
+                # Blind must be shown: a measurement on a parallel branch may have been known.
+                blind = all(self.ancestry.precedes(sealed.path, places) for places in measured.get(cell, ()))
+                found = runs.get((sealed.id, forecast.cell), [])
+                cells.append(self._view(sealed, forecast, found, blind, tuple(earlier.get(cell, ()))))
+                earlier.setdefault(cell, []).append(cells[-1].name)
+        return tuple(cells)
+
+    def _voids(self) -> tuple[Voided, ...]:
+        voided = []
+        for path, (identity, void) in self.evidence.voids.items():
+            sealed = self.by_id.get(void.seal)
+            if sealed is None or (void.cell is not None and void.cell not in self.forecasts[sealed.id]):
+                message = f"withdraws {void.seal[:12]}#{void.cell or ''}, which is not in this ledger"
+                self.evidence.findings.refuse("seal-unknown", path, message)
+            elif not self.ancestry.precedes(sealed.path, self.evidence.introduced.get(path, ())):
+                message = f"withdraws {void.seal[:12]}, which was not introduced in a proper ancestor of its commit"
+                self.evidence.findings.refuse("void-precedes", path, message)
+            else:
+                voided.append(Voided(identity, path, self.evidence.first_commit(path), void))
+        return tuple(voided)
+
+    # 8 order
+
+    def _check_order(self, recorded: Recorded) -> bool:
+        """Tell whether a measurement belongs to a cell of a seal; refuse one whose seal does not come before it."""
+        findings, measurement = self.evidence.findings, recorded.measurement
+        sealed = self.by_id.get(measurement.seal)
+        if sealed is None:
+            findings.refuse("seal-unknown", recorded.path, f"its seal {measurement.seal[:12]} is not in this ledger")
+            return False
+        if measurement.cell not in self.forecasts[sealed.id]:
+            findings.refuse("cell-unknown", recorded.path, f"its cell {measurement.cell} is not in its seal")
+            return False
+        if not self.ancestry.precedes(sealed.path, self.evidence.introduced.get(recorded.path, ())):
+            message = (
+                f"prediction {sealed.id[:12]} (commit {sealed.commit.sha[:12]}) is no proper ancestor of this "
+                f"measurement (commit {recorded.commit.sha[:12]}); a prediction comes before its measurement"
+            )
+            findings.refuse("prediction-postdates", recorded.path, message)
+        return True
+
+    # 9 subject, 10 binding, 11 physics, 12 dates
+
+    def _check_content(self, recorded: Recorded, *, bound: bool) -> _Found:
+        findings, path, measurement = self.evidence.findings, recorded.path, recorded.measurement
+        sealed = self.by_id[measurement.seal]
+        forecast = self.forecasts[sealed.id][measurement.cell]
+        hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
+        for attachment in measurement.attachments:
+            if not self.objects.sound("verifications", attachment.sha256, path):
+                findings.refuse("attachment-lost", path, f"its evidence {attachment.name} is missing or altered")
+        if measurement.protocol != forecast.protocol:
+            findings.refuse("protocol-changed", path, "its timing protocol or parameters are not the sealed ones")
+        if not bound:
+            findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
+        if hardware is not None:
+            for finding in _physics(forecast, measurement, hardware, path):
+                findings.add(finding)
+        if _earlier(recorded.commit.when, sealed.commit.when):
+            findings.flag(
+                "date-order", path, "its commit date lies before its seal's; dates prove nothing, the graph decides"
+            )
+        return _Found(recorded, findings.about(path))
+
+    def _view(
+        self, sealed: Sealed, forecast: Forecast, found: list[_Found], blind: bool, revises: tuple[str, ...]
+    ) -> CellView:
+        self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
+        hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
+        for finding in claims(forecast, hardware):
+            self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
+        readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
+        runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
+        return CellView(
+            sealed=sealed,
+            forecast=forecast,
+            hardware=hardware,
+            state=self._state(sealed, forecast, found),
+            blind=blind,
+            revises=revises,
+            runs=runs,
+            levels=self._levels(sealed, forecast, found),
+        )
+
+    def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
+        measurement = found.recorded.measurement
+        try:
+            verification = verify_cell(
+                forecast=forecast, measurement=measurement, hardware=hardware, blind=blind, findings=found.findings
+            )
+        except (LedgerError, ArithmeticError) as error:
+            words = f"its numbers cannot be judged: {error}"
+            self.evidence.findings.refuse(UNREADABLE, found.recorded.path, words)
+            verification = Verification(
+                seal=measurement.seal,
+                cell=measurement.cell,
+                run=measurement.run,
+                predicted_regime=forecast.regime,
+                measured_regime=None,
+                predicted_percent=forecast.percent_milli / 1000,
+                measured_percent=None,
+                grade=None,
+                gap=None,
+                blind=blind,
+                findings=self.evidence.findings.about(found.recorded.path),
+            )
+        return Run(found.recorded, verification)
+
+    def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
+        if any(self.evidence.findings.refused(path) for path in (sealed.path, *(i.recorded.path for i in found))):
+            return "refused"
+        if any(item.recorded.measurement.status == "measured" for item in found):
+            return "measured"
+        if any(v.void.seal == sealed.id and v.void.cell in (None, forecast.cell) for v in self.voided):
+            return "void"
+        if found:
+            return "failed"
+        now = (
+            self.current.get(f"kernel {forecast.case.kernel}", forecast.kernel_sha256),
+            self.current.get(f"hardware {forecast.case.hardware}", forecast.hardware_sha256),
+        )
+        return "open" if now == (forecast.kernel_sha256, forecast.hardware_sha256) else "stale"
+
+    def _levels(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> tuple[int, ...]:
+        if not found or self._state(sealed, forecast, found) == "refused":
+            return ()
+        bound = forecast.operation in OPERATIONS and any(
+            item.recorded.measurement.samples is not None
+            and len(item.recorded.measurement.samples.positions) >= MIN_SAMPLES
+            for item in found
+        )
+        return (0, 1) if bound and sealed.path in self.chained else (0,)
+
+
+def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, path: str) -> list[Finding]:
+    try:
+        found = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
+    except (LedgerError, ArithmeticError) as error:
+        return [Finding(code=UNREADABLE, severity="refused", path=path, message=str(error))]
+    return [finding.model_copy(update={"path": path}) for finding in found]
+
+
+def _earlier(when: str, than: str) -> bool:
+    try:
+        return datetime.fromisoformat(when) < datetime.fromisoformat(than)
+    except (ValueError, TypeError, OverflowError):
+        return False

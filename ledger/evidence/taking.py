@@ -1,0 +1,258 @@
+"""Selects cells, writes orders, and takes measurements into the repository, one commit a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path as FilePath
+
+from ledger.errors import EvidenceRefused, InputError, UnknownName
+from ledger.evidence.judge import judge
+from ledger.kernel import KernelFile, kernel_names, load_kernel
+from ledger.model.book import Book, CellView, Commit
+from ledger.records import (
+    ORDER_SCHEMA,
+    VOID_SCHEMA,
+    Finding,
+    Hardware,
+    Measurement,
+    Order,
+    OrderedCell,
+    OrderedKernel,
+    Void,
+)
+from ledger.repository.history import Change, History
+from ledger.repository.repo import Repository
+from ledger.repository.sealing import TOOL
+from ledger.repository.store import hardware_names, load_hardware, read_bytes, results
+from ledger.seal import encode, object_id, object_path, record_id, record_path
+
+MAX_ATTACHMENT_BYTES = 256 * 1024 * 1024
+
+
+def current_digests(root: FilePath) -> dict[str, str]:
+    """Return the digests of all kernels and profiles as they are now, for telling open cells from stale ones.
+
+    A kernel or profile that cannot be read any more makes no entry; its open cells count as stale elsewhere.
+    """
+    digests: dict[str, str] = {}
+    for name in kernel_names(root):
+        try:
+            digests[f"kernel {name}"] = load_kernel(name, root).sha256
+        except InputError:
+            digests[f"kernel {name}"] = ""
+    for name in hardware_names(root):
+        try:
+            digests[f"hardware {name}"] = object_id(encode(load_hardware(name, root)))
+        except InputError:
+            digests[f"hardware {name}"] = ""
+    return digests
+
+
+def select(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
+    """Return the cells that a user named, or every open one.
+
+    wanted: seal ids, or SEAL#CELL names; a seal's id may be shortened to four digits or more. Raises: UnknownName for
+    a name that fits nothing or several seals; EvidenceRefused for a named cell that is stale, void or refused.
+    """
+    if not wanted:
+        return tuple(cell for cell in book.cells if cell.state == "open")
+    chosen = {cell.name: cell for name in wanted for cell in named(book, name)}
+    for cell in chosen.values():
+        if cell.state in ("stale", "void", "refused"):
+            raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected an open cell: seal a new forecast")
+    return tuple(chosen.values())
+
+
+def named(book: Book, name: str) -> list[CellView]:
+    """Return the cells of a seal, or the one cell, that a name fits, in any state. Raises: UnknownName."""
+    prefix, _, key = name.partition("#")
+    seals = {cell.sealed.id for cell in book.cells if cell.sealed.id.startswith(prefix)}
+    if len(prefix) < 4 or len(seals) != 1:
+        raise UnknownName(f"seal {prefix!r} names {len(seals)} seals; expected four or more digits that name one")
+    found = [cell for cell in book.cells if cell.sealed.id in seals and key in ("", cell.forecast.cell)]
+    if not found:
+        raise UnknownName(f"cell {key!r} is not in seal {prefix}; see: ledger status")
+    return found
+
+
+def write_order(cells: Sequence[CellView], *, root: FilePath) -> Order:
+    """Return the order to measure cells; sources go along only for kernels that the package does not ship.
+
+    Raises: InputError when there is nothing to measure, EvidenceRefused when a kernel or profile has changed.
+    """
+    if not cells:
+        raise InputError("nothing is open; expected a sealed forecast that is not measured yet: ledger predict")
+    hardware: dict[str, Hardware] = {}
+    kernels: dict[str, OrderedKernel] = {}
+    ordered = []
+    for cell in cells:
+        forecast = cell.forecast
+        assert cell.hardware is not None
+        hardware[forecast.hardware_sha256] = cell.hardware
+        kernel = load_kernel(forecast.case.kernel, root)
+        if kernel.sha256 != forecast.kernel_sha256:
+            raise EvidenceRefused(f"{cell.short_name}: kernel {kernel.kernel.name} has changed since it was sealed")
+        source = None if kernel.shipped else kernel.source.decode()
+        kernels[forecast.kernel_sha256] = OrderedKernel(name=kernel.kernel.name, source=source)
+        ordered.append(
+            OrderedCell(
+                seal=cell.sealed.id,
+                cell=forecast.cell,
+                run=len(cell.runs),
+                anchor=None,
+                case=forecast.case,
+                work=forecast.work,
+                kernel_sha256=forecast.kernel_sha256,
+                hardware_sha256=forecast.hardware_sha256,
+                protocol=forecast.protocol,
+            )
+        )
+    return Order(schema=ORDER_SCHEMA, tool=TOOL, cells=tuple(ordered), hardware=hardware, kernels=kernels)
+
+
+def kernels_of(order: Order, *, root: FilePath | None, folder: FilePath) -> Callable[[str, str], KernelFile]:
+    """Return how to find an order's kernels, ready to launch: shipped ones, the repository's, or those it carries.
+
+    folder: where carried sources are written, so that the compiler can read them.
+    """
+    from ledger.kernel import load_kernel_file
+
+    def find(digest: str, name: str) -> KernelFile:
+        carried = order.kernels[digest].source if digest in order.kernels else None
+        if carried is None:
+            return load_kernel(name, root, launch=True)
+        path = folder / "kernels" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(carried, encoding="utf-8")
+        return load_kernel_file(path, launch=True)
+
+    return find
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Hold what became of one measurement file."""
+
+    cell: str
+    commit: str | None
+    note: str | None
+    refused: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Hold one measurement that is not taken in yet, with the files that it names, by path."""
+
+    path: str
+    record: bytes
+    measurement: Measurement
+    attachments: Mapping[str, bytes]
+
+
+def read_folder(folder: FilePath) -> list[Incoming]:
+    """Return the measurements in a folder with their attachments.
+
+    Raises: InputError when an attachment is missing; EvidenceRefused when its bytes are not its name.
+    """
+    incoming = []
+    for file, measurement in results(folder):
+        attachments = {}
+        for attachment in measurement.attachments:
+            data = read_bytes(folder / "objects" / attachment.sha256, limit=MAX_ATTACHMENT_BYTES)
+            if object_id(data) != attachment.sha256:
+                raise EvidenceRefused(f"{file}: attachment {attachment.name} has other bytes than it had when measured")
+            attachments[object_path("verifications", attachment.sha256)] = data
+        incoming.append(incoming_of(measurement, attachments))
+    return incoming
+
+
+def incoming_of(measurement: Measurement, attachments: Mapping[str, bytes]) -> Incoming:
+    """Return a measurement ready to be taken in; attachments lie by the path that they will have."""
+    data = encode(measurement)
+    return Incoming(record_path("verifications", record_id(Measurement, data)), data, measurement, attachments)
+
+
+def take_in(
+    repository: Repository,
+    history: History,
+    read: Callable[[str, int], bytes | None],
+    incoming: Iterable[Incoming],
+    *,
+    sign: bool = False,
+) -> list[Taken]:
+    """Commit measurements one by one, leaving out those already there and those that the report would refuse."""
+    fresh = [item for item in incoming if item.path not in history.tree]
+    refusals = _rehearse(history, read, fresh)
+    taken = []
+    for item in fresh:
+        name = f"{item.measurement.seal[:10]}#{item.measurement.cell}"
+        refused = refusals.get(item.path, ())
+        if refused:
+            taken.append(Taken(name, None, None, refused))
+            continue
+        files = {item.path: item.record, **item.attachments}
+        message = f"Measure {item.measurement.cell}: {item.measurement.status}\n\nSeal-Id: {item.measurement.seal}\n"
+        message += f"Record-Id: {FilePath(item.path).stem}\n"
+        written = repository.commit(partial(_same, files, message), sign=sign)
+        taken.append(Taken(name, written.commit, written.index_note))
+    return taken
+
+
+def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[str, str, str]:
+    """Commit the withdrawal of an unmeasured seal, or of one cell of it; return its id, path and commit.
+
+    Raises: UnknownName; EvidenceRefused for a cell that is already measured, withdrawn or refused; InputError.
+    """
+    if not why.strip():
+        raise InputError("--why: empty; expected the reason, in words")
+    cells = named(book, name)
+    for cell in cells:
+        if cell.state not in ("open", "stale", "failed"):
+            raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected one that is not measured yet")
+    record = Void(
+        schema=VOID_SCHEMA,
+        tool=TOOL,
+        seal=cells[0].sealed.id,
+        cell=cells[0].forecast.cell if "#" in name else None,
+        why=why,
+        extensions={},
+    )
+    data = encode(record)
+    path = record_path("verifications", record_id(Void, data))
+    message = f"Void {cells[0].short_name if record.cell else record.seal[:10]}\n\nSeal-Id: {record.seal}\n"
+    written = repository.commit(partial(_same, {path: data}, message))
+    return record_id(Void, data), path, written.commit
+
+
+def _same(files: Mapping[str, bytes], message: str, parent: str | None) -> tuple[Mapping[str, bytes], str]:
+    del parent
+    return files, message
+
+
+def _rehearse(
+    history: History, read: Callable[[str, int], bytes | None], incoming: Sequence[Incoming]
+) -> dict[str, tuple[Finding, ...]]:
+    """Return what the judge would refuse if each measurement were committed on top of the history."""
+    overlay: dict[str, bytes] = {}
+    commits, parents = list(history.commits), list(history.parents)
+    changes, tree = list(history.changes), dict(history.tree)
+    for item in incoming:
+        position = len(commits)
+        commits.append(Commit(sha=f"rehearsal-{position}", when="", author="", position=position))
+        parents.append((position - 1,))
+        for path, data in {item.path: item.record, **item.attachments}.items():
+            blob = f"rehearsal {path}"
+            overlay[blob] = data
+            if path not in tree:
+                changes.append(Change(position, "A", "100644", blob, path))
+                tree[path] = ("100644", blob)
+    rehearsed = replace(history, commits=tuple(commits), parents=tuple(parents), changes=tuple(changes), tree=tree)
+    book = judge(rehearsed, lambda blob, limit: overlay[blob] if blob in overlay else read(blob, limit))
+    refused: dict[str, tuple[Finding, ...]] = {}
+    for item in incoming:
+        found = tuple(f for f in book.refused if f.path == item.path)
+        if found:
+            refused[item.path] = found
+    return refused

@@ -1,0 +1,1 @@
+"""Asks the machine that is here: its device, its sensors and its profiler."""

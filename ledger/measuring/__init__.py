@@ -1,0 +1,1 @@
+"""Runs kernels: inputs, correctness, timing, counters, comparisons."""

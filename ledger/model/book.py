@@ -1,0 +1,113 @@
+"""Defines what a whole ledger says once it has been read and judged. Pure data; nothing here does I/O.
+
+A Book is built by evidence.judge from a history that repository.repo has read; report, score, plot, status and audit
+only render it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ledger.records import Finding, Forecast, Hardware, Measurement, Prediction, Verification, Void
+
+State = Literal["open", "stale", "void", "measured", "failed", "refused"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Identify a commit; `when` is its own claim (ISO 8601), which proves nothing."""
+
+    sha: str
+    when: str
+    author: str
+    position: int  # place in a topological order of the history, oldest first
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Hold a seal with the commit that introduced it."""
+
+    id: str
+    path: str
+    commit: Commit
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Hold a measurement with the commit that introduced it."""
+
+    id: str
+    path: str
+    commit: Commit
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class Voided:
+    """Hold a withdrawal with the commit that introduced it."""
+
+    id: str
+    path: str
+    commit: Commit
+    void: Void
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold one measured run of a cell and the verdict computed from it."""
+
+    recorded: Recorded
+    verification: Verification
+
+
+@dataclass(frozen=True)
+class CellView:
+    """Hold one sealed cell with all that happened to it.
+
+    blind: no earlier measurement of the same cell in the history. revises: earlier SEAL#CELL names for the same cell.
+    levels: evidence levels reached (0 git order, 1 chained and bound, ...); empty while open.
+    """
+
+    sealed: Sealed
+    forecast: Forecast
+    hardware: Hardware | None
+    state: State
+    blind: bool
+    revises: tuple[str, ...]
+    runs: tuple[Run, ...]
+    levels: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Return SEAL#CELL with the seal's full id."""
+        return f"{self.sealed.id}#{self.forecast.cell}"
+
+    @property
+    def short_name(self) -> str:
+        """Return SEAL#CELL with the first ten digits of the seal's id."""
+        return f"{self.sealed.id[:10]}#{self.forecast.cell}"
+
+    @property
+    def counted(self) -> Run | None:
+        """Return the run that counts under the sealed policy first-run/1: the first one that finished."""
+        finished = [run for run in self.runs if run.recorded.measurement.status == "measured"]
+        return finished[0] if finished else None
+
+
+@dataclass(frozen=True)
+class Book:
+    """Hold a judged ledger at one commit."""
+
+    head: str
+    cells: tuple[CellView, ...]
+    seals: tuple[Sealed, ...]
+    records: tuple[Recorded, ...]
+    voids: tuple[Voided, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def refused(self) -> tuple[Finding, ...]:
+        """Return the findings that refuse the evidence."""
+        return tuple(finding for finding in self.findings if finding.severity == "refused")

@@ -1,0 +1,1 @@
+"""Reads and writes a ledger in a git repository: records, seals, commits, clones."""

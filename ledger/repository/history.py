@@ -1,0 +1,126 @@
+"""Reads the history of a ledger out of git: every commit, every change to a ledger file, the final tree. Read-only.
+
+One walk serves report and audit; reader is how it asks git.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ledger.errors import StateError
+from ledger.model.book import Commit
+from ledger.repository.reader import Reader
+
+FOLDERS = ("predictions", "verifications")
+
+
+@dataclass(frozen=True)
+class Change:
+    """Hold one change to a ledger file: git's status letter, the mode and blob after it, and where it happened."""
+
+    position: int
+    status: str
+    mode: str
+    blob: str
+    path: str
+
+
+@dataclass(frozen=True)
+class History:
+    """Hold all that git says about the ledger at one commit.
+
+    commits are in topological order, oldest first; parents gives positions into commits; tree maps each ledger path
+    at the head to (mode, blob). lookalikes are top-level names at the head that differ from a ledger folder's only by
+    case or Unicode form; doubled are paths that stand twice in the head's tree.
+    """
+
+    head: str
+    commits: tuple[Commit, ...]
+    parents: tuple[tuple[int, ...], ...]
+    changes: tuple[Change, ...]
+    tree: Mapping[str, tuple[str, str]]
+    lookalikes: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
+
+    @property
+    def roots(self) -> int:
+        """Return how many commits have no parent."""
+        return sum(1 for parents in self.parents if not parents)
+
+
+def read_history(reader: Reader, revision: str = "HEAD") -> History:
+    """Return the history of the ledger folders at a revision.
+
+    Raises: StateError when git cannot read it (no commit, a shallow or damaged repository).
+    """
+    head = reader.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    if reader.run("rev-parse", "--is-shallow-repository").strip() == b"true":
+        raise StateError("repository is a shallow clone; expected the whole history: git fetch --unshallow")
+    commits, parents, places = _commits(reader, head)
+    tree, doubled = _tree(reader, head)
+    changes = tuple(_changes(reader, head, places))
+    return History(head, commits, parents, changes, tree, tuple(_lookalikes(reader, head)), tuple(doubled))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _commits(reader: Reader, head: str) -> tuple[tuple[Commit, ...], tuple[tuple[int, ...], ...], dict[str, int]]:
+    text = _text(reader.run("log", "--topo-order", "--reverse", "-z", "--format=%H%x01%P%x01%cI%x01%cn", head))
+    commits: list[Commit] = []
+    parents: list[tuple[int, ...]] = []
+    places: dict[str, int] = {}
+    for entry in filter(None, text.split("\0")):
+        sha, above, when, author = [*entry.split("\x01", 3), "", "", ""][:4]
+        places[sha] = len(commits)
+        commits.append(Commit(sha=sha, when=when, author=author, position=len(commits)))
+        parents.append(tuple(places[parent] for parent in above.split() if parent in places))
+    return tuple(commits), tuple(parents), places
+
+
+def _changes(reader: Reader, head: str, places: Mapping[str, int]) -> Iterator[Change]:
+    shown = ["--raw", "--no-abbrev", "--no-renames", "--no-relative", "-O/dev/null", "-z", "-c", "--format=%x01%H"]
+    shown += ["--full-history", "--topo-order"]
+    # Two NULs or one part a commit's header from its changes, depending on the kind of commit: drop the empty ones.
+    tokens = iter([token for token in reader.run("log", *shown, head, "--", *FOLDERS).split(b"\0") if token.strip()])
+    position = 0
+    for token in tokens:
+        token = token.lstrip(b"\n")
+        if token.startswith(b"\x01"):
+            position = places[token[1:].decode()]
+            continue
+        sides = len(token) - len(token.lstrip(b":"))
+        fields = token[sides:].decode().split(" ")
+        yield Change(
+            position=position,
+            status=fields[-1],
+            mode=fields[sides],
+            blob=fields[2 * sides + 1],
+            path=_text(next(tokens)),
+        )
+
+
+def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    tree: dict[str, tuple[str, str]] = {}
+    doubled: list[str] = []
+    for line in filter(None, reader.run("ls-tree", "-r", "-z", "--full-tree", head, *FOLDERS).split(b"\0")):
+        meta, name = line.split(b"\t", 1)
+        mode, _, blob = meta.decode().split(" ")
+        path = _text(name)
+        if path in tree:
+            doubled.append(path)
+        tree[path] = (mode, blob)
+    return tree, doubled
+
+
+def _lookalikes(reader: Reader, head: str) -> Iterator[str]:
+    """Yield the top-level names that a file system or a reader's eye may take for a ledger folder."""
+    seen: set[str] = set()
+    for name in map(_text, filter(None, reader.run("ls-tree", "-z", "--name-only", head).split(b"\0"))):
+        plain = unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+        if plain in FOLDERS and (name not in FOLDERS or name in seen):
+            yield name
+        seen.add(name)

@@ -1,0 +1,158 @@
+"""Turns forecasts into a sealed prediction: resolves kernel, profile and roof, builds the record, commits it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from ledger import __version__
+from ledger.errors import InputError
+from ledger.kernel import KernelFile, build_case, load_kernel
+from ledger.model.campaign import Request, milli, millionths
+from ledger.model.protocol import protocol_for
+from ledger.records import SEAL_SCHEMA, CeilingKind, Forecast, Hardware, Prediction, Tool, is_gpu
+from ledger.repository.repo import Repository
+from ledger.repository.store import load_hardware
+from ledger.roofline import roof_of
+from ledger.seal import cell_key, decode, encode, next_link, object_id, object_path, record_id, record_path, validate
+
+TOOL = Tool(name="roofline-ledger", version=__version__)
+CampaignView = Callable[[str, Prediction], str]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Hold a forecast that is ready to be sealed, with what it was resolved from."""
+
+    forecast: Forecast
+    kernel: KernelFile
+    hardware: Hardware
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """Return the objects that the forecast names, by digest."""
+        return {
+            self.forecast.kernel_sha256: self.kernel.source,
+            self.forecast.hardware_sha256: encode(self.hardware),
+        }
+
+
+@dataclass(frozen=True)
+class SealedCommit:
+    """Hold the result of sealing; `note` says what was left undone in the index, if anything."""
+
+    id: str
+    path: str
+    commit: str
+    prediction: Prediction
+    note: str | None
+
+
+def draft(request: Request, *, root: FilePath | None, ceilings: CeilingKind | None = None) -> Draft:
+    """Return a forecast resolved against the kernel, the profile and the roof of the path that the compiler takes.
+
+    Raises: UnknownName, InputError, RecordError.
+    """
+    kernel_file = load_kernel(request.kernel, root)
+    kernel = kernel_file.kernel
+    hardware = load_hardware(request.hardware, root)
+    threads = request.threads
+    if threads is None and not is_gpu(hardware.target):
+        threads = len(os.sched_getaffinity(0))
+    case = build_case(kernel, hardware, shape=request.shape, dtype=request.dtype, threads=threads)
+    if request.config is not None:
+        kernel.check_config(request.config, request.shape, request.dtype, hardware.target)
+        case = case.model_copy(update={"config": dict(request.config)})
+    path = kernel.path(request.dtype, hardware.target, case.implementation)
+    forecast = {
+        "cell": cell_key(case),
+        "operation": kernel.operation.name,
+        "case": case.model_dump(mode="json"),
+        "work": kernel.work(request.shape, request.dtype).model_dump(mode="json"),
+        "roof": roof_of(hardware, path, ceilings).model_dump(mode="json"),
+        "protocol": protocol_for(case.implementation).model_dump(mode="json"),
+        "kernel_sha256": kernel_file.sha256,
+        "hardware_sha256": object_id(encode(hardware)),
+        "regime": request.regime,
+        "percent_milli": milli(request.pct),
+        "low_milli": None if request.low is None else milli(request.low),
+        "high_milli": None if request.high is None else milli(request.high),
+        "probabilities_ppm": None if request.prob is None else millionths(request.prob),
+        "why": request.why,
+    }
+    return Draft(validate(Forecast, forecast, what=cell_key(case)), kernel_file, hardware)
+
+
+def seal(
+    repository: Repository,
+    drafts: Sequence[Draft],
+    *,
+    campaign: str | None = None,
+    why: str = "",
+    view: CampaignView | None = None,
+    sign: bool = False,
+) -> SealedCommit:
+    """Seal forecasts as one prediction in one commit and return once it is on disk.
+
+    view: renders a campaign's own immutable page, committed with the seal. Raises: StateError, RecordError.
+    """
+    forecaster = repository.identity()
+    nonce = secrets.token_hex(16)
+    sealed: list[tuple[str, str, Prediction]] = []
+
+    def compose(parent: str | None) -> tuple[Mapping[str, bytes], str]:
+        sequence, previous = next_link(chain_tips(repository, parent))
+        record = Prediction(
+            schema=SEAL_SCHEMA,
+            rule="regime/1",
+            tool=TOOL,
+            forecaster=forecaster[:400],
+            sequence=sequence,
+            previous=previous,
+            campaign=campaign,
+            metric="percent-of-roof/1",
+            repeats="first-run/1",
+            cells=tuple(item.forecast for item in drafts),
+            why=why,
+            nonce=nonce,
+            extensions={},
+        )
+        data = encode(record)
+        identity = record_id(Prediction, data)
+        # What is committed must be what any later reader accepts.
+        decode(Prediction, data, what="new seal")
+        files = {record_path("predictions", identity): data}
+        for item in drafts:
+            files.update({object_path("predictions", digest): source for digest, source in item.objects.items()})
+        if view is not None and campaign is not None:
+            files[f"docs/predictions/{campaign}.md"] = view(identity, record).encode()
+        sealed[:] = [(identity, record_path("predictions", identity), record)]
+        what = campaign or drafts[0].forecast.cell
+        return files, f"Seal {what}: {len(drafts)} cell{'s' if len(drafts) > 1 else ''}\n\nSeal-Id: {identity}\n"
+
+    written = repository.commit(compose, sign=sign)
+    identity, path, record = sealed[0]
+    return SealedCommit(identity, path, written.commit, record, written.index_note)
+
+
+def chain_tips(repository: Repository, parent: str | None) -> dict[str, int]:
+    """Return the ids and sequences of the seals at the tips of the chain, as seen from a commit."""
+    held: dict[str, Prediction] = {}
+    for path in repository.newest_seals(parent):
+        assert parent is not None
+        data = repository.show(parent, path)
+        held[record_id(Prediction, data)] = decode(Prediction, data, what=path)
+    named = {previous for record in held.values() for previous in record.previous}
+    return {identity: record.sequence for identity, record in held.items() if identity not in named}
+
+
+def check_distinct(drafts: Sequence[Draft]) -> None:
+    """Check that no cell stands twice in one seal. Raises: InputError."""
+    seen: set[str] = set()
+    for item in drafts:
+        if item.forecast.cell in seen:
+            raise InputError(f"cell {item.forecast.cell} stands twice in the campaign; expected each cell once")
+        seen.add(item.forecast.cell)

@@ -1,0 +1,1 @@
+"""Renders what was found: lines, pages, cards and plots."""

@@ -1,0 +1,215 @@
+"""Renders a judged ledger and single seals as Markdown: docs/report.md, docs/predictions/ and tables for ROOFLINE.md.
+
+Pure: text out, nothing written. A field of a record is made harmless and then escaped, so that it can neither open a
+link, an image or HTML nor leave its table cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ledger.errors import InputError
+from ledger.model.book import Book
+from ledger.model.rows import Row, rows
+from ledger.model.wording import PATH_WORDS, duration, harmless, shape_words, si
+from ledger.records import Forecast, Prediction
+from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
+from ledger.showing import lines
+
+_MARKER_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+def escape(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    return re.sub(r"([\\`*_{}\[\]<>#!|~&$@])", r"\\\1", harmless(text)).replace("://", "&#58;//")
+
+
+def table(headings: Sequence[str], body: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+    """Return a Markdown table of cells that are Markdown already; `right` numbers the columns that hold numbers."""
+    rule = ["--:" if number in right else "---" for number in range(len(headings))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rule, *body)) + "\n"
+
+
+def _escaped(*cells: str) -> tuple[str, ...]:
+    return tuple(escape(cell) for cell in cells)
+
+
+def roofline_tables(book: Book) -> dict[str, str]:
+    """Return the tables of ROOFLINE.md by the name of their markers."""
+    listed = rows(book)
+    return {
+        "predictions": forecast_table(view.forecast for view in book.cells),
+        "results": results_table(listed),
+        "counters": counters_table(listed),
+        "gaps": table(("#", "cell", "gap", "why"), _gaps(listed), right=(0, 2)),
+    }
+
+
+def results_table(listed: Sequence[Row]) -> str:
+    """Return the table of forecasts beside measurements."""
+    headings = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
+    body = []
+    for row in listed:
+        number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
+        body.append(_escaped(number, cell, predicted, measured, lines.time_words(row), gap, grade, sight))
+    return table(headings, body, right=(0, 5))
+
+
+def counters_table(listed: Sequence[Row]) -> str:
+    """Return the table of what the hardware counters said, for the rows that have any."""
+    told = [(row, lines.counter_words(row)) for row in listed]
+    body = [_escaped(str(row.number), lines.cell_words(row.view), *words) for row, words in told if words]
+    return table(("#", "cell", *lines.COUNTER_HEADINGS), body, right=(0, *range(2, 2 + len(lines.COUNTER_HEADINGS))))
+
+
+def _gaps(listed: Sequence[Row]) -> list[tuple[str, ...]]:
+    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    return [_escaped(str(row.number), lines.cell_words(row.view), lines.gap_words(row), words) for row, words in told]
+
+
+def markdown(book: Book) -> str:
+    """Return the report as Markdown."""
+    if book.refused:
+        return _join(
+            "# Report",
+            "**The report does not open: the evidence is refused.**",
+            _bullets(f"`{finding.code}` {escape(f'{finding.path}: {finding.message}')}" for finding in book.refused),
+        )
+    listed = rows(book)
+    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    return _join(
+        "# Report",
+        "Rendered from the records by `ledger report`; do not edit.",
+        *(escape(words) for words in lines.summary_words(book)),
+        results_table(listed) if listed else "",
+        escape(lines.LEGEND) if listed else "",
+        "## Why" if told else "",
+        _bullets(f"**{row.number}.** {escape(words)}" for row, words in told),
+        *_section("Not measured", [escape(words) for words in lines.missing_words(book)]),
+        *_section("Findings", [escape(words) for words in lines.finding_words(book)]),
+    )
+
+
+def _section(title: str, bullets: Sequence[str]) -> tuple[str, ...]:
+    return (f"## {title}", _bullets(bullets)) if bullets else ()
+
+
+def _bullets(words: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in words)
+
+
+def _join(*parts: str) -> str:
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+# Views of seals
+
+
+def forecast_table(forecasts: Iterable[Forecast]) -> str:
+    """Return a table of forecasts, with the numbers that each had to go by."""
+    headings = ("cell", "FLOP/byte", "ridge", "side", "roof time", "regime", "percent", "interval", "probabilities")
+    return table(headings, (_forecast(forecast) for forecast in forecasts), right=(1, 2, 4, 6))
+
+
+def _forecast(forecast: Forecast) -> tuple[str, ...]:
+    case, work, roof = forecast.case, forecast.work, forecast.roof
+    intensity = f"{work.flops / work.bytes:.1f}" if work.bytes else ""
+    low, high, ppm = forecast.low_milli, forecast.high_milli, forecast.probabilities_ppm
+    return _escaped(
+        f"{case.kernel} {shape_words(case.shape)} {case.dtype} {case.hardware}",
+        intensity,
+        f"{ridge_point(roof):.0f}",
+        "left" if memory_side(work, roof) else "right",
+        duration(round(time_lower_bound_s(work, roof) * 1e12)),
+        forecast.regime,
+        f"{forecast.percent_milli / 1000:g}%",
+        "" if low is None or high is None else f"{low / 1000:g} to {high / 1000:g}",
+        ", ".join(f"{regime} {share / 10_000:g}%" for regime, share in (ppm or {}).items()),
+    )
+
+
+def campaign_view(identity: str, prediction: Prediction) -> str:
+    """Return the view of one seal, made from the seal alone, so that it never changes.
+
+    It does not name the commit: the view is committed together with its seal.
+    """
+    roofs = {(f.case.hardware, f.roof.path, f.roof.ceilings): f.roof for f in prediction.cells}
+    return _join(
+        f"# {escape(prediction.campaign or f'Seal {identity[:12]}')}",
+        "Sealed forecasts, rendered from the seal and committed with it; this file never changes.",
+        _bullets(
+            (
+                f"seal `{identity}`, sequence {prediction.sequence}",
+                f"forecaster {escape(prediction.forecaster)}, rule `{prediction.rule}`, metric `{prediction.metric}`",
+                *(
+                    f"roof on {name}: {si(roof.peak_flop_per_s, 'FLOP/s')} ({PATH_WORDS[path]}) and "
+                    f"{si(roof.bandwidth_bytes_per_s, 'B/s')} of DRAM, {kind}"
+                    for (name, path, kind), roof in roofs.items()
+                ),
+            )
+        ),
+        escape(prediction.why),
+        forecast_table(prediction.cells),
+        *_section("Why", _reasons(prediction.cells)),
+    )
+
+
+def _reasons(cells: Sequence[Forecast]) -> list[str]:
+    """Return each reason once, with the cells that share it."""
+    shared: dict[str, list[str]] = {}
+    for forecast in cells:
+        if forecast.why:
+            shared.setdefault(forecast.why, []).append(forecast.cell)
+    return [f"{escape(why)} ({', '.join(escape(cell) for cell in names)})" for why, names in shared.items()]
+
+
+def index_view(book: Book) -> str:
+    """Return docs/predictions/index.md: every seal, oldest first, with what became of its cells."""
+    states: dict[str, Counter[str]] = {}
+    for view in book.cells:
+        states.setdefault(view.sealed.id, Counter())[view.state] += 1
+    body = []
+    for sealed in book.seals:
+        counts = ", ".join(f"{count} {state}" for state, count in states.get(sealed.id, Counter()).items())
+        prediction = sealed.prediction
+        name = prediction.campaign
+        body.append(
+            (
+                str(prediction.sequence),
+                f"[{sealed.id[:12]}](../../{sealed.path})",
+                f"[{escape(name)}]({name}.md)" if name else "",
+                *_escaped(prediction.forecaster, sealed.commit.when, counts),
+            )
+        )
+    return _join(
+        "# Sealed predictions",
+        "Rendered from the records; do not edit. Dates are the commits' own claims and prove nothing.",
+        table(("sequence", "seal", "campaign", "forecaster", "committed", "cells"), body, right=(0,)),
+    )
+
+
+# Tables inside other documents
+
+
+def update_markers(text: str, name: str, table: str) -> str:
+    """Return `text` with what stands between the markers of `name` replaced by `table`.
+
+    The markers are `<!-- ledger:NAME -->` and `<!-- /ledger:NAME -->`, each once and in this order.
+    A text with neither marker does not want the table and comes back as it is.
+    Raises: InputError for markers that do not pair.
+    """
+    assert _MARKER_NAME.fullmatch(name), name
+    opening, closing = f"<!-- ledger:{name} -->", f"<!-- /ledger:{name} -->"
+    counts = text.count(opening), text.count(closing)
+    if counts == (0, 0):
+        return text
+    if counts != (1, 1) or text.index(opening) > text.index(closing):
+        raise InputError(
+            f"markers of {name}: {counts[0]} opening and {counts[1]} closing; expected {opening} once and then "
+            f"{closing} once"
+        )
+    before, rest = text.split(opening)
+    after = rest.split(closing)[1]
+    return f"{before}{opening}\n\n{table.strip()}\n\n{closing}{after}"
