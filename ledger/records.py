@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, model_validator
+from pydantic_core import CoreSchema
 
 SEAL_SCHEMA: Literal["ledger/seal/1"] = "ledger/seal/1"
 MEASUREMENT_SCHEMA: Literal["ledger/measurement/1"] = "ledger/measurement/1"
@@ -51,6 +52,21 @@ class Record(BaseModel):
     """Stand for any immutable record; unknown fields and lax conversions are errors."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Stored(Record):
+    """Stand for a record of the ledger and its parts: fields are held in the order in which their keys are stored."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Sort the fields, so that a record is written as it is stored whatever the order of their declaration."""
+        schema = handler(source)
+        part: Any = schema
+        while "schema" in part:
+            part = part["schema"]
+        if "fields" in part:
+            part["fields"] = dict(sorted(part["fields"].items(), key=lambda item: item[0].removesuffix("_")))
+        return schema
 
 
 # Hardware profiles
@@ -147,7 +163,7 @@ def is_gpu(target: str) -> bool:
 # What is forecast
 
 
-class Work(Record):
+class Work(Stored):
     """Count what a kernel must do: exact operations and compulsory DRAM traffic (each input once, each output once).
 
     Units: flops in operations (one multiply-add is two), bytes in bytes.
@@ -163,7 +179,7 @@ class Work(Record):
         return self.bytes_read + self.bytes_written
 
 
-class Roof(Record):
+class Roof(Stored):
     """Hold the two ceilings that a forecast is a percentage of, in SI base units."""
 
     ceilings: CeilingKind
@@ -172,7 +188,7 @@ class Roof(Record):
     bandwidth_bytes_per_s: Positive
 
 
-class Case(Record):
+class Case(Stored):
     """Name exactly what is run: the cell (kernel, shape, dtype, hardware) and how it is launched."""
 
     kernel: Name
@@ -189,14 +205,14 @@ class Case(Record):
         return (self.kernel, tuple(sorted(self.shape.items())), self.dtype, self.hardware)
 
 
-class Protocol(Record):
+class Protocol(Stored):
     """Name a timing protocol and its parameters; docs/format.md defines each name."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}/[0-9]{1,3}$")]
     parameters: dict[Line, int]
 
 
-class Forecast(Record):
+class Forecast(Stored):
     """Hold one cell of a prediction: what binds it and how near its roof it will come.
 
     Units: `percent_milli`, `low_milli`, `high_milli` in thousandths of a percent of the roof; probabilities in
@@ -234,14 +250,14 @@ class Forecast(Record):
         return self
 
 
-class Tool(Record):
+class Tool(Stored):
     """Name the program that wrote a record."""
 
     name: Line
     version: Line
 
 
-class Prediction(Record):
+class Prediction(Stored):
     """Hold one seal: a forecast of one cell or a campaign of many, and everything it depends on.
 
     Kernels and profiles are named by SHA-256; their bytes lie under predictions/objects/.
@@ -305,7 +321,7 @@ class OrderedKernel(Record):
     source: Annotated[str, StringConstraints(max_length=400_000)] | None
 
 
-class DeviceState(Record):
+class DeviceState(Stored):
     """Hold a reading of clocks, power and temperature; None where the device does not tell."""
 
     sm_clock_mhz: Count | None
@@ -315,7 +331,7 @@ class DeviceState(Record):
     throttle: tuple[Line, ...]
 
 
-class DeviceFacts(Record):
+class DeviceFacts(Stored):
     """Identify the device and the software that measured."""
 
     name: Line
@@ -327,7 +343,7 @@ class DeviceFacts(Record):
     software: dict[Line, Line]
 
 
-class Correctness(Record):
+class Correctness(Stored):
     """Hold the comparison with the float64 reference that precedes any timing.
 
     Units: errors as decimal strings (`%.6e`), tolerances likewise; `elements` counts what was compared.
@@ -342,7 +358,7 @@ class Correctness(Record):
     rtol: Line
 
 
-class Samples(Record):
+class Samples(Stored):
     """Hold output elements at positions drawn from the seal, as raw bits.
 
     Shapes: `positions` are flat row-major indices into the output; `bits` are lower-case hexadecimal, most
@@ -360,7 +376,7 @@ class Samples(Record):
         return self
 
 
-class Timing(Record):
+class Timing(Stored):
     """Hold what the timer saw. Units: picoseconds per call; confidence in millionths."""
 
     rounds_ps: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=100_000)]
@@ -374,21 +390,21 @@ class Timing(Record):
     launch_ps: Count | None
 
 
-class Metric(Record):
+class Metric(Stored):
     """Hold one profiler reading as the profiler printed it."""
 
     value: Line
     unit: Line
 
 
-class ProfiledKernel(Record):
+class ProfiledKernel(Stored):
     """Hold the counters of one launched kernel, by the profiler's own metric names."""
 
     name: Annotated[str, StringConstraints(max_length=2000)]
     metrics: dict[Line, Metric]
 
 
-class Attachment(Record):
+class Attachment(Stored):
     """Name a file of evidence by content; it lies under verifications/objects/."""
 
     name: Line
@@ -396,7 +412,7 @@ class Attachment(Record):
     bytes: Count
 
 
-class Counters(Record):
+class Counters(Stored):
     """Hold what the hardware counters say of one call; several kernels where one call launches several."""
 
     tool: Line
@@ -406,7 +422,7 @@ class Counters(Record):
     kernels: Annotated[tuple[ProfiledKernel, ...], Field(min_length=1, max_length=64)]
 
 
-class Measurement(Record):
+class Measurement(Stored):
     """Hold all evidence of one measured cell: what ran, on what, whether it was right, how long it took."""
 
     schema_: Literal["ledger/measurement/1"] = Field(alias="schema")
@@ -450,7 +466,7 @@ class Measurement(Record):
         return self
 
 
-class Void(Record):
+class Void(Stored):
     """Withdraw a seal in the open; it stays visible and counts as missing."""
 
     schema_: Literal["ledger/void/1"] = Field(alias="schema")

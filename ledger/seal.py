@@ -17,6 +17,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
+from ledger.plain import read_plain
 from ledger.records import Case, Hardware, Measurement, Order, Prediction, Record, Void
 
 R = TypeVar("R", bound=Record)
@@ -146,7 +147,9 @@ def parse_json(data: bytes, *, what: str) -> Any:
 
 def explain(error: ValidationError, *, what: str) -> str:
     """Return a validation error as one line: the object, the field, what it got and what was expected."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    # A schema that is not known explains all the rest.
+    first = next((found for found in errors if found["loc"] == ("schema",)), errors[0])
     field = ".".join(str(part) for part in first["loc"]) or "record"
     got = "" if first["type"] == "missing" else f" (got {str(first['input'])[:80]!r})"
     more = f"; {error.error_count() - 1} more" if error.error_count() > 1 else ""
@@ -168,6 +171,8 @@ def decode(kind: type[R], data: bytes, *, what: str) -> R:
 
     Raises: ParseError, RecordError; EvidenceRefused when the bytes are not the canonical form of what they say.
     """
+    if len(data) <= MAX_RECORD_BYTES and (plain := read_plain(kind, data)) is not None:
+        return plain
     with contextlib.suppress(ValueError, LedgerError):
         # Bytes that a record encodes to are its canonical form; only other bytes need to be told what is wrong.
         if len(data) <= MAX_RECORD_BYTES and encode(record := kind.model_validate_json(data)) == data:
