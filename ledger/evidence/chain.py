@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import reduce
+from operator import or_
+
 from ledger.evidence.checks import Evidence
 from ledger.model.book import Sealed
 from ledger.repository.ancestry import Ancestry
@@ -10,7 +14,8 @@ from ledger.repository.ancestry import Ancestry
 def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
     """Check every seal's place in the chain; return the paths of those that stand rightly."""
     by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
-    seals = sum(ancestry.bit[path] for path in evidence.seals)
+    seals = reduce(or_, map(ancestry.bit, evidence.seals), 0)
+    followers = Counter(previous for sealed in by_id.values() for previous in sealed.prediction.previous)
     closure: dict[str, int] = {}
     sound: set[str] = set()
     for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
@@ -19,12 +24,16 @@ def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:
         known = [parent for parent in parents if parent is not None]
         reached = 0
         for parent in known:
-            reached |= closure.get(parent.id, 0) | ancestry.bit[parent.path]
+            reached |= closure.get(parent.id, 0) | ancestry.bit(parent.path)
         closure[sealed.id] = reached
         within = 0
         for parent in known:
             within |= closure.get(parent.id, 0)
-        if any(within & ancestry.bit[parent.path] for parent in known):
+            # A seal's chain is dropped with its last follower, so that memory does not follow the chain's length.
+            followers[parent.id] -= 1
+            if not followers[parent.id]:
+                closure.pop(parent.id, None)
+        if any(within & ancestry.bit(parent.path) for parent in known):
             message = "names a previous seal that another one already follows; expected the tips of the chain alone"
             evidence.findings.refuse("chain-broken", sealed.path, message)
         _check_links(evidence, sealed, known)

@@ -21,7 +21,9 @@ time and read from nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -48,10 +50,23 @@ def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None
     current: digests of the kernels and profiles as they are now, by "kernel NAME" and "hardware NAME"; an open cell
     that names another digest is stale. None where nobody asks.
     """
-    evidence = gather(history, read)
-    ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
-    case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
-    return case.book()
+    with _uncollected():
+        evidence = gather(history, read)
+        ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
+        case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
+        return case.book()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Suspend the search for cyclic garbage: records hold no cycles, and it walks all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass

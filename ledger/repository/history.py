@@ -6,8 +6,9 @@ One walk serves report and audit; reader is how it asks git.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledger.errors import StateError
 from ledger.model.book import Commit
@@ -16,8 +17,7 @@ from ledger.repository.reader import Reader
 FOLDERS = ("predictions", "verifications")
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """Hold one change to a ledger file: git's status letter, the mode and blob after it, and where it happened."""
 
     position: int
@@ -60,7 +60,7 @@ def read_history(reader: Reader, revision: str = "HEAD") -> History:
         raise StateError("repository is a shallow clone; expected the whole history: git fetch --unshallow")
     commits, parents, places = _commits(reader, head)
     tree, doubled = _tree(reader, head)
-    changes = tuple(_changes(reader, head, places))
+    changes = tuple(_changes(reader, commits, places))
     return History(head, commits, parents, changes, tree, tuple(_lookalikes(reader, head)), tuple(doubled))
 
 
@@ -81,26 +81,20 @@ def _commits(reader: Reader, head: str) -> tuple[tuple[Commit, ...], tuple[tuple
     return tuple(commits), tuple(parents), places
 
 
-def _changes(reader: Reader, head: str, places: Mapping[str, int]) -> Iterator[Change]:
-    shown = ["--raw", "--no-abbrev", "--no-renames", "--no-relative", "-O/dev/null", "-z", "-c", "--format=%x01%H"]
-    shown += ["--full-history", "--topo-order"]
-    # Two NULs or one part a commit's header from its changes, depending on the kind of commit: drop the empty ones.
-    tokens = iter([token for token in reader.run("log", *shown, head, "--", *FOLDERS).split(b"\0") if token.strip()])
+def _changes(reader: Reader, commits: Sequence[Commit], places: Mapping[str, int]) -> Iterator[Change]:
+    """Yield what each commit changes against its parents, a merge what it changes against all of them; newest first."""
+    shown = ["--stdin", "--root", "-r", "-c", "--raw", "--no-abbrev", "--no-renames", "--no-relative", "-O/dev/null"]
+    shown += ["-z", "--ignore-submodules=none"]
+    asked = "".join(f"{commit.sha}\n" for commit in reversed(commits)).encode()
+    tokens = iter(reader.run("diff-tree", *shown, "--", *FOLDERS, given=asked).split(b"\0"))
     position = 0
-    for token in tokens:
-        token = token.lstrip(b"\n")
-        if token.startswith(b"\x01"):
-            position = places[token[1:].decode()]
+    for token in filter(None, tokens):
+        if not token.startswith(b":"):
+            position = places[token.decode()]
             continue
         sides = len(token) - len(token.lstrip(b":"))
         fields = token[sides:].decode().split(" ")
-        yield Change(
-            position=position,
-            status=fields[-1],
-            mode=fields[sides],
-            blob=fields[2 * sides + 1],
-            path=_text(next(tokens)),
-        )
+        yield Change(position, fields[-1], fields[sides], fields[2 * sides + 1], _text(next(tokens)))
 
 
 def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,18 +81,21 @@ class Reader:
         self._git_dir = git_dir
         self._environment = dict(environment)
 
-    def run(self, *arguments: str) -> bytes:
-        """Return what a read-only git command prints, within bounds of time and size.
+    def run(self, *arguments: str, given: bytes = b"") -> bytes:
+        """Return what a read-only git command prints when it is given some bytes, within bounds of time and size.
 
         Raises: StateError with git's own message, or when a bound is broken.
         """
-        with subprocess.Popen(
-            self._command(*arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self._environment,
-        ) as process:
+        with (
+            _held(given) as stdin,
+            subprocess.Popen(
+                self._command(*arguments),
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environment,
+            ) as process,
+        ):
             _bound(process.pid)
             alarm = threading.Timer(_MAX_ANSWER_S, process.kill)
             alarm.start()
@@ -117,6 +121,15 @@ class Reader:
 
     def _command(self, *arguments: str) -> list[str]:
         return ["git", *_QUIET, f"--git-dir={self._git_dir}", *arguments]
+
+
+@contextmanager
+def _held(data: bytes) -> Iterator[IO[bytes]]:
+    """Open a file that holds some bytes and has no name."""
+    with tempfile.TemporaryFile() as stream:
+        stream.write(data)
+        stream.seek(0)
+        yield stream
 
 
 def _bound(pid: int) -> None:
@@ -184,10 +197,11 @@ class Blobs:
 
     def _next(self, limit: int) -> bytes | None:
         request, answer = self._pipes()
-        while self._planned and len(self._asked) < _ASKED_AHEAD:
-            self._asked.append(self._planned.popleft())
-            request.write(self._asked[-1].encode() + b"\n")
-        request.flush()
+        if len(self._asked) <= _ASKED_AHEAD // 2:
+            more = [self._planned.popleft() for _ in range(min(len(self._planned), _ASKED_AHEAD - len(self._asked)))]
+            self._asked.extend(more)
+            request.write("".join(f"{name}\n" for name in more).encode())
+            request.flush()
         header = answer.readline().split()
         blob = self._asked.popleft()
         if len(header) != 3 or header[1] != b"blob":
@@ -212,6 +226,7 @@ class Blobs:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=self._environment,
+                bufsize=1 << 16,
             )
             _bound(self._process.pid)
         assert self._process.stdin is not None and self._process.stdout is not None
