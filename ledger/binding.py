@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ledger.records import Digest
-from ledger.seal import canonical
+from ledger.seal import canonical_without_fractions
 
 _SALT = b"ledger/binding/v1"
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
@@ -46,7 +46,7 @@ class Generated:
 
 def derive_key(*, seal: Digest, cell: str, run: int, anchor: Digest | None) -> tuple[int, int]:
     """Return the Philox key (two 32-bit words) of one run of one sealed cell."""
-    info = canonical({"anchor": anchor, "cell": cell, "run": run})
+    info = canonical_without_fractions({"anchor": anchor, "cell": cell, "run": run})
     prk = hmac.new(_SALT, bytes.fromhex(seal), hashlib.sha256).digest()
     okm = hmac.new(prk, info + b"\x01", hashlib.sha256).digest()
     return int.from_bytes(okm[0:4], "little"), int.from_bytes(okm[4:8], "little")

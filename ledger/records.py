@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 SEAL_SCHEMA: Literal["ledger/seal/1"] = "ledger/seal/1"
@@ -25,6 +33,7 @@ CellKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=-]
 ShapeKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,15}$")]
 Text = Annotated[str, StringConstraints(max_length=8000)]
 Line = Annotated[str, StringConstraints(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Integer = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Positive = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 PercentMilli = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
@@ -46,6 +55,16 @@ REGIMES: tuple[Regime, ...] = (
     "l2-bound",
     "latency-bound",
 )
+
+
+def _in_key_order(value: dict[str, Any]) -> dict[str, Any]:
+    keys = list(value)
+    ordered = sorted(keys) if "".join(keys).isascii() else sorted(keys, key=lambda key: key.encode("utf-16-be"))
+    return value if keys == ordered else {key: value[key] for key in ordered}
+
+
+IN_KEY_ORDER = AfterValidator(_in_key_order)
+"""Puts the keys of a dictionary in the order in which they are stored: that of their UTF-16 units (RFC 8785)."""
 
 
 class Record(BaseModel):
@@ -192,11 +211,11 @@ class Case(Stored):
     """Name exactly what is run: the cell (kernel, shape, dtype, hardware) and how it is launched."""
 
     kernel: Name
-    shape: Annotated[dict[ShapeKey, Positive], Field(min_length=1, max_length=12)]
+    shape: Annotated[dict[ShapeKey, Positive], Field(min_length=1, max_length=12), IN_KEY_ORDER]
     dtype: Dtype
     hardware: Name
     implementation: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
-    config: dict[Line, int]
+    config: Annotated[dict[Line, Integer], IN_KEY_ORDER]
     threads: Positive | None
 
     @property
@@ -209,7 +228,7 @@ class Protocol(Stored):
     """Name a timing protocol and its parameters; docs/format.md defines each name."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}/[0-9]{1,3}$")]
-    parameters: dict[Line, int]
+    parameters: Annotated[dict[Line, Integer], IN_KEY_ORDER]
 
 
 class Forecast(Stored):
@@ -231,7 +250,7 @@ class Forecast(Stored):
     percent_milli: Annotated[int, Field(gt=0, le=100_000)]
     low_milli: Annotated[int, Field(ge=0, le=100_000)] | None
     high_milli: Annotated[int, Field(ge=0, le=100_000)] | None
-    probabilities_ppm: dict[Regime, Annotated[int, Field(ge=0, le=1_000_000)]] | None
+    probabilities_ppm: Annotated[dict[Regime, Annotated[int, Field(ge=0, le=1_000_000)]], IN_KEY_ORDER] | None
     why: Text
 
     @model_validator(mode="after")
@@ -275,7 +294,7 @@ class Prediction(Stored):
     cells: Annotated[tuple[Forecast, ...], Field(min_length=1, max_length=10_000)]
     why: Text
     nonce: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-    extensions: dict[Line, Any]
+    extensions: Annotated[dict[Line, Any], IN_KEY_ORDER]
 
     @model_validator(mode="after")
     def _distinct_cells(self) -> Self:
@@ -327,7 +346,7 @@ class DeviceState(Stored):
     sm_clock_mhz: Count | None
     memory_clock_mhz: Count | None
     power_mw: Count | None
-    temperature_c: int | None
+    temperature_c: Integer | None
     throttle: tuple[Line, ...]
 
 
@@ -340,7 +359,7 @@ class DeviceFacts(Stored):
     memory_bytes: Positive
     l2_bytes: Count | None
     driver: Line | None
-    software: dict[Line, Line]
+    software: Annotated[dict[Line, Line], IN_KEY_ORDER]
 
 
 class Correctness(Stored):
@@ -401,7 +420,7 @@ class ProfiledKernel(Stored):
     """Hold the counters of one launched kernel, by the profiler's own metric names."""
 
     name: Annotated[str, StringConstraints(max_length=2000)]
-    metrics: dict[Line, Metric]
+    metrics: Annotated[dict[Line, Metric], IN_KEY_ORDER]
 
 
 class Attachment(Stored):
@@ -446,11 +465,11 @@ class Measurement(Stored):
     after: DeviceState | None
     counters: Counters | None
     counters_missing: Text | None
-    interventions: dict[Line, Any]
+    interventions: Annotated[dict[Line, Any], IN_KEY_ORDER]
     attachments: tuple[Attachment, ...]
     started_at: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
     device_ms: Count
-    extensions: dict[Line, Any]
+    extensions: Annotated[dict[Line, Any], IN_KEY_ORDER]
 
     @model_validator(mode="after")
     def _status_fits(self) -> Self:
@@ -474,7 +493,7 @@ class Void(Stored):
     seal: Digest
     cell: CellKey | None
     why: Annotated[str, StringConstraints(min_length=1, max_length=8000)]
-    extensions: dict[Line, Any]
+    extensions: Annotated[dict[Line, Any], IN_KEY_ORDER]
 
 
 # What is computed, never stored

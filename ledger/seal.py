@@ -17,7 +17,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
-from ledger.plain import read_plain
+from ledger.plain import is_closed, read_plain
 from ledger.records import Case, Hardware, Measurement, Order, Prediction, Record, Void
 
 R = TypeVar("R", bound=Record)
@@ -55,22 +55,22 @@ def canonical(value: Any) -> bytes:
 
 # Where plain JSON and RFC 8785 may differ: integers beyond 2**53, and keys beyond U+FFFF, which sort otherwise.
 _NOT_PLAIN = re.compile(rb"[:,\[]-?[0-9]{16}|[\xf0-\xff]")
+_PLAIN_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_without_fractions(value: Any) -> bytes:
+    """Return the RFC 8785 bytes of a JSON value that holds no fraction, faster than `canonical`. Raises: as it does."""
+    try:
+        data = _PLAIN_JSON.encode(value).encode()
+    except UnicodeEncodeError:
+        return canonical(value)
+    return data if _NOT_PLAIN.search(data) is None else canonical(value)
 
 
 def encode(record: Record) -> bytes:
     """Return the stored bytes of a record."""
     value = record.model_dump(mode="json", by_alias=True)
-    if isinstance(record, Prediction | Measurement | Void) and not (record.extensions or value.get("interventions")):
-        # Without open fields there is no fraction in it, and the fast encoder gives the very bytes of RFC 8785.
-        try:
-            data = json.dumps(
-                value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-            ).encode()
-        except UnicodeEncodeError:
-            return canonical(value)
-        if _NOT_PLAIN.search(data) is None:
-            return data
-    return canonical(value)
+    return canonical_without_fractions(value) if is_closed(record) else canonical(value)
 
 
 def record_id(kind: type[Record], data: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ledger.binding import derive_key, sample_words
 from ledger.errors import InputError
@@ -21,6 +22,7 @@ from ledger.seal import cell_key
 
 VACUOUS_MILLI = 75_000
 _TOGETHER = 4096
+_WIDE = 2**31
 COMPARED_ROUNDS = 9
 """Rounds from which on two equal series of picoseconds are no coincidence."""
 
@@ -42,10 +44,8 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
     A measurement of an operation that is not known here, or without samples, counts as following. All positions are
     drawn at once: the generator takes arrays of keys as it takes arrays of counters.
     """
-    import numpy as np
-
     follows: set[int] = set()
-    wanted: dict[int, list[tuple[int, tuple[int, int], int]]] = {}
+    wanted: dict[int, list[_Drawn]] = {}
     for place, (forecast, measurement) in enumerate(pairs):
         operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
         if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
@@ -53,24 +53,45 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
             continue
         width = 2 * DTYPE_BYTES[forecast.case.dtype]
         count = forecast.protocol.parameters.get("sample_elements", 0)
-        if samples.dtype != forecast.case.dtype or any(len(bits) != width for bits in samples.bits):
+        if samples.dtype != forecast.case.dtype or set(map(len, samples.bits)) - {width}:
             continue
         # Their number is checked first, so that no sealed parameter makes this long.
         if len(samples.positions) == count:
             key = derive_key(
                 seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
             )
-            wanted.setdefault(count, []).append((place, key, math.prod(operation.output_dims(forecast.case.shape))))
+            size = math.prod(operation.output_dims(forecast.case.shape))
+            wanted.setdefault(count, []).append(_Drawn(place, key, size, samples.positions))
     for count, group in wanted.items():
-        for part in (group[start : start + _TOGETHER] for start in range(0, len(group), _TOGETHER)):
-            keys = tuple(np.array([[key[half]] for _, key, _ in part], dtype=np.int64) for half in (0, 1))
-            drawn = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[0], keys[1])).tolist()
-            for (place, _, size), words in zip(part, drawn, strict=True):
-                samples = pairs[place][1].samples
-                assert samples is not None
-                if samples.positions == tuple(word * size >> 32 for word in words):
-                    follows.add(place)
+        for start in range(0, len(group), _TOGETHER):
+            follows |= _following(group[start : start + _TOGETHER], count)
     return follows
+
+
+class _Drawn(NamedTuple):
+    """Hold the recorded positions of a measurement, with the key and the output size that they are drawn from."""
+
+    place: int
+    key: tuple[int, int]
+    size: int
+    positions: tuple[int, ...]
+
+
+def _following(group: Sequence[_Drawn], count: int) -> set[int]:
+    """Return the places of those whose positions, `count` each, are the ones that their key draws."""
+    import numpy as np
+
+    keys = np.array([item.key for item in group], dtype=np.int64)
+    words = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[:, :1], keys[:, 1:]))
+    if all(item.size < _WIDE for item in group):
+        drawn = words * np.array([[item.size] for item in group], dtype=np.int64) >> 32
+        held = np.array([item.positions for item in group], dtype=np.int64)
+        same = (drawn == held).all(axis=1).tolist()
+    else:
+        # The product of a word and such a size does not fit 64 bits.
+        rows = zip(group, words.tolist(), strict=True)
+        same = [item.positions == tuple(word * item.size >> 32 for word in row) for item, row in rows]
+    return {item.place for item, follows in zip(group, same, strict=True) if follows}
 
 
 # 13 claims

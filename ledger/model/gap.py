@@ -48,10 +48,7 @@ class _Call:
     time_s: float
     launch_s: float | None
     timer_clock_hz: float | None
-
-    @property
-    def left_of_ridge(self) -> bool:
-        return memory_side(self.forecast.work, self.forecast.roof)
+    left_of_ridge: bool
 
     @property
     def predicted_s(self) -> float:
@@ -106,6 +103,7 @@ def gap(
         time_s=timing.median_ps * 1e-12,
         launch_s=None if timing.launch_ps is None else timing.launch_ps * 1e-12,
         timer_clock_hz=None if after is None else after * 1e6,
+        left_of_ridge=memory_side(forecast.work, forecast.roof),
     )
     points = percent_of_roof(forecast.work, forecast.roof, call.time_s) - forecast.percent_milli / 1000
     named = list(_causes(call))

@@ -34,9 +34,14 @@ def measured_regime(
     forecast: Forecast, measurement: Measurement, hardware: Hardware
 ) -> tuple[Regime | None, Grade, str]:
     """Return the regime by rule regime/1 (None: not determined), the grade of the evidence, and the reason."""
+    return _regime(forecast, measurement, totals_of(measurement, hardware))
+
+
+def _regime(
+    forecast: Forecast, measurement: Measurement, seen: CounterTotals | None
+) -> tuple[Regime | None, Grade, str]:
     timing = measurement.timing
     assert timing is not None, "a regime needs a measured time"
-    seen = totals_of(measurement, hardware)
     if seen is None and measurement.interventions:
         return regime_by_interventions(forecast, measurement)
     if seen is None and measurement.counters_missing:
@@ -46,8 +51,8 @@ def measured_regime(
 
 def gap(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> Gap:
     """Return measured minus predicted percent with its causes and the sentence that explains it."""
-    regime, _, reason = measured_regime(forecast, measurement, hardware)
     seen = totals_of(measurement, hardware)
+    regime, _, reason = _regime(forecast, measurement, seen)
     return gaps.gap(forecast, measurement, hardware, totals=seen, regime=regime, reason=reason)
 
 
@@ -75,10 +80,12 @@ def verify_cell(
     percent: float | None = None
     explained: Gap | None = None
     if measurement.timing is not None:
-        regime, grade, _ = measured_regime(forecast, measurement, hardware)
+        seen = totals_of(measurement, hardware)
+        regime, grade, reason = _regime(forecast, measurement, seen)
         percent = percent_of_roof(forecast.work, forecast.roof, measurement.timing.median_ps * 1e-12)
         worked = forecast.work.flops or forecast.work.bytes
-        explained = gap(forecast, measurement, hardware) if worked else None
+        if worked:
+            explained = gaps.gap(forecast, measurement, hardware, totals=seen, regime=regime, reason=reason)
     return Verification(
         seal=measurement.seal,
         cell=measurement.cell,

@@ -34,7 +34,8 @@ def harmless(text: str, limit: int | None = None) -> str:
     Tabs and line breaks become one space each; any other such character becomes `<U+202E>`. With `limit`, longer
     text is cut and ends in an ellipsis.
     """
-    shown = "".join(_shown(character) for character in text)
+    plain = text.isascii() and text.isprintable()
+    shown = text if plain else "".join(_shown(character) for character in text)
     return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
 
 
