@@ -11,7 +11,6 @@ neither. docs/format.md defines every step.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,8 +46,8 @@ class Generated:
 def derive_key(*, seal: Digest, cell: str, run: int, anchor: Digest | None) -> tuple[int, int]:
     """Return the Philox key (two 32-bit words) of one run of one sealed cell."""
     info = canonical_without_fractions({"anchor": anchor, "cell": cell, "run": run})
-    prk = hmac.new(_SALT, bytes.fromhex(seal), hashlib.sha256).digest()
-    okm = hmac.new(prk, info + b"\x01", hashlib.sha256).digest()
+    prk = hmac.digest(_SALT, bytes.fromhex(seal), "sha256")
+    okm = hmac.digest(prk, info + b"\x01", "sha256")
     return int.from_bytes(okm[0:4], "little"), int.from_bytes(okm[4:8], "little")
 
 

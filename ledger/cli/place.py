@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from ledger.repository.history import History
     from ledger.repository.reader import Reader
     from ledger.repository.repo import Repository
+
+
+_LONG = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,21 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
     with reader.blobs() as blobs:
         blobs.plan(record_blobs(history))
         book = judge(history, blobs.read, current=current_digests(repository.root))
+    settle()
     return Place(repository, reader, history, book)
 
 
+def settle() -> None:
+    """Take what was read out of the garbage collector's sight: it is kept until the command ends, and has no cycles."""
+    gc.freeze()
+
+
 def emit(document: Any) -> None:
-    """Print one JSON document on stdout."""
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=True, allow_nan=False)
-    sys.stdout.write("\n")
+    """Print one JSON document on stdout, indented unless it is long: indenting megabytes takes seconds."""
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False)
+    if len(text) < _LONG:
+        text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
+    sys.stdout.write(f"{text}\n")
 
 
 def out() -> Console:

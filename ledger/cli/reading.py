@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli.place import emit, find_root, open_place, out, refuse_if_refused, say
+from ledger.cli.place import emit, find_root, open_place, out, refuse_if_refused, say, settle
 from ledger.errors import EvidenceRefused, InputError, StateError, ThresholdMissed
 
 if TYPE_CHECKING:
@@ -230,6 +230,7 @@ def audit(
 
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
     result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust)
+    settle()
     if as_json:
         emit(audits.document(result))
     else:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.checks import record_blobs
-from ledger.evidence.judge import judge
+from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.recompute import disagreeing, not_provided_words, recompute
 from ledger.evidence.trust import Trust, apply_trust
 from ledger.model.book import Book, CellView
@@ -71,7 +71,7 @@ def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trus
     Raises: InputError when `source` names no repository.
     """
     try:
-        with sanitised_clone(source) as (git_dir, environment):
+        with uncollected(), sanitised_clone(source) as (git_dir, environment):
             reader = Reader(git_dir, environment)
             history = read_history(reader, revision)
             with reader.blobs() as blobs:

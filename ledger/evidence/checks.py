@@ -37,11 +37,14 @@ class Findings:
 
     found: list[Finding] = field(default_factory=list)
     _by_path: dict[str, list[Finding]] = field(default_factory=dict)
+    _refused: set[str] = field(default_factory=set)
 
     def add(self, finding: Finding) -> None:
         """Add a finding."""
         self.found.append(finding)
         self._by_path.setdefault(finding.path, []).append(finding)
+        if finding.severity == "refused":
+            self._refused.add(finding.path)
 
     def refuse(self, code: str, path: str, message: str) -> None:
         """Add a finding that refuses the evidence."""
@@ -57,7 +60,7 @@ class Findings:
 
     def refused(self, path: str) -> bool:
         """Tell whether a finding about one file refuses it."""
-        return any(finding.severity == "refused" for finding in self._by_path.get(path, ()))
+        return path in self._refused
 
 
 @dataclass
@@ -128,7 +131,7 @@ def check_append_only(history: History, findings: Findings) -> None:
         if PLAIN_PATH.fullmatch(change.path):
             continue
         where = history.commits[change.position].sha[:12]
-        if set(change.status) <= {"A"}:
+        if not change.status.strip("A"):
             added.setdefault(change.path, set()).add(change.blob)
         elif "D" in change.status:
             findings.refuse("deleted", change.path, f"removed in commit {where}; ledger files are append-only")

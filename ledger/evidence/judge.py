@@ -50,7 +50,7 @@ def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None
     current: digests of the kernels and profiles as they are now, by "kernel NAME" and "hardware NAME"; an open cell
     that names another digest is stale. None where nobody asks.
     """
-    with _uncollected():
+    with uncollected():
         evidence = gather(history, read)
         ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
         case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
@@ -58,7 +58,7 @@ def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Suspend the search for cyclic garbage: records hold no cycles, and it walks all of them again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -207,15 +207,16 @@ class _Case:
             self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
         readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
         runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
+        state = self._state(sealed, forecast, found)
         return CellView(
             sealed=sealed,
             forecast=forecast,
             hardware=hardware,
-            state=self._state(sealed, forecast, found),
+            state=state,
             blind=blind,
             revises=revises,
             runs=runs,
-            levels=self._levels(sealed, forecast, found),
+            levels=self._levels(sealed, forecast, found) if found and state != "refused" else (),
         )
 
     def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
@@ -243,7 +244,8 @@ class _Case:
         return Run(found.recorded, verification)
 
     def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
-        if any(self.evidence.findings.refused(path) for path in (sealed.path, *(i.recorded.path for i in found))):
+        refused = self.evidence.findings.refused
+        if refused(sealed.path) or any(refused(item.recorded.path) for item in found):
             return "refused"
         if any(item.recorded.measurement.status == "measured" for item in found):
             return "measured"
@@ -258,8 +260,6 @@ class _Case:
         return "open" if now == (forecast.kernel_sha256, forecast.hardware_sha256) else "stale"
 
     def _levels(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> tuple[int, ...]:
-        if not found or self._state(sealed, forecast, found) == "refused":
-            return ()
         bound = forecast.operation in OPERATIONS and any(
             item.recorded.measurement.samples is not None
             and len(item.recorded.measurement.samples.positions) >= MIN_SAMPLES

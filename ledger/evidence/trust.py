@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path as FilePath
@@ -51,14 +51,18 @@ def apply_trust(
             raise InputError(f"{trust.allowed_signers}: not there; expected a file of allowed signers")
         signed = _signed(book, reader, trust.allowed_signers, times, findings)
         notes += [f"signed by {name}: {identity[:12]}" for identity, name in signed.items()]
-    cells = tuple(_with_levels(cell, signed, times, findings) for cell in book.cells)
+    refused = {finding.path for finding in findings if finding.severity == "refused"}
+    cells = tuple(_with_levels(cell, signed, times, refused, findings) for cell in book.cells)
     return Trusted(replace(book, cells=cells, findings=(*book.findings, *findings)), tuple(notes))
 
 
 def _with_levels(
-    cell: CellView, signed: Mapping[str, str], times: Mapping[str, datetime], findings: list[Finding]
+    cell: CellView,
+    signed: Mapping[str, str],
+    times: Mapping[str, datetime],
+    refused: Set[str],
+    findings: list[Finding],
 ) -> CellView:
-    refused = {finding.path for finding in findings if finding.severity == "refused"}
     run = cell.counted
     if cell.sealed.path in refused or any(item.recorded.path in refused for item in cell.runs):
         return replace(cell, state="refused", levels=())
@@ -73,7 +77,7 @@ def _with_levels(
         findings.append(Finding(code="witness-late", severity="flag", path=cell.sealed.path, message=words))
     elif sealed_at is not None:
         levels.add(3)
-    return replace(cell, levels=tuple(sorted(levels)))
+    return cell if levels == set(cell.levels) else replace(cell, levels=tuple(sorted(levels)))
 
 
 def _times(

@@ -71,6 +71,8 @@ def subject(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
 def device(hardware: Hardware, measurement: Measurement) -> Iterator[Finding]:
     """Check that the device is the one that the sealed profile describes, by name, target and size."""
     seen = measurement.device
+    if seen.name in hardware.device_names and (seen.target, seen.sms) == (hardware.target, hardware.limits.sms):
+        return
     pairs: tuple[tuple[str, object, object, bool], ...] = (
         ("name", seen.name, " or ".join(hardware.device_names), seen.name in hardware.device_names),
         ("target", seen.target, hardware.target, seen.target == hardware.target),

@@ -12,7 +12,7 @@ def introductions(history: History) -> dict[str, tuple[int, ...]]:
     """Return where each ledger file was added: positions of commits, usually one."""
     places: dict[str, list[int]] = {}
     for change in history.changes:
-        if set(change.status) <= {"A"}:
+        if not change.status.strip("A"):
             places.setdefault(change.path, []).append(change.position)
     return {path: tuple(positions) for path, positions in places.items()}
 

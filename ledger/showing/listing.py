@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _NARROWEST = 14
 """A folding column's least width, which holds the longest word of a cell: a kernel's name or a regime."""
 _WIDE = 100
+_MANY = 500
+"""Rows beyond which a list is printed as plain lines: laying out a table takes a millisecond a row."""
 _COLOURS = {"refused": "red", "flag": "yellow", "note": "dim"}
 
 
@@ -61,20 +63,40 @@ def _table(headings: Sequence[str], *, folding: Sequence[str]) -> Table:
     return table
 
 
+def _print_rows(
+    console: Console, headings: Sequence[str], rows: Sequence[tuple[str, ...]], *, folding: Sequence[str]
+) -> None:
+    """Print rows of harmless text as a table, or as plain aligned lines where they are many."""
+    if len(rows) > _MANY:
+        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        lines = (_aligned(row, widths) for row in (headings, *rows))
+        # The console's own layout would take longer than the audit.
+        console.file.write("".join(f"{line}\n" for line in lines))
+        return
+    table = _table(headings, folding=folding)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
+
+
 def render_status(book: Book, console: Console) -> None:
     """Print the state of every sealed cell."""
-    table = _table(("state", "seal", "cell", "predicted", "runs", "sight"), folding=("cell",))
-    for cell in book.cells:
-        forecast = cell.forecast
-        table.add_row(
+    rows = [
+        (
             cell.state,
             cell.sealed.id[:10],
-            case_words(forecast.case),
-            f"{forecast.regime} {forecast.percent_milli / 1000:g}%",
+            case_words(cell.forecast.case),
+            f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
             str(len(cell.runs)),
             "blind" if cell.blind else "informed",
         )
-    console.print(table)
+        for cell in book.cells
+    ]
+    _print_rows(console, ("state", "seal", "cell", "predicted", "runs", "sight"), rows, folding=("cell",))
     counts = {state: sum(cell.state == state for cell in book.cells) for state in ("open", "stale", "measured", "void")}
     console.print(", ".join(f"{count} {state}" for state, count in counts.items()))
 
@@ -104,13 +126,12 @@ def render_timeline(book: Book, console: Console) -> None:
     headings = ("commit", "self-declared date", "kind", "id", "what")
     # On a narrow terminal the id gives way: the commit names the event as well.
     shown = tuple(heading for heading in headings if heading != "id" or console.width >= _WIDE)
-    table = _table(shown, folding=("what",))
+    rows: list[tuple[str, ...]] = []
     for event in timeline(book):
         when = event["date_self_declared"][:16].replace("T", " ")
         words = (event["commit"][:10], when, event["kind"], event["id"][:10], event["what"])
-        row = [word for heading, word in zip(headings, words, strict=True) if heading in shown]
-        table.add_row(*(Text(harmless(text)) for text in row))
-    console.print(table)
+        rows.append(tuple(harmless(w) for heading, w in zip(headings, words, strict=True) if heading in shown))
+    _print_rows(console, shown, rows, folding=("what",))
 
 
 def render_audit(result: Audit, console: Console) -> None:
@@ -135,14 +156,15 @@ def render_audit(result: Audit, console: Console) -> None:
 
 def _predictions(book: Book, console: Console) -> None:
     """Print each seal and its cells, with what was predicted, what was measured and what that rests on."""
+    headings = ("cell", "state", "levels", "sight", "predicted", "measured", "grade")
+    if len(book.cells) > _MANY:
+        rows = [(c.sealed.id[:10], harmless(c.sealed.prediction.forecaster), *_judged(c)) for c in book.cells]
+        _print_rows(console, ("seal", "forecaster", *headings), rows, folding=())
+        return
     for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
         cells = tuple(group)
         console.print(Text(seal_words(cells[0]), style="dim"), soft_wrap=True)
-        headings = ("cell", "state", "levels", "sight", "predicted", "measured", "grade")
-        table = _table(headings, folding=("cell", "predicted", "measured"))
-        for cell in cells:
-            table.add_row(*_judged(cell))
-        console.print(table)
+        _print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "predicted", "measured"))
 
 
 def _judged(cell: CellView) -> tuple[str, ...]:
