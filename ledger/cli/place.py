@@ -67,7 +67,7 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
             "ledger alone: restore with git checkout, or see ledger doctor"
         )
     reader = Reader(repository.git_dir, quiet_environment())
-    history = read_history(reader)
+    history = read_history(reader, wait=False)
     with reader.blobs() as blobs:
         blobs.plan(record_blobs(history))
         book = judge(history, blobs.read, current=current_digests(repository.root))

@@ -73,7 +73,7 @@ def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trus
     try:
         with uncollected(), sanitised_clone(source) as (git_dir, environment):
             reader = Reader(git_dir, environment)
-            history = read_history(reader, revision)
+            history = read_history(reader, revision, wait=False)
             with reader.blobs() as blobs:
                 blobs.plan(record_blobs(history))
                 book = judge(history, blobs.read)

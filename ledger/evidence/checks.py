@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ledger.errors import LedgerError
 from ledger.model.book import Commit, Sealed
@@ -79,13 +80,27 @@ class Evidence:
         positions = self.introduced.get(path)
         return self.history.commits[min(positions) if positions else -1]
 
+    def take(self, path: str, name: str, record: Prediction | Measurement | Void | Unread) -> None:
+        """Take in a record, or the finding that says why there is none."""
+        if isinstance(record, Prediction):
+            self.seals[path] = Sealed(name, path, self.first_commit(path), record)
+        elif isinstance(record, Measurement):
+            self.measurements[path] = (name, record)
+        elif isinstance(record, Void):
+            self.voids[path] = (name, record)
+        else:
+            self.findings.refuse(record.code, path, record.message)
+
 
 def gather(history: History, read: ReadBlob) -> Evidence:
     """Return all evidence of a ledger, having made checks 1 to 4 and 6."""
+    # Read first: meanwhile git may still be walking the changes.
+    read_records = [(path, name, _read_record(path, blob, name, read)) for path, blob, name in _records(history)]
     evidence = Evidence(history, introductions(history), Findings())
     check_files(history, evidence.findings)
     check_append_only(history, evidence.findings)
-    _read_records(evidence, read)
+    for path, name, record in read_records:
+        evidence.take(path, name, record)
     check_alone(evidence)
     return evidence
 
@@ -164,32 +179,27 @@ def _records(history: History) -> Iterator[tuple[str, str, str]]:
             yield path, blob, match.group(2)
 
 
-def _read_records(evidence: Evidence, read: ReadBlob) -> None:
-    for path, blob, name in _records(evidence.history):
-        try:
-            data = read(blob, MAX_RECORD_BYTES)
-            if data is None:
-                evidence.findings.refuse("too-large", path, f"larger than {MAX_RECORD_BYTES} bytes")
-            else:
-                _read_record(evidence, path, name, data)
-        except LedgerError as error:
-            evidence.findings.refuse("bad-record", path, str(error))
+class Unread(NamedTuple):
+    """Say why a record could not be read: the code of the finding and its message."""
+
+    code: str
+    message: str
 
 
-def _read_record(evidence: Evidence, path: str, name: str, data: bytes) -> None:
-    # The raw bytes are hashed before anything parses them; the folder says which kinds may lie there.
-    kinds = (Prediction,) if path.startswith("predictions/") else (Measurement, Void)
-    kind = next((kind for kind in kinds if record_id(kind, data) == name), None)
-    if kind is None:
-        evidence.findings.refuse("id-mismatch", path, "the SHA-256 of its bytes is not its name")
-        return
-    record = decode(kind, data, what=path)
-    if isinstance(record, Prediction):
-        evidence.seals[path] = Sealed(name, path, evidence.first_commit(path), record)
-    elif isinstance(record, Measurement):
-        evidence.measurements[path] = (name, record)
-    elif isinstance(record, Void):
-        evidence.voids[path] = (name, record)
+def _read_record(path: str, blob: str, name: str, read: ReadBlob) -> Prediction | Measurement | Void | Unread:
+    try:
+        data = read(blob, MAX_RECORD_BYTES)
+        if data is None:
+            return Unread("too-large", f"larger than {MAX_RECORD_BYTES} bytes")
+        # The raw bytes are hashed before anything parses them; the folder says which kinds may lie there.
+        seal = path.startswith("predictions/")
+        kinds: tuple[type[Prediction | Measurement | Void], ...] = (Prediction,) if seal else (Measurement, Void)
+        for kind in kinds:
+            if record_id(kind, data) == name:
+                return decode(kind, data, what=path)
+    except LedgerError as error:
+        return Unread("bad-record", str(error))
+    return Unread("id-mismatch", "the SHA-256 of its bytes is not its name")
 
 
 # 5 objects

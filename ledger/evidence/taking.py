@@ -248,7 +248,9 @@ def _rehearse(
             if path not in tree:
                 changes.append(Change(position, "A", "100644", blob, path))
                 tree[path] = ("100644", blob)
-    rehearsed = replace(history, commits=tuple(commits), parents=tuple(parents), changes=tuple(changes), tree=tree)
+    rehearsed = replace(
+        history, commits=tuple(commits), parents=tuple(parents), find_changes=lambda: tuple(changes), tree=tree
+    )
     book = judge(rehearsed, lambda blob, limit: overlay[blob] if blob in overlay else read(blob, limit))
     refused: dict[str, tuple[Finding, ...]] = {}
     for item in incoming:

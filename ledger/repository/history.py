@@ -6,8 +6,9 @@ One walk serves report and audit; reader is how it asks git.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ledger.errors import StateError
@@ -39,10 +40,15 @@ class History:
     head: str
     commits: tuple[Commit, ...]
     parents: tuple[tuple[int, ...], ...]
-    changes: tuple[Change, ...]
+    find_changes: Callable[[], tuple[Change, ...]]
     tree: Mapping[str, tuple[str, str]]
     lookalikes: tuple[str, ...] = ()
     doubled: tuple[str, ...] = ()
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """Return every change to a ledger file, waiting for git where it still looks. Raises: StateError."""
+        return self.find_changes()
 
     @property
     def roots(self) -> int:
@@ -50,8 +56,8 @@ class History:
         return sum(1 for parents in self.parents if not parents)
 
 
-def read_history(reader: Reader, revision: str = "HEAD") -> History:
-    """Return the history of the ledger folders at a revision.
+def read_history(reader: Reader, revision: str = "HEAD", *, wait: bool = True) -> History:
+    """Return the history of the ledger folders at a revision; without `wait`, git may still be walking its changes.
 
     Raises: StateError when git cannot read it (no commit, a shallow or damaged repository).
     """
@@ -59,9 +65,13 @@ def read_history(reader: Reader, revision: str = "HEAD") -> History:
     if reader.run("rev-parse", "--is-shallow-repository").strip() == b"true":
         raise StateError("repository is a shallow clone; expected the whole history: git fetch --unshallow")
     commits, parents, places = _commits(reader, head)
+    answer = _ask_changes(reader, commits)
     tree, doubled = _tree(reader, head)
-    changes = tuple(_changes(reader, commits, places))
-    return History(head, commits, parents, changes, tree, tuple(_lookalikes(reader, head)), tuple(doubled))
+    lookalikes = tuple(_lookalikes(reader, head))
+    history = History(head, commits, parents, lambda: tuple(_changes(answer(), places)), tree, lookalikes, doubled)
+    if wait:
+        _ = history.changes
+    return history
 
 
 def _text(data: bytes) -> str:
@@ -81,12 +91,16 @@ def _commits(reader: Reader, head: str) -> tuple[tuple[Commit, ...], tuple[tuple
     return tuple(commits), tuple(parents), places
 
 
-def _changes(reader: Reader, commits: Sequence[Commit], places: Mapping[str, int]) -> Iterator[Change]:
-    """Yield what each commit changes against its parents, a merge what it changes against all of them; newest first."""
+def _ask_changes(reader: Reader, commits: Sequence[Commit]) -> Callable[[], bytes]:
+    """Ask what each commit changes against its parents, a merge what it changes against all of them; newest first."""
     shown = ["--stdin", "--root", "-r", "-c", "--raw", "--no-abbrev", "--no-renames", "--no-relative", "-O/dev/null"]
     shown += ["-z", "--ignore-submodules=none"]
     asked = "".join(f"{commit.sha}\n" for commit in reversed(commits)).encode()
-    tokens = iter(reader.run("diff-tree", *shown, "--", *FOLDERS, given=asked).split(b"\0"))
+    return reader.begin("diff-tree", *shown, "--", *FOLDERS, given=asked)
+
+
+def _changes(answer: bytes, places: Mapping[str, int]) -> Iterator[Change]:
+    tokens = iter(answer.split(b"\0"))
     position = 0
     for token in filter(None, tokens):
         if not token.startswith(b":"):
@@ -97,7 +111,7 @@ def _changes(reader: Reader, commits: Sequence[Commit], places: Mapping[str, int
         yield Change(position, fields[-1], fields[sides], fields[2 * sides + 1], _text(next(tokens)))
 
 
-def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
+def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], tuple[str, ...]]:
     tree: dict[str, tuple[str, str]] = {}
     doubled: list[str] = []
     for line in filter(None, reader.run("ls-tree", "-r", "-z", "--full-tree", head, *FOLDERS).split(b"\0")):
@@ -107,7 +121,7 @@ def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], list[s
         if path in tree:
             doubled.append(path)
         tree[path] = (mode, blob)
-    return tree, doubled
+    return tree, tuple(doubled)
 
 
 def _lookalikes(reader: Reader, head: str) -> Iterator[str]:

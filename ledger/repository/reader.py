@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path as FilePath
 from typing import IO
@@ -109,6 +110,13 @@ class Reader:
             message = words.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
             raise StateError(f"git {arguments[0]}: {message}")
         return answer
+
+    def begin(self, *arguments: str, given: bytes = b"") -> Callable[[], bytes]:
+        """Start a read-only git command; what is returned waits for its answer, and fails as `run` does."""
+        background = ThreadPoolExecutor(max_workers=1)
+        answer = background.submit(self.run, *arguments, given=given)
+        background.shutdown(wait=False)
+        return answer.result
 
     @contextmanager
     def blobs(self) -> Iterator[Blobs]:
