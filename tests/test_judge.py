@@ -8,6 +8,8 @@ import pytest
 from builders import Ledger, forecast, honest, measurement, timing
 from samples import TOY, failed, make_hardware, state
 
+from ledger.evidence.taking import current_digests
+from ledger.kernel import load_kernel
 from ledger.records import Measurement, Prediction, Protocol
 from ledger.seal import encode, object_id, object_path, record_id, record_path
 
@@ -48,11 +50,34 @@ def test_later_kernel_and_profile_disturb_nothing_measured(ledger):
     first = ledger.seal()
     ledger.measure(first)
     second = ledger.seal(forecast(B=8))
-    now = {f"kernel {first.forecast.case.kernel}": "ee" * 32, "hardware toy": object_id(encode(TOY))}
-    book = ledger.book(current=now)
+    now = {("kernel", first.forecast.case.kernel): "ee" * 32, ("hardware", "toy"): object_id(encode(TOY))}
+    book = ledger.book(current=lambda kind, name: now[kind, name])
     assert [cell.state for cell in book.cells] == ["measured", "stale"]
     assert not book.refused
     assert second.id == book.cells[1].sealed.id
+
+
+def test_only_open_cells_ask_what_is_current(ledger):
+    ledger.measure(ledger.seal())
+    asked = []
+    assert ledger.book(current=lambda kind, name: asked.append((kind, name))).cells[0].state == "measured"
+    assert not asked
+    ledger.seal(forecast(B=8))
+    assert ledger.book(current=lambda kind, name: asked.append((kind, name))).cells[1].state == "open"
+    assert asked == [("kernel", "rmsnorm_matmul"), ("hardware", "toy")]
+
+
+def test_only_kernels_that_are_asked_for_are_loaded(tmp_path):
+    marker = tmp_path / "was-loaded"
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "loud.py").write_text(f"open({str(marker)!r}, 'w').close()\nraise ValueError('loud')\n")
+    digest = current_digests(tmp_path)
+    assert digest("kernel", "matmul") == load_kernel("matmul").sha256
+    assert digest("kernel", "nobody") is None
+    assert digest("hardware", "nobody") is None
+    assert not marker.exists()
+    assert digest("kernel", "loud") == ""
+    assert marker.exists()
 
 
 def test_a_campaign_lists_what_is_missing(ledger):

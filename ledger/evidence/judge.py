@@ -22,10 +22,11 @@ time and read from nowhere.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
@@ -44,16 +45,20 @@ MIN_SAMPLES = 16
 UNREADABLE = "counters-unreadable"
 
 
-def judge(history: History, read: ReadBlob, *, current: Mapping[str, str] | None = None) -> Book:
+CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
+"""Return the digest of a kernel or profile as it is now, by its name; None when there is none of that name."""
+
+
+def judge(history: History, read: ReadBlob, *, current: CurrentDigest | None = None) -> Book:
     """Return the book of a ledger.
 
-    current: digests of the kernels and profiles as they are now, by "kernel NAME" and "hardware NAME"; an open cell
-    that names another digest is stale. None where nobody asks.
+    current: what an open cell names with another digest makes it stale; asked for open cells alone. None where nobody
+    wants to know.
     """
     with uncollected():
         evidence = gather(history, read)
         ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
-        case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current or {})
+        case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current)
         return case.book()
 
 
@@ -86,7 +91,7 @@ class _Case:
         ancestry: Ancestry,
         objects: Objects,
         chained: set[str],
-        current: Mapping[str, str],
+        current: CurrentDigest | None,
     ) -> None:
         self.evidence = evidence
         self.ancestry = ancestry
@@ -253,11 +258,14 @@ class _Case:
             return "void"
         if found:
             return "failed"
-        now = (
-            self.current.get(f"kernel {forecast.case.kernel}", forecast.kernel_sha256),
-            self.current.get(f"hardware {forecast.case.hardware}", forecast.hardware_sha256),
-        )
-        return "open" if now == (forecast.kernel_sha256, forecast.hardware_sha256) else "stale"
+        return "stale" if self._is_stale(forecast) else "open"
+
+    def _is_stale(self, forecast: Forecast) -> bool:
+        if self.current is None:
+            return False
+        kernel = self.current("kernel", forecast.case.kernel)
+        hardware = self.current("hardware", forecast.case.hardware)
+        return kernel not in (None, forecast.kernel_sha256) or hardware not in (None, forecast.hardware_sha256)
 
     def _levels(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> tuple[int, ...]:
         bound = forecast.operation in OPERATIONS and any(

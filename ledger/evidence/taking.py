@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path as FilePath
+from typing import Literal
 
 from ledger.errors import EvidenceRefused, InputError, UnknownName
-from ledger.evidence.judge import judge
+from ledger.evidence.judge import CurrentDigest, judge
 from ledger.kernel import KernelFile, kernel_names, load_kernel
 from ledger.model.book import Book, CellView, Commit
 from ledger.records import (
@@ -31,23 +32,23 @@ from ledger.seal import encode, object_id, object_path, record_id, record_path
 MAX_ATTACHMENT_BYTES = 256 * 1024 * 1024
 
 
-def current_digests(root: FilePath) -> dict[str, str]:
-    """Return the digests of all kernels and profiles as they are now, for telling open cells from stale ones.
+def current_digests(root: FilePath) -> CurrentDigest:
+    """Return what tells the digest of a kernel or profile as it is now, for telling open cells from stale ones.
 
-    A kernel or profile that cannot be read any more makes no entry; its open cells count as stale elsewhere.
+    Only what is asked for is read. None for a name that is not here; empty for what cannot be read any more, so that
+    its open cells count as stale.
     """
-    digests: dict[str, str] = {}
-    for name in kernel_names(root):
+
+    @cache
+    def digest(kind: Literal["kernel", "hardware"], name: str) -> str | None:
         try:
-            digests[f"kernel {name}"] = load_kernel(name, root).sha256
+            if kind == "kernel":
+                return load_kernel(name, root).sha256 if name in kernel_names(root) else None
+            return object_id(encode(load_hardware(name, root))) if name in hardware_names(root) else None
         except InputError:
-            digests[f"kernel {name}"] = ""
-    for name in hardware_names(root):
-        try:
-            digests[f"hardware {name}"] = object_id(encode(load_hardware(name, root)))
-        except InputError:
-            digests[f"hardware {name}"] = ""
-    return digests
+            return ""
+
+    return digest
 
 
 def select(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
