@@ -10,7 +10,6 @@ from pathlib import Path as FilePath
 from ledger.errors import EvidenceRefused, InputError
 from ledger.evidence.checks import TOKEN_PATH, ReadBlob
 from ledger.evidence.signatures import signer
-from ledger.evidence.witness import MAX_TOKEN_BYTES, UntrustedToken, load_roots, token_time
 from ledger.model.book import Book, CellView, Recorded, Sealed
 from ledger.records import Finding
 from ledger.repository.reader import Reader
@@ -84,6 +83,8 @@ def _times(
     tokens: Mapping[str, str], read: ReadBlob, roots_file: FilePath, findings: list[Finding]
 ) -> dict[str, datetime]:
     """Return the earliest trusted time of each record that has one."""
+    from ledger.evidence.witness import MAX_TOKEN_BYTES, UntrustedToken, load_roots, token_time
+
     roots = load_roots(roots_file)
     times: dict[str, datetime] = {}
     for path, blob in sorted(tokens.items()):

@@ -13,6 +13,7 @@ from ledger.records import Case, Path
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))
+_USUAL = {key: number for number, key in enumerate("BMNKHO")}
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 PATH_WORDS: dict[Path, str] = {
@@ -79,8 +80,7 @@ def count_words(number: int, noun: str) -> str:
 def shape_words(shape: Mapping[str, int]) -> str:
     """Return a shape with equal sizes joined: B=32 H=O=4096; the usual letters in their usual order."""
     joined: dict[int, list[str]] = {}
-    usual = {key: number for number, key in enumerate("BMNKHO")}
-    for key, size in sorted(shape.items(), key=lambda item: (usual.get(item[0], len(usual)), item[0])):
+    for key, size in sorted(shape.items(), key=lambda item: (_USUAL.get(item[0], len(_USUAL)), item[0])):
         joined.setdefault(size, []).append(key)
     return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
 

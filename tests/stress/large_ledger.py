@@ -1,16 +1,19 @@
-"""Builds a ledger of N seals and N measurements with git fast-import and times its audit against git fsck.
+"""Builds a ledger of N seals and N measurements with git fast-import and times `ledger audit` against git fsck.
 
-python tests/stress/large_ledger.py 1000 10000
+python tests/stress/large_ledger.py 1000 3000 10000
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
@@ -19,6 +22,9 @@ from builders import KERNEL_SOURCE, PROFILE, forecast, measurement, prediction, 
 
 from ledger.records import Measurement, Prediction
 from ledger.seal import encode, object_id, object_path, record_id, record_path
+
+ROOT = str(Path(__file__).parent.parent.parent)
+ROUNDS = 3
 
 
 def build(folder: Path, count: int) -> None:
@@ -54,34 +60,64 @@ def build(folder: Path, count: int) -> None:
     subprocess.run(["git", "-C", str(folder), "repack", "-q", "-a", "-d"], check=True)
 
 
-def timed(command: list[str]) -> tuple[float, str]:
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return time.perf_counter() - start, done.stdout
+@dataclass(frozen=True)
+class Spent:
+    """Hold what a command and its children took: seconds on the wall, seconds of processors, MiB at the most."""
+
+    wall_s: float
+    cpu_s: float
+    memory_mib: int
+    stdout: bytes
 
 
-AUDIT = (
-    f"import sys, json, resource; sys.path.insert(0, {str(Path(__file__).parent.parent.parent)!r});"
-    "from ledger.evidence.audit import audit; r = audit(sys.argv[1]);"
-    "use = [resource.getrusage(w).ru_maxrss // 1024 for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)];"
-    "print(json.dumps([r.verdict, r.reason, len(r.findings), *use]))"
-)
+def spend(*command: str) -> Spent:
+    """Run a command to its end."""
+    with tempfile.TemporaryFile() as out:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": ROOT}
+        )
+        _, status, use = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, f"{' '.join(command)}: exit {process.returncode}"
+        out.seek(0)
+        return Spent(wall, use.ru_utime + use.ru_stime, use.ru_maxrss // 1024, out.read())
+
+
+def measure(folder: Path, *options: str) -> tuple[str, float]:
+    """Return a line about ROUNDS audits, each between two of git fsck, and the least processor time of an audit."""
+    rounds = []
+    for _ in range(ROUNDS):
+        before = spend("git", "-C", str(folder), "fsck", "--full")
+        audit = spend(sys.executable, "-m", "ledger", "audit", *options, str(folder))
+        after = spend("git", "-C", str(folder), "fsck", "--full")
+        rounds.append((audit, (before.wall_s + after.wall_s) / 2, (before.cpu_s + after.cpu_s) / 2))
+    walls = ", ".join(f"{audit.wall_s:.1f}/{wall:.1f} s ({audit.wall_s / wall:.2f})" for audit, wall, _ in rounds)
+    cpus = ", ".join(f"{audit.cpu_s:.1f}/{cpu:.1f} s ({audit.cpu_s / cpu:.2f})" for audit, _, cpu in rounds)
+    memory = max(audit.memory_mib for audit, _, _ in rounds)
+    words = f"audit {' '.join(options)}: wall/fsck {walls}; processors/fsck {cpus}; memory {memory} MiB"
+    return words, min(audit.cpu_s for audit, _, _ in rounds)
 
 
 def main() -> None:
-    """Print one line a size."""
+    """Print two lines a size, and how the processor time grows from one size to the next."""
+    seen: list[tuple[int, float]] = []
     for count in map(int, sys.argv[1:]):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "large.git"
             build(folder, count)
-            fsck, _ = timed(["git", "-C", str(folder), "fsck", "--full"])
-            wall, out = timed([sys.executable, "-c", AUDIT, str(folder)])
-            verdict, reason, findings, own, git = json.loads(out)
-            print(
-                f"{count} seals + {count} measurements: audit {wall:.1f} s, git fsck --full {fsck:.1f} s, "
-                f"ratio {wall / fsck:.2f}, memory {own} MiB (git {git} MiB), {verdict} ({reason}), {findings} findings",
-                flush=True,
-            )
+            verdict = json.loads(spend(sys.executable, "-m", "ledger", "audit", "--json", str(folder)).stdout)
+            said = f"{verdict['verdict']} ({verdict['reason']}), {len(verdict['findings'])} findings"
+            print(f"{count} seals + {count} measurements: {said}; load {os.getloadavg()[0]:.1f}", flush=True)
+            words, _ = measure(folder)
+            print(f"  {words}", flush=True)
+            words, least = measure(folder, "--json")
+            print(f"  {words}", flush=True)
+            seen.append((count, least))
+    for (few, short), (many, long) in pairwise(seen):
+        each = (long - short) / (many - few) * 1000
+        print(f"from {few} to {many}: {each:.2f} ms of processor time for each further seal and measurement")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,63 @@
+"""Tests what the graph says of files introduced before a commit, against a walk that knows no shortcut."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ledger.repository.ancestry import Ancestry
+from ledger.repository.history import History
+
+
+def history(parents: list[tuple[int, ...]]) -> History:
+    return History("head", (), tuple(parents), lambda: (), {})
+
+
+def ancestors(parents: list[tuple[int, ...]], position: int) -> set[int]:
+    found: set[int] = set()
+    waiting = list(parents[position])
+    while waiting:
+        parent = waiting.pop()
+        if parent not in found:
+            found.add(parent)
+            waiting += parents[parent]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ancestry_agrees_with_a_plain_walk(seed):
+    """Random graphs with forks, merges of two or three, several roots, and files that came in more than once."""
+    chance = random.Random(seed)
+    parents: list[tuple[int, ...]] = [()]
+    for position in range(1, 40):
+        sides = chance.choice((0, 1, 1, 1, 1, 1, 2, 2, 3))
+        near = range(max(0, position - 4), position)
+        parents.append(tuple(chance.sample(near, min(sides, len(near)))))
+    introduced = {f"file {n}": tuple(chance.sample(range(40), chance.choice((1, 1, 1, 2)))) for n in range(30)}
+    paths = [path for path in introduced if not path.endswith("7")]
+    ancestry = Ancestry(history(parents), introduced, paths)
+    wanted = [place for places in introduced.values() for place in places]
+    for position in chance.sample(wanted, len(wanted)):
+        before = ancestors(parents, position)
+        held = {path for path in paths if before & set(introduced[path])}
+        assert ancestry.before(position) == sum(ancestry.bit(path) for path in held)
+        assert {path for path in introduced if ancestry.precedes(path, [position])} == held
+    for path in paths:
+        assert not ancestry.precedes(path, [])
+        assert ancestry.precedes(path, wanted) == all(ancestry.precedes(path, [place]) for place in wanted)
+
+
+def test_a_commit_that_brought_no_file_knows_of_none():
+    ancestry = Ancestry(history([(), (0,)]), {"file": (0,)}, ["file"])
+    assert ancestry.before(1) == 0
+    assert not ancestry.precedes("file", [1])
+
+
+def test_a_straight_history_is_held_once():
+    """One set in all, not one for each commit: memory grows with the forks and merges."""
+    length = 500
+    introduced = {f"file {n}": (n,) for n in range(length)}
+    straight = Ancestry(history([(), *((n,) for n in range(length - 1))]), introduced, introduced)
+    assert len(set(map(id, straight._stretch))) == 1
+    assert straight.before(length - 1).bit_count() == length - 1
