@@ -21,7 +21,7 @@ from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.seal import cell_key
 
 VACUOUS_MILLI = 75_000
-_TOGETHER = 4096
+_TOGETHER = 256
 _WIDE = 2**31
 COMPARED_ROUNDS = 9
 """Rounds from which on two equal series of picoseconds are no coincidence."""

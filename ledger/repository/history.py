@@ -64,11 +64,12 @@ def read_history(reader: Reader, revision: str = "HEAD", *, wait: bool = True) -
     head = reader.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
     if reader.run("rev-parse", "--is-shallow-repository").strip() == b"true":
         raise StateError("repository is a shallow clone; expected the whole history: git fetch --unshallow")
-    commits, parents, places = _commits(reader, head)
-    answer = _ask_changes(reader, commits)
+    log = _ask_commits(reader, head)
     tree, doubled = _tree(reader, head)
     lookalikes = tuple(_lookalikes(reader, head))
-    history = History(head, commits, parents, lambda: tuple(_changes(answer(), places)), tree, lookalikes, doubled)
+    commits, parents, places = _commits(log())
+    diff = _ask_changes(reader, commits)
+    history = History(head, commits, parents, lambda: tuple(_changes(diff(), places)), tree, lookalikes, doubled)
     if wait:
         _ = history.changes
     return history
@@ -78,12 +79,15 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _commits(reader: Reader, head: str) -> tuple[tuple[Commit, ...], tuple[tuple[int, ...], ...], dict[str, int]]:
-    text = _text(reader.run("log", "--topo-order", "--reverse", "-z", "--format=%H%x01%P%x01%cI%x01%cn", head))
+def _ask_commits(reader: Reader, head: str) -> Callable[[], bytes]:
+    return reader.begin("log", "--topo-order", "--reverse", "-z", "--format=%H%x01%P%x01%cI%x01%cn", head)
+
+
+def _commits(answer: bytes) -> tuple[tuple[Commit, ...], tuple[tuple[int, ...], ...], dict[str, int]]:
     commits: list[Commit] = []
     parents: list[tuple[int, ...]] = []
     places: dict[str, int] = {}
-    for entry in filter(None, text.split("\0")):
+    for entry in filter(None, _text(answer).split("\0")):
         sha, above, when, author = [*entry.split("\x01", 3), "", "", ""][:4]
         places[sha] = len(commits)
         commits.append(Commit(sha=sha, when=when, author=author, position=len(commits)))
