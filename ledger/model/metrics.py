@@ -14,7 +14,7 @@ from typing import Literal
 
 from ledger.errors import InputError, RecordError
 from ledger.model.counters import CounterTotals
-from ledger.records import Counters, Metric, ProfiledKernel
+from ledger.records import Counters, Metric, Path, ProfiledKernel
 
 Capability = Literal["7.5", "8.0", "8.6", "8.9", "9.0", "10.0"]
 Combine = Literal["sum", "mean", "longest"]
@@ -144,6 +144,17 @@ TABLE: tuple[Row, ...] = (
 
 ROWS: Mapping[str, Row] = {row.name: row for row in TABLE}
 
+# The rows that together count a path's operations; a chip lists some or none of them. The row fp16 counts bf16 and tf32
+# as well on 7.5, which has neither, and fp8 counts fp6 and fp4 on 10.0.
+TENSOR_ROWS: Mapping[Path, tuple[str, ...]] = {
+    "fp16_tensor": ("tensor_ops_fp16", "tensor_ops_fp16_dst_fp16"),
+    "bf16_tensor": ("tensor_ops_bf16",),
+    "tf32_tensor": ("tensor_ops_tf32",),
+    "fp64_tensor": ("tensor_ops_fp64",),
+    "fp8_tensor": ("tensor_ops_fp8",),
+    "int8_tensor": ("tensor_ops_int8",),
+}
+
 
 def capability_of(target: str) -> Capability:
     """Return the compute capability of a compiler target. Raises: InputError for one that the table lacks."""
@@ -244,6 +255,16 @@ def _combined(given: list[float], durations: list[float], combine: Combine) -> f
     return given[durations.index(max(durations))]
 
 
+def _tensor_ops_by_path(values: Mapping[str, float], capability: Capability) -> dict[str, int]:
+    """Return the operations of each path of which every row that the chip lists was read."""
+    listed = {path: [name for name in names if capability in ROWS[name].metrics] for path, names in TENSOR_ROWS.items()}
+    return {
+        path: round(sum(values[name] for name in names))
+        for path, names in listed.items()
+        if names and all(name in values for name in names)
+    }
+
+
 def totals(counters: Counters, target: str) -> CounterTotals:
     """Return the counters of one call as the report needs them.
 
@@ -270,4 +291,5 @@ def totals(counters: Counters, target: str) -> CounterTotals:
         waves=values.get("waves"),
         occupancy_pct=values.get("warps_active_percent"),
         tensor_ops=round(sum(counted)) if counted else None,
+        tensor_ops_by_path=_tensor_ops_by_path(values, capability_of(target)),
     )
