@@ -24,7 +24,8 @@ ROOMS = {
     "machine": "nvml device here probes ncu_csv ncu ncu_report",
     "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest inspect",
     "calibration": "rates products ceilings_cpu ceilings_cuda calibrate calibrating",
-    "showing": "lines markdown page report listing kernel_card card compiled_card layout drawing sketch plot views",
+    "showing": "lines markdown page report listing kernel_card card compiled_card layout marks dot_rows drawing sketch "
+    "figures plot benched views",
     "cli": "place options asking witnessing inspecting predicting reading measuring benching drilling app",
 }
 ORDER = [(room, module) for room, modules in ROOMS.items() for module in modules.split()] + [("", "__main__")]

@@ -15,7 +15,7 @@ from typing import Any
 
 from ledger.errors import MachineError
 from ledger.kernel import Kernel, KernelFile, Launch, build_case
-from ledger.machine.device import cpu_cores, cpu_state, facts_for, require_profile
+from ledger.machine.device import cpu_cores, cpu_state, facts_for, import_torch, require_profile
 from ledger.measuring.cell import release, threads_set
 from ledger.measuring.correctness import compare, explain_failure
 from ledger.measuring.graphs import GraphRounds
@@ -98,9 +98,16 @@ def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: 
         "inputs": f"cold: rotation over input sets that exceed the last cache, as {protocol.name}",
         "overlap": _overlap(case),
         "statistic": "median of rounds, 95% bootstrap interval",
+        "fp32_products": _fp32_products(),
         "software": dict(facts.software),
         "threads": None if is_gpu(hardware.target) else cpu_cores(),
     }
+
+
+def _fp32_products() -> str:
+    """Return what the library's fp32 products may use; torch rounds their operands to tf32 only when told to."""
+    precision = import_torch().get_float32_matmul_precision()
+    return f"torch's precision {precision}: {'tf32 off' if precision == 'highest' else 'tf32 or bf16 allowed'}"
 
 
 def _row(
