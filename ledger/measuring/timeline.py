@@ -49,7 +49,7 @@ def record_timeline(
     shape, dtype = cell
     case = build_case(file.kernel, hardware, shape=shape, dtype=dtype)
     device = "cuda" if is_gpu(hardware.target) else "cpu"
-    with threads_set(None), _awake(device):
+    with threads_set(None), awake(device):
         on_progress("inputs, comparison with float64")
         lined = line_up(file.kernel, case, facts, device=device, only=only)
         ways = {one.name: one.rounds.launches[:MOST_CALLS] for one in lined.contestants}
@@ -128,7 +128,7 @@ def _slice(name: str, device: str) -> Iterator[None]:
 
 
 @contextmanager
-def _awake(device: str) -> Iterator[None]:
+def awake(device: str) -> Iterator[None]:
     """Start the device's tracing before any graph is captured: a graph made earlier may be traced as one piece."""
     torch = import_torch()
     if device == "cuda":
