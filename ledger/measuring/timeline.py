@@ -11,7 +11,8 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -26,6 +27,15 @@ from ledger.records import Hardware, is_gpu
 from ledger.repository.store import write_atomically
 
 MOST_CALLS = 64
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Hold what to run under one name, and how many calls it makes."""
+
+    name: str
+    calls: int
+    run: Callable[[], object]
 
 
 def record_timeline(
@@ -69,33 +79,37 @@ def record_timeline(
     }
 
 
-def trace(ways: dict[str, Sequence[Launch]], *, device: str, replays: int = 1) -> tuple[bytes, list[Slice]]:
+def trace(ways: dict[str, Sequence[Launch]], *, device: str) -> tuple[bytes, list[Slice]]:
     """Trace each way's launches, one after the other, and return the trace with its slices.
 
-    replays: how often a graph is replayed within its slice. Raises: MachineError when the profiler gives no trace.
+    Raises: MachineError when the profiler gives no trace.
+    """
+    stretches: list[Stretch] = []
+    for name, launches in ways.items():
+        stream = f"{name}, on a stream" if device == "cuda" else name
+        stretches += [
+            Stretch(f"{name}, warm-up", 1, launches[0]),
+            Stretch(stream, len(launches), partial(_one_by_one, launches)),
+        ]
+        if device == "cuda":
+            warm_up(launches)
+            stretches.append(Stretch(f"{name}, as a graph", len(launches), capture(launches).replay))
+    data, slices = trace_stretches(stretches, device=device)
+    return data, [one for one in slices if not one.name.endswith(", warm-up")]
+
+
+def trace_stretches(stretches: Sequence[Stretch], *, device: str) -> tuple[bytes, list[Slice]]:
+    """Trace stretches one after the other, each waited for, and return the trace with one slice for each.
+
+    Raises: MachineError when the profiler gives no trace.
     """
     torch = import_torch()
-    calls: dict[str, int] = {}
-    graphs: dict[str, Any] = {}
-    if device == "cuda":
-        for name, launches in ways.items():
-            warm_up(launches)
-            graphs[name] = capture(launches)
     kinds = [torch.profiler.ProfilerActivity.CPU]
     kinds += [torch.profiler.ProfilerActivity.CUDA] if device == "cuda" else []
-    with torch.profiler.profile(activities=kinds) as profiler:
-        for name, launches in ways.items():
-            stream = f"{name}, on a stream" if device == "cuda" else name
-            with _slice(f"{name}, warm-up", device):
-                launches[0]()
-            calls[stream] = len(launches)
-            with _slice(stream, device):
-                _one_by_one(launches)
-            if device == "cuda":
-                calls[f"{name}, as a graph"] = replays * len(launches)
-                with _slice(f"{name}, as a graph", device):
-                    for _ in range(replays):
-                        graphs[name].replay()
+    with torch.profiler.profile(activities=kinds, acc_events=True) as profiler:
+        for stretch in stretches:
+            with _slice(stretch.name, device):
+                stretch.run()
     with tempfile.TemporaryDirectory(prefix="ledger-trace-") as folder:
         path = FilePath(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
@@ -105,7 +119,8 @@ def trace(ways: dict[str, Sequence[Launch]], *, device: str, replays: int = 1) -
     # What is this machine's own business: its name, and where the file first lay.
     for private in ("host_name", "traceName"):
         document.pop(private, None)
-    return (json.dumps(document) + "\n").encode(), read_slices(document, calls)
+    slices = read_slices(document, {stretch.name: stretch.calls for stretch in stretches})
+    return (json.dumps(document) + "\n").encode(), slices
 
 
 def _one_by_one(launches: Sequence[Launch]) -> None:
