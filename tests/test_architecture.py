@@ -24,8 +24,8 @@ ROOMS = {
     "machine": "nvml device here probes ncu_csv ncu ncu_report",
     "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest timeline inspect",
     "calibration": "rates products ceilings_cpu ceilings_cuda calibrate calibrating",
-    "showing": "lines markdown page report listing kernel_card card compiled_card slices bench_page layout marks "
-    "dot_rows drawing sketch figures plot benched views",
+    "showing": "lines counter_card markdown page report listing kernel_card card compiled_card slices bench_page "
+    "layout marks dot_rows drawing sketch figures plot benched views",
     "cli": "place options asking witnessing inspecting predicting reading measuring benching drilling app",
 }
 ORDER = [(room, module) for room, modules in ROOMS.items() for module in modules.split()] + [("", "__main__")]

@@ -181,7 +181,7 @@ def test_a_column_read_of_a_32_wide_tile_costs_32_wavefronts():
 
 def test_readings_name_the_limiter_and_the_top_stall():
     seen = readings(recorded("conflicted_transpose"), "sm_90")
-    assert seen.occupancy_limiter == "warps"
+    assert seen.occupancy_limiters == ("warps",)
     assert readings(recorded("pointer_chase"), "sm_90").top_stall[0] == "long_scoreboard"
 
 
