@@ -60,6 +60,32 @@ def test_what_is_no_trace_or_lacks_a_slice_is_refused(value: Any) -> None:
         read_slices(value, {"ours": 1})
 
 
+ASSETS = Path(__file__).parent / "assets" / "timeline"
+
+
+def recorded(name: str, calls: int) -> dict[str, Any]:
+    trace = json.loads(gzip.decompress((ASSETS / f"{name}.json.gz").read_bytes()))
+    return {
+        one.name: one for one in read_slices(trace, dict.fromkeys(("ours, on a stream", "ours, as a graph"), calls))
+    }
+
+
+def test_a_recorded_gpu_trace_shows_kernels_one_after_the_other() -> None:
+    graph = recorded("matmul", 5)["ours, as a graph"]
+    assert [(one.name, one.count) for one in graph.ran] == [("matmul_pipelined", 5)]
+    assert 0 < graph.gap_us < 1
+    assert graph.busy_us < graph.device_us < graph.busy_us + 1
+
+
+def test_a_recorded_gpu_trace_shows_that_dependent_launches_overlap() -> None:
+    seen = recorded("rmsnorm_matmul", 3)
+    graph, stream = seen["ours, as a graph"], seen["ours, on a stream"]
+    assert graph.gap_us < -20
+    assert graph.busy_us > 1.5 * graph.device_us
+    assert stream.gap_us > 0
+    assert stream.busy_us == pytest.approx(30.5, abs=0.5)
+
+
 # For real
 
 

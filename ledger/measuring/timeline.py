@@ -147,7 +147,7 @@ def awake(device: str) -> Iterator[None]:
     """Start the device's tracing before any graph is captured: a graph made earlier may be traced as one piece."""
     torch = import_torch()
     if device == "cuda":
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True):
             torch.zeros(1, device="cuda").add_(1)
             torch.cuda.synchronize()
     yield

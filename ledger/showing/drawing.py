@@ -36,6 +36,7 @@ _PLACES: list[tuple[float, float, str, float]] = [
     (1, 0.2, "left", 0),
     (0, 0, "right", -1),
 ]
+_PLACES += [(at, 1, across, up) for up in (9.0, 18.0) for at, across in ((0.5, "center"), (1, "left"), (1, "right"))]
 _PLACES += [(place, 0, across, -8.0 * step) for step in (1, 2, 3) for place, across in ((0.5, "center"), (1, "left"))]
 # Between points that all but touch an arrow is only a blot.
 _NO_ARROW_RATIO = 0.12
@@ -78,7 +79,7 @@ def _axes_inches(document: dict[str, Any]) -> float:
 
 def _roofs_inches(document: dict[str, Any]) -> float:
     """Return the width of the left part: axis labels, axes, and the ceilings' labels with the device where needed."""
-    return _axes_inches(document) + (3.7 if len(document["devices"]) == 1 else 4.4)
+    return _axes_inches(document) + (3.9 if len(document["devices"]) == 1 else 4.6)
 
 
 def _size(document: dict[str, Any]) -> tuple[float, float]:

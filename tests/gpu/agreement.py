@@ -1,9 +1,8 @@
 """Sets the timer beside CUPTI's and Nsight Compute's own durations, like beside like, for calls above 20 µs.
 
-Usage where a GPU and ncu are: PYTHONPATH=. python tests/gpu/agreement.py FOLDER writes FOLDER/agreement.json and
-prints its table; docs/timer.md says what the columns are. `range` or `kernels` behind it takes one way of ncu alone.
-`--watch kernels|range` is what ncu watches, and `--compile NUMBER` only compiles a case, so that many can be compiled
-at once.
+Usage where a GPU and ncu are: PYTHONPATH=. python tests/gpu/agreement.py FOLDER writes FOLDER/cupti.json and
+FOLDER/ncu.json and prints their tables; docs/timer.md says what the columns are. `--watch` is what ncu watches, and
+`--compile NUMBER` only compiles a case, so that many can be compiled at once.
 
 Calls that overlap have no duration of their own, so programmatic dependent launch is off in every case here.
 """
@@ -14,12 +13,11 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.errors import LedgerError
+from ledger.errors import MachineError
 from ledger.kernel import build_case, load_kernel
 from ledger.machine import ncu as profiler
 from ledger.machine.device import cuda_facts
@@ -34,11 +32,8 @@ from ledger.model.protocol import COLD_GRAPH
 
 DURATION, CLOCK = "gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second"
 METRICS = (DURATION, CLOCK)
-MODES = ("range", "kernels")
 PROFILED_CALLS = 12
-# As long as the timer's own warm-up and rounds: what meets its power limit is as warm then.
-WARM_UP_US = 5_000.0
-RANGE_US = 25_000.0
+WARM_UP_US = 8_000.0
 REST_S = 0.1
 
 
@@ -147,8 +142,8 @@ def measured() -> list[dict[str, Any]]:
 # Under ncu
 
 
-def watch(mode: str) -> None:
-    """Run every case for ncu: a rotation launch by launch, each a kernel; or replays of its graph as one range."""
+def watch() -> None:
+    """Run every case for ncu: warm, then launches of the timer's rotation, which ncu takes one at a time."""
     import torch
 
     from ledger.machine.probes import marker_launch
@@ -160,120 +155,110 @@ def watch(mode: str) -> None:
         warm_up(launches)
         graph = capture(launches)
         call_us = min(replay_ps(graph, 5, calls=len(launches))) / 1e6
-        repeats = max(1, round(RANGE_US / call_us / len(launches)))
-        whole = capture(launches * repeats)
-        time.sleep(REST_S)
         for _ in range(1 + round(WARM_UP_US / call_us / len(launches))):
             graph.replay()
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
-        if mode == "range":
-            whole.replay()
-        else:
-            marker()
-            for number in range(PROFILED_CALLS):
-                launches[number % len(launches)]()
+        marker()
+        for number in range(PROFILED_CALLS):
+            launches[number % len(launches)]()
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
-        print(f"calls {len(launches) * repeats if mode == 'range' else PROFILED_CALLS}", flush=True)
-        del launches, graph, whole
+        del launches, graph
         release("cuda")
 
 
-def under_ncu(mode: str, folder: Path) -> list[dict[str, Any] | None]:
-    """Return what ncu says of a call of each case, None for all when it gave nothing."""
-    found, report = profiler.find_ncu(), folder / f"{mode}.ncu-rep"
-    replay = ["--replay-mode", "app-range"] if mode == "range" else []
-    command = [found.path, "--target-processes", "application-only", "--profile-from-start", "off", *replay]
+def under_ncu(folder: Path) -> list[dict[str, Any]]:
+    """Return what ncu says of a call of each case. Raises: MachineError when it gave nothing."""
+    found, report = profiler.find_ncu(), folder / "agreement.ncu-rep"
+    command = [found.path, "--target-processes", "application-only", "--profile-from-start", "off"]
     command += ["--clock-control", "none", "--cache-control", "none", "--metrics", ",".join(METRICS)]
-    command += ["-o", str(report), "--force-overwrite", sys.executable, __file__, "--watch", mode]
+    command += ["-o", str(report), "--force-overwrite", sys.executable, __file__, "--watch"]
     done = profiler._run(command, timeout_s=150, folder=folder)
-    calls = [int(line.split()[1]) for line in done.output.splitlines() if line.startswith("calls ")]
-    if not report.is_file() or len(calls) != len(CASES):
-        print(f"ncu, {mode}: {done.output[-1500:]}", flush=True)
-        return [None] * len(CASES)
+    if not report.is_file():
+        raise MachineError(f"ncu gave no report; expected one: {done.output[-1500:]}")
     raw = [found.path, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
-    kernels = parse_raw(profiler._run(raw, timeout_s=60, folder=folder).output, wanted=METRICS, what=mode)
+    kernels = parse_raw(profiler._run(raw, timeout_s=60, folder=folder).output, wanted=METRICS, what="ncu")
     report.unlink()
-    if mode == "range":
-        return [_of_range(one, count) for one, count in zip(kernels, calls, strict=True)]
     groups: list[list[Any]] = []
     for one in kernels:
         if profiler.MARKER in one.name:
             groups.append([])
         else:
             groups[-1].append(one)
-    return [_of_kernels(group, count) for group, count in zip(groups, calls, strict=True)]
+    return [_of_kernels(group) for group in groups]
 
 
 def _number(kernel: Any, name: str) -> float:
     return float(kernel.metrics[name].value.replace(",", ""))
 
 
-def _of_range(one: Any, calls: int) -> dict[str, Any]:
-    return {"us": _number(one, DURATION) / 1e3 / calls, "mhz": round(_number(one, CLOCK) / 1e6), "calls": calls}
-
-
-def _of_kernels(group: list[Any], calls: int) -> dict[str, Any]:
+def _of_kernels(group: list[Any]) -> dict[str, Any]:
     """Return the median over calls of the sum of a call's kernels."""
-    each = len(group) // calls
+    each = len(group) // PROFILED_CALLS
     sums = [sum(_number(one, DURATION) for one in group[at : at + each]) for at in range(0, len(group), each)]
     clocks = [_number(one, CLOCK) / 1e6 for one in group]
-    return {"us": statistics.median(sums) / 1e3, "mhz": round(statistics.median(clocks)), "calls": calls}
+    return {"us": statistics.median(sums) / 1e3, "mhz": round(statistics.median(clocks)), "calls": PROFILED_CALLS}
 
 
-# The table
+# The tables
 
 
-def _beside(one: dict[str, Any] | None, timer_us: float) -> str:
-    if one is None or one["us"] is None:
-        return "– | –"
-    return f"{one['us']:.2f} | {100 * (one['us'] / timer_us - 1):+.1f}%"
+def _to(value: float, base: float) -> str:
+    return f"{100 * (value / base - 1):+.1f}%"
 
 
-def lines(document: dict[str, Any]) -> list[str]:
-    """Return the table of docs/timer.md."""
+def cupti_lines(document: dict[str, Any]) -> list[str]:
+    """Return the table of docs/timer.md that sets CUPTI beside the timer, for the same launches and apart."""
     found = []
     for row in document["rows"]:
         timer, cupti = row["timer"]["us"], row["cupti"]
         words = [
             row["case"],
+            f"{cupti['timer_us']:.2f}",
+            f"{cupti['us']:.2f}",
+            _to(cupti["us"], cupti["timer_us"]),
             f"{timer:.2f}",
-            f"{100 * (row['timer_again']['us'] / timer - 1):+.1f}%",
-            _beside(cupti, timer),
-            "–" if cupti["us"] is None else f"{100 * (cupti['us'] / cupti['timer_us'] - 1):+.1f}%",
-            _beside(row.get("ncu_range"), timer),
-            _beside(row.get("ncu_kernels"), timer),
-            " / ".join(str(one["mhz"]) if one else "–" for one in (row["timer"], row.get("ncu_range"))),
+            _to(cupti["us"], timer),
+            _to(row["timer_again"]["us"], timer),
+            f"{row['timer']['mhz']}, {row['timer_again']['mhz']}",
         ]
         found.append(f"| {' | '.join(words)} |")
     return found
 
 
-def main(folder: Path, modes: Sequence[str]) -> None:
-    """Time and trace every case, then let ncu have its turns; what is measured is kept whatever ncu does."""
+def ncu_lines(document: dict[str, Any]) -> list[str]:
+    """Return the table of docs/timer.md that sets ncu beside the timer."""
+    found = []
+    for row in document["rows"]:
+        timer, ncu = row["timer"], row["ncu"]
+        words = [row["case"], f"{timer['us']:.2f}", f"{ncu['us']:.2f}", _to(ncu["us"], timer["us"])]
+        found.append(f"| {' | '.join([*words, str(timer['mhz']), str(ncu['mhz'])])} |")
+    return found
+
+
+def main(folder: Path) -> None:
+    """Time and trace every case, then let ncu have its turn; what is measured is kept whatever ncu does."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = cuda_facts()
-    document: dict[str, Any] = {"device": facts.name, "driver": facts.driver, "software": dict(facts.software)}
-    document["rows"] = measured()
-    for mode in modes:
-        (folder / "agreement.json").write_text(json.dumps(document, indent=1) + "\n")
-        try:
-            document["ncu"] = profiler.find_ncu().version
-            seen = under_ncu(mode, folder)
-        except (LedgerError, ValueError, KeyError, IndexError) as error:
-            print(f"ncu, {mode}: {type(error).__name__}: {error}", flush=True)
-            continue
-        for row, one in zip(document["rows"], seen, strict=True):
-            row[f"ncu_{mode}"] = one
-    (folder / "agreement.json").write_text(json.dumps(document, indent=1) + "\n")
-    print("\n".join(lines(document)))
+    about = {"device": facts.name, "driver": facts.driver, "software": dict(facts.software)}
+    document = {**about, "rows": measured()}
+    (folder / "cupti.json").write_text(json.dumps(document, indent=1) + "\n")
+    print("\n".join(cupti_lines(document)), flush=True)
+    seen = under_ncu(folder)
+    rows = [
+        {name: row[name] for name in ("case", "input_sets", "timer")} | {"ncu": one}
+        for row, one in zip(document["rows"], seen, strict=True)
+    ]
+    profiled = {**about, "ncu": profiler.find_ncu().version, "rows": rows}
+    (folder / "ncu.json").write_text(json.dumps(profiled, indent=1) + "\n")
+    print("\n".join(ncu_lines(profiled)))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--watch":
-        watch(sys.argv[2])
+        watch()
     elif sys.argv[1] == "--compile":
         prepared(CASES[int(sys.argv[2])])
     else:
-        main(Path(sys.argv[1]), sys.argv[2:] or MODES)
+        main(Path(sys.argv[1]))
