@@ -121,6 +121,45 @@ def test_the_recorded_bench_gives_the_percent_that_it_wrote() -> None:
     assert [dot.percent for dot in ours] == pytest.approx([row["pct_of_roof"] for row in recorded["rows"]], rel=1e-3)
 
 
+# What docs/roofline/interpretation.md says of benches
+
+PLOTS = ROOT / "docs" / "roofline"
+ESSAY = " ".join((PLOTS / "interpretation.md").read_text(encoding="utf-8").split())
+
+
+def drawn(folder: str, kernel: str, dtype: str) -> list[dict[str, Any]]:
+    value = json.loads((PLOTS / folder / "roofline.json").read_text())
+    return [dot for dot in value["dots"] if dot["kernel"] == kernel and dot["dtype"] == dtype and dot["seal"] is None]
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_the_essay_tells_cublas_as_it_is_drawn(dtype: str) -> None:
+    (dot,) = drawn(".", "matmul, cuBLAS", dtype)
+    assert dot["shape"] == {"M": 4096, "N": 4096, "K": 4096}
+    assert f"**{dtype}: {dot['percent']:.1f}%" in ESSAY
+
+
+def test_the_essay_tells_the_cpu_as_it_is_drawn() -> None:
+    found = {
+        dtype: [dot for dot in drawn("overlay", "decode_attention", dtype) if dot["device"] == "cpu"]
+        for dtype in ("fp32", "fp16")
+    }
+    for dots_ in found.values():
+        assert {(dot["shape"]["B"], dot["shape"]["S"]) for dot in dots_} == {
+            (b, s) for b in (1, 8) for s in (128, 256, 512, 1024)
+        }
+    low, high = (f([dot["percent"] for dot in found["fp32"]]) for f in (min, max))
+    assert f"reaches {low:.0f} to {high:.0f}% of its roof in fp32" in ESSAY
+    low, high = (f([dot["percent"] for dot in found["fp16"]]) for f in (min, max))
+    assert f"{low:.0f} to {high:.0f}% in fp16" in ESSAY
+    slower = [
+        half["flop_per_s"] < whole["flop_per_s"]
+        for half, whole in zip(found["fp16"], found["fp32"], strict=True)
+        if half["shape"] == whole["shape"]
+    ]
+    assert (sum(slower), len(slower)) == (6, 8)
+
+
 # The page and the command
 
 

@@ -17,7 +17,7 @@ Dots = Sequence[dict[str, Any]]
 AXES_INCHES = 2.35
 _REGIME_INCHES = 1.05
 _CHARACTER_INCHES = 0.056
-_LONGEST_LABEL = 64
+_LONGEST_LABEL = 80
 _MOST_ROWS = 50
 # Between points that all but touch an arrow is only a blot.
 _NO_ARROW_POINTS = 3.0
