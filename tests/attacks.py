@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from builders import PROFILE, Ledger, Seal, forecast, honest, measurement, timing
+from builders import PROFILE, Ledger, Seal, forecast, honest, honest_samples, measurement, timing
 from samples import make_hardware, state
 
-from ledger.records import Measurement, Prediction
+from ledger.machine.ncu_csv import parse_raw
+from ledger.model.metrics import metric_names
+from ledger.records import Counters, Measurement, Metric, Prediction
 from ledger.seal import canonical, encode, object_id, object_path, parse_json, record_id, record_path
 
 Outcome = Literal["refused", "flagged", "undetermined", "holds"]
@@ -76,6 +78,15 @@ def script(folder: Path, canary: Path) -> Path:
     path.write_text(f"#!/bin/sh\ntouch '{canary}'\ncat\n")
     path.chmod(0o755)
     return path
+
+
+def counters(number: int) -> Counters:
+    """Return the counters that the profiler printed of a real kernel, with a duration of their own."""
+    text = (Path(__file__).parent / "assets" / "ncu" / "big_gemm.csv").read_text()
+    (kernel,) = parse_raw(text, wanted=metric_names("9.0"), what="big_gemm.csv")
+    duration = {"gpu__time_duration.sum": Metric(value=str(2000 + number), unit="ns")}
+    kernel = kernel.model_copy(update={"metrics": {**kernel.metrics, **duration}})
+    return Counters(tool="ncu", command="ncu", cache_control="none", clock_control="none", kernels=(kernel,))
 
 
 # Time and order
@@ -285,9 +296,9 @@ def replace_ref_over_a_late_seal(folder, _canary):
     return ledger.root
 
 
-@attack(VIEWS, "undetermined")
+@attack(VIEWS, "refused", "prediction-postdates")
 def grafts_over_a_late_seal(folder, _canary):
-    """Turn the history round by a grafts file; git's transport then sends an incomplete history."""
+    """Turn the history round by a grafts file; git's transport is told to leave it out of account."""
     ledger = begin(folder)
     late_seal(ledger)
     head, middle, root = ledger.head, ledger.git("rev-parse", "HEAD~1"), ledger.git("rev-parse", "HEAD~2")
@@ -314,9 +325,9 @@ def faked_shallow_file(folder, _canary):
     return ledger.root
 
 
-@attack(VIEWS, "undetermined")
+@attack(VIEWS, "refused", "prediction-postdates")
 def poisoned_commit_graph(folder, _canary):
-    """Leave a commit-graph that tells of other parents; git's transport then sends what does not hold together."""
+    """Leave a commit-graph that tells of other parents; git's transport is told to leave it out of account."""
     ledger = begin(folder)
     late_seal(ledger)
     ledger.git("commit-graph", "write", "--reachable")
@@ -891,9 +902,44 @@ def profiler_report_exchanged(folder, _canary):
     return ledger.root
 
 
-@attack(GAMES, "flagged", "evidence-copied")
+def profiled(folder, _canary):
+    """Build two cells, each with counters and a report of its own."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    for cell in (0, 1):
+        ledger.measure(
+            sealed, cell=cell, counters=counters(cell), counters_missing=None, attachments={"ncu.csv": b"%d" % cell}
+        )
+    return ledger.root
+
+
+@attack(GAMES, "refused", "evidence-copied", twin=profiled)
 def profiler_report_copied_from_another_cell(folder, _canary):
-    """Attach one report to two cells."""
+    """Present the counters of one cell's report as those of two."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    for cell in (0, 1):
+        ledger.measure(
+            sealed, cell=cell, counters=counters(0), counters_missing=None, attachments={"ncu.csv": b"1,2,3\n"}
+        )
+    return ledger.root
+
+
+@attack(GAMES, "refused", "evidence-copied")
+def timings_copied_from_another_run(folder, _canary):
+    """Give the rounds of one cell, to the picosecond, to another."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    rounds = tuple(range(2_000_000, 2_000_025))
+    series = timing(2_000_012, rounds_ps=rounds, low_ps=rounds[8], high_ps=rounds[16])
+    for cell in (0, 1):
+        ledger.measure(sealed, cell=cell, timing=series)
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "evidence-copied")
+def one_file_attached_to_two_cells(folder, _canary):
+    """Attach the same bytes to two cells whose counters and timings are their own."""
     ledger = begin(folder)
     sealed = ledger.seal(forecast(B=1), forecast(B=2))
     for cell in (0, 1):
@@ -901,7 +947,7 @@ def profiler_report_copied_from_another_cell(folder, _canary):
     return ledger.root
 
 
-@attack(GAMES, "flagged", "run-missing")
+@attack(GAMES, "refused", "run-missing")
 def best_of_many_runs(folder, _canary):
     """Record run 3 and leave out the three before it."""
     ledger = begin(folder)
@@ -939,11 +985,49 @@ def clock_that_moved(folder, _canary):
     return ledger.root
 
 
-@attack(GAMES, "flagged", "work-unlike-operation")
+@attack(GAMES, "refused", "work-contradicted")
 def work_larger_than_the_operation(folder, _canary):
-    """Seal more bytes than the tensors hold, so that the percent comes out higher."""
+    """Seal more bytes than the tensors can hold, so that the percent comes out higher."""
     ledger = begin(folder)
     ledger.measure(ledger.seal(forecast(work=forecast().work.model_copy(update={"bytes_read": 10**6}))))
+    return ledger.root
+
+
+@attack(GAMES, "refused", "work-contradicted")
+def operations_larger_than_the_operation(folder, _canary):
+    """Seal more operations than the products have, so that the percent comes out higher."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(forecast(work=forecast().work.model_copy(update={"flops": 10**6}))))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "work-unlike-operation")
+def work_twice_the_tensors(folder, _canary):
+    """Seal twice the bytes that the tensors hold in the sealed dtype: a kernel may store them wider, so it is shown."""
+    ledger = begin(folder)
+    work = forecast().work
+    ledger.measure(ledger.seal(forecast(work=work.model_copy(update={"bytes_read": 2 * work.bytes_read}))))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "operation-unknown")
+def operation_that_nobody_knows(folder, _canary):
+    """Name an operation that the auditor cannot recompute: it is shown, and no cell of it reaches level 1."""
+    ledger = begin(folder)
+    known = forecast()
+    sealed = ledger.seal(known.model_copy(update={"operation": "mystery/1"}))
+    ledger.measure(sealed, samples=honest_samples(known, seal=sealed.id))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "measured-under-another-name")
+def measured_cell_forecast_under_another_name(folder, _canary):
+    """Forecast a measured cell again as a kernel of another name, so that it counts as blind."""
+    ledger, sealed = honest(folder)
+    renamed = sealed.forecast.case.model_copy(update={"kernel": "fresh"})
+    ledger.measure(
+        ledger.seal(forecast(percent_milli=249).model_copy(update={"case": renamed, "cell": "fresh-B4-H64-O32-fp16"}))
+    )
     return ledger.root
 
 

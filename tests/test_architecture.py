@@ -17,8 +17,8 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 # From the ground up, a room a line; a new module finds its place here.
 ROOMS = {
     "": "errors records roofline seal binding operations kernel",
-    "model": "counters metrics wording occupancy instructions protocol book campaign steady regime interventions "
-    "forecast gap refute reconcile score rows regress drill",
+    "model": "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
+    "interventions forecast gap refute reconcile score rows regress drill",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
     "evidence": "checks chain claims judge recompute signatures witness trust audit taking",
     "machine": "nvml device here probes ncu_csv ncu ncu_report",

@@ -54,6 +54,8 @@ n=0; read -r n 2>/dev/null <"$FAULT_COUNT"; n=$((n + 1)); echo $n >"$FAULT_COUNT
 if [ "$n" = "$FAULT_TURN" ]; then exec strace -f $FAULT_FAST -q -o "$FAULT_LOG" $FAULT_WORDS {git} "$@"; fi
 exec {git} "$@"
 """
+# The waiting of this script for strace; the starting of a program, by strace itself; the end of one.
+_NOT_OF_A_SEAL = ("rt_sigtimedwait", "execve", "exit_group", "exit")
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 60.0
 
@@ -217,7 +219,7 @@ def _calls(log: str) -> Iterator[str]:
     for line in log.splitlines():
         words = line.split(None, 1)[-1] if line[:1].isdigit() else line
         name = words.split("(")[0]
-        if name.isidentifier() and name not in ("execve", "exit_group", "exit") and "resumed" not in words[:8]:
+        if name.isidentifier() and name not in _NOT_OF_A_SEAL and "resumed" not in words[:8]:
             yield name
 
 
