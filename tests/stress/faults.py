@@ -194,6 +194,7 @@ class Bench:
 def _play(root: Path, tell: int) -> None:
     """Be ledger's own process: wait to be attached, seal, say the seal's path or the error, and end."""
     signal.sigwait({signal.SIGUSR1})
+    answer = ""
     try:
         answer = seal_here(root, 2) + "\n"
     except (LedgerError, OSError) as error:
@@ -201,8 +202,10 @@ def _play(root: Path, tell: int) -> None:
         answer = f"\n{error}"
     except Exception as error:  # noqa: BLE001 - whatever else comes out of a seal is told, as a defect
         answer = f"\ntraceback: {error!r}"
-    os.write(tell, answer.encode())
-    os._exit(0)
+    finally:
+        with suppress(OSError):
+            os.write(tell, answer.encode())
+        os._exit(0)
 
 
 def _wait_for_all() -> None:
