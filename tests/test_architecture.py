@@ -20,7 +20,7 @@ ROOMS = {
     "model": "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
     "interventions forecast gap refute reconcile score rows regress drill",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
-    "evidence": "checks chain claims judge recompute signatures witness trust audit taking",
+    "evidence": "checks chain claims judge recompute challenge signatures witness trust audit taking",
     "machine": "nvml device here probes ncu_csv ncu ncu_report",
     "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest inspect",
     "calibration": "rates products ceilings_cpu ceilings_cuda calibrate calibrating",
