@@ -152,15 +152,15 @@ def _plain(action: Any, name: str) -> Any:
 
 
 def _kernel(action: Any, capability: Capability, path: FilePath) -> ProfiledKernel:
-    name = action.name()
-    if name is None:
+    kernel = action.name()
+    if kernel is None:
         raise ParseError(f"{path}: holds a kernel without a name; expected a whole, unaltered report")
     metrics: dict[str, Metric] = {}
     for name in metric_names(capability):
         metric = action.metric_by_name(name)
         if metric is not None and metric.has_value():
             metrics[name] = Metric(value=_number(metric.value()), unit=str(metric.unit() or ""))
-    return ProfiledKernel(name=name[:2000], metrics=metrics)
+    return ProfiledKernel(name=kernel[:2000], metrics=metrics)
 
 
 def _number(value: float | int | str) -> str:
