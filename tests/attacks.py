@@ -7,17 +7,24 @@ touches the canary, which must not exist after the audit.
 from __future__ import annotations
 
 import subprocess
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from authority import Authority
 from builders import PROFILE, Ledger, Seal, forecast, honest, honest_samples, measurement, timing
 from samples import make_hardware, state
 
+from ledger.evidence.trust import Trust
+from ledger.evidence.witness import add_tokens
 from ledger.machine.ncu_csv import parse_raw
 from ledger.model.metrics import metric_names
 from ledger.records import Counters, Measurement, Metric, Prediction
+from ledger.repository.repo import Repository
 from ledger.seal import canonical, encode, object_id, object_path, parse_json, record_id, record_path
 
 Outcome = Literal["refused", "flagged", "undetermined", "holds"]
@@ -26,7 +33,10 @@ Build = Callable[[Path, Path], Path]
 
 @dataclass(frozen=True)
 class Attack:
-    """Hold a case: what it is, how it is built, what must come of it (a finding's code), and its honest twin."""
+    """Hold a case: what it is, how it is built, what must come of it (a finding's code), and its honest twin.
+
+    keys: the auditor gives the keys and roots that lie beside the folder. levels: what the one cell reaches.
+    """
 
     name: str
     row: str
@@ -34,6 +44,8 @@ class Attack:
     code: str
     build: Build
     twin: Build
+    keys: bool = False
+    levels: tuple[int, ...] | None = None
 
 
 CASES: dict[str, Attack] = {}
@@ -44,15 +56,29 @@ def plain(folder: Path, _canary: Path) -> Path:
     return honest(folder)[0].root
 
 
-def attack(row: str, outcome: Outcome, code: str = "", twin: Build = plain) -> Callable[[Build], Build]:
+def attack(
+    row: str,
+    outcome: Outcome,
+    code: str = "",
+    twin: Build = plain,
+    *,
+    keys: bool = False,
+    levels: tuple[int, ...] | None = None,
+) -> Callable[[Build], Build]:
     """Enter a builder into the corpus; its docstring says what is attempted."""
 
     def enter(build: Build) -> Build:
         name = build.__name__.replace("_", "-")
-        CASES[name] = Attack(name, row, outcome, code, build, twin)
+        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels)
         return build
 
     return enter
+
+
+def trust_of(folder: Path) -> Trust:
+    """Return what the auditor of a case trusts: the files that its builder left beside the folder, if any."""
+    roots, allowed = folder.parent / "roots.pem", folder.parent / "allowed"
+    return Trust(tsa_roots=roots if roots.exists() else None, allowed_signers=allowed if allowed.exists() else None)
 
 
 def begin(folder: Path) -> Ledger:
@@ -1010,7 +1036,7 @@ def work_twice_the_tensors(folder, _canary):
     return ledger.root
 
 
-@attack(GAMES, "flagged", "operation-unknown")
+@attack(GAMES, "flagged", "operation-unknown", levels=(0,))
 def operation_that_nobody_knows(folder, _canary):
     """Name an operation that the auditor cannot recompute: it is shown, and no cell of it reaches level 1."""
     ledger = begin(folder)
@@ -1078,4 +1104,162 @@ def result_recorded_though_the_kernel_is_wrong(folder, _canary):
     data = canonical(value)
     ledger.write(record_path("verifications", record_id(Measurement, data)), data)
     ledger.commit()
+    return ledger.root
+
+
+# Keys and timestamps: what the auditor trusts lies beside the folder, as roots.pem and allowed
+
+KEYS = "keys and timestamps"
+
+
+@cache
+def authority(name: str) -> Authority:
+    """Return a running time-stamping authority of that name; it ends with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="authority-")
+    running = Authority(Path(folder.name) / "tsa", name).__enter__()
+    running.kept = folder  # type: ignore[attr-defined]
+    return running
+
+
+def _stamp(ledger: Ledger, *paths: str, by: str = "The auditor's choice") -> list[str]:
+    """Commit tokens over records as ledger does; the auditor trusts one authority alone."""
+    for setting in (("user.name", "Ada"), ("user.email", "ada@example.org")):
+        ledger.git("config", *setting)
+    (ledger.root.parent / "roots.pem").write_bytes(authority("The auditor's choice").root.read_bytes())
+    return add_tokens(Repository(ledger.root), list(paths), authority(by).url)
+
+
+def _key(folder: Path, name: str) -> Path:
+    path = folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(path)], check=True)
+    return path
+
+
+def _allow(folder: Path, key: Path, options: str = "") -> None:
+    (folder.parent / "allowed").write_text(f"ada@example.org {options} {Path(f'{key}.pub').read_text()}")
+
+
+def _sign_with(ledger: Ledger, key: Path, when: str | None = None) -> Seal:
+    """Seal and measure in commits that a key signs, each message naming its record."""
+    for name, value in (("gpg.format", "ssh"), ("user.signingkey", f"{key}.pub"), ("commit.gpgsign", "true")):
+        ledger.git("config", name, value)
+    sealed = ledger.put_seal()
+    ledger.commit(f"Seal\n\nSeal-Id: {sealed.id}", when)
+    path = ledger.put_measurement(sealed)
+    ledger.commit(f"Measure\n\nRecord-Id: {Path(path).stem}", when)
+    return sealed
+
+
+def witnessed(folder, _canary):
+    """Build a ledger whose seal and measurement are signed and stamped, each in its order."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key)
+    sealed = _sign_with(ledger, key)
+    _stamp(ledger, sealed.path)
+    _stamp(ledger, ledger.book().records[0].path)
+    return ledger.root
+
+
+@attack(KEYS, "refused", "token-broken", twin=witnessed, keys=True)
+def token_of_another_record(folder, _canary):
+    """Lay the token of one seal beside another."""
+    ledger = begin(folder)
+    first, second = ledger.seal(forecast(B=1)), ledger.seal(forecast(B=2))
+    (token,) = _stamp(ledger, first.path)
+    ledger.write(f"{second.path.removesuffix('.json')}.other.tsr", (ledger.root / token).read_bytes())
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "refused", "token-broken", twin=witnessed, keys=True)
+def token_with_a_flipped_bit(folder, _canary):
+    """Turn over a bit of a token's signature, from the first commit on."""
+    ledger, sealed = honest(folder)
+    (token,) = _stamp(ledger, sealed.path)
+    data = bytearray((ledger.root / token).read_bytes())
+    data[-1] ^= 1
+    ledger.git("reset", "--quiet", "--hard", "HEAD~1")
+    ledger.write(token, bytes(data))
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "refused", "token-broken", twin=witnessed, keys=True)
+def token_that_is_none(folder, _canary):
+    """Lay a file beside a seal that only has a token's name."""
+    ledger, sealed = honest(folder)
+    _stamp(ledger, sealed.path)
+    ledger.write(f"{sealed.path.removesuffix('.json')}.here.tsr", b"the year 2001")
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "flagged", "token-untrusted", twin=witnessed, keys=True, levels=(0, 1))
+def token_of_an_authority_of_the_authors(folder, _canary):
+    """Stamp with an authority that the author runs, and lay its root into the repository."""
+    ledger, sealed = honest(folder)
+    _stamp(ledger, sealed.path, by="The author's own")
+    ledger.write("roots.pem", authority("The author's own").root.read_bytes())
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "flagged", "witness-late", twin=witnessed, keys=True, levels=(0, 1))
+def seal_stamped_after_its_measurement(folder, _canary):
+    """Stamp the measurement first and the seal later."""
+    ledger, sealed = honest(folder)
+    _stamp(ledger, ledger.book().records[0].path)
+    time.sleep(1.1)
+    _stamp(ledger, sealed.path)
+    return ledger.root
+
+
+@attack(KEYS, "refused", "signature-broken", twin=witnessed, keys=True)
+def signature_moved_to_another_commit(folder, _canary):
+    """Keep a commit's signature and change what it says."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key)
+    _sign_with(ledger, key)
+    forged = ledger.git("cat-file", "commit", "HEAD").replace("Measure\n", "Measure it\n") + "\n"
+    sha = ledger.git("hash-object", "-t", "commit", "-w", "--stdin", data=forged.encode())
+    ledger.git("update-ref", "HEAD", sha)
+    return ledger.root
+
+
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+def key_that_the_repository_allows(folder, canary):
+    """Sign with a key that the repository's own file and configuration allow, and the auditor does not."""
+    ledger = begin(folder)
+    mine = _key(folder.parent / "keys", "mine")
+    _sign_with(ledger, mine)
+    ledger.write("allowed", f"ada@example.org {Path(f'{mine}.pub').read_text()}".encode())
+    ledger.commit()
+    ledger.git("config", "gpg.ssh.allowedSignersFile", str(ledger.root / "allowed"))
+    ledger.git("config", "gpg.ssh.program", str(script(folder, canary)))
+    _allow(folder, _key(folder.parent / "keys", "another"))
+    return ledger.root
+
+
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+def commit_backdated_into_a_keys_life(folder, _canary):
+    """Sign with a key that has expired and claim a commit date from before: validity goes by trusted time."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key, 'valid-before="20110101"')
+    _sign_with(ledger, key, when="2010-06-01T00:00:00+0000")
+    return ledger.root
+
+
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+def signed_commit_that_names_no_record(folder, _canary):
+    """Sign commits whose message says nothing of the record: the signature carries git's SHA-1 alone."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key)
+    for name, value in (("gpg.format", "ssh"), ("user.signingkey", f"{key}.pub"), ("commit.gpgsign", "true")):
+        ledger.git("config", name, value)
+    ledger.measure(ledger.seal())
     return ledger.root
