@@ -1,22 +1,25 @@
 """Injects EIO, ENOSPC, EROFS and SIGKILL at every system call of a seal, one seal for each fault, by strace.
 
-    python tests/stress/faults.py [--log FILE] [--every N] [--seconds S] [--again]
+    python tests/stress/faults.py [--log FILE] [--every N] [--seconds S] [--part K/N] [--again]
 
-A seal is ledger's own process and the git commands it starts. Every git command is met in turn: a program named git,
-first on the PATH, runs the real one, and the one that is its turn under strace with the fault at one occurrence of one
-call, the dynamic loader's included. Ledger's own process is a fork of this one, met by attaching strace before it
-opens the repository. SIGKILL is tried at every call of any name, the errors at every call that names a file or a
-descriptor. Afterwards the seal must be whole if it was acknowledged, whole or absent otherwise; a next seal must work;
-the judge must find nothing; nothing of the user's may have changed.
+A seal is ledger's own process and the git commands it starts. Every git command is met in turn: the one that is its
+turn is started by strace with the fault at one occurrence of one call, the dynamic loader's included. Ledger's own
+process is a fork of this one, met by attaching strace before it opens the repository. SIGKILL is tried at every call
+of any name, the errors at every call that names a file or a descriptor. Afterwards the seal must be whole if it was
+acknowledged, whole or absent otherwise; a next seal must work; the judge must find nothing; nothing of the user's may
+have changed. A repository that is, file for file, as it was before the seal is not sealed and judged again: that was
+done once.
 
---log keeps the plan and every outcome, a line each, and goes on where it ended; --again tries those anew that went
-wrong. What is left out: Python's own start, and what stands between its fork and the first call of a git command.
+--log keeps the plan and every outcome, a line each, and goes on where it ended; --part K/N takes every Nth of what is
+left, so that N processes can share a log; --again tries those anew that went wrong. What is left out: Python's own
+start, and what stands between its fork and the first call of a git command.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import os
 import shutil
@@ -30,6 +33,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TESTS = Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
@@ -49,11 +53,6 @@ FILE_CALLS = frozenset(
 )
 ERRORS = ("error=EIO", "error=ENOSPC", "error=EROFS")
 KILL = "signal=SIGKILL"
-SHIM = """#!/bin/sh
-n=0; read -r n 2>/dev/null <"$FAULT_COUNT"; n=$((n + 1)); echo $n >"$FAULT_COUNT"
-if [ "$n" = "$FAULT_TURN" ]; then exec strace -f $FAULT_FAST -q -o "$FAULT_LOG" $FAULT_WORDS {git} "$@"; fi
-exec {git} "$@"
-"""
 # The waiting of this script for strace; the starting of a program, by strace itself; the end of one.
 _NOT_OF_A_SEAL = ("rt_sigtimedwait", "execve", "exit_group", "exit")
 PR_SET_CHILD_SUBREAPER = 36
@@ -108,38 +107,29 @@ def seal_here(root: Path, batch: int) -> str:
 
 
 class Bench:
-    """Hold what every run needs: a repository to copy, the program that stands before git, and strace's log."""
+    """Hold what every run needs: a repository to copy, what its files are, and strace's log."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.template = fresh(folder / "template")
         self.log = folder / "log"
-        self.count = folder / "count"
-        (folder / "bin").mkdir()
-        shim = folder / "bin" / "git"
-        shim.write_text(SHIM.format(git=shutil.which("git")))
-        shim.chmod(0o755)
+        self.before = files_of(self.template.root)
+        untouched = Ledger(shutil.copytree(self.template.root, folder / "untouched"))
+        assert files_of(untouched.root) == self.before
+        assert _judged(self.template, untouched, "", "", met=True).wrong is None
 
     def seal(self, root: Path, turn: int, words: str, *, fast: bool) -> tuple[str, str]:
         """Seal in a fork of this process, strace being given `words` in one turn; return what it said and its error.
 
         fast: let the kernel filter the calls that strace stops at; strace injects no signal then.
         """
-        self.count.write_text("0\n")
         self.log.write_text("")
         told, tell = os.pipe()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         child = os.fork()
         if child == 0:
             os.close(told)
-            os.environ.update(
-                PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}",
-                FAULT_COUNT=str(self.count),
-                FAULT_TURN=str(turn),
-                FAULT_LOG=str(self.log),
-                FAULT_WORDS=words,
-                FAULT_FAST="--seccomp-bpf" if fast else "",
-            )
+            _start_by_strace(turn, ["-f", *(["--seccomp-bpf"] if fast else []), "-o", str(self.log), *words.split()])
             _play(root, tell)
         os.close(tell)
         if turn == 0:
@@ -186,9 +176,34 @@ class Bench:
             # What doctor tells the user to do with the locks of a killed git.
             for lock in (root / ".git").rglob("*.lock"):
                 lock.unlink()
+            if not said and not error.startswith("traceback") and files_of(root) == self.before:
+                return Outcome("absent", met, None)
             return _judged(self.template, Ledger(root), said, error, met)
         finally:
             shutil.rmtree(root)
+
+
+def _start_by_strace(turn: int, options: list[str]) -> None:
+    """Let strace start the git command whose turn it is, in this process."""
+    run, started = subprocess.run, itertools.count(1)
+
+    def counted(command: list[str], **given: Any) -> Any:
+        if command[0] == "git" and next(started) == turn:
+            command = ["strace", "-q", *options, *command]
+        return run(command, **given)
+
+    subprocess.run = counted  # type: ignore[assignment]
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Return the bytes of every file below a folder, and the mode of each, by path; of a folder its name alone."""
+    found = {}
+    for folder, folders, files in os.walk(root):
+        found.update({str(Path(folder, name).relative_to(root)): b"" for name in folders})
+        for name in files:
+            path = Path(folder, name)
+            found[str(path.relative_to(root))] = path.stat().st_mode.to_bytes(4, "big") + path.read_bytes()
+    return found
 
 
 def _play(root: Path, tell: int) -> None:
@@ -282,14 +297,15 @@ class Log:
         self.write({"fault": list(vars(fault).values()), "outcome": vars(outcome)})
 
 
-def run(bench: Bench, log: Log, every: int, budget_s: float, again: bool) -> None:
+def run(bench: Bench, log: Log, every: int, budget_s: float, part: str, again: bool) -> None:
     """Try the faults of the plan that have no outcome yet."""
     if log.plan is None:
         log.plan = bench.plan()
         log.write({"plan": [list(vars(fault).values()) for fault in log.plan]})
     settled = {fault for fault, outcome in log.outcomes.items() if not (again and outcome.wrong)}
     start = time.perf_counter()
-    todo = [fault for fault in log.plan[::every] if fault not in settled]
+    place, parts = map(int, part.split("/"))
+    todo = [fault for fault in log.plan[::every] if fault not in settled][place - 1 :: parts]
     for number, fault in enumerate(todo):
         if time.perf_counter() - start > budget_s:
             break
@@ -307,6 +323,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=24 * 3600.0)
+    parser.add_argument("--part", default="1/1")
     parser.add_argument("--again", action="store_true")
     given = parser.parse_args()
     # The git commands of a killed seal are waited for here, as an init would.
@@ -314,7 +331,7 @@ def main() -> None:
     log = Log(given.log)
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        run(Bench(Path(name)), log, given.every, given.seconds, given.again)
+        run(Bench(Path(name)), log, given.every, given.seconds, given.part, given.again)
     assert log.plan is not None
     outcomes = Counter(
         f"{fault.what.split('=')[1]}: {outcome.word}" if outcome.met else "call did not come up"
