@@ -143,6 +143,21 @@ def test_readme_and_keep_files_may_change(ledger):
     assert not ledger.book().findings
 
 
+def test_the_files_that_keep_the_folders_mean_nothing(ledger):
+    # As `ledger init` founds a ledger: both in one commit, before any record.
+    for folder in ("predictions", "verifications"):
+        ledger.write(f"{folder}/.gitkeep", b"")
+    ledger.commit("Found a ledger")
+    ledger.measure(ledger.seal())
+    assert not ledger.book().findings
+    ledger.write("predictions/ab/.gitkeep", b"")
+    ledger.commit()
+    assert (ledger.codes(), ledger.flags()) == (set(), {"odd-file"})
+    ledger.git("update-index", "--chmod=+x", "verifications/.gitkeep")
+    ledger.commit()
+    assert ledger.codes() == {"odd-mode"}
+
+
 # Informed and blind, revisions
 
 
