@@ -300,6 +300,14 @@ def test_a_git_that_gets_part_of_its_input_seals_nothing(ledger, monkeypatch, co
     assert ledger.git("rev-parse", "HEAD") == head
 
 
+def test_a_wish_to_sign_that_cannot_be_read_is_not_taken_for_none(ledger):
+    head = ledger.head
+    ledger.git("config", "commit.gpgsign", "perhaps")
+    with pytest.raises(StateError, match="gpgsign"):
+        seal_here(ledger.root)
+    assert ledger.head == head
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("command", ["ls-tree", "log", "symbolic-ref", "rev-parse"])
 def test_a_git_that_cannot_print_its_answer_shortens_no_tree_and_no_chain(ledger, monkeypatch, tmp_path, command):

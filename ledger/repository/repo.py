@@ -153,10 +153,7 @@ class Repository(WorkTree):
         return self.git(*_DURABLE, "commit-tree", tree, *options, "-F", "-", data=message.encode())
 
     def _flag(self, name: str) -> bool:
-        try:
-            return self.git("config", "--type=bool", "--get", name) == "true"
-        except StateError:
-            return False
+        return self.git("config", "--type=bool", "--default=false", "--get", name) == "true"
 
     def _advance(self, branch: str, commit: str, parent: str | None) -> str | None:
         """Move the branch from `parent` to `commit`; return git's words when another writer holds or moved it."""

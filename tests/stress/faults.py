@@ -11,8 +11,8 @@ have changed. A repository that is, file for file, as it was before the seal is 
 done once.
 
 --log keeps the plan and every outcome, a line each, and goes on where it ended; --part K/N takes every Nth of what is
-left, so that N processes can share a log; --again tries those anew that went wrong. What is left out: Python's own
-start, and what stands between its fork and the first call of a git command.
+left, so that N processes can share a log; --again tries those anew that went wrong or did not come up. What is left
+out: Python's own start, and what stands between its fork and the first call of a git command.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def run(bench: Bench, log: Log, every: int, budget_s: float, part: str, again: b
     if log.plan is None:
         log.plan = bench.plan()
         log.write({"plan": [list(vars(fault).values()) for fault in log.plan]})
-    settled = {fault for fault, outcome in log.outcomes.items() if not (again and outcome.wrong)}
+    settled = {fault for fault, outcome in log.outcomes.items() if not (again and (outcome.wrong or not outcome.met))}
     start = time.perf_counter()
     place, parts = map(int, part.split("/"))
     todo = [fault for fault in log.plan[::every] if fault not in settled][place - 1 :: parts]
