@@ -7,15 +7,24 @@ touches the canary, which must not exist after the audit.
 from __future__ import annotations
 
 import subprocess
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from builders import PROFILE, Ledger, Seal, forecast, honest, measurement, timing
+from authority import Authority
+from builders import PROFILE, Ledger, Seal, forecast, honest, honest_samples, measurement, timing
 from samples import make_hardware, state
 
+from ledger.evidence.trust import Trust
+from ledger.evidence.witness import add_tokens
+from ledger.machine.ncu_csv import parse_raw
+from ledger.model.metrics import metric_names
 from ledger.records import Counters, Measurement, Metric, Prediction, ProfiledKernel
+from ledger.repository.repo import Repository
 from ledger.seal import canonical, encode, object_id, object_path, parse_json, record_id, record_path
 
 Outcome = Literal["refused", "flagged", "undetermined", "holds"]
@@ -24,7 +33,10 @@ Build = Callable[[Path, Path], Path]
 
 @dataclass(frozen=True)
 class Attack:
-    """Hold a case: what it is, how it is built, what must come of it (a finding's code), and its honest twin."""
+    """Hold a case: what it is, how it is built, what must come of it (a finding's code), and its honest twin.
+
+    keys: the auditor gives the keys and roots that lie beside the folder. levels: what the one cell reaches.
+    """
 
     name: str
     row: str
@@ -32,6 +44,8 @@ class Attack:
     code: str
     build: Build
     twin: Build
+    keys: bool = False
+    levels: tuple[int, ...] | None = None
 
 
 CASES: dict[str, Attack] = {}
@@ -42,15 +56,29 @@ def plain(folder: Path, _canary: Path) -> Path:
     return honest(folder)[0].root
 
 
-def attack(row: str, outcome: Outcome, code: str = "", twin: Build = plain) -> Callable[[Build], Build]:
+def attack(
+    row: str,
+    outcome: Outcome,
+    code: str = "",
+    twin: Build = plain,
+    *,
+    keys: bool = False,
+    levels: tuple[int, ...] | None = None,
+) -> Callable[[Build], Build]:
     """Enter a builder into the corpus; its docstring says what is attempted."""
 
     def enter(build: Build) -> Build:
         name = build.__name__.replace("_", "-")
-        CASES[name] = Attack(name, row, outcome, code, build, twin)
+        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels)
         return build
 
     return enter
+
+
+def trust_of(folder: Path) -> Trust:
+    """Return what the auditor of a case trusts: the files that its builder left beside the folder, if any."""
+    roots, allowed = folder.parent / "roots.pem", folder.parent / "allowed"
+    return Trust(tsa_roots=roots if roots.exists() else None, allowed_signers=allowed if allowed.exists() else None)
 
 
 def begin(folder: Path) -> Ledger:
@@ -76,6 +104,15 @@ def script(folder: Path, canary: Path) -> Path:
     path.write_text(f"#!/bin/sh\ntouch '{canary}'\ncat\n")
     path.chmod(0o755)
     return path
+
+
+def counters(number: int) -> Counters:
+    """Return the counters that the profiler printed of a real kernel, with a duration of their own."""
+    text = (Path(__file__).parent / "assets" / "ncu" / "big_gemm.csv").read_text()
+    (kernel,) = parse_raw(text, wanted=metric_names("9.0"), what="big_gemm.csv")
+    duration = {"gpu__time_duration.sum": Metric(value=str(2000 + number), unit="ns")}
+    kernel = kernel.model_copy(update={"metrics": {**kernel.metrics, **duration}})
+    return Counters(tool="ncu", command="ncu", cache_control="none", clock_control="none", kernels=(kernel,))
 
 
 # Time and order
@@ -285,9 +322,9 @@ def replace_ref_over_a_late_seal(folder, _canary):
     return ledger.root
 
 
-@attack(VIEWS, "undetermined")
+@attack(VIEWS, "refused", "prediction-postdates")
 def grafts_over_a_late_seal(folder, _canary):
-    """Turn the history round by a grafts file; git's transport then sends an incomplete history."""
+    """Turn the history round by a grafts file; git's transport is told to leave it out of account."""
     ledger = begin(folder)
     late_seal(ledger)
     head, middle, root = ledger.head, ledger.git("rev-parse", "HEAD~1"), ledger.git("rev-parse", "HEAD~2")
@@ -314,9 +351,9 @@ def faked_shallow_file(folder, _canary):
     return ledger.root
 
 
-@attack(VIEWS, "undetermined")
+@attack(VIEWS, "refused", "prediction-postdates")
 def poisoned_commit_graph(folder, _canary):
-    """Leave a commit-graph that tells of other parents; git's transport then sends what does not hold together."""
+    """Leave a commit-graph that tells of other parents; git's transport is told to leave it out of account."""
     ledger = begin(folder)
     late_seal(ledger)
     ledger.git("commit-graph", "write", "--reachable")
@@ -918,9 +955,44 @@ def profiler_report_exchanged(folder, _canary):
     return ledger.root
 
 
-@attack(GAMES, "flagged", "evidence-copied")
+def profiled(folder, _canary):
+    """Build two cells, each with counters and a report of its own."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    for cell in (0, 1):
+        ledger.measure(
+            sealed, cell=cell, counters=counters(cell), counters_missing=None, attachments={"ncu.csv": b"%d" % cell}
+        )
+    return ledger.root
+
+
+@attack(GAMES, "refused", "evidence-copied", twin=profiled)
 def profiler_report_copied_from_another_cell(folder, _canary):
-    """Attach one report to two cells."""
+    """Present the counters of one cell's report as those of two."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    for cell in (0, 1):
+        ledger.measure(
+            sealed, cell=cell, counters=counters(0), counters_missing=None, attachments={"ncu.csv": b"1,2,3\n"}
+        )
+    return ledger.root
+
+
+@attack(GAMES, "refused", "evidence-copied")
+def timings_copied_from_another_run(folder, _canary):
+    """Give the rounds of one cell, to the picosecond, to another."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    rounds = tuple(range(2_000_000, 2_000_025))
+    series = timing(2_000_012, rounds_ps=rounds, low_ps=rounds[8], high_ps=rounds[16])
+    for cell in (0, 1):
+        ledger.measure(sealed, cell=cell, timing=series)
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "evidence-copied")
+def one_file_attached_to_two_cells(folder, _canary):
+    """Attach the same bytes to two cells whose counters and timings are their own."""
     ledger = begin(folder)
     sealed = ledger.seal(forecast(B=1), forecast(B=2))
     for cell in (0, 1):
@@ -928,7 +1000,7 @@ def profiler_report_copied_from_another_cell(folder, _canary):
     return ledger.root
 
 
-@attack(GAMES, "flagged", "run-missing")
+@attack(GAMES, "refused", "run-missing")
 def best_of_many_runs(folder, _canary):
     """Record run 3 and leave out the three before it."""
     ledger = begin(folder)
@@ -966,11 +1038,49 @@ def clock_that_moved(folder, _canary):
     return ledger.root
 
 
-@attack(GAMES, "flagged", "work-unlike-operation")
+@attack(GAMES, "refused", "work-contradicted")
 def work_larger_than_the_operation(folder, _canary):
-    """Seal more bytes than the tensors hold, so that the percent comes out higher."""
+    """Seal more bytes than the tensors can hold, so that the percent comes out higher."""
     ledger = begin(folder)
     ledger.measure(ledger.seal(forecast(work=forecast().work.model_copy(update={"bytes_read": 10**6}))))
+    return ledger.root
+
+
+@attack(GAMES, "refused", "work-contradicted")
+def operations_larger_than_the_operation(folder, _canary):
+    """Seal more operations than the products have, so that the percent comes out higher."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(forecast(work=forecast().work.model_copy(update={"flops": 10**6}))))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "work-unlike-operation")
+def work_twice_the_tensors(folder, _canary):
+    """Seal twice the bytes that the tensors hold in the sealed dtype: a kernel may store them wider, so it is shown."""
+    ledger = begin(folder)
+    work = forecast().work
+    ledger.measure(ledger.seal(forecast(work=work.model_copy(update={"bytes_read": 2 * work.bytes_read}))))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "operation-unknown", levels=(0,))
+def operation_that_nobody_knows(folder, _canary):
+    """Name an operation that the auditor cannot recompute: it is shown, and no cell of it reaches level 1."""
+    ledger = begin(folder)
+    known = forecast()
+    sealed = ledger.seal(known.model_copy(update={"operation": "mystery/1"}))
+    ledger.measure(sealed, samples=honest_samples(known, seal=sealed.id))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "measured-under-another-name")
+def measured_cell_forecast_under_another_name(folder, _canary):
+    """Forecast a measured cell again as a kernel of another name, so that it counts as blind."""
+    ledger, sealed = honest(folder)
+    renamed = sealed.forecast.case.model_copy(update={"kernel": "fresh"})
+    ledger.measure(
+        ledger.seal(forecast(percent_milli=249).model_copy(update={"case": renamed, "cell": "fresh-B4-H64-O32-fp16"}))
+    )
     return ledger.root
 
 
@@ -1021,4 +1131,162 @@ def result_recorded_though_the_kernel_is_wrong(folder, _canary):
     data = canonical(value)
     ledger.write(record_path("verifications", record_id(Measurement, data)), data)
     ledger.commit()
+    return ledger.root
+
+
+# Keys and timestamps: what the auditor trusts lies beside the folder, as roots.pem and allowed
+
+KEYS = "keys and timestamps"
+
+
+@cache
+def authority(name: str) -> Authority:
+    """Return a running time-stamping authority of that name; it ends with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="authority-")
+    running = Authority(Path(folder.name) / "tsa", name).__enter__()
+    running.kept = folder  # type: ignore[attr-defined]
+    return running
+
+
+def _stamp(ledger: Ledger, *paths: str, by: str = "The auditor's choice") -> list[str]:
+    """Commit tokens over records as ledger does; the auditor trusts one authority alone."""
+    for setting in (("user.name", "Ada"), ("user.email", "ada@example.org")):
+        ledger.git("config", *setting)
+    (ledger.root.parent / "roots.pem").write_bytes(authority("The auditor's choice").root.read_bytes())
+    return add_tokens(Repository(ledger.root), list(paths), authority(by).url)
+
+
+def _key(folder: Path, name: str) -> Path:
+    path = folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(path)], check=True)
+    return path
+
+
+def _allow(folder: Path, key: Path, options: str = "") -> None:
+    (folder.parent / "allowed").write_text(f"ada@example.org {options} {Path(f'{key}.pub').read_text()}")
+
+
+def _sign_with(ledger: Ledger, key: Path, when: str | None = None) -> Seal:
+    """Seal and measure in commits that a key signs, each message naming its record."""
+    for name, value in (("gpg.format", "ssh"), ("user.signingkey", f"{key}.pub"), ("commit.gpgsign", "true")):
+        ledger.git("config", name, value)
+    sealed = ledger.put_seal()
+    ledger.commit(f"Seal\n\nSeal-Id: {sealed.id}", when)
+    path = ledger.put_measurement(sealed)
+    ledger.commit(f"Measure\n\nRecord-Id: {Path(path).stem}", when)
+    return sealed
+
+
+def witnessed(folder, _canary):
+    """Build a ledger whose seal and measurement are signed and stamped, each in its order."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key)
+    sealed = _sign_with(ledger, key)
+    _stamp(ledger, sealed.path)
+    _stamp(ledger, ledger.book().records[0].path)
+    return ledger.root
+
+
+@attack(KEYS, "refused", "token-broken", twin=witnessed, keys=True)
+def token_of_another_record(folder, _canary):
+    """Lay the token of one seal beside another."""
+    ledger = begin(folder)
+    first, second = ledger.seal(forecast(B=1)), ledger.seal(forecast(B=2))
+    (token,) = _stamp(ledger, first.path)
+    ledger.write(f"{second.path.removesuffix('.json')}.other.tsr", (ledger.root / token).read_bytes())
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "refused", "token-broken", twin=witnessed, keys=True)
+def token_with_a_flipped_bit(folder, _canary):
+    """Turn over a bit of a token's signature, from the first commit on."""
+    ledger, sealed = honest(folder)
+    (token,) = _stamp(ledger, sealed.path)
+    data = bytearray((ledger.root / token).read_bytes())
+    data[-1] ^= 1
+    ledger.git("reset", "--quiet", "--hard", "HEAD~1")
+    ledger.write(token, bytes(data))
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "refused", "token-broken", twin=witnessed, keys=True)
+def token_that_is_none(folder, _canary):
+    """Lay a file beside a seal that only has a token's name."""
+    ledger, sealed = honest(folder)
+    _stamp(ledger, sealed.path)
+    ledger.write(f"{sealed.path.removesuffix('.json')}.here.tsr", b"the year 2001")
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "flagged", "token-untrusted", twin=witnessed, keys=True, levels=(0, 1))
+def token_of_an_authority_of_the_authors(folder, _canary):
+    """Stamp with an authority that the author runs, and lay its root into the repository."""
+    ledger, sealed = honest(folder)
+    _stamp(ledger, sealed.path, by="The author's own")
+    ledger.write("roots.pem", authority("The author's own").root.read_bytes())
+    ledger.commit()
+    return ledger.root
+
+
+@attack(KEYS, "flagged", "witness-late", twin=witnessed, keys=True, levels=(0, 1))
+def seal_stamped_after_its_measurement(folder, _canary):
+    """Stamp the measurement first and the seal later."""
+    ledger, sealed = honest(folder)
+    _stamp(ledger, ledger.book().records[0].path)
+    time.sleep(1.1)
+    _stamp(ledger, sealed.path)
+    return ledger.root
+
+
+@attack(KEYS, "refused", "signature-broken", twin=witnessed, keys=True)
+def signature_moved_to_another_commit(folder, _canary):
+    """Keep a commit's signature and change what it says."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key)
+    _sign_with(ledger, key)
+    forged = ledger.git("cat-file", "commit", "HEAD").replace("Measure\n", "Measure it\n") + "\n"
+    sha = ledger.git("hash-object", "-t", "commit", "-w", "--stdin", data=forged.encode())
+    ledger.git("update-ref", "HEAD", sha)
+    return ledger.root
+
+
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+def key_that_the_repository_allows(folder, canary):
+    """Sign with a key that the repository's own file and configuration allow, and the auditor does not."""
+    ledger = begin(folder)
+    mine = _key(folder.parent / "keys", "mine")
+    _sign_with(ledger, mine)
+    ledger.write("allowed", f"ada@example.org {Path(f'{mine}.pub').read_text()}".encode())
+    ledger.commit()
+    ledger.git("config", "gpg.ssh.allowedSignersFile", str(ledger.root / "allowed"))
+    ledger.git("config", "gpg.ssh.program", str(script(folder, canary)))
+    _allow(folder, _key(folder.parent / "keys", "another"))
+    return ledger.root
+
+
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+def commit_backdated_into_a_keys_life(folder, _canary):
+    """Sign with a key that has expired and claim a commit date from before: validity goes by trusted time."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key, 'valid-before="20110101"')
+    _sign_with(ledger, key, when="2010-06-01T00:00:00+0000")
+    return ledger.root
+
+
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+def signed_commit_that_names_no_record(folder, _canary):
+    """Sign commits whose message says nothing of the record: the signature carries git's SHA-1 alone."""
+    ledger = begin(folder)
+    key = _key(folder.parent / "keys", "mine")
+    _allow(folder, key)
+    for name, value in (("gpg.format", "ssh"), ("user.signingkey", f"{key}.pub"), ("commit.gpgsign", "true")):
+        ledger.git("config", name, value)
+    ledger.measure(ledger.seal())
     return ledger.root

@@ -17,10 +17,10 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 # From the ground up, a room a line; a new module finds its place here.
 ROOMS = {
     "": "errors records roofline plain seal binding operations cuda kernel",
-    "model": "counters metrics wording occupancy instructions protocol book campaign steady regime interventions "
-    "forecast gap refute reconcile score rows regress drill trace",
+    "model": "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
+    "interventions forecast gap refute reconcile score rows regress drill trace",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
-    "evidence": "checks chain claims judge recompute signatures witness trust audit taking",
+    "evidence": "checks chain claims judge recompute challenge signatures witness trust audit taking",
     "machine": "nvml device here probes ncu_csv ncu ncu_report",
     "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest timeline inspect",
     "calibration": "rates products ceilings_cpu ceilings_cuda calibrate calibrating",

@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 
 import pytest
-from attacks import CASES
+from attacks import CASES, trust_of
 
 from ledger.evidence.audit import audit
 from ledger.showing.listing import render_audit
 
 
+def _need_keys(needed):
+    if needed:
+        pytest.importorskip("rfc3161_client", reason="rfc3161-client is not installed")
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_attack(case, tmp_path):
+    _need_keys(case.keys)
     canary = tmp_path / "canary"
     folder = case.build(tmp_path / "attack", canary)
     canary.unlink(missing_ok=True)
-    result = audit(str(folder))
+    result = audit(str(folder), trust=trust_of(folder) if case.keys else None)
     codes = {finding.code for finding in result.findings if finding.severity == "refused"}
     flags = {finding.code for finding in result.findings if finding.severity != "refused"}
     assert not canary.exists(), "the audited repository ran a program"
@@ -28,17 +34,23 @@ def test_attack(case, tmp_path):
         assert case.code in ("", *codes), codes
         if case.outcome == "holds":
             assert not flags
+    if case.levels is not None:
+        assert result.book is not None and [cell.levels for cell in result.book.cells] == [case.levels]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_printed_audit_cannot_act_on_a_terminal(case, tmp_path):
+    _need_keys(case.keys)
     from io import StringIO
 
     from rich.console import Console
 
     folder = case.build(tmp_path / "attack", tmp_path / "canary")
     screen = StringIO()
-    render_audit(audit(str(folder)), Console(file=screen, width=200, color_system=None))
+    render_audit(
+        audit(str(folder), trust=trust_of(folder) if case.keys else None),
+        Console(file=screen, width=200, color_system=None),
+    )
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", screen.getvalue())
 
 
@@ -47,5 +59,9 @@ TWINS = {case.twin.__name__: case.twin for case in CASES.values()}
 
 @pytest.mark.parametrize("build", TWINS.values(), ids=TWINS)
 def test_twin_passes(build, tmp_path):
-    result = audit(str(build(tmp_path / "twin", tmp_path / "canary")), recomputed=True)
+    _need_keys(build.__name__ == "witnessed")
+    folder = build(tmp_path / "twin", tmp_path / "canary")
+    result = audit(str(folder), recomputed=True, trust=trust_of(folder))
     assert (result.verdict, result.findings) == ("holds", ())
+    if build.__name__ == "witnessed":
+        assert result.book is not None and result.book.cells[0].levels == (0, 1, 2, 3)

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import Ledger, forecast, honest
+from builders import Ledger, forecast, honest, honest_samples
 
 from ledger.errors import InputError, StateError
 from ledger.evidence.audit import LEVELS, audit
+from ledger.evidence.challenge import anchor_of
 from ledger.repository import clone, reader
 from ledger.repository.history import read_history
 from ledger.seal import object_path
@@ -198,6 +199,56 @@ def test_altered_object_names_its_path(tmp_path):
     ledger.write(path, b"another")
     ledger.commit()
     assert [(f.code, f.path) for f in audit(str(ledger.root)).findings] == [("object-altered", path)]
+
+
+def test_a_challenge_is_answered_by_a_measurement_made_after_it(tmp_path):
+    ledger, sealed = honest(tmp_path / "ledger")
+    handed = json.loads(run("challenge", "--json").stdout)
+    before = run("audit", "--challenge", handed["challenge"], str(ledger.root))
+    assert before.returncode == 1 and "no measurement answers the challenge" in before.stderr
+    fresh = ledger.measure(sealed, run=1, anchor=handed["anchor"])
+    done = run("audit", "--json", "--challenge", handed["challenge"], str(ledger.root))
+    assert done.returncode == 0, done.stderr
+    (answer,) = json.loads(done.stdout)["challenge"]
+    assert (answer["run"], answer["proven"], answer["record"]) == (1, True, Path(fresh).stem)
+    assert answer["cell"] == f"{sealed.id[:10]}#{sealed.forecast.cell}"
+    assert "computed after the challenge was given" in run(
+        "audit", "--challenge", f" {handed['challenge']}\n", str(ledger.root)
+    ).stdout.replace("\n", " ")
+    other = json.loads(run("challenge", "--json").stdout)
+    assert other != handed and run("audit", "--challenge", other["challenge"], str(ledger.root)).returncode == 1
+
+
+def test_a_run_made_before_a_challenge_cannot_claim_it(tmp_path):
+    ledger, sealed = honest(tmp_path / "ledger")
+    anchor = anchor_of("a text that nobody knew before")
+    old = honest_samples(sealed.forecast, seal=sealed.id, run=1)
+    ledger.measure(sealed, run=1, anchor=anchor, samples=old)
+    result = audit(str(ledger.root), challenge="a text that nobody knew before")
+    assert result.verdict == "refused" and {f.code for f in result.findings} >= {"binding-broken"}
+    ledger, sealed = honest(tmp_path / "placed")
+    placed = honest_samples(sealed.forecast, seal=sealed.id, run=1, anchor=anchor)
+    ledger.measure(sealed, run=1, anchor=anchor, samples=placed.model_copy(update={"bits": old.bits}))
+    result = audit(str(ledger.root), challenge="a text that nobody knew before")
+    assert result.verdict == "refused" and {f.code for f in result.findings} == {"samples-disagree"}
+    assert [answer.proven for answer in result.answers or ()] == [False]
+
+
+def test_a_challenge_of_an_operation_unknown_here_proves_nothing(tmp_path):
+    ledger = Ledger(tmp_path / "ledger")
+    known = forecast()
+    sealed = ledger.seal(known.model_copy(update={"operation": "mystery/1"}))
+    anchor = anchor_of("a text that nobody knew before")
+    ledger.measure(sealed, anchor=anchor, samples=honest_samples(known, seal=sealed.id, anchor=anchor))
+    result = audit(str(ledger.root), challenge="a text that nobody knew before")
+    assert [answer.proven for answer in result.answers or ()] == [False]
+    assert run("audit", "--challenge", "a text that nobody knew before", str(ledger.root)).returncode == 1
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 401, "   fifteen chars   "])
+def test_a_challenge_that_is_none_is_bad_input(tmp_path, text):
+    done = run("audit", "--challenge", text, str(honest(tmp_path / "ledger")[0].root))
+    assert done.returncode == 2 and "--challenge" in done.stderr
 
 
 def test_second_implementation_reads_the_same_history(tmp_path):

@@ -121,7 +121,8 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "command",
     [
         "report", "status", "log", "score", "roofline --hw t4", "audit", "hardware list", "hardware show t4",
-        "kernels list", "kernels show matmul", "doctor", "drill --from {ROOT}/ledger/drills/h200.json", "order",
+        "kernels list", "kernels show matmul", "doctor", "challenge", "order",
+        "drill --from {ROOT}/ledger/drills/h200.json",
     ],
 )  # fmt: skip
 def test_json_holds_what_the_guide_says(sealed: Path, command: str):
@@ -130,6 +131,15 @@ def test_json_holds_what_the_guide_says(sealed: Path, command: str):
     first = value[0] if isinstance(value, list) else value
     assert list(first) == told_keys(name)
     assert isinstance(value, list) == ("a list of" in SECTIONS[name])
+
+
+def test_an_order_carries_a_challenge(sealed: Path, tmp_path: Path):
+    handed = printed(sealed, "challenge", "--json")
+    path = tmp_path / "order.json"
+    assert run(sealed, "order", "--challenge", handed["challenge"], "-o", str(path)).returncode == 0
+    assert [cell["anchor"] for cell in json.loads(path.read_bytes())["cells"]] == [handed["anchor"]]
+    assert run(sealed, "order", "--challenge", "short", "-o", str(path)).returncode == 2
+    assert run(sealed, "verify", "--challenge", handed["challenge"], "--from", str(tmp_path)).returncode == 2
 
 
 def test_report_names_single_cells_and_renders_the_pages(sealed: Path):

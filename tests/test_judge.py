@@ -168,6 +168,21 @@ def test_readme_and_keep_files_may_change(ledger):
     assert not ledger.book().findings
 
 
+def test_the_files_that_keep_the_folders_mean_nothing(ledger):
+    # As `ledger init` founds a ledger: both in one commit, before any record.
+    for folder in ("predictions", "verifications"):
+        ledger.write(f"{folder}/.gitkeep", b"")
+    ledger.commit("Found a ledger")
+    ledger.measure(ledger.seal())
+    assert not ledger.book().findings
+    ledger.write("predictions/ab/.gitkeep", b"")
+    ledger.commit()
+    assert (ledger.codes(), ledger.flags()) == (set(), {"odd-file"})
+    ledger.git("update-index", "--chmod=+x", "verifications/.gitkeep")
+    ledger.commit()
+    assert ledger.codes() == {"odd-mode"}
+
+
 # Informed and blind, revisions
 
 
@@ -517,22 +532,76 @@ def test_check_13_refuses_a_profile_of_another_name(ledger):
 def test_check_13_flags_odd_claims(ledger):
     ledger.seal(forecast(low_milli=0, high_milli=100_000))
     assert ledger.flags() == {"vacuous-interval"}
-    work = forecast().work.model_copy(update={"bytes_read": 10**6})
+    work = forecast().work.model_copy(update={"bytes_read": 2 * forecast().work.bytes_read})
     ledger.seal(forecast(work=work, cell="rmsnorm_matmul-B4096-fp16"))
     assert ledger.flags() == {"vacuous-interval", "work-unlike-operation", "cell-misnamed"}
     assert not ledger.codes()
 
 
-def test_check_14_discloses_repeated_missing_and_copied_runs(ledger):
+def test_check_13_flags_more_operations_than_are_usually_counted(ledger):
+    # B=4, H=64, O=32: 8192 multiply-adds, 2·8192 + 4096 + 32·(256 + 64 + 2048 + 128) = 100,352 at most.
+    for flops, flags in ((100_352, set()), (100_353, {"work-unlike-operation"})):
+        ledger.seal(forecast(work=forecast().work.model_copy(update={"flops": flops})))
+        assert ledger.flags() == flags
+    assert not ledger.codes()
+
+
+@pytest.mark.parametrize("name", ["bytes_read", "bytes_written", "flops"])
+def test_check_13_refuses_work_beyond_the_operation(ledger, name):
+    # 8 bytes of each of 2368 elements in and 128 out; four times 100,352 operations.
+    most = {"bytes_read": 18_944, "bytes_written": 1_024, "flops": 401_408}[name]
+    ledger.seal(forecast(work=forecast().work.model_copy(update={name: most})))
+    assert not ledger.codes()
+    ledger.seal(forecast(work=forecast().work.model_copy(update={name: most + 1})))
+    assert ledger.codes() == {"work-contradicted"}
+
+
+def test_check_13_notes_what_was_measured_under_another_name(ledger):
+    case = forecast().case.model_copy(update={"kernel": "fresh"})
+    twin = forecast().model_copy(update={"case": case, "cell": "fresh-B4-H64-O32-fp16"})
+    before = ledger.seal(twin)
+    ledger.measure(ledger.seal())
+    assert not ledger.book().findings
+    after = ledger.seal(twin)
+    (note,) = ledger.book().findings
+    assert (note.code, note.severity, note.path) == ("measured-under-another-name", "note", after.path)
+    assert [cell.blind for cell in ledger.book().cells] == [True, True, True]
+    ledger.measure(before)
+    ledger.seal(twin)
+    assert len(ledger.book().findings) == 1, "an informed forecast needs no note"
+
+
+def test_check_14_discloses_repeated_and_copied_runs_and_gaps(ledger):
     sealed = ledger.seal(forecast(B=1), forecast(B=2))
-    rounds = tuple(range(2_000_000, 2_000_009))
+    rounds = (*range(2_000_000, 2_000_008), 2_000_007)
     series = timing(2_000_004, rounds_ps=rounds, low_ps=2_000_002, high_ps=2_000_006)
     ledger.measure(sealed, run=0, timing=series)
     ledger.measure(sealed, run=0, started_at="2026-01-02T03:04:06Z")
     assert ledger.flags() == {"run-repeated"}
-    ledger.measure(sealed, cell=1, run=2, timing=series)
+    # As ledger numbers a run that follows a merge of two first runs.
+    ledger.measure(sealed, run=2, started_at="2026-01-02T03:04:07Z")
+    assert ledger.flags() == {"run-repeated", "run-missing"}
+    ledger.measure(sealed, cell=1, timing=series)
     assert ledger.flags() == {"run-repeated", "run-missing", "evidence-copied"}
     assert not ledger.codes()
+
+
+def test_check_14_refuses_a_run_without_those_before_it(ledger):
+    sealed = ledger.seal()
+    ledger.measure(sealed)
+    ledger.measure(sealed, run=2)
+    assert ledger.codes() == {"run-missing"}
+    ledger.measure(sealed, run=1)
+    assert (ledger.codes(), ledger.flags()) == (set(), {"run-missing"})
+
+
+def test_check_14_refuses_a_series_of_timings_that_another_run_has(ledger):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    rounds = tuple(range(2_000_000, 2_000_009))
+    series = timing(2_000_004, rounds_ps=rounds, low_ps=2_000_002, high_ps=2_000_006)
+    for cell in (0, 1):
+        ledger.measure(sealed, cell=cell, timing=series)
+    assert ledger.codes() == {"evidence-copied"}
 
 
 def test_check_14_discloses_parallel_first_runs(ledger):

@@ -13,6 +13,7 @@ from measuring import QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cp
 
 from ledger import binding
 from ledger.errors import InputError, MachineError
+from ledger.evidence.challenge import anchor_of
 from ledger.measuring import measure
 from ledger.model.metrics import readings
 from ledger.operations import MATMUL, TensorSpec
@@ -84,7 +85,23 @@ def test_run_order_measures_and_its_samples_are_the_operation_s(tmp_path):
     assert found.counters_missing == "no hardware counters: the cell runs on a CPU"
     assert found.timing.low_ps <= found.timing.median_ps <= found.timing.high_ps and found.timing.launch_ps is None
 
-    key = binding.derive_key(seal=cell.seal, cell=cell.cell, run=0, anchor=None)
+    assert_samples_follow(cell, found)
+
+
+def test_a_challenge_goes_into_the_inputs(tmp_path):
+    cell = cell_of(this_cpu(), anchor=anchor_of("a text that nobody knew before"))
+    run(tmp_path, cell)
+    found = record(tmp_path, cell)
+    assert found.anchor == cell.anchor
+    assert_samples_follow(cell, found)
+    # Asked with another challenge, what lies there is no answer: it is measured again.
+    other = cell.model_copy(update={"anchor": anchor_of("another text, known to nobody")})
+    assert run(tmp_path, cell).skipped == 1 and run(tmp_path, other).measured == 1
+    assert record(tmp_path, other).samples != found.samples
+
+
+def assert_samples_follow(cell, found):
+    key = binding.derive_key(seal=cell.seal, cell=cell.cell, run=cell.run, anchor=cell.anchor)
     specs = {spec.name: (number, spec) for number, spec in enumerate(MATMUL.inputs(cell.case.shape))}
 
     def read(name, index):

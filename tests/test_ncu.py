@@ -75,6 +75,12 @@ def named(*names: str) -> list[ProfiledKernel]:
     return [ProfiledKernel(name=name, metrics={}) for name in names]
 
 
+def test_parse_raw_refuses_control_characters_in_a_value():
+    value = parse(RAW)[0].metrics["gpu__time_duration.sum"].value
+    with pytest.raises(ParseError, match="no profiler prints"):
+        parse(RAW.replace(f'"{value}"', f'"\0{value}"'))
+
+
 def test_split_gives_each_cell_what_stands_after_its_marker():
     kernels = named("ledger_marker", "gemm", "reduce", "ledger_marker", "ledger_marker", "gemm")
     groups = ncu._split(kernels, 4)

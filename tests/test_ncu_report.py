@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from stress import report_bits
 
 from ledger.errors import InputError, LedgerError, ParseError
 from ledger.machine.ncu_report import check_device, read_hand_made
@@ -220,6 +224,41 @@ def test_a_cell_that_was_not_measured_there_is_told(desk: Desk):
     done = desk.verify(CSV / "big_gemm.csv", cell="rmsnorm_matmul-B1-H4096-O4096-fp16")
     assert done.returncode == 2 and "no measurement of it" in done.stderr
     assert not desk.taken
+
+
+# Damaged reports
+
+
+@needs_package
+def test_flipped_bits_of_a_report_are_read_or_told_and_crash_nothing(tmp_path: Path):
+    drawn = random.Random(7)
+    report = report_of(REPORTED[0], tmp_path)
+    data, truth = report.read_bytes(), report_bits.said(read_hand_made(report, "9.0"))
+    words: Counter[str] = Counter()
+    for bit in drawn.sample(range(8 * len(data)), 40):
+        report.write_bytes(report_bits.flipped(data, bit))
+        words[report_bits.read_in_a_fork(report, truth)] += 1
+    assert set(words) <= {"the same numbers", "other numbers", "a clear error"}
+    assert words["a clear error"] and words["the same numbers"]
+
+
+def test_flipped_bits_of_a_committed_report_are_refused(tmp_path: Path):
+    digest, data = next(iter(report_bits.reports().items()))
+    assert not report_bits.judged(data, digest)
+    for bit in random.Random(8).sample(range(8 * len(data)), 40):
+        assert report_bits.judged(report_bits.flipped(data, bit), digest) == {"object-altered"}
+    at_once, later = report_bits.committed(tmp_path, data, 12_345)
+    assert at_once == {"attachment-lost", "object-altered"} and later == at_once | {"edited"}
+
+
+def test_a_report_with_an_endless_number_is_refused_at_once(tmp_path: Path):
+    header = b"\xff" * 1_000_000
+    path = tmp_path / "x.ncu-rep"
+    path.write_bytes(b"NVR\0" + bytes(4) + len(header).to_bytes(4, "little") + header)
+    start = time.perf_counter()
+    with pytest.raises(ParseError):
+        read_hand_made(path, "9.0")
+    assert time.perf_counter() - start < 5
 
 
 # What NVIDIA's own rules wrote into the reports, which ncu prints on its details page

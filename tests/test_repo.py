@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -295,6 +298,49 @@ def test_a_git_that_gets_part_of_its_input_seals_nothing(ledger, monkeypatch, co
     with pytest.raises(StateError, match="did not get all of its input"):
         seal_here(ledger.root)
     assert ledger.git("rev-parse", "HEAD") == head
+
+
+def test_a_wish_to_sign_that_cannot_be_read_is_not_taken_for_none(ledger):
+    head = ledger.head
+    ledger.git("config", "commit.gpgsign", "perhaps")
+    with pytest.raises(StateError, match="gpgsign"):
+        seal_here(ledger.root)
+    assert ledger.head == head
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("command", ["ls-tree", "log", "symbolic-ref", "rev-parse"])
+def test_a_git_that_cannot_print_its_answer_shortens_no_tree_and_no_chain(ledger, monkeypatch, tmp_path, command):
+    # To a pipe git would overlook the failed write and exit 0: a tree without the user's files, a chain without seals.
+    seal_here(ledger.root, 32)
+    head = ledger.head
+    shim = tmp_path / "bin" / "git"
+    shim.parent.mkdir()
+    fault = f"strace -o {os.devnull} -e trace=write -e inject=write:error=ENOSPC:when=1 {shutil.which('git')}"
+    shim.write_text(
+        f'#!/bin/sh\nif [ "$1" = {command} ]; then exec {fault} "$@"; fi\nexec {shutil.which("git")} "$@"\n'
+    )
+    shim.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{shim.parent}{os.pathsep}{os.environ['PATH']}")
+        with suppress(StateError):
+            seal_here(ledger.root)
+    assert (ledger.root / "mine.txt").exists() and ledger.git("ls-tree", "--name-only", "HEAD", "mine.txt")
+    assert not ledger.book().findings and not status(ledger)
+    assert seal_here(ledger.root, 128).prediction.sequence == 2 + (ledger.git("rev-parse", "HEAD~1") != head)
+
+
+def test_a_seal_stands_though_its_mark_cannot_be_removed(ledger, monkeypatch):
+    def unlink(path, missing_ok=False):
+        if path.exists():
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlink)
+        made = seal_here(ledger.root)
+    assert made.commit == ledger.head and made.note is None
+    assert seal_here(ledger.root, 128).prediction.sequence == 2
+    assert not ledger.book().findings and not status(ledger)
 
 
 def test_an_index_that_misses_the_seal_is_said(ledger, monkeypatch):

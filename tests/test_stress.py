@@ -35,4 +35,4 @@ def test_a_ledger_of_a_hundred_holds():
 @pytest.mark.stress
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_some_faults_leave_the_seal_whole_or_absent():
-    assert "0 bad" in run("faults.py", "211", "30")
+    assert "0 bad" in run("faults.py", "--every", "211", "--seconds", "60")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ledger.cli.place import Place, emit, err, find_root, open_place, out, refuse_if_refused, say
-from ledger.cli.witnessing import TsaOption, stamp_records
+from ledger.cli.witnessing import ChallengeOption, TsaOption, anchor, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 
 def order(
     ids: Ids = None,
+    challenge: ChallengeOption = None,
     output: Annotated[FilePath, typer.Option("-o", "--output", help="File to write.")] = FilePath("order.json"),
     as_json: JsonOption = False,
 ) -> None:
@@ -39,7 +40,7 @@ def order(
     place = open_place()
     refuse_if_refused(place.book)
     _name_stale(place)
-    record = write_order(select(place.book, ids or []), root=place.root)
+    record = write_order(select(place.book, ids or []), root=place.root, anchor=anchor(challenge))
     write_record(output, record)
     carried = sorted(kernel.name for kernel in record.kernels.values() if kernel.source is not None)
     if as_json:
@@ -71,6 +72,7 @@ def verify(
     source: Annotated[FilePath | None, typer.Option("--from", help="Folder written by: ledger measure.")] = None,
     counters: CountersOption = "auto",
     full: FullOption = None,
+    challenge: ChallengeOption = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
     tsa: TsaOption = None,
     ncu_report: Annotated[
@@ -88,12 +90,14 @@ def verify(
 
     if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
         raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
+    if challenge is not None and source is not None:
+        raise InputError("--challenge: expected without --from, which was measured already: give it to ledger order")
     place = open_place()
     refuse_if_refused(place.book)
     folder = source or place.repository.git_dir / "ledger" / "measuring"
     if source is None:
         _name_stale(place)
-        record = write_order(select(place.book, ids or []), root=place.root)
+        record = write_order(select(place.book, ids or []), root=place.root, anchor=anchor(challenge))
         summary = _run(record, folder, counters, full, place.root)
         _tell_summary(summary, price_per_hour, as_json=False)
     incoming = read_folder(folder)

@@ -252,6 +252,9 @@ def audit(
     tsa_roots: Annotated[
         FilePath | None, typer.Option("--tsa-roots", help="Time-stamping roots that you trust, PEM.")
     ] = None,
+    challenge: Annotated[
+        str | None, typer.Option("--challenge", help="What you handed over: exit 1 unless a measurement answers it.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
@@ -259,7 +262,7 @@ def audit(
     from ledger.evidence.trust import Trust
 
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
-    result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust)
+    result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust, challenge=challenge)
     settle()
     if as_json:
         emit(audits.document(result))
@@ -275,6 +278,8 @@ def _exit_by_verdict(result: Audit) -> None:
         raise EvidenceRefused(f"{result.source}: {result.reason}")
     if result.verdict == "undetermined":
         raise InputError(f"{result.source}: undetermined: {result.reason}")
+    if result.answers is not None and not any(answer.proven for answer in result.answers):
+        raise ThresholdMissed(f"{result.source}: no measurement answers the challenge")
 
 
 def doctor(

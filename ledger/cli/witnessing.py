@@ -1,4 +1,4 @@
-"""The command that asks for time tokens, and the step that predict and verify end with when an authority is set."""
+"""The commands about when a record was made: time tokens over it, and challenges that go into its inputs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,30 @@ if TYPE_CHECKING:
 TsaOption = Annotated[
     str | None, typer.Option("--tsa", help="Time-stamping authority (RFC 3161); default: git config ledger.tsa.")
 ]
+
+ChallengeOption = Annotated[
+    str | None, typer.Option("--challenge", help="What an auditor handed over: it goes into the inputs.")
+]
+
+
+def anchor(challenge: str | None) -> str | None:
+    """Return the digest of a challenge that goes into the inputs, or None. Raises: InputError."""
+    from ledger.evidence.challenge import anchor_of
+
+    return None if challenge is None else anchor_of(challenge)
+
+
+def challenge(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False) -> None:
+    """Draw a text to hand to whoever is to measure, so that the measurement must come after it."""
+    from ledger.evidence.challenge import anchor_of, draw
+
+    text = draw()
+    if as_json:
+        emit({"challenge": text, "anchor": anchor_of(text)})
+        return
+    out().print(text, markup=False)
+    say(f"they run: ledger verify --challenge {text} SEAL#CELL (or ledger order --challenge …, and ledger measure)")
+    say(f"then you run: ledger audit --challenge {text} PATH-or-URL")
 
 
 def authority(repository: Repository, tsa: str | None) -> str | None:

@@ -16,9 +16,10 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.errors import EvidenceRefused, StateError
+from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.checks import record_blobs
 from ledger.evidence.judge import judge, uncollected
-from ledger.evidence.recompute import disagreeing, not_provided_words, recompute
+from ledger.evidence.recompute import Recomputed, disagreeing, not_provided_words, recompute
 from ledger.evidence.trust import Trust, apply_trust
 from ledger.model.book import Book, CellView
 from ledger.records import Finding
@@ -54,7 +55,10 @@ NOT_PROVEN = (
 
 @dataclass(frozen=True)
 class Audit:
-    """Hold the outcome of an audit; `notes` are what a reader must know besides the findings."""
+    """Hold the outcome of an audit; `notes` are what a reader must know besides the findings.
+
+    answers: the measurements that carry the auditor's challenge, None where none was given.
+    """
 
     source: str
     verdict: Verdict
@@ -62,14 +66,24 @@ class Audit:
     book: Book | None
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
+    answers: tuple[Answer, ...] | None = None
 
 
-def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trust: Trust | None = None) -> Audit:
+def audit(
+    source: str,
+    *,
+    revision: str = "HEAD",
+    recomputed: bool = False,
+    trust: Trust | None = None,
+    challenge: str | None = None,
+) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
-    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots.
-    Raises: InputError when `source` names no repository.
+    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots. challenge: the
+    text that the auditor handed over; which measurements answer it is told, and samples are made anew to prove it.
+    Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
+    anchor = None if challenge is None else anchor_of(challenge)
     try:
         with uncollected(), sanitised_clone(source) as (git_dir, environment):
             reader = Reader(git_dir, environment)
@@ -86,20 +100,34 @@ def audit(source: str, *, revision: str = "HEAD", recomputed: bool = False, trus
         return Audit(source, "refused", str(error), None, (), (finding,))
     book = trusted.book
     notes += trusted.notes
-    if recomputed:
-        book, words = _recompute(book)
-        notes += words
+    found: tuple[Answer, ...] | None = None
+    if recomputed or anchor is not None:
+        result = recompute(book)
+        book = _with_recomputed(book, result)
+        notes += not_provided_words(result)
+        found = None if anchor is None else answers(book, anchor, result.agreed)
     elif book.records:
         notes.append("output samples are compared by position only; ledger audit --recompute makes them anew")
-    return _conclude(source, book, tuple(notes))
+    return replace(_conclude(source, book, (*notes, *_challenge_words(found))), answers=found)
 
 
-def _recompute(book: Book) -> tuple[Book, list[str]]:
-    """Return the book with samples that disagree refused, and what to say about it."""
-    result = recompute(book)
+def _challenge_words(found: tuple[Answer, ...] | None) -> Iterator[str]:
+    """Yield what became of the auditor's challenge."""
+    if found is not None and not found:
+        yield "no measurement carries the challenge"
+    for answer in found or ():
+        how = (
+            "its samples were computed after the challenge was given" if answer.proven else "its samples prove nothing"
+        )
+        percent = "" if answer.percent is None else f" at {answer.percent:.1f}% of its roof"
+        yield f"{answer.cell} run {answer.run}{percent} carries the challenge: {how}"
+
+
+def _with_recomputed(book: Book, result: Recomputed) -> Book:
+    """Return the book with samples that disagree refused."""
     wrong = {cell.name for cell in disagreeing(book, result.findings)}
     cells = tuple(replace(c, state="refused", levels=()) if c.name in wrong else c for c in book.cells)
-    return replace(book, cells=cells, findings=(*book.findings, *result.findings)), list(not_provided_words(result))
+    return replace(book, cells=cells, findings=(*book.findings, *result.findings))
 
 
 def _conclude(source: str, book: Book, notes: tuple[str, ...]) -> Audit:
@@ -185,6 +213,7 @@ def document(result: Audit) -> dict[str, Any]:
             for level, (proves, not_proves) in LEVELS.items()
         },
         "predictions": [] if book is None else [_cell_document(cell) for cell in book.cells],
+        "challenge": None if result.answers is None else [vars(answer) for answer in result.answers],
         "notes": list(result.notes),
         "not_proven": list(NOT_PROVEN),
     }

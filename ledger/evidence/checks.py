@@ -55,6 +55,10 @@ class Findings:
         """Add a finding that discloses something."""
         self.add(Finding(code=code, severity="flag", path=path, message=message))
 
+    def note(self, code: str, path: str, message: str) -> None:
+        """Add a finding that a reader should know and that speaks against nobody."""
+        self.add(Finding(code=code, severity="note", path=path, message=message))
+
     def about(self, path: str) -> tuple[Finding, ...]:
         """Return the findings about one file."""
         return tuple(self._by_path.get(path, ()))

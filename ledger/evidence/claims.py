@@ -1,7 +1,8 @@
 """Checks binding, what a seal says of itself, and what runs say of each other: checks 10, 13, 14 of judge. Pure.
 
-The sealed roof must be the one that the sealed profile gives. What is unusual and yet possible (other bytes than the
-operation's tensors hold, an interval that excludes next to nothing, a repeated run) is flagged.
+The sealed roof must be the one that the sealed profile gives, the sealed work no more than the operation can be, and
+no two runs come to the same counters or series of timings. What is unusual and yet possible (other bytes than the
+tensors hold, an interval that excludes next to nothing, a repeated run) is flagged. docs/security.md says why.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ledger.binding import derive_key, sample_words
 from ledger.errors import InputError
 from ledger.model.book import Recorded
 from ledger.model.wording import si
+from ledger.model.workload import elements, excess, usual_flops
 from ledger.operations import OPERATIONS
 from ledger.records import Finding, Forecast, Hardware, Measurement
 from ledger.repository.ancestry import Ancestry
@@ -24,11 +26,13 @@ VACUOUS_MILLI = 75_000
 _TOGETHER = 256
 _WIDE = 2**31
 COMPARED_ROUNDS = 9
-"""Rounds from which on two equal series of picoseconds are no coincidence."""
+"""Rounds, each unlike the others, from which on two equal series of picoseconds are no coincidence."""
+COMPARED_METRICS = 20
+"""Metrics from which on two equal sets of counters are no coincidence: times, clocks and rates are among them."""
 
 
-def _refuse(code: str, message: str) -> Finding:
-    return Finding(code=code, severity="refused", path="", message=message)
+def _refuse(code: str, message: str, path: str = "") -> Finding:
+    return Finding(code=code, severity="refused", path=path, message=message)
 
 
 def _flag(code: str, message: str, path: str = "") -> Finding:
@@ -134,9 +138,11 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
     if operation is None or set(shape) != set(operation.shape_keys):
         yield _flag("operation-unknown", f"{forecast.operation} is not known here: its samples are not checked")
         return
-    element = DTYPE_BYTES[forecast.case.dtype]
-    read = element * sum(math.prod(spec.dims) for spec in operation.inputs(shape))
-    written = element * math.prod(operation.output_dims(shape))
+    words = excess(operation, shape, forecast.work)
+    if words is not None:
+        yield _refuse("work-contradicted", f"{forecast.cell}: sealed {words}")
+        return
+    read, written = (DTYPE_BYTES[forecast.case.dtype] * count for count in elements(operation, shape))
     if (forecast.work.bytes_read, forecast.work.bytes_written) != (read, written):
         yield _flag(
             "work-unlike-operation",
@@ -144,6 +150,10 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
             f"{si(forecast.work.bytes_written, 'B')} written; the tensors of {operation.name} hold "
             f"{si(read, 'B')} and {si(written, 'B')}",
         )
+    usual = usual_flops(operation, shape)
+    if forecast.work.flops > usual:
+        words = f"{si(forecast.work.flops, 'FLOP')}; {operation.name} of this shape is usually {si(usual, 'FLOP')}"
+        yield _flag("work-unlike-operation", f"{forecast.cell}: sealed {words} at most")
 
 
 # 14 repeats
@@ -161,7 +171,11 @@ def _numbers(runs: Sequence[Recorded]) -> Iterator[Finding]:
     seen: set[int] = set()
     for recorded in runs:
         run = recorded.measurement.run
-        if run in seen:
+        if run >= len(runs):
+            # A run is numbered by those recorded before it, so a merge may leave a gap in numbers, never too few runs.
+            words = f"is run {run} of its cell, of which {len(runs)} are recorded: runs were left out"
+            yield _refuse("run-missing", words, recorded.path)
+        elif run in seen:
             yield _flag("run-repeated", f"run {run} of its cell is recorded more than once", recorded.path)
         elif run > 0 and run - 1 not in seen:
             yield _flag("run-missing", f"is run {run}; run {run - 1} is not recorded before it", recorded.path)
@@ -183,16 +197,22 @@ def _first(runs: Sequence[Recorded], ancestry: Ancestry) -> Iterator[Finding]:
 
 
 def _copies(recorded: Sequence[Recorded]) -> Iterator[Finding]:
-    """Flag timings, counters or attachments that two measurements share to the last digit."""
+    """Yield timings and counters that two measurements share to the last digit, and attachments that they share."""
     seen: dict[tuple[str, object], str] = {}
     for item in recorded:
         measurement = item.measurement
-        evidence: list[tuple[str, object]] = [("attachment", a.sha256) for a in measurement.attachments if a.bytes]
+        evidence: list[tuple[str, object, bool]] = [
+            ("attachment", a.sha256, False) for a in measurement.attachments if a.bytes
+        ]
         if measurement.timing is not None and len(measurement.timing.rounds_ps) >= COMPARED_ROUNDS:
-            evidence.append(("series of timings", hash(measurement.timing.rounds_ps)))
+            rounds = measurement.timing.rounds_ps
+            evidence.append(("series of timings", hash(rounds), len(set(rounds)) >= COMPARED_ROUNDS))
         if measurement.counters is not None:
-            evidence.append(("set of counters", measurement.counters.model_dump_json(include={"kernels"})))
-        for what, value in evidence:
+            kernels = measurement.counters.kernels
+            unlike = sum(len(kernel.metrics) for kernel in kernels) >= COMPARED_METRICS
+            evidence.append(("set of counters", measurement.counters.model_dump_json(include={"kernels"}), unlike))
+        for what, value, certain in evidence:
             other = seen.setdefault((what, value), item.path)
             if other != item.path:
-                yield _flag("evidence-copied", f"has the very same {what} as {other}", item.path)
+                found = _refuse if certain else _flag
+                yield found("evidence-copied", f"has the very same {what} as {other}", item.path)

@@ -12,8 +12,9 @@
 10  binding    the recorded output samples lie at the positions drawn from the seal
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
-13  claims     what a seal says of itself follows from its own profile, operation and case
-14  repeats    runs that were repeated, left out, failed first or copied are disclosed
+13  claims     what a seal says of itself follows from its own profile, operation and case; a blind forecast of what
+               another kernel was measured at before is noted
+14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
 
 Checks 1 to 6 are in checks, 7 in chain, 10, 13 and 14 in claims. Verdicts are computed here every
 time and read from nowhere.
@@ -22,7 +23,7 @@ time and read from nowhere.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +44,7 @@ MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal."""
 
 UNREADABLE = "counters-unreadable"
+UNDER_ANOTHER_NAME = "measured-under-another-name"
 
 
 CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
@@ -130,10 +132,15 @@ class _Case:
 
     def _cells(self, runs: Mapping[tuple[str, str], list[_Found]]) -> tuple[CellView, ...]:
         measured: dict[object, list[tuple[int, ...]]] = {}
+        alike: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
         for recorded in self.recorded:
             if recorded.measurement.status == "measured":
                 places = self.evidence.introduced.get(recorded.path, ())
-                measured.setdefault(recorded.measurement.case.cell, []).append(places)
+                case = recorded.measurement.case
+                measured.setdefault(case.cell, []).append(places)
+                forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
+                if forecast is not None:
+                    alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, places))
         cells: list[CellView] = []
         earlier: dict[object, list[str]] = {}
         for sealed in self.seals:
@@ -141,10 +148,19 @@ class _Case:
                 cell = forecast.case.cell
                 # Blind must be shown: a measurement on a parallel branch may have been known.
                 blind = all(self.ancestry.precedes(sealed.path, places) for places in measured.get(cell, ()))
+                if blind:
+                    self._name_alike(sealed, forecast, alike.get((forecast.operation, *cell[1:]), ()))
                 found = runs.get((sealed.id, forecast.cell), [])
                 cells.append(self._view(sealed, forecast, found, blind, tuple(earlier.get(cell, ()))))
                 earlier.setdefault(cell, []).append(cells[-1].name)
         return tuple(cells)
+
+    def _name_alike(self, sealed: Sealed, forecast: Forecast, measured: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        """Note that a blind forecast's operation, shape, dtype and device may have been measured by another kernel."""
+        others = {name for name, places in measured if not self.ancestry.precedes(sealed.path, places)}
+        for name in sorted(others - {forecast.case.kernel}):
+            words = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
+            self.evidence.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{words} as kernel {name}, not after it")
 
     def _voids(self) -> tuple[Voided, ...]:
         voided = []

@@ -22,11 +22,14 @@ MAX_SAMPLES = 4096
 
 @dataclass(frozen=True)
 class Recomputed:
-    """Hold what a recomputation found: elements that agree, findings, and measurements that could not be recomputed."""
+    """Hold what a recomputation found: elements made anew, paths of the measurements whose samples agree with them,
+    measurements that could not be recomputed, and findings.
+    """
 
     measurements: int
     elements: int
     not_provided: int
+    agreed: frozenset[str]
     findings: tuple[Finding, ...]
 
 
@@ -34,6 +37,7 @@ def recompute(book: Book) -> Recomputed:
     """Recompute the samples of every finished measurement of a book."""
     measurements = elements = not_provided = 0
     findings: list[Finding] = []
+    agreed: set[str] = set()
     for cell in book.cells:
         for run in cell.runs:
             measurement = run.recorded.measurement
@@ -45,10 +49,12 @@ def recompute(book: Book) -> Recomputed:
             measurements += 1
             elements += len(measurement.samples.positions)
             words = disagreement(cell.forecast, measurement)
-            if words is not None:
-                path = run.recorded.path
+            path = run.recorded.path
+            if words is None:
+                agreed.add(path)
+            else:
                 findings.append(Finding(code="samples-disagree", severity="refused", path=path, message=words))
-    return Recomputed(measurements, elements, not_provided, tuple(findings))
+    return Recomputed(measurements, elements, not_provided, frozenset(agreed), tuple(findings))
 
 
 def _can(forecast: Forecast, measurement: Measurement) -> bool:

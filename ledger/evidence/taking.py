@@ -15,6 +15,7 @@ from ledger.model.book import Book, CellView, Commit
 from ledger.records import (
     ORDER_SCHEMA,
     VOID_SCHEMA,
+    Digest,
     Finding,
     Hardware,
     Measurement,
@@ -78,9 +79,10 @@ def named(book: Book, name: str) -> list[CellView]:
     return found
 
 
-def write_order(cells: Sequence[CellView], *, root: FilePath) -> Order:
+def write_order(cells: Sequence[CellView], *, root: FilePath, anchor: Digest | None = None) -> Order:
     """Return the order to measure cells; sources go along only for kernels that the package does not ship.
 
+    anchor: the digest of a challenge, which then goes into the inputs.
     Raises: InputError when there is nothing to measure, EvidenceRefused when a kernel or profile has changed.
     """
     if not cells:
@@ -102,7 +104,7 @@ def write_order(cells: Sequence[CellView], *, root: FilePath) -> Order:
                 seal=cell.sealed.id,
                 cell=forecast.cell,
                 run=len(cell.runs),
-                anchor=None,
+                anchor=anchor,
                 case=forecast.case,
                 work=forecast.work,
                 kernel_sha256=forecast.kernel_sha256,

@@ -44,7 +44,15 @@ def parse_raw(text: str, *, wanted: Collection[str], what: str) -> tuple[Profile
             raise ParseError(
                 f"{what}: row {number + 2} has {len(row)} fields; expected {len(header)}: is it truncated?"
             )
-    return tuple(_kernel(header, units, row, wanted, what) for row in kernels)
+    try:
+        return tuple(_kernel(header, units, row, wanted, what) for row in kernels)
+    except ValueError as error:
+        # What a record does not take: a control character, a value longer than any number.
+        raise ParseError(f"{what}: holds a value that no profiler prints ({_first_words(error)})") from error
+
+
+def _first_words(error: ValueError) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _check_header(header: list[str], what: str) -> None:

@@ -20,6 +20,7 @@ from ledger.repository.store import read_bytes
 _MAGIC = b"NVR\0"
 _MOST_BYTES = 256 * 1024 * 1024
 _PAYLOAD_FIELD = 5
+_VARINT_BITS = 63
 _NAME, _MAJOR, _MINOR = (
     "device__attribute_display_name",
     "device__attribute_compute_capability_major",
@@ -101,7 +102,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
-        if byte < 0x80:
+        if byte < 0x80 or shift > _VARINT_BITS:
             return value, at
 
 
@@ -113,7 +114,14 @@ def _from_report(path: FilePath, data: bytes, capability: Capability) -> HandMad
             "package ncu-report is not installed; expected it to read a .ncu-rep: pip install 'roofline-ledger[ncu]', "
             "or give the CSV of: ncu --import REPORT --csv --page raw --print-units base"
         ) from error
-    context = ncu_report.load_report(str(path))
+    try:
+        return _from_context(ncu_report.load_report(str(path)), path, data, capability)
+    except (ValueError, TypeError, RuntimeError, AttributeError, ArithmeticError) as error:
+        # The package checks nothing: what a damaged report lacks comes out as None, what it garbles as any text.
+        raise ParseError(f"{path}: cannot be read ({str(error)[:200]}); expected a whole, unaltered report") from error
+
+
+def _from_context(context: Any, path: FilePath, data: bytes, capability: Capability) -> HandMade:
     ranges = [context.range_by_idx(number) for number in range(context.num_ranges())]
     actions = [one.action_by_idx(number) for one in ranges for number in range(one.num_actions())]
     if not actions:
@@ -122,7 +130,7 @@ def _from_report(path: FilePath, data: bytes, capability: Capability) -> HandMad
     major, minor = _plain(first, _MAJOR), _plain(first, _MINOR)
     device = _plain(first, _NAME)
     return HandMade(
-        kernels=tuple(_kernel(action, capability) for action in actions),
+        kernels=tuple(_kernel(action, capability, path) for action in actions),
         device=None if device is None else str(device)[:400],
         capability=None if major is None or minor is None else f"{major}.{minor}",
         tool=f"Nsight Compute, read by ncu-report {context.get_version()}",
@@ -143,13 +151,16 @@ def _plain(action: Any, name: str) -> Any:
     return None if metric is None else metric.value()
 
 
-def _kernel(action: Any, capability: Capability) -> ProfiledKernel:
+def _kernel(action: Any, capability: Capability, path: FilePath) -> ProfiledKernel:
+    kernel = action.name()
+    if kernel is None:
+        raise ParseError(f"{path}: holds a kernel without a name; expected a whole, unaltered report")
     metrics: dict[str, Metric] = {}
     for name in metric_names(capability):
         metric = action.metric_by_name(name)
         if metric is not None and metric.has_value():
             metrics[name] = Metric(value=_number(metric.value()), unit=str(metric.unit() or ""))
-    return ProfiledKernel(name=action.name()[:2000], metrics=metrics)
+    return ProfiledKernel(name=kernel[:2000], metrics=metrics)
 
 
 def _number(value: float | int | str) -> str:

@@ -29,6 +29,11 @@ _SETTINGS = (
     *("core.packedGitLimit=1g", "pack.windowMemory=256m", "core.bigFileThreshold=64m", "submodule.recurse=false"),
     *("transfer.bundleURI=false", "fetch.recurseSubmodules=false", "http.followRedirects=initial"),
 )
+# What sends a local repository forgets our environment and settings; so it is told again what not to believe.
+_SENDER = (
+    "env GIT_GRAFT_FILE=/dev/null GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 git -c core.commitGraph=false"
+    " -c core.multiPackIndex=false -c pack.useBitmaps=false -c core.fsmonitor=false upload-pack"
+)
 
 
 @contextlib.contextmanager
@@ -46,7 +51,8 @@ def sanitised_clone(source: str) -> Iterator[tuple[FilePath, Mapping[str, str]]]
         environment = {**quiet_environment(config), "GIT_ALLOW_PROTOCOL": "file" if local else "https:http:ssh:git"}
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         command = ["git", "--no-replace-objects", *settings, "clone", "--quiet", "--bare", "--no-local"]
-        command += ["--reject-shallow", "--template=", "--", origin, str(folder / "clone.git")]
+        command += ["--reject-shallow", "--template=", *(["--upload-pack", _SENDER] if local else [])]
+        command += ["--", origin, str(folder / "clone.git")]
         _run(command, environment)
         yield folder / "clone.git", environment
 

@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
@@ -64,7 +64,9 @@ class Repository(WorkTree):
                 if refusal is None:
                     note = self._check_out(files, blobs, replace)
                     if note is None:
-                        self._pending.unlink(missing_ok=True)
+                        # The commit stands; the next writer removes what cannot be removed now.
+                        with suppress(OSError):
+                            self._pending.unlink(missing_ok=True)
                     return Written(commit, note)
                 if time.monotonic() > deadline:
                     raise StateError(f"{branch}: {refusal}; waited {_PATIENCE_S:g} s: run ledger doctor")
@@ -151,10 +153,7 @@ class Repository(WorkTree):
         return self.git(*_DURABLE, "commit-tree", tree, *options, "-F", "-", data=message.encode())
 
     def _flag(self, name: str) -> bool:
-        try:
-            return self.git("config", "--type=bool", "--get", name) == "true"
-        except StateError:
-            return False
+        return self.git("config", "--type=bool", "--default=false", "--get", name) == "true"
 
     def _advance(self, branch: str, commit: str, parent: str | None) -> str | None:
         """Move the branch from `parent` to `commit`; return git's words when another writer holds or moved it."""

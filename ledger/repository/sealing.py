@@ -10,10 +10,12 @@ from pathlib import Path as FilePath
 
 from ledger import __version__
 from ledger.errors import InputError
-from ledger.kernel import KernelFile, build_case, load_kernel
+from ledger.kernel import Kernel, KernelFile, build_case, load_kernel
 from ledger.model.campaign import Request, milli, millionths
 from ledger.model.protocol import protocol_for
-from ledger.records import SEAL_SCHEMA, CeilingKind, Forecast, Hardware, Prediction, Tool, is_gpu
+from ledger.model.workload import excess
+from ledger.operations import OPERATIONS
+from ledger.records import SEAL_SCHEMA, CeilingKind, Forecast, Hardware, Prediction, Tool, Work, is_gpu
 from ledger.repository.repo import Repository
 from ledger.repository.store import load_hardware
 from ledger.roofline import roof_of
@@ -67,11 +69,13 @@ def draft(request: Request, *, root: FilePath | None, ceilings: CeilingKind | No
         kernel.check_config(request.config, request.shape, request.dtype, hardware.target)
         case = case.model_copy(update={"config": dict(request.config)})
     path = kernel.path(request.dtype, hardware.target, case.implementation)
+    work = kernel.work(request.shape, request.dtype)
+    _check_work(kernel, request.shape, work)
     forecast = {
         "cell": cell_key(case),
         "operation": kernel.operation.name,
         "case": case.model_dump(mode="json"),
-        "work": kernel.work(request.shape, request.dtype).model_dump(mode="json"),
+        "work": work.model_dump(mode="json"),
         "roof": roof_of(hardware, path, ceilings).model_dump(mode="json"),
         "protocol": protocol_for(case.implementation).model_dump(mode="json"),
         "kernel_sha256": kernel_file.sha256,
@@ -84,6 +88,14 @@ def draft(request: Request, *, root: FilePath | None, ceilings: CeilingKind | No
         "why": request.why,
     }
     return Draft(validate(Forecast, forecast, what=cell_key(case)), kernel_file, hardware)
+
+
+def _check_work(kernel: Kernel, shape: Mapping[str, int], work: Work) -> None:
+    """Check that a kernel's work model is no more than its operation can be: the judge would refuse the seal."""
+    operation = OPERATIONS.get(kernel.operation.name)
+    words = excess(operation, shape, work) if operation is not None else None
+    if words is not None:
+        raise InputError(f"kernel {kernel.name}: its work model says {words}; expected compulsory traffic and products")
 
 
 def seal(

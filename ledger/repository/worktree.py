@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
@@ -53,22 +54,33 @@ class WorkTree:
 
     def git(self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None) -> str:
         """Return what a git command prints, stripped. Raises: StateError with git's own message."""
+        answer = self._answer(arguments, data, environment)
+        return answer.decode("utf-8", "surrogateescape").rstrip("\n")
+
+    def _answer(self, arguments: tuple[str, ...], data: bytes | None, environment: Mapping[str, str] | None) -> bytes:
+        """Return all that a git command prints. Raises: StateError with git's own message."""
         try:
-            done = subprocess.run(
-                ["git", *arguments],
-                cwd=self.root,
-                input=data,
-                stdin=None if data is not None else subprocess.DEVNULL,
-                capture_output=True,
-                env={**_environment(), **(environment or {})},
-                check=False,
-            )
+            # A file and no pipe: git overlooks a failed write to a pipe, and its answer would be short.
+            with tempfile.TemporaryFile() as printed:
+                done = subprocess.run(
+                    ["git", *arguments],
+                    cwd=self.root,
+                    input=data,
+                    stdin=None if data is not None else subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=subprocess.PIPE,
+                    env={**_environment(), **(environment or {})},
+                    check=False,
+                )
+                printed.seek(0)
+                answer = printed.read()
         except OSError as error:
-            raise StateError(f"git cannot be run ({error.strerror}); expected git 2.36 or newer on the PATH") from error
+            words = f"git cannot be run, or its answer not be kept ({error.strerror})"
+            raise StateError(f"{words}; expected git 2.36 or newer on the PATH, and room in TMPDIR") from error
         if done.returncode != 0:
             message = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
             raise StateError(f"git {_verb(arguments)}: {message}")
-        return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
+        return answer
 
     def head(self) -> str | None:
         """Return the commit HEAD names, or None on an unborn branch."""
@@ -118,17 +130,12 @@ class WorkTree:
 
     def show(self, commit: str, path: str) -> bytes:
         """Return the bytes of a file as committed. Raises: InputError when it is not there."""
-        done = subprocess.run(
-            ["git", "cat-file", "blob", f"{commit}:{path}"],
-            cwd=self.root,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=_environment(),
-            check=False,
-        )
-        if done.returncode != 0:
-            raise InputError(f"{path}: not in commit {commit[:12]}; expected a committed ledger file")
-        return done.stdout
+        try:
+            return self._answer(("cat-file", "blob", f"{commit}:{path}"), None, None)
+        except StateError as error:
+            raise InputError(
+                f"{path}: not in commit {commit[:12]} ({error}); expected a committed ledger file"
+            ) from error
 
     def is_committed(self, path: str) -> bool:
         """Tell whether HEAD holds a file at `path`."""
