@@ -27,7 +27,16 @@ def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-_FLASH = {"block_m": 32, "block_n": 16, "num_warps": 4, "num_stages": 2, "tma": 0, "specialize": 0}
+_FLASH = {
+    "block_m": 32,
+    "block_n": 16,
+    "num_warps": 4,
+    "num_stages": 2,
+    "tma": 0,
+    "pipeline": 0,
+    "programs": 0,
+    "turns": 0,
+}
 
 
 def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
