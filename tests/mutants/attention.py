@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 
-_DECODE = {"block_s": 32, "splits": 1, "num_warps": 4, "num_stages": 2, "dot": 1, "tma": 0, "pdl": 0}
+_DECODE = {"block_s": 32, "splits": 1, "num_warps": 4, "num_stages": 2, "dot": 1, "tma": 0, "pdl": 0, "pipeline": 0}
 
 
 def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
@@ -53,7 +53,7 @@ def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-_MLA = {"block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0}
+_MLA = {"block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0, "pipeline": 0}
 
 
 def mla_decode_trials(dtype: str) -> tuple[Trial, ...]:
