@@ -448,7 +448,7 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
 
     def launch() -> None:
         mla_decode_kernel[(blocks, splits, b)](
-            q, *operands, out, partial, stats, arrivals, h, cache.shape[1], math.log2(math.e) * MLA_SCALE,
+            q, *operands, out, partial, stats, arrivals, h, cache.shape[1], _SCALE_LOG2,
             **constants, num_warps=config["num_warps"], **_early(config),
         )  # fmt: skip
 
@@ -475,7 +475,7 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
     def launch() -> None:
         mla_decode_pipelined[programs](
             *operands, out, partial.view(torch.float32), stats.view(torch.float32), h, cache.shape[1],
-            math.log2(math.e) * MLA_SCALE, **_pipelined_constants(config), num_warps=config["num_warps"],
+            _SCALE_LOG2, **_pipelined_constants(config), num_warps=config["num_warps"],
             **_early(config),
         )  # fmt: skip
 
@@ -593,6 +593,8 @@ _TMA_TARGETS = ("sm_90", "sm_100")
 _MOST_SPLITS = 64
 # A partial sum that is not there yet: a NaN that no sum yields.
 _EMPTY = 0x7FFFDEAD
+# What a score is multiplied by, so that powers of two make its softmax.
+_SCALE_LOG2 = math.log2(math.e) * MLA_SCALE
 # Time to fill the pipeline and to add up splits, in tiles of 64 keys: estimates.
 _FILL, _JOIN = 1.3, 2.0
 _MULTIPROCESSORS = {"sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}

@@ -61,7 +61,7 @@ def _flash(module: ModuleType, shape: Shape, seed: int) -> float:
         y = np.full((heads, s, d), np.nan, np.float16)
         operands = [Descriptor(a, [1, n, block_d]) for a, n in ((q, 16), (k, 32), (v, 32), (y, 16))]
         scale = np.float32(math.log2(math.e) / math.sqrt(d))
-        sizes = (s, heads, 2, scale, group, int(causal), 3, turns)
+        sizes = (s, heads, 2, scale, group, int(causal), 9 if turns else 3, turns)
         programs = min(3, heads * -(-s // 32))
         run_specialised(module, kernel, (programs,), [*operands, Pointer(fetched), *sizes], seed + launch)
         worst = max(worst, _error(y, expected))
@@ -188,7 +188,11 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
 MUTANTS: tuple[Mutant, ...] = (
     *_flash_mutants("flash_attention"),
     *_flash_mutants("flash_attention_causal"),
-    Mutant("mla_decode", "powers_overwritten", "hopper.mbarrier.wait(p_empty.index(stage), phase ^ 1)", "pass"),
+    Mutant("mla_decode", "half_given_up_early",
+           "        acc, powers = hopper.warpgroup_mma_wait(0, deps=(pending, powers))\n        hopper.mbarrier.arrive"
+           "(empty.index(stage * 2 + PART), count=1)\n",
+           "        hopper.mbarrier.arrive(empty.index(stage * 2 + PART), count=1)\n        acc, powers = "
+           "hopper.warpgroup_mma_wait(0, deps=(pending, powers))\n"),
     Mutant("mla_decode", "tile_held_by_one_group_only",
            "hopper.mbarrier.init(empty.index(i), count=2)", "hopper.mbarrier.init(empty.index(i), count=1)"),
     Mutant("mla_decode", "right_half_not_waited_for",

@@ -3,8 +3,9 @@
 Only what the kernels here use is offered. Tensors are NumPy arrays, layouts are ignored, scalars are Python's. Three
 rules make faults of the protocol visible: a tile that is being loaded reads as NaN until someone waits for its
 barrier; a product reads its operands when it is waited for, not when it is issued; and whichever partition runs next
-is drawn from a seeded generator. A protocol in which every partition waits is reported as a deadlock. What it cannot
-show: layouts, fences, barriers among the warps of one partition, and the order of plain stores.
+is drawn from a seeded generator. A protocol in which every partition waits is reported as a deadlock. Plain stores
+to global memory reach others late, those to different tensors in any order. What a run cannot show: layouts, fences and
+barriers among the warps of one partition.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
 
 # A run that polls for ever ends here; the longest right one takes a fifth of it.
 MOST_TURNS = 20_000
@@ -185,11 +185,13 @@ class Machine:
     def _work(self, number: int, job: Callable[[], None]) -> None:
         self.local.number = number
         self.local.products = []
+        self.local.stores = []
         with self.turn:
             self.turn.wait_for(lambda: self.running == number or self.failure)
         try:
             if not self.failure:
                 job()
+                self.flush(list(self.local.stores))
         except BaseException as error:  # noqa: BLE001
             self.failure = self.failure or error
         with self.turn:
@@ -209,6 +211,9 @@ class Machine:
     def until(self, ready: Callable[[], bool]) -> None:
         """Let others run; return once it is this partition's turn and ready() holds."""
         number = self.local.number
+        if self.local.stores and self.random.random() < 0.3:
+            array = self.random.choice(self.local.stores)[0]
+            self.flush([next(store for store in self.local.stores if store[0] is array)])
         with self.turn:
             self.ready[number] = ready
             self._next()
@@ -216,6 +221,12 @@ class Machine:
             if self.failure:
                 raise SystemExit
             self.ready[number] = lambda: True
+
+    def flush(self, stores: Sequence[Any]) -> None:
+        """Let others see these stores."""
+        for array, at, value in stores:
+            array[at] = value
+        self.local.stores = [store for store in self.local.stores if not any(store is done for done in stores)]
 
 
 class _Barriers:
@@ -255,6 +266,7 @@ class _Barriers:
         if pred:
             bar.pending -= count
             bar.flip()
+            self.machine.until(lambda: True)
 
     def expect(self, bar: Any, size: int, pred: bool = True) -> None:
         bar = bar if isinstance(bar, _Bar) else bar.index(0)
@@ -400,6 +412,7 @@ class Gluon:
     def load(self, pointer: Pointer, mask: Any = True, other: Any = 0, volatile: bool = False, **_: Any) -> Any:
         if volatile:
             self.machine.until(lambda: True)
+        self.machine.flush([store for store in self.machine.local.stores if store[0] is pointer.array])
         at, mask = np.broadcast_arrays(pointer.at, mask)
         values = np.where(mask, pointer.array[np.where(mask, at, 0)], other).astype(pointer.array.dtype)
         return tensor(values) if values.ndim else values[()]
@@ -407,7 +420,7 @@ class Gluon:
     def store(self, pointer: Pointer, value: Any, mask: Any = True) -> None:
         self.machine.until(lambda: True)
         at, mask, value = np.broadcast_arrays(pointer.at, mask, value)
-        pointer.array[at[mask]] = value[mask]
+        self.machine.local.stores.append((pointer.array, at[mask].copy(), value[mask].copy()))
 
     def atomic_add(self, pointer: Pointer, value: int, sem: str = "acq_rel") -> int:
         self.machine.until(lambda: True)
