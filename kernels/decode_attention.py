@@ -12,8 +12,10 @@ to 16 and of keys to whole tiles, and the corrections where a running maximum ri
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
 the end. fp32 takes plain multiply-adds, or for groups of more than eight heads three tf32 products on tensor cores
 (the operands' leading 21 bits).
-Determinism: the last program of a head to arrive adds the splits in their order, whichever program that is, so the
-same inputs give the same bits.
+Determinism: the splits of a head are added in a fixed order, in the portable kernel by the last program to arrive,
+whichever that is; in the pipelined one (sm_90) each split adds a share of the columns. So the same inputs give the same
+bits. A pipelined program waits for the others of its head: they have neighbouring numbers, and the hardware places
+programs in the order of these.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ The work model excludes: the second read of the cache by the other half of 128 h
 splits (L2), the softmax (about five operations a score, none on the tensor cores) and the padding of H to 64.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet the latent; one
-rounding at the end. Determinism: the last program to arrive adds the splits in their order, whichever program that is,
-so the same inputs give the same bits.
+rounding at the end. Determinism: the splits are added in their order, in the portable kernel by the last program to
+arrive, whichever that is; in the pipelined one (sm_90) each split adds a share of the heads. So the same inputs give the
+same bits. A pipelined program waits for the others of its sequence: they have neighbouring numbers, and the hardware
+places programs in the order of these.
 """
 
 from __future__ import annotations
