@@ -16,20 +16,22 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 
 # From the ground up, a room a line; a new module finds its place here.
 ROOMS = {
-    "": "errors records roofline seal binding operations kernel",
+    "": "errors records roofline seal binding operations cuda kernel",
     "model": "counters metrics wording occupancy instructions protocol book campaign steady regime interventions "
-    "forecast gap refute reconcile score rows regress drill",
+    "forecast gap refute reconcile score rows regress drill trace",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
     "evidence": "checks chain claims judge recompute signatures witness trust audit taking",
     "machine": "nvml device here probes ncu_csv ncu ncu_report",
-    "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest inspect",
+    "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest timeline inspect",
     "calibration": "rates products ceilings_cpu ceilings_cuda calibrate calibrating",
-    "showing": "lines markdown page report listing kernel_card card compiled_card layout drawing sketch plot views",
+    "showing": "lines counter_card markdown page report listing kernel_card card compiled_card slices bench_page "
+    "layout marks dot_rows drawing sketch figures plot benched views",
     "cli": "place options asking witnessing inspecting predicting reading measuring benching drilling app",
 }
 ORDER = [(room, module) for room, modules in ROOMS.items() for module in modules.split()] + [("", "__main__")]
 TORCH = """
-    kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest inspect
+    cuda kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest timeline
+    inspect
     rates products ceilings_cpu ceilings_cuda calibrate here
 """.split()
 
