@@ -3,7 +3,8 @@
 Formula: y[b, h, i] = Σ_j softmax_j(q[b, h, i] · k[b, g, j] / sqrt(D)) · v[b, g, j], g = h · HKV ÷ HQ rounded down
 Shapes: q, y (B, HQ, S, D), k, v (B, HKV, S, D), row-major and of one dtype (fp16 or bf16). HQ is a multiple of HKV.
 Traffic: e · (B·HQ·S·D + 2·B·HKV·S·D) bytes read and e · B·HQ·S·D written, e bytes an element.
-Source: FlashAttention-2, arXiv 2307.08691, algorithm 1; the products count as in its section 4.1.
+Source: FlashAttention-2, arXiv 2307.08691, algorithm 1; the products count as in its section 4.1; overlapping softmax
+and products is FlashAttention-3, arXiv 2407.08608, section 3.
 The work model excludes: re-reads of k and v by each block of queries (L2),
 the padding of S and D to whole tiles, the softmax (about five operations a score, none on the tensor cores) and
 corrections where a running maximum rises.

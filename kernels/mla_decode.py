@@ -11,9 +11,9 @@ splits (L2), the softmax (about five operations a score, none on the tensor core
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet the latent; one
 rounding at the end. Determinism: the splits are added in their order, in the portable kernel by the last program to
-arrive, whichever that is; in the pipelined one (sm_90) each split adds a share of the heads. So the same inputs give the
-same bits. A pipelined program waits for the others of its sequence: they have neighbouring numbers, and the hardware
-places programs in the order of these.
+arrive, whichever that is; in the pipelined one (sm_90) each split adds a share of the heads. So the same inputs give
+the same bits. A pipelined program waits for the others of its sequence: they have neighbouring numbers, and the
+hardware places programs in the order of these.
 """
 
 from __future__ import annotations
