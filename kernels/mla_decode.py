@@ -10,14 +10,17 @@ The work model excludes: the second read of the cache by the other half of 128 h
 splits (L2), the softmax (about five operations a score, none on the tensor cores) and the padding of H to 64.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet the latent; one
-rounding at the end. Determinism: the last program to arrive adds the splits in their order, whichever program that is,
-so the same inputs give the same bits.
+rounding at the end. Determinism: the splits are added in their order, in the portable kernel by the last program to
+arrive, whichever that is; in the pipelined one (sm_90) each split adds a share of the heads. So the same inputs give
+the same bits. A pipelined program waits for the others of its sequence: they have neighbouring numbers, and the
+hardware places programs in the order of these.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
 from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
@@ -31,6 +34,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 triton, tl = import_triton()
+
+
+def _import_gluon() -> tuple[Any, Any, Any, Any]:
+    """Return gluon, its language, its Hopper part and the grid controls, or stand-ins while only the model loads."""
+    if not isinstance(triton, ModuleType):
+        return triton, triton, triton, triton
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language
+    from triton.experimental.gluon.language.nvidia import hopper
+    from triton.language.extra import cuda
+
+    return gluon, language, hopper, cuda
+
+
+gluon, gl, hopper, grid = _import_gluon()
 
 
 @triton.jit
@@ -132,6 +150,264 @@ def mla_decode_kernel(
             tl.store(arrivals_ptr + tile, 0)
 
 
+@gluon.jit
+def _load_tiles(
+    q_half, q_rope, latent, rope, q_smem, p_ring, ring, rope_ring, q_full, full, empty, batch, head, first, steps,
+    PDL: gl.constexpr,
+):  # fmt: skip
+    BLOCK_S: gl.constexpr = latent.block_shape[1]
+    HALF: gl.constexpr = latent.block_shape[2]
+    if PDL:
+        grid.gdc_wait()
+    hopper.mbarrier.expect(q_full, 2 * q_half.block_type.nbytes + q_rope.block_type.nbytes)
+    # These columns of the queries go on to registers: until then they lie where the powers will.
+    hopper.tma.async_copy_global_to_shared(q_rope, [batch, head, 2 * HALF], q_full, p_ring.index(0))
+    for part in gl.static_range(2):
+        hopper.tma.async_copy_global_to_shared(q_half, [batch, head, part * HALF], q_full, q_smem.index(part))
+    for i in range(steps):
+        stage = i % 2
+        phase = (i // 2 & 1) ^ 1
+        at = (first + i) * BLOCK_S
+        left = stage * 2
+        right = left + 1
+        hopper.mbarrier.wait(empty.index(left), phase)
+        hopper.mbarrier.expect(full.index(left), rope.block_type.nbytes + latent.block_type.nbytes)
+        hopper.tma.async_copy_global_to_shared(rope, [batch, at, 2 * HALF], full.index(left), rope_ring.index(stage))
+        hopper.tma.async_copy_global_to_shared(latent, [batch, at, 0], full.index(left), ring.index(left))
+        hopper.mbarrier.wait(empty.index(right), phase)
+        hopper.mbarrier.expect(full.index(right), latent.block_type.nbytes)
+        hopper.tma.async_copy_global_to_shared(latent, [batch, at, HALF], full.index(right), ring.index(right))
+
+
+@gluon.jit
+def _score_tiles(
+    q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, empty, p_full, p_empty, stats_full, first, steps,
+    n_keys, scale_log2,
+):  # fmt: skip
+    HEADS: gl.constexpr = q_smem.shape[2]
+    BLOCK_S: gl.constexpr = ring.shape[2]
+    HALF: gl.constexpr = ring.shape[3]
+    ROPE: gl.constexpr = rope_ring.shape[3]
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_S, 16])
+    rows: gl.constexpr = gl.SliceLayout(1, layout)
+    hopper.mbarrier.wait(q_full, 0)
+    q_rope = p_ring.index(0).reshape([HEADS, ROPE]).load(gl.DotOperandLayout(0, layout, 2))
+    q_left = q_smem.index(0).reshape([HEADS, HALF])
+    q_right = q_smem.index(1).reshape([HEADS, HALF])
+    highest = gl.full([HEADS], -float("inf"), gl.float32, rows)
+    total = gl.zeros([HEADS], gl.float32, rows)
+    zeros = gl.zeros([HEADS, BLOCK_S], gl.float32, layout)
+    for i in range(steps):
+        stage = i % 2
+        phase = i // 2 & 1
+        left = stage * 2
+        right = left + 1
+        hopper.mbarrier.wait(full.index(left), phase)
+        keys = rope_ring.index(stage).reshape([BLOCK_S, ROPE]).permute((1, 0))
+        pending = hopper.warpgroup_mma(q_rope, keys, zeros, use_acc=False, is_async=True)
+        keys = ring.index(left).reshape([BLOCK_S, HALF]).permute((1, 0))
+        pending = hopper.warpgroup_mma(q_left, keys, pending, is_async=True)
+        hopper.mbarrier.wait(full.index(right), phase)
+        keys = ring.index(right).reshape([BLOCK_S, HALF]).permute((1, 0))
+        pending = hopper.warpgroup_mma(q_right, keys, pending, is_async=True)
+        scores, q_rope = hopper.warpgroup_mma_wait(0, deps=(pending, q_rope))
+        hopper.mbarrier.arrive(empty.index(left), count=1)
+        hopper.mbarrier.arrive(empty.index(right), count=1)
+        at = (first + i) * BLOCK_S + gl.arange(0, BLOCK_S, gl.SliceLayout(0, layout))
+        scores = gl.where((at < n_keys)[None, :], scores, -float("inf"))
+        # The scale is positive, so it may follow the maximum: one multiply-add a score.
+        risen = gl.maximum(highest, gl.max(scores, axis=1) * scale_log2)
+        powers = gl.exp2(scores * scale_log2 - risen[:, None])
+        kept = gl.exp2(highest - risen)
+        total = total * kept + gl.sum(powers, axis=1)
+        highest = risen
+        hopper.mbarrier.wait(p_empty.index(stage), phase ^ 1)
+        p_ring.index(stage).reshape([HEADS, BLOCK_S]).store(powers.to(p_ring.dtype))
+        kept_ring.index(stage).store(kept)
+        hopper.mbarrier.arrive(p_full.index(stage), count=1)
+    stats.index(0).store(highest)
+    stats.index(1).store(total)
+    hopper.mbarrier.arrive(stats_full, count=1)
+
+
+@gluon.jit
+def _add_half(
+    y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, full, empty, p_full, p_empty,
+    stats_full, batch, head, split, n_heads, steps, SPLITS: gl.constexpr, PART: gl.constexpr,
+):  # fmt: skip
+    HEADS: gl.constexpr = q_smem.shape[2]
+    BLOCK_S: gl.constexpr = ring.shape[2]
+    HALF: gl.constexpr = ring.shape[3]
+    # Products of 256 columns at once would need more registers than a thread starts with.
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, min(HALF, 128), 16])
+    rows: gl.constexpr = gl.SliceLayout(1, layout)
+    acc = gl.zeros([HEADS, HALF], gl.float32, layout)
+    for i in range(steps):
+        stage = i % 2
+        phase = i // 2 & 1
+        hopper.mbarrier.wait(full.index(stage * 2 + PART), phase)
+        hopper.mbarrier.wait(p_full.index(stage), phase)
+        acc = acc * kept_ring.index(stage).load(rows)[:, None]
+        powers = p_ring.index(stage).reshape([HEADS, BLOCK_S]).load(gl.DotOperandLayout(0, layout, 2))
+        hopper.mbarrier.arrive(p_empty.index(stage), count=1)
+        values = ring.index(stage * 2 + PART).reshape([BLOCK_S, HALF])
+        pending = hopper.warpgroup_mma(powers, values, acc, is_async=True)
+        acc, powers = hopper.warpgroup_mma_wait(0, deps=(pending, powers))
+        hopper.mbarrier.arrive(empty.index(stage * 2 + PART), count=1)
+    hopper.mbarrier.wait(stats_full, 0)
+    total = stats.index(1).load(rows)
+    if SPLITS == 1:
+        # The queries are used up: their buffer carries the result out.
+        out = q_smem.index(PART)
+        out.reshape([HEADS, HALF]).store((acc * (1.0 / total)[:, None]).to(y.dtype))
+        hopper.fence_async_shared()
+        tl.debug_barrier()
+        hopper.tma.async_copy_shared_to_global(y, [batch, head, PART * HALF], out)
+        hopper.tma.store_wait(0)
+    else:
+        # Partial results lie as [tile][part that reads][part that wrote][row of the reader's share][column].
+        SHARE: gl.constexpr = HEADS // SPLITS
+        tile = ((batch * gl.num_programs(0) + gl.program_id(0)) * 2 + PART).to(gl.int64)
+        partial = partial_ptr + tile * (SPLITS * HEADS * HALF)
+        sums = stats_ptr + tile * (SPLITS * 2 * HEADS)
+        range_h = gl.arange(0, HEADS, rows)
+        cols = gl.arange(0, HALF, gl.SliceLayout(0, layout))
+        share = range_h // SHARE * (SPLITS * SHARE * HALF) + split * (SHARE * HALF) + range_h % SHARE * HALF
+        gl.store(partial + share[:, None] + cols[None, :], acc)
+        share = range_h // SHARE * (SPLITS * 2 * SHARE) + split * (2 * SHARE) + range_h % SHARE
+        gl.store(sums + share, stats.index(0).load(rows))
+        gl.store(sums + share + SHARE, total)
+        _join_parts(
+            y_ptr, partial + split * (SPLITS * SHARE * HALF), sums + split * (SPLITS * 2 * SHARE), batch,
+            head + split * SHARE, n_heads, PART * HALF, SPLITS, SHARE, HALF,
+        )  # fmt: skip
+
+
+@gluon.jit
+def _join_parts(
+    y_ptr, partial_ptr, stats_ptr, batch, head, n_heads, col,
+    SPLITS: gl.constexpr, ROWS: gl.constexpr, HALF: gl.constexpr,
+):  # fmt: skip
+    EMPTY: gl.constexpr = 0x7FFFDEAD  # _EMPTY, which a kernel cannot read
+    COLS: gl.constexpr = min(HALF, 64)
+    layout: gl.constexpr = gl.BlockedLayout([1, 1, 4], [2, 1, 16], [1, gl.num_warps(), 1], [2, 1, 0])
+    pairs: gl.constexpr = gl.SliceLayout(2, layout)
+    flat: gl.constexpr = gl.SliceLayout(0, layout)
+    part = gl.arange(0, SPLITS, gl.SliceLayout(1, pairs))[:, None]
+    row = gl.arange(0, ROWS, gl.SliceLayout(0, pairs))[None, :]
+    cols = gl.arange(0, COLS, gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
+    stats_ptrs = stats_ptr + part * (2 * ROWS) + row
+    partial_ptrs = partial_ptr + (part * (ROWS * HALF) + row * HALF)[:, :, None] + cols
+    highs = gl.full([SPLITS, ROWS], 0.0, gl.float32, pairs)
+    sums = gl.full([SPLITS, ROWS], 0.0, gl.float32, pairs)
+    values = gl.full([SPLITS, ROWS, COLS], 0.0, gl.float32, layout)
+    # Every element is its own flag, so no fence and no counter stands between its writer and its reader.
+    waiting = 1
+    while waiting != 0:
+        highs = gl.load(stats_ptrs, volatile=True)
+        sums = gl.load(stats_ptrs + ROWS, volatile=True)
+        missing = (highs.to(gl.int32, bitcast=True) == EMPTY) | (sums.to(gl.int32, bitcast=True) == EMPTY)
+        waiting = gl.max(gl.max(missing.to(gl.int32), axis=0), axis=0)
+    # Two warps may hold the same elements: neither may empty them before the other has seen them.
+    tl.debug_barrier()
+    empty = gl.full([SPLITS, ROWS], EMPTY, gl.int32, pairs).to(gl.float32, bitcast=True)
+    gl.store(stats_ptrs, empty)
+    gl.store(stats_ptrs + ROWS, empty)
+    weights = gl.exp2(highs - gl.max(highs, axis=0)[None, :])
+    weights = weights * (1.0 / gl.sum(weights * sums, axis=0))[None, :]
+    heads = head + gl.arange(0, ROWS, gl.SliceLayout(1, flat))
+    y_rows = y_ptr + ((batch * n_heads).to(gl.int64) + heads)[:, None] * (2 * HALF) + col
+    live = (heads < n_heads)[:, None]
+    empty = gl.full([SPLITS, ROWS, COLS], EMPTY, gl.int32, layout).to(gl.float32, bitcast=True)
+    for chunk in gl.static_range(HALF // COLS):
+        waiting = 1
+        while waiting != 0:
+            values = gl.load(partial_ptrs + chunk * COLS, volatile=True)
+            missing = gl.max((values.to(gl.int32, bitcast=True) == EMPTY).to(gl.int32), axis=2)
+            waiting = gl.max(gl.max(missing, axis=0), axis=0)
+        tl.debug_barrier()
+        gl.store(partial_ptrs + chunk * COLS, empty)
+        y = gl.sum(values * weights[:, :, None], axis=0)
+        y_cols = chunk * COLS + gl.arange(0, COLS, gl.SliceLayout(0, flat))[None, :]
+        gl.store(y_rows + y_cols, y.to(y_ptr.dtype.element_ty), mask=live & (y_cols >= 0))
+
+
+@gluon.jit
+def mla_decode_pipelined(
+    q_half,
+    q_rope,
+    latent,
+    rope,
+    y,
+    y_ptr,
+    partial_ptr,
+    stats_ptr,
+    n_heads,
+    n_keys,
+    scale_log2,
+    SPLITS: gl.constexpr,
+    PDL: gl.constexpr,
+):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        grid.gdc_launch_dependents()
+    HEADS: gl.constexpr = q_half.block_shape[1]
+    HALF: gl.constexpr = q_half.block_shape[2]
+    ROPE: gl.constexpr = rope.block_shape[2]
+    BLOCK_S: gl.constexpr = latent.block_shape[1]
+    barrier: gl.constexpr = hopper.mbarrier.MBarrierLayout()
+    flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    q_smem = gl.allocate_shared_memory(q_half.dtype, [2, 1, HEADS, HALF], q_half.layout)
+    ring = gl.allocate_shared_memory(latent.dtype, [4, 1, BLOCK_S, HALF], latent.layout)
+    rope_ring = gl.allocate_shared_memory(rope.dtype, [2, 1, BLOCK_S, ROPE], rope.layout)
+    p_ring = gl.allocate_shared_memory(latent.dtype, [2, 1, HEADS, BLOCK_S], q_rope.layout)
+    kept_ring = gl.allocate_shared_memory(gl.float32, [2, HEADS], flat)
+    stats = gl.allocate_shared_memory(gl.float32, [2, HEADS], flat)
+    q_full = gl.allocate_shared_memory(gl.int64, [1], barrier)
+    stats_full = gl.allocate_shared_memory(gl.int64, [1], barrier)
+    full = gl.allocate_shared_memory(gl.int64, [4, 1], barrier)
+    empty = gl.allocate_shared_memory(gl.int64, [4, 1], barrier)
+    p_full = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
+    p_empty = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
+    hopper.mbarrier.init(q_full, count=1)
+    hopper.mbarrier.init(stats_full, count=1)
+    for i in gl.static_range(4):
+        hopper.mbarrier.init(full.index(i), count=1)
+        hopper.mbarrier.init(empty.index(i), count=2)
+    for i in gl.static_range(2):
+        hopper.mbarrier.init(p_full.index(i), count=1)
+        hopper.mbarrier.init(p_empty.index(i), count=2)
+    # Blocks of heads of one sequence are neighbours, so that the second finds the cache in L2.
+    head = gl.program_id(0) * HEADS
+    split = gl.program_id(1)
+    batch = gl.program_id(2)
+    tiles = gl.cdiv(n_keys, BLOCK_S)
+    first = split * tiles // SPLITS
+    steps = (split + 1) * tiles // SPLITS - first
+    LEFT: gl.constexpr = 0
+    RIGHT: gl.constexpr = 1
+    # fmt: off
+    gl.warp_specialize([
+        (_add_half, (
+            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, full, empty, p_full, p_empty,
+            stats_full, batch, head, split, n_heads, steps, SPLITS, LEFT,
+        )),
+        (_add_half, (
+            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, full, empty, p_full, p_empty,
+            stats_full, batch, head, split, n_heads, steps, SPLITS, RIGHT,
+        )),
+        (_score_tiles, (
+            q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, empty, p_full, p_empty, stats_full,
+            first, steps, n_keys, scale_log2,
+        )),
+        (_load_tiles, (
+            q_half, q_rope, latent, rope, q_smem, p_ring, ring, rope_ring, q_full, full, empty, batch, head, first,
+            steps, PDL,
+        )),
+    ], [4, 4, 1], [176, 136, 24])
+    # fmt: on
+
+
 def mla_decode(q: Tensor, cache: Tensor) -> Tensor:
     """Return softmax(q · cacheᵀ / sqrt(192)) · cache[:, :, :512] of one query token per sequence.
 
@@ -143,15 +419,20 @@ def mla_decode(q: Tensor, cache: Tensor) -> Tensor:
     b, h, _ = q.shape
     out = torch.empty((b, h, MLA_LATENT), dtype=q.dtype, device=q.device)
     major, minor = torch.cuda.get_device_capability(q.device)
-    config = config_for({"B": b, "H": h, "S": cache.shape[1]}, _dtype_name(q), f"sm_{major}{minor}")
-    if inputs["cache"].data_ptr() % _TMA_ALIGNMENT:
-        config["tma"] = 0
+    shape, target = {"B": b, "H": h, "S": cache.shape[1]}, f"sm_{major}{minor}"
+    config = config_for(shape, _dtype_name(q), target)
+    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
+        config = {**_portable_config(shape, _dtype_name(q), target), "tma": 0}
     prepare_triton(inputs, out, config)()
     return out
 
 
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Allocate the workspace and return the launch."""
+    return (_prepare_pipelined if config["pipeline"] else _prepare_portable)(inputs, out, config)
+
+
+def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
 
     q, cache = inputs["q"], inputs["cache"]
@@ -169,11 +450,54 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 
     def launch() -> None:
         mla_decode_kernel[(blocks, splits, b)](
-            q, *operands, out, partial, stats, arrivals, h, cache.shape[1], math.log2(math.e) * MLA_SCALE,
+            q, *operands, out, partial, stats, arrivals, h, cache.shape[1], _SCALE_LOG2,
             **constants, num_warps=config["num_warps"], **_early(config),
         )  # fmt: skip
 
     return launch
+
+
+def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    import torch
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    q, cache = inputs["q"], inputs["cache"]
+    b, h, _ = q.shape
+    splits = config["splits"]
+    tiles = b * -(-h // config["block_h"])
+    rows = tiles * splits * config["block_h"] if splits > 1 else 1
+    partial = torch.full((rows * MLA_LATENT,), _EMPTY, dtype=torch.int32, device=q.device)
+    stats = torch.full((rows * 4,), _EMPTY, dtype=torch.int32, device=q.device)
+    tensors = {"q_half": q, "q_rope": q, "latent": cache, "rope": cache, "y": out}
+    operands = [
+        TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
+    ]
+    programs = (-(-h // config["block_h"]), splits, b)
+
+    def launch() -> None:
+        mla_decode_pipelined[programs](
+            *operands, out, partial.view(torch.float32), stats.view(torch.float32), h, cache.shape[1],
+            _SCALE_LOG2, **_pipelined_constants(config), num_warps=config["num_warps"],
+            **_early(config),
+        )  # fmt: skip
+
+    return launch
+
+
+def _blocks(config: Config) -> dict[str, list[int]]:
+    block_h, block_s, half = config["block_h"], config["block_s"], MLA_LATENT // 2
+    return {
+        "q_half": [1, block_h, half], "q_rope": [1, block_h, MLA_ROPE], "latent": [1, block_s, half],
+        "rope": [1, block_s, MLA_ROPE], "y": [1, block_h, half],
+    }  # fmt: skip
+
+
+def _layout(block: list[int]) -> Any:
+    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
+
+
+def _pipelined_constants(config: Config) -> dict[str, int]:
+    return {"SPLITS": config["splits"], "PDL": config["pdl"]}
 
 
 def _descriptor(tensor: Tensor, block: list[int]) -> object:
@@ -269,6 +593,12 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 _TMA_ALIGNMENT = 16
 _TMA_TARGETS = ("sm_90", "sm_100")
 _MOST_SPLITS = 64
+# A partial sum that is not there yet: a NaN that no sum yields.
+_EMPTY = 0x7FFFDEAD
+# What a score is multiplied by, so that powers of two make its softmax.
+_SCALE_LOG2 = math.log2(math.e) * MLA_SCALE
+# Time to fill the pipeline and to add up splits, in tiles of 64 keys: estimates.
+_FILL, _JOIN = 1.3, 2.0
 _MULTIPROCESSORS = {"sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
 _SHARED_BYTES = {"sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
@@ -283,6 +613,27 @@ _TILES = {
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target, or a dtype, without one."""
+    portable = _portable_config(shape, dtype, target)
+    if target != "sm_90":
+        return portable
+    return {
+        **portable, "block_h": 64, "block_s": 64, "splits": _pipelined_splits(shape), "num_warps": 4, "num_stages": 2,
+        "pipeline": 1,
+    }  # fmt: skip
+
+
+def _pipelined_splits(shape: Shape) -> int:
+    """Return how many programs share a sequence's keys: the power of two that takes least time, in tiles of 64."""
+    programs, steps = shape["B"] * -(-shape["H"] // 64), -(-shape["S"] // 64)
+
+    def cost(splits: int) -> float:
+        waves = -(-programs * splits // _MULTIPROCESSORS["sm_90"])
+        return waves * (-(-steps // splits) + _FILL) + (_JOIN if splits > 1 else 0.0)
+
+    return min((splits for splits in (1, 2, 4, 8, 16) if splits <= steps), key=cost)
+
+
+def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TILES:
         raise InputError(
             f"mla_decode: no launch configuration for {target}; expected one of: {', '.join(_TILES)}: 576 columns a "
@@ -301,6 +652,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "num_stages": num_stages,
         "tma": int(target in _TMA_TARGETS),
         "pdl": int(target in _TMA_TARGETS),
+        "pipeline": 0,
     }
 
 
@@ -313,6 +665,9 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     element, width = DTYPE_BYTES[dtype], MLA_LATENT + MLA_ROPE
     block_h, block_s = config["block_h"], config["block_s"]
+    if config["pipeline"]:
+        # The last columns of the queries and both buffers of powers are as large as two tiles of powers.
+        return element * (block_h * MLA_LATENT + 2 * block_s * width + 2 * block_h * block_s) + 16 * block_h + 1024
     # A tile on its way through registers, or transposed for tensor cores, has a copy; 64 keys through TMA have none.
     tiles = config["num_stages"] + (0 if config["tma"] and block_s >= 64 else 1)
     return element * (block_h + tiles * block_s) * width + element * block_h * block_s + 2048
@@ -339,6 +694,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
     for key in ("tma", "pdl"):
         if config[key] not in (0, 1) or (config[key] and target not in _TMA_TARGETS):
             raise InputError(f"mla_decode: {key} is {config[key]}; expected 0, or 1 from sm_90 up")
+    if config["pipeline"]:
+        _check_pipeline(config, target)
     need = shared_bytes(config, dtype)
     if need > _SHARED_BYTES[target]:
         raise InputError(
@@ -347,8 +704,22 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
 
 
+def _check_pipeline(config: Config, target: str) -> None:
+    if config["pipeline"] != 1 or target != "sm_90" or not config["tma"]:
+        raise InputError(
+            f"mla_decode: pipeline is {config['pipeline']} on {target}; expected 0, or 1 on sm_90 with tma 1"
+        )
+    fixed = {"block_h": 64, "block_s": 64, "num_warps": 4, "num_stages": 2}
+    if any(config[key] != value for key, value in fixed.items()):
+        raise InputError(f"mla_decode: pipeline is 1; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
+    if config["splits"] not in (1, 2, 4, 8, 16):
+        raise InputError(f"mla_decode: splits is {config['splits']} with pipeline 1; expected 1, 2, 4, 8 or 16")
+
+
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
+    if config["pipeline"]:
+        return _ahead_pipelined(config, dtype)
     constants = _constants(config)
     pointer = f"*{dtype}"
     widths = {"latent": MLA_LATENT, "rope": MLA_ROPE}
@@ -369,7 +740,25 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     )
 
 
-_CONFIG_KEYS = ("block_h", "block_s", "splits", "num_warps", "num_stages", "tma", "pdl")
+def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
+    operands = {
+        name: f"tensordesc<{dtype}[{','.join(map(str, block))}],{_layout(block)!r}>"
+        for name, block in _blocks(config).items()
+    }
+    constants = _pipelined_constants(config)
+    others = {
+        "y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "stats_ptr": "*fp32", "n_heads": "i32", "n_keys": "i32",
+        "scale_log2": "fp32",
+    }  # fmt: skip
+    return Ahead(
+        function=mla_decode_pipelined,
+        signature={**operands, **others, **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        options={"num_warps": config["num_warps"], **_early(config)},
+    )
+
+
+_CONFIG_KEYS = ("block_h", "block_s", "splits", "num_warps", "num_stages", "tma", "pdl", "pipeline")
 
 CASES: tuple[dict[str, int], ...] = (
     {"B": 64, "H": 128, "S": 8192},
@@ -399,7 +788,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^mla_decode_kernel$",
+    launched="^mla_decode_(kernel|pipelined)$",
     baselines={"torch-eager": prepare_torch_eager},
     ahead=ahead,
 )

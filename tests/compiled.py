@@ -34,13 +34,12 @@ def compile_ahead(
     """Compile a kernel for a target as a launch would: pointers are multiples of 16, sizes are not known to be."""
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     ahead = kernel.ahead(config, shape, dtype, target)
     names = list(ahead.signature)
     aligned = [name for name, kind in ahead.signature.items() if kind.startswith("*")]
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    source = ASTSource(ahead.function, dict(ahead.signature), dict(ahead.constants), attributes)
+    source = _source_type(ahead.function)(ahead.function, dict(ahead.signature), dict(ahead.constants), attributes)
     architecture = int(target.removeprefix("sm_"))
     made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=dict(ahead.options))
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -51,3 +50,11 @@ def compile_ahead(
     usage = re.search(r"REG:(\d+) STACK:(\d+)", done.stdout)
     assert usage, done.stdout
     return Compiled(made.asm["ptx"], made.metadata.shared, int(usage[2]), int(usage[1]))
+
+
+def _source_type(function: Any) -> Any:
+    """Return triton's type of a kernel's source: Gluon functions have their own."""
+    from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource if getattr(function, "is_gluon", lambda: False)() else ASTSource

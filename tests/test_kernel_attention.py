@@ -26,7 +26,7 @@ from kernel_suite import (
     shape_id,
     trial_ids,
 )
-from mutants.attention import MUTANTS, TRIALS
+from mutants.attention import MUTANTS, ODD_SHAPES, TRIALS
 from mutants.checker import Trial, judge, load_source
 
 from ledger.errors import InputError
@@ -37,8 +37,8 @@ NAMES = ("decode_attention", "flash_attention", "flash_attention_causal", "mla_d
 FLASH = NAMES[1:3]
 HEADS = {"B": 2, "HQ": 6, "HKV": 2, "S": 23, "D": 12}
 SMALL = {**dict.fromkeys(NAMES[:3], HEADS), "mla_decode": {"B": 2, "H": 3, "S": 23}}
-# Bytes of local memory that a configuration may use: measured faster on an H200 than those without.
-KNOWN_STACK = {("flash_attention", "sm_90"): 96, ("flash_attention_causal", "sm_90"): 96, ("mla_decode", "sm_90"): 32}
+# Bytes of local memory that a configuration may use: adding up splits, after the loop.
+KNOWN_STACK = {("mla_decode", "sm_90"): 32}
 needs_triton = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
     reason="torch and triton are not both installed",
@@ -50,6 +50,12 @@ SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     ),
     **{name: tuple({"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": d} for d in (64, 128)) for name in FLASH},
     "mla_decode": ({"B": 64, "H": 128, "S": 8192},),
+}
+# On sm_90 also the portable kernel, where the first shapes take the pipelined one, and splits of mla_decode.
+ON_SM_90: dict[str, dict[str, int]] = {
+    "decode_attention": {"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 32},
+    **{name: {"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": 32} for name in FLASH},
+    "mla_decode": {"B": 4, "H": 128, "S": 6144},
 }
 
 
@@ -65,6 +71,10 @@ BUILDS = [
     for shape in shapes
     for target in TARGETS
     for dtype in _dtypes(name, target)
+] + [
+    pytest.param(name, shape, dtype, "sm_90", id=f"{name}-{shape_id(shape)}-{dtype}-sm_90")
+    for name, shape in ON_SM_90.items()
+    for dtype in ("fp16", "bf16")
 ]
 
 
@@ -133,11 +143,17 @@ def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int
         ("decode_attention", {"dot": 2}, "dot is 2"),
         ("decode_attention", {"warps": 4}, "configuration keys"),
         ("flash_attention", {"block_m": 100}, "power of two"),
-        ("flash_attention", {"num_stages": 8}, "shared memory"),
+        ("flash_attention", {"num_stages": 16}, "shared memory"),
+        ("flash_attention", {"block_m": 64}, "block_m 128"),
+        ("flash_attention", {"programs": 0}, "programs from 1"),
+        ("flash_attention", {"pipeline": 0}, "programs and turns are for pipeline 1"),
         ("flash_attention_causal", {"tma": 2}, "tma is 2"),
         ("mla_decode", {"block_h": 24}, "power of two"),
         ("mla_decode", {"splits": 1000}, "splits is 1000"),
-        ("mla_decode", {"num_stages": 8}, "shared memory"),
+        ("mla_decode", {"num_stages": 8}, "num_stages 2"),
+        ("mla_decode", {"splits": 3}, "expected 1, 2, 4, 8 or 16"),
+        ("mla_decode", {"pipeline": 0, "num_stages": 8}, "shared memory"),
+        ("decode_attention", {"tma": 0}, "pipeline is 1"),
     ],
 )
 def test_attention_refuses_config(name: str, edit: dict[str, int], says: str) -> None:
@@ -232,7 +248,8 @@ def test_attention_is_right_on_the_gpu(name: str, dtype: Any) -> None:
     if dtype not in _dtypes(name, target):
         pytest.skip(f"{name} has no {dtype} on {target}")
     kernel = load_kernel(name, launch=True).kernel
-    own = [Trial(shape, dtype, kernel.config(shape, dtype, target)) for shape in kernel.cases]
+    shapes = (*kernel.cases, *ODD_SHAPES[name])
+    own = [Trial(shape, dtype, kernel.config(shape, dtype, target)) for shape in shapes]
     small = [variant for trial in TRIALS[name](dtype) for variant in gpu_variants(trial, target)]
     wrong = {f"{trial.id}-{trial.config}": judge(kernel, trial, "cuda") for trial in (*own, *small)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 
-_DECODE = {"block_s": 32, "splits": 1, "num_warps": 4, "num_stages": 2, "dot": 1, "tma": 0, "pdl": 0}
+_DECODE = {"block_s": 32, "splits": 1, "num_warps": 4, "num_stages": 2, "dot": 1, "tma": 0, "pdl": 0, "pipeline": 0}
 
 
 def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
@@ -27,7 +27,16 @@ def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-_FLASH = {"block_m": 32, "block_n": 16, "num_warps": 4, "num_stages": 2, "tma": 0, "specialize": 0}
+_FLASH = {
+    "block_m": 32,
+    "block_n": 16,
+    "num_warps": 4,
+    "num_stages": 2,
+    "tma": 0,
+    "pipeline": 0,
+    "programs": 0,
+    "turns": 0,
+}
 
 
 def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
@@ -44,7 +53,7 @@ def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-_MLA = {"block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0}
+_MLA = {"block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0, "pipeline": 0}
 
 
 def mla_decode_trials(dtype: str) -> tuple[Trial, ...]:
@@ -67,6 +76,32 @@ TRIALS = {
     "mla_decode": mla_decode_trials,
 }
 
+
+def _heads(*sizes: tuple[int, int, int, int, int]) -> tuple[dict[str, int], ...]:
+    return tuple(dict(zip(("B", "HQ", "HKV", "S", "D"), size, strict=True)) for size in sizes)
+
+
+_FLASH_SHAPES = _heads(
+    (1, 2, 1, 1, 128), (1, 2, 1, 127, 128), (1, 2, 1, 129, 128), (2, 6, 2, 63, 64), (2, 6, 2, 257, 64),
+    (2, 16, 16, 2500, 128), (1, 32, 8, 2200, 64), (1, 3, 1, 333, 40), (1, 2, 2, 700, 96), (3, 2, 2, 515, 120),
+    (1, 6, 2, 131, 32),
+)  # fmt: skip
+# Shapes that their own rule configures: on sm_90 most take the pipelined kernel.
+ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
+    "flash_attention": _FLASH_SHAPES,
+    "flash_attention_causal": _FLASH_SHAPES,
+    "decode_attention": _heads(
+        (1, 17, 1, 70, 16), (6, 32, 8, 777, 128), (2, 7, 1, 5001, 64), (1, 64, 4, 3000, 128), (1, 16, 2, 900, 256),
+        (2, 32, 32, 300, 128), (1, 32, 8, 1, 128), (1, 32, 8, 63, 80), (1, 6, 2, 65, 40), (3, 9, 3, 12345, 120),
+        (1, 64, 2, 999, 128), (2, 8, 2, 1031, 131),
+    ),
+    "mla_decode": tuple(
+        {"B": b, "H": h, "S": s}
+        for b, h, s in ((2, 128, 64), (2, 128, 65), (5, 128, 1000), (1, 64, 700), (2, 16, 1300), (70, 128, 300),
+                        (40, 128, 900))
+    ),
+}  # fmt: skip
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("decode_attention", "missing_max_subtraction", "powers = tl.exp2(scores - risen[None, :])",
            "powers = tl.exp2(scores) * tl.exp2(-risen)[None, :]"),
@@ -75,8 +110,8 @@ MUTANTS: tuple[Mutant, ...] = (
            "scores = scores + 0.0"),
     Mutant("decode_attention", "unscaled_scores", "q_columns, input_precision=PRECISION) * scale_log2",
            "q_columns, input_precision=PRECISION)"),
-    Mutant("decode_attention", "natural_exponent", "scale_log2 = math.log2(math.e) / math.sqrt(d)",
-           "scale_log2 = 1.0 / math.sqrt(d)"),
+    Mutant("decode_attention", "natural_exponent", "return math.log2(math.e) / math.sqrt(d)",
+           "return 1.0 / math.sqrt(d)"),
     Mutant("decode_attention", "uncorrected_sum", "total = total * kept + tl.sum(powers, axis=0)",
            "total = total + tl.sum(powers, axis=0)"),
     Mutant("decode_attention", "uncorrected_output", "acc * kept[None, :], input_precision", "acc, input_precision"),
@@ -100,8 +135,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Mutant(kernel, "uncorrected_output", "acc = acc * kept[:, None]", "acc = acc * 1.0"),
             Mutant(kernel, "uncorrected_sum", "total = total * kept + tl.sum", "total = total + tl.sum"),
             Mutant(kernel, "unscaled_output", "acc = acc / total[:, None]", "acc = acc / 1.0"),
-            Mutant(kernel, "natural_exponent", "scale_log2 = math.log2(math.e) / math.sqrt(d)",
-                   "scale_log2 = 1.0 / math.sqrt(d)"),
+            Mutant(kernel, "natural_exponent", "return math.log2(math.e) / math.sqrt(d)",
+                   "return 1.0 / math.sqrt(d)"),
             Mutant(kernel, "lost_edge", "if plain < end:", "if plain + BLOCK_N <= end:"),
             Mutant(kernel, "wrong_key_head", "kv_head = head // GROUP",
                    "kv_head = head % (tl.num_programs(0) // GROUP)"),
