@@ -37,7 +37,7 @@ def _flag(code: str, message: str, path: str = "") -> Finding:
 
 
 def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[int]:
-    """Return which of some measurements have samples of the sealed dtype at the positions that the seal's key draws.
+    """Return which of some measurements have samples of the output's dtype at the positions that the seal's key draws.
 
     A measurement of an operation that is not known here, or without samples, counts as following. All positions are
     drawn at once: the generator takes arrays of keys as it takes arrays of counters.
@@ -51,9 +51,10 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
         if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
             follows.add(place)
             continue
-        width = 2 * DTYPE_BYTES[forecast.case.dtype]
+        written = operation.output_dtype(forecast.case.dtype)
+        width = 2 * DTYPE_BYTES[written]
         count = forecast.protocol.parameters.get("sample_elements", 0)
-        if samples.dtype != forecast.case.dtype or any(len(bits) != width for bits in samples.bits):
+        if samples.dtype != written or any(len(bits) != width for bits in samples.bits):
             continue
         # Their number is checked first, so that no sealed parameter makes this long.
         if len(samples.positions) == count:
@@ -113,9 +114,9 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
     if operation is None or set(shape) != set(operation.shape_keys):
         yield _flag("operation-unknown", f"{forecast.operation} is not known here: its samples are not checked")
         return
-    element = DTYPE_BYTES[forecast.case.dtype]
-    read = element * sum(math.prod(spec.dims) for spec in operation.inputs(shape))
-    written = element * math.prod(operation.output_dims(shape))
+    dtype = forecast.case.dtype
+    read = DTYPE_BYTES[dtype] * sum(math.prod(spec.dims) for spec in operation.inputs(shape))
+    written = DTYPE_BYTES[operation.output_dtype(dtype)] * math.prod(operation.output_dims(shape))
     if (forecast.work.bytes_read, forecast.work.bytes_written) != (read, written):
         yield _flag(
             "work-unlike-operation",
