@@ -334,7 +334,7 @@ MATMUL_FP8 = Operation(
     inputs=lambda shape: _eight_bit_inputs(shape, "short"),
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=lambda shape, position, read: _eight_bit_element(shape, position, read, scale=fp8_scale(shape["K"])),
-    output_dtype=lambda _dtype: "bf16",
+    output_dtype=lambda _dtype: "fp16",
 )
 
 MATMUL_INT8 = Operation(
