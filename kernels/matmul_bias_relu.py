@@ -18,13 +18,23 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton
+from ledger.kernel import (
+    Ahead,
+    Candidate,
+    Config,
+    Kernel,
+    Launch,
+    Prepare,
+    Tolerance,
+    import_triton,
+    variations,
+)
 from ledger.operations import MATMUL_BIAS_RELU, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -144,20 +154,9 @@ def _load_tiles(a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROU
 
 
 @gluon.jit
-def _store_part(c, buffer, part, row, col):
-    # The store before may still read the buffer; the loads of the next tile are under way.
-    hopper.tma.store_wait(0)
-    tl.debug_barrier()
-    buffer.store(part)
-    hopper.fence_async_shared()
-    tl.debug_barrier()
-    hopper.tma.async_copy_shared_to_global(c, [row, col], buffer)
-
-
-@gluon.jit
 def _multiply_tiles(
-    c, bias, a_ring, b_ring, c_smem, full, empty, turn, n_rows, n_cols, n_inner,
-    GROUP_M: gl.constexpr, ALTERNATE: gl.constexpr, PART: gl.constexpr,
+    c, bias, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
+    GROUP_M: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     STAGES: gl.constexpr = a_ring.shape[0]
     BLOCK_M: gl.constexpr = a_ring.shape[1]
@@ -168,52 +167,50 @@ def _multiply_tiles(
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
     tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
     steps = gl.cdiv(n_inner, BLOCK_K)
-    # Either both groups multiply half of the rows of each tile, or each takes every other tile whole.
-    TURNS: gl.constexpr = 2 if ALTERNATE else 1
-    TOP: gl.constexpr = 0 if ALTERNATE else PART * ROWS
-    done = PART * steps if ALTERNATE else 0
-    taken = 0
-    for tile in range(gl.program_id(0) + (TURNS - 1) * PART * gl.num_programs(0), tiles, TURNS * gl.num_programs(0)):
+    done = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
         # Loaded before the product, added after it: the latency passes meanwhile.
         cols = col + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
         added = gl.load(bias + cols, mask=cols < n_cols, other=0.0)
         acc = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
-        if ALTERNATE:
-            # A parity tells one phase from the next alone: this group must see the ring when the other is done with it.
-            hopper.mbarrier.wait(turn.index(PART), (taken & 1) ^ (1 - PART))
-            taken += 1
         for step in range(steps):
             stage = done % STAGES
             hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
-            acc = hopper.warpgroup_mma(a_ring.index(stage).slice(TOP, ROWS), b_ring.index(stage), acc, is_async=True)
+            acc = hopper.warpgroup_mma(
+                a_ring.index(stage).slice(PART * ROWS, ROWS), b_ring.index(stage), acc, is_async=True
+            )
             acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
             hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1, pred=step > 0)
             done += 1
-        if ALTERNATE:
-            hopper.mbarrier.arrive(turn.index(1 - PART), count=1)
         acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
         hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1)
-        if ALTERNATE:
-            done += steps
+        # The store of the tile before may still read the buffer; the loads of the next tile are under way.
         buffer = c_smem.index(PART)
         total = acc + added.to(gl.float32)[None, :]
         # Not a maximum, which would turn NaN into 0.
         out = gl.where(total < 0.0, 0.0, total).to(c.dtype)
         if COLS == BLOCK_N:
-            _store_part(c, buffer, out, row + TOP, col)
+            hopper.tma.store_wait(0)
+            tl.debug_barrier()
+            buffer.store(out)
+            hopper.fence_async_shared()
+            tl.debug_barrier()
+            hopper.tma.async_copy_shared_to_global(c, [row + PART * ROWS, col], buffer)
         else:
             left, right = gl.split(gl.permute(gl.reshape(out, [ROWS, 2, COLS]), (0, 2, 1)))
-            _store_part(c, buffer, left, row + TOP, col)
-            _store_part(c, buffer, right, row + TOP, col + COLS)
+            for half in gl.static_range(2):
+                hopper.tma.store_wait(0)
+                tl.debug_barrier()
+                buffer.store(right if half else left)
+                hopper.fence_async_shared()
+                tl.debug_barrier()
+                hopper.tma.async_copy_shared_to_global(c, [row + PART * ROWS, col + half * COLS], buffer)
     hopper.tma.store_wait(0)
 
 
 @gluon.jit
-def matmul_bias_relu_pipelined(
-    a, b, c, bias, n_rows, n_cols, n_inner,
-    STAGES: gl.constexpr, GROUP_M: gl.constexpr, ALTERNATE: gl.constexpr,
-):  # fmt: skip
+def matmul_bias_relu_pipelined(a, b, c, bias, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
     c_smem = gl.allocate_shared_memory(c.dtype, [2, c.block_shape[0], c.block_shape[1]], c.layout)
@@ -221,23 +218,18 @@ def matmul_bias_relu_pipelined(
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
         hopper.mbarrier.init(full.index(i), count=1)
-        hopper.mbarrier.init(empty.index(i), count=1 if ALTERNATE else 2)
-    turn = gl.allocate_shared_memory(gl.int64, [2, 1], hopper.mbarrier.MBarrierLayout())
-    for i in gl.static_range(2):
-        hopper.mbarrier.init(turn.index(i), count=1)
+        hopper.mbarrier.init(empty.index(i), count=2)
     FIRST: gl.constexpr = 0
     SECOND: gl.constexpr = 1
     gl.warp_specialize(
         [
-            (_multiply_tiles, (c, bias, a_ring, b_ring, c_smem, full, empty, turn, n_rows, n_cols, n_inner,
-                               GROUP_M, ALTERNATE, FIRST)),
-            (_multiply_tiles, (c, bias, a_ring, b_ring, c_smem, full, empty, turn, n_rows, n_cols, n_inner,
-                               GROUP_M, ALTERNATE, SECOND)),
+            (_multiply_tiles, (c, bias, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, FIRST)),
+            (_multiply_tiles, (c, bias, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, SECOND)),
             (_load_tiles, (a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M)),
         ],
         [4, 1],
         [232, 40],
-    )  # fmt: skip
+    )
 
 
 def matmul_bias_relu(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
@@ -308,9 +300,8 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
 
 def _blocks(config: Config) -> dict[str, list[int]]:
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    # Two groups of warps multiply and store half of the rows each, or with pipeline 2 whole tiles in turn.
-    rows = block_m if config["pipeline"] == 2 else block_m // 2
-    return {"a": [block_m, block_k], "b": [block_k, block_n], "c": [rows, block_n // config["subtiles"]]}
+    # Two groups of warps multiply and store half of the rows each.
+    return {"a": [block_m, block_k], "b": [block_k, block_n], "c": [block_m // 2, block_n // config["subtiles"]]}
 
 
 def _layout(block: list[int]) -> Any:
@@ -318,9 +309,7 @@ def _layout(block: list[int]) -> Any:
 
 
 def _pipelined_constants(config: Config) -> dict[str, int]:
-    return {
-        "STAGES": config["num_stages"], "GROUP_M": config["group_m"], "ALTERNATE": int(config["pipeline"] == 2),
-    }  # fmt: skip
+    return {"STAGES": config["num_stages"], "GROUP_M": config["group_m"]}
 
 
 def _descriptor(tensor: Tensor, block: list[int]) -> object:
@@ -444,8 +433,9 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
 # As above for the pipelined kernel, measured on an H200 at M = N = K = 3584 to 8192 and M = 512 and 2048.
 _PIPELINED = ((128, 256, 64, 4, 3, 1.0), (128, 128, 64, 4, 6, 0.96))
 
-# A group of four warps has 232 registers a thread; 128 of them hold sums.
-_GROUP_ELEMENTS = 128 * 128
+# What the first loads and the last store of a program cost, in tiles: at M = N = K = 2048, two small tiles a program
+# were measured 1.02 times as fast as one large one.
+_EDGE = 0.125
 
 _Tile = tuple[int, int, int, int, int, float]
 
@@ -458,7 +448,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     portable = _portable_config(shape, dtype, target)
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
         return portable
-    tile = min((*_PIPELINED, *_TILES[target][2:]), key=_cost(shape, target))
+    tile = min((*_PIPELINED, *_TILES[target][2:]), key=_cost(shape, target, edge=_EDGE))
     if tile not in _PIPELINED:
         return portable
     block_m, block_n, block_k, num_warps, num_stages, _ = tile
@@ -468,19 +458,21 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _cost(shape: Shape, target: str) -> Callable[[_Tile], float]:
+def _cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[_Tile], float]:
     slots = _MULTIPROCESSORS[target]
 
     def cost(tile: _Tile) -> float:
         tiles = _ceil_div(shape["M"], tile[0]) * _ceil_div(shape["N"], tile[1])
-        return math.ceil(tiles / slots) * tile[0] * tile[1] / tile[5]
+        return (math.ceil(tiles / slots) + edge) * tile[0] * tile[1] / tile[5]
 
     return cost
 
 
 def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TILES:
-        raise InputError(f"matmul_bias_relu: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
+        raise InputError(
+            f"matmul_bias_relu: no launch configuration for {target}; expected one of: {', '.join(_TILES)}"
+        )
     block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=_cost(shape, target))
     element = DTYPE_BYTES[dtype]
     aligned = shape["N"] * element % _TMA_ALIGNMENT == 0 and shape["K"] * element % _TMA_ALIGNMENT == 0
@@ -506,11 +498,10 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     element = DTYPE_BYTES[dtype]
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     loop = config["num_stages"] * element * block_k * (block_m + block_n)
-    # With TMA the result leaves through a buffer of its own (two of them with pipeline 2); without, through what the
-    # loop has left.
+    # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
-        buffers = 2 if config["pipeline"] == 2 else 1
-        return loop + buffers * element * block_m * block_n // config["subtiles"] + 1024
+        return loop + element * block_m * block_n // config["subtiles"] + 1024
+    # The last term covers barriers.
     return max(loop, 4 * block_m * (block_n + 8)) + 64
 
 
@@ -530,8 +521,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             raise InputError(f"matmul_bias_relu: {key} is {value}; expected a power of two from {least} to {most}")
     if target == "sm_90" and (config["block_m"] < 64 or config["num_warps"] % 4):
         raise InputError(
-            f"matmul_bias_relu: block_m is {config['block_m']} with {config['num_warps']} warps; expected at least 64 and a "
-            "multiple of 4 warps: wgmma computes 64 rows in groups of 4 warps"
+            f"matmul_bias_relu: block_m is {config['block_m']} with {config['num_warps']} warps; expected at least 64 and "
+            "a multiple of 4 warps: wgmma computes 64 rows in groups of 4 warps"
         )
     for key in ("num_stages", "group_m", "programs"):
         if config[key] < 1:
@@ -547,22 +538,13 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
 
 
 def _check_pipeline(config: Config, dtype: Dtype, target: str) -> None:
-    pipeline = config["pipeline"]
-    if pipeline not in (1, 2) or target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not config["tma"]:
+    if config["pipeline"] != 1 or target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not config["tma"]:
         raise InputError(
-            f"matmul_bias_relu: pipeline is {pipeline} on {target} in {dtype}; expected 0, or 1 or 2 on sm_90 in fp16 or "
-            "bf16 with tma 1"
+            f"matmul_bias_relu: pipeline is {config['pipeline']} on {target} in {dtype}; expected 0, or 1 on sm_90 in "
+            "fp16 or bf16 with tma 1"
         )
-    if config["num_warps"] != 4 or config["block_m"] < 128 // pipeline or config["num_stages"] < 2:
-        raise InputError(
-            f"matmul_bias_relu: pipeline is {pipeline}; expected 4 warps, block_m at least {128 // pipeline} and 2 stages or more"
-        )
-    group = config["block_m"] * config["block_n"] * pipeline // 2
-    if group > _GROUP_ELEMENTS:
-        raise InputError(
-            f"matmul_bias_relu: pipeline is {pipeline} with a tile of {config['block_m']} × {config['block_n']}; a group of four "
-            f"warps keeps {group} sums in its registers, expected at most {_GROUP_ELEMENTS}"
-        )
+    if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
+        raise InputError("matmul_bias_relu: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more")
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -617,6 +599,43 @@ def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
     )
 
 
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing: tiles, stages, groups of both kernels."""
+    own = config_for(shape, dtype, target)
+    yield _candidate(own, shape, dtype)
+    if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
+        pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64}
+        choices = {
+            "block_m": (128, 256), "block_n": (64, 128, 256), "num_stages": (2, 3, 4, 5, 6, 7), "subtiles": (1, 2),
+            "group_m": (4, 8, 16),
+        }  # fmt: skip
+        yield from (_candidate(config, shape, dtype) for config in variations(pipelined, choices))
+    portable = {**own, "pipeline": 0, "subtiles": 1}
+    choices = {
+        "block_m": (32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "num_warps": (4, 8),
+        "num_stages": (2, 3, 4, 5, 6),
+    }  # fmt: skip
+    yield from (_candidate(config, shape, dtype) for config in variations(portable, choices))
+
+
+def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
+    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    # The pipelined kernel is three groups of four warps that share all registers of an SM.
+    warps, registers = 12, 168
+    if not config["pipeline"]:
+        warps = config["num_warps"]
+        # The sums, and some for addresses and operands on their way.
+        registers = block_m * block_n // (32 * warps) + 48
+    return Candidate(
+        config=config,
+        tiles=_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n),
+        tile_flops=2 * block_m * block_n * block_k * _ceil_div(shape["K"], block_k),
+        warps=warps,
+        registers=registers,
+        shared_bytes=shared_bytes(config, dtype),
+    )
+
+
 _CONFIG_KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
     "pipeline",
@@ -661,4 +680,5 @@ KERNEL = Kernel(
         "torch_compile_max_autotune": _prepare_compiled("max-autotune-no-cudagraphs"),
     },
     ahead=ahead,
+    candidates=candidates,
 )

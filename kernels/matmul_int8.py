@@ -19,12 +19,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import (
+    Ahead,
+    Candidate,
+    Config,
+    Kernel,
+    Launch,
+    Tolerance,
+    import_triton,
+    variations,
+)
 from ledger.operations import MATMUL_INT8, Shape, int8_scale
 from ledger.records import Dtype, Path, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -152,8 +161,8 @@ def _store_part(c, buffer, part, row, col):
 
 @gluon.jit
 def _multiply_tiles(
-    c, a_ring, b_ring, c_smem, full, empty, turn, scale, n_rows, n_cols, n_inner,
-    GROUP_M: gl.constexpr, ALTERNATE: gl.constexpr, PART: gl.constexpr,
+    c, a_ring, b_ring, c_smem, full, empty, scale, n_rows, n_cols, n_inner,
+    GROUP_M: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     STAGES: gl.constexpr = a_ring.shape[0]
     BLOCK_M: gl.constexpr = a_ring.shape[1]
@@ -166,18 +175,11 @@ def _multiply_tiles(
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, COLUMNS, 32])
     tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
     steps = gl.cdiv(n_inner, BLOCK_K)
-    # Either both groups multiply half of the rows of each tile, or each takes every other tile whole.
-    TURNS: gl.constexpr = 2 if ALTERNATE else 1
-    TOP: gl.constexpr = 0 if ALTERNATE else PART * ROWS
-    done = PART * steps if ALTERNATE else 0
-    taken = 0
-    for tile in range(gl.program_id(0) + (TURNS - 1) * PART * gl.num_programs(0), tiles, TURNS * gl.num_programs(0)):
+    TOP: gl.constexpr = PART * ROWS
+    done = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
         acc = gl.zeros([ROWS, BLOCK_N], gl.int32, layout)
-        if ALTERNATE:
-            # A parity tells one phase from the next alone: this group must see the ring when the other is done with it.
-            hopper.mbarrier.wait(turn.index(PART), (taken & 1) ^ (1 - PART))
-            taken += 1
         for step in range(steps):
             stage = done % STAGES
             hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
@@ -187,12 +189,8 @@ def _multiply_tiles(
             acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
             hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1, pred=step > 0)
             done += 1
-        if ALTERNATE:
-            hopper.mbarrier.arrive(turn.index(1 - PART), count=1)
         acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
         hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1)
-        if ALTERNATE:
-            done += steps
         buffer = c_smem.index(PART)
         out = acc.to(gl.float32) * scale
         if COLS == BLOCK_N:
@@ -215,7 +213,7 @@ def _multiply_tiles(
 @gluon.jit
 def matmul_int8_pipelined(
     a, b, c, scale, n_rows, n_cols, n_inner,
-    STAGES: gl.constexpr, GROUP_M: gl.constexpr, ALTERNATE: gl.constexpr,
+    STAGES: gl.constexpr, GROUP_M: gl.constexpr,
 ):  # fmt: skip
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
@@ -224,18 +222,15 @@ def matmul_int8_pipelined(
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
         hopper.mbarrier.init(full.index(i), count=1)
-        hopper.mbarrier.init(empty.index(i), count=1 if ALTERNATE else 2)
-    turn = gl.allocate_shared_memory(gl.int64, [2, 1], hopper.mbarrier.MBarrierLayout())
-    for i in gl.static_range(2):
-        hopper.mbarrier.init(turn.index(i), count=1)
+        hopper.mbarrier.init(empty.index(i), count=2)
     FIRST: gl.constexpr = 0
     SECOND: gl.constexpr = 1
     gl.warp_specialize(
         [
-            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, turn, scale, n_rows, n_cols, n_inner,
-                               GROUP_M, ALTERNATE, FIRST)),
-            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, turn, scale, n_rows, n_cols, n_inner,
-                               GROUP_M, ALTERNATE, SECOND)),
+            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, scale, n_rows, n_cols, n_inner,
+                               GROUP_M, FIRST)),
+            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, scale, n_rows, n_cols, n_inner,
+                               GROUP_M, SECOND)),
             (_load_tiles, (a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M)),
         ],
         [4, 1],
@@ -288,9 +283,8 @@ def _launcher(inputs: Mapping[str, Tensor], out: Tensor, config: Config, scale: 
 
 def _blocks(config: Config) -> dict[str, list[int]]:
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    # Two groups of warps multiply and store half of the rows each; with pipeline 2, and in the portable kernel, a
-    # tile is stored whole.
-    rows = block_m // 2 if config["pipeline"] == 1 else block_m
+    # Two groups of warps multiply and store half of the rows each; the portable kernel stores a tile whole.
+    rows = block_m // 2 if config["pipeline"] else block_m
     return {"a": [block_m, block_k], "b": [block_n, block_k], "c": [rows, block_n // config["subtiles"]]}
 
 
@@ -310,9 +304,7 @@ def _layout(block: list[int], element: int) -> Any:
 
 def _constants(config: Config) -> dict[str, int]:
     if config["pipeline"]:
-        return {
-            "STAGES": config["num_stages"], "GROUP_M": config["group_m"], "ALTERNATE": int(config["pipeline"] == 2),
-        }  # fmt: skip
+        return {"STAGES": config["num_stages"], "GROUP_M": config["group_m"]}
     return {name.upper(): config[name] for name in ("block_m", "block_n", "block_k", "group_m", "tma")}
 
 
@@ -373,8 +365,11 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
     "sm_100": ((128, 128, 128, 8, 4, 1.0), (128, 64, 128, 4, 5, 0.5)),
 }
 
-# As above for the pipelined kernel, with subtiles after num_stages.
-_PIPELINED = ((128, 256, 128, 4, 4, 4, 1.0), (128, 128, 128, 4, 6, 2, 0.9))
+# As above for the pipelined kernel, with subtiles after num_stages. Estimates.
+_PIPELINED = ((128, 256, 128, 4, 4, 4, 1.0), (128, 128, 128, 4, 6, 2, 0.96))
+
+# What the first loads and the last store of a program cost, in tiles, as in kernels/matmul.py.
+_EDGE = 0.125
 
 # A group of four warps has 232 registers a thread; 128 of them hold sums.
 _GROUP_ELEMENTS = 128 * 128
@@ -388,28 +383,28 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     portable = _portable_config(shape, target)
     if target != "sm_90" or not portable["tma"] or shape["M"] <= 64:
         return portable
-    block_m, block_n, block_k, num_warps, num_stages, subtiles, _ = min(_PIPELINED, key=_cost(shape, target))
+    block_m, block_n, block_k, num_warps, num_stages, subtiles, _ = min(
+        _PIPELINED, key=_cost(shape, target, edge=_EDGE)
+    )
     return {
         **portable, "block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": num_warps,
         "num_stages": num_stages, "subtiles": subtiles, "pipeline": 1,
     }  # fmt: skip
 
 
-def _cost(shape: Shape, target: str) -> Callable[[tuple[Any, ...]], float]:
+def _cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[tuple[Any, ...]], float]:
     slots = _MULTIPROCESSORS[target]
 
     def cost(tile: tuple[Any, ...]) -> float:
         tiles = _ceil_div(shape["M"], tile[0]) * _ceil_div(shape["N"], tile[1])
-        return float(math.ceil(tiles / slots) * tile[0] * tile[1] / tile[-1])
+        return float((math.ceil(tiles / slots) + edge) * tile[0] * tile[1] / tile[-1])
 
     return cost
 
 
 def _portable_config(shape: Shape, target: str) -> dict[str, int]:
     if target not in _TILES:
-        raise InputError(
-            f"matmul_int8: no launch configuration for {target}; expected one of: {', '.join(_TILES)}"
-        )
+        raise InputError(f"matmul_int8: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
     block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=_cost(shape, target))
     aligned = shape["K"] % _TMA_ALIGNMENT == 0 and shape["N"] * _OUTPUT_BYTES % _TMA_ALIGNMENT == 0
     config = {
@@ -433,11 +428,9 @@ def shared_bytes(config: Config, dtype: Dtype = "int8") -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     loop = config["num_stages"] * block_k * (block_m + block_n)
-    # With TMA the result leaves through a buffer of its own (two of them with pipeline 2); without, through what the
-    # loop has left.
+    # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
-        buffers = 2 if config["pipeline"] == 2 else 1
-        return loop + buffers * _OUTPUT_BYTES * block_m * block_n // config["subtiles"] + 1024
+        return loop + _OUTPUT_BYTES * block_m * block_n // config["subtiles"] + 1024
     return max(loop, 4 * block_m * (block_n + 8)) + 64
 
 
@@ -449,7 +442,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
     if target not in _SHARED_BYTES:
         raise InputError(
-            f"matmul_int8: target {target} is unknown or multiplies no int8; expected one of: {', '.join(_SHARED_BYTES)}"
+            f"matmul_int8: target {target} is unknown or has no int8 path here; expected one of: "
+            f"{', '.join(_SHARED_BYTES)}"
         )
     for key, least, most in _CONFIG_RANGES:
         value = config[key]
@@ -480,20 +474,15 @@ def _check_pipeline(config: Config, target: str) -> None:
         if config["subtiles"] != 1:
             raise InputError(f"matmul_int8: subtiles is {config['subtiles']} with pipeline 0; expected 1")
         return
-    if pipeline not in (1, 2) or target != "sm_90" or not config["tma"]:
-        raise InputError(
-            f"matmul_int8: pipeline is {pipeline} on {target}; expected 0, or 1 or 2 on sm_90 with tma 1"
-        )
-    if config["num_warps"] != 4 or config["block_m"] < 128 // pipeline or config["num_stages"] < 2:
-        raise InputError(
-            f"matmul_int8: pipeline is {pipeline}; expected 4 warps, block_m at least {128 // pipeline} and 2 stages or "
-            "more"
-        )
-    group = config["block_m"] * config["block_n"] * pipeline // 2
+    if pipeline != 1 or target != "sm_90" or not config["tma"]:
+        raise InputError(f"matmul_int8: pipeline is {pipeline} on {target}; expected 0, or 1 on sm_90 with tma 1")
+    if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
+        raise InputError("matmul_int8: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more")
+    group = config["block_m"] // 2 * config["block_n"]
     if group > _GROUP_ELEMENTS:
         raise InputError(
-            f"matmul_int8: pipeline is {pipeline} with a tile of {config['block_m']} × {config['block_n']}; a group of "
-            f"four warps keeps {group} sums in its registers, expected at most {_GROUP_ELEMENTS}"
+            f"matmul_int8: pipeline is 1 with a tile of {config['block_m']} × {config['block_n']}; a "
+            f"group of four warps keeps {group} sums in its registers, expected at most {_GROUP_ELEMENTS}"
         )
 
 
@@ -531,6 +520,43 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
 
 def _layout_suffix(name: str, block: list[int], config: Config) -> str:
     return f",{_layout(block, _OUTPUT_BYTES if name == 'c' else 1)!r}" if config["pipeline"] else ""
+
+
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing: tiles, stages, groups of both kernels."""
+    own = config_for(shape, dtype, target)
+    yield _candidate(own, shape)
+    if target == "sm_90" and own["tma"]:
+        pipelined = {**own, "pipeline": 1, "num_warps": 4}
+        choices = {
+            "block_m": (128, 256), "block_n": (64, 128, 256), "block_k": (128, 256), "num_stages": (2, 3, 4, 5, 6, 7),
+            "subtiles": (1, 2, 4), "group_m": (8, 16),
+        }  # fmt: skip
+        yield from (_candidate(config, shape) for config in variations(pipelined, choices))
+    portable = {**own, "pipeline": 0, "subtiles": 1}
+    choices = {
+        "block_m": (32, 64, 128), "block_n": (64, 128, 256), "block_k": (64, 128, 256), "num_warps": (4, 8),
+        "num_stages": (2, 3, 4, 5, 6),
+    }  # fmt: skip
+    yield from (_candidate(config, shape) for config in variations(portable, choices))
+
+
+def _candidate(config: Config, shape: Shape) -> Candidate:
+    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    # The pipelined kernel is three groups of four warps that share all registers of an SM.
+    warps, registers = 12, 168
+    if not config["pipeline"]:
+        warps = config["num_warps"]
+        # The sums, and some for addresses and operands on their way.
+        registers = block_m * block_n // (32 * warps) + 48
+    return Candidate(
+        config=config,
+        tiles=_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n),
+        tile_flops=2 * block_m * block_n * block_k * _ceil_div(shape["K"], block_k),
+        warps=warps,
+        registers=registers,
+        shared_bytes=shared_bytes(config),
+    )
 
 
 _CONFIG_KEYS = (
@@ -571,4 +597,5 @@ KERNEL = Kernel(
         "torch_int_mm": prepare_int_mm,
     },
     ahead=ahead,
+    candidates=candidates,
 )

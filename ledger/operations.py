@@ -429,9 +429,10 @@ OPERATIONS: dict[str, Operation] = {
     )
 }  # fmt: skip
 
-# By the dtype of the output: |recorded - recomputed| <= atol + rtol · |recomputed|. Outputs of the operations have a standard deviation between
-# 0.1 and 0.6. rtol is a few units in the last place of the stored dtype; atol covers fp32 accumulation in any order
-# (tf32 rounds each product's inputs to 11 bits), some hundred times below the spread of the outputs.
+# By the dtype of the output: |recorded - recomputed| <= atol + rtol · |recomputed|. Outputs of the operations have a
+# standard deviation between 0.1 and 0.6. rtol is a few units in the last place of the stored dtype; atol covers fp32
+# accumulation in any order (tf32 rounds each product's inputs to 11 bits), some hundred times below the spread of the
+# outputs.
 SAMPLE_TOLERANCES: dict[Dtype, tuple[float, float]] = {
     "fp64": (1e-9, 1e-9),
     "fp32": (2e-4, 1e-4),
