@@ -523,26 +523,34 @@ def _layout_suffix(name: str, block: list[int], config: Config) -> str:
 
 
 def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing: tiles, stages, groups of both kernels."""
+    """Yield the configurations that may be worth timing: tiles of both kernels, as many stages as fit or one less."""
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape)
     if target == "sm_90" and own["tma"]:
         pipelined = {**own, "pipeline": 1, "num_warps": 4}
-        choices = {
-            "block_m": (128, 256), "block_n": (64, 128, 256), "block_k": (128, 256), "num_stages": (2, 3, 4, 5, 6, 7),
-            "subtiles": (1, 2, 4), "group_m": (8, 16),
+        choices: dict[str, tuple[int, ...]] = {
+            "block_m": (128, 256), "block_n": (64, 128, 256), "block_k": (128, 256), "subtiles": (1, 2, 4),
+            "group_m": (8, 16),
         }  # fmt: skip
-        yield from (_candidate(config, shape) for config in variations(pipelined, choices))
+        for config in variations(pipelined, choices):
+            yield from _candidates(config, shape, dtype, target)
     portable = {**own, "pipeline": 0, "subtiles": 1}
     choices = {
-        "block_m": (32, 64, 128), "block_n": (64, 128, 256), "block_k": (64, 128, 256), "num_warps": (4, 8),
-        "num_stages": (2, 3, 4, 5, 6),
+        "block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64, 128, 256), "num_warps": (4, 8),
     }  # fmt: skip
-    yield from (_candidate(config, shape) for config in variations(portable, choices))
+    for config in variations(portable, choices):
+        yield from _candidates(config, shape, dtype, target)
+
+
+def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    fitting = [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}) <= _SHARED_BYTES[target]]
+    for stages in fitting[-2:]:
+        yield _candidate({**config, "num_stages": stages}, shape)
 
 
 def _candidate(config: Config, shape: Shape) -> Candidate:
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    inner = block_k * _ceil_div(shape["K"], block_k)
     # The pipelined kernel is three groups of four warps that share all registers of an SM.
     warps, registers = 12, 168
     if not config["pipeline"]:
@@ -552,7 +560,8 @@ def _candidate(config: Config, shape: Shape) -> Candidate:
     return Candidate(
         config=config,
         tiles=_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n),
-        tile_flops=2 * block_m * block_n * block_k * _ceil_div(shape["K"], block_k),
+        tile_flops=2 * block_m * block_n * inner,
+        tile_bytes=(block_m + block_n) * inner,
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config),

@@ -56,7 +56,8 @@ class Ahead:
 class Candidate:
     """Hold a launch configuration that may be worth timing, with what the analytic model needs to know of it.
 
-    tiles: equal pieces of work that the SMs share. tile_flops: operations of one, padding included.
+    tiles: equal pieces of work that the SMs share. tile_flops: operations of one, padding included; tile_bytes: what it
+    reads of global memory, whether from DRAM or from L2.
     warps, registers (a thread), shared_bytes: of one program, as the kernel file estimates them.
     bytes_under_way: bytes of DRAM that one program has asked for and not used yet, where that limits it.
     """
@@ -64,6 +65,7 @@ class Candidate:
     config: Mapping[str, int]
     tiles: int
     tile_flops: int
+    tile_bytes: int
     warps: int
     registers: int
     shared_bytes: int

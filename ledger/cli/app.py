@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading, witnessing
+from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading, tuning, witnessing
 
 app = typer.Typer(
     name="ledger",
@@ -51,6 +51,7 @@ app.command()(predicting.void)
 app.command()(witnessing.witness)
 app.command()(measuring.calibrate)
 app.command()(benching.bench)
+app.command()(tuning.tune)
 app.command()(inspecting.inspect)
 app.command()(drilling.drill)
 app.command()(reading.doctor)

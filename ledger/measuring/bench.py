@@ -113,7 +113,7 @@ def _row(
 ) -> dict[str, Any]:
     device = "cuda" if is_gpu(hardware.target) else "cpu"
     parameters = parameters_of(protocol_for(case.implementation))
-    sets = _sets(kernel, case, facts, parameters, device=device)
+    sets = cold_sets(kernel, case, facts, parameters, device=device)
     correctness, contestants, missing = _contestants(kernel, case, sets, device=device, only=only)
     interleave(contestants, parameters)
     times = {one.name: one.interval.median / 1e6 for one in contestants}
@@ -149,7 +149,8 @@ def _row(
     }
 
 
-def _sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
+def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
+    """Return as many input sets of a case as its timing protocol rotates over."""
     count = set_count(bytes_per_set(kernel.operation, case.shape, case.dtype), facts.l2_bytes, parameters)
     return list(
         input_sets(
@@ -171,7 +172,7 @@ def open_row(
 ) -> tuple[Parameters, tuple[Contestant, Contestant]]:
     """Return two contestants that are both ours, proved right, with the parameters that they are timed by."""
     parameters = parameters_of(protocol_for(case.implementation))
-    sets = _sets(kernel, case, facts, parameters, device=device)
+    sets = cold_sets(kernel, case, facts, parameters, device=device)
     _, (ours,), _ = _contestants(kernel, case, sets, device=device, only=frozenset())
     again = Contestant("ours again", _rounds(ours.rounds.launches, device), ours.agrees)
     return parameters, (ours, again)
