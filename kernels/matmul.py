@@ -369,6 +369,13 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
 }
 
 
+# As above where rows are no multiple of 16 bytes: elements are then loaded one by one, and what a thread has on its way
+# must stay in registers (no spills, as compiled ahead of time; not measured).
+_RAGGED: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
+    "sm_90": ((128, 128, 32, 8, 3, 1.0), (64, 64, 64, 8, 3, 0.7)),
+    "sm_100": ((128, 64, 64, 8, 3, 1.0),),
+}
+
 # As above for the pipelined kernel, measured on an H200 at M = N = K = 3584 to 8192 and M = 512 and 2048.
 _PIPELINED = ((128, 256, 64, 4, 3, 1.0), (128, 128, 64, 4, 6, 0.96))
 
@@ -410,9 +417,10 @@ def _cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[_Tile], 
 def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TILES:
         raise InputError(f"matmul: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
-    block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=_cost(shape, target))
     element = DTYPE_BYTES[dtype]
     aligned = shape["N"] * element % _TMA_ALIGNMENT == 0 and shape["K"] * element % _TMA_ALIGNMENT == 0
+    tiles = _TILES[target] if aligned else _RAGGED.get(target, _TILES[target])
+    block_m, block_n, block_k, num_warps, num_stages, _ = min(tiles, key=_cost(shape, target))
     config = {
         "block_m": block_m,
         "block_n": block_n,

@@ -383,6 +383,10 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
     "sm_100": ((128, 128, 128, 8, 4, 1.0), (128, 64, 128, 4, 5, 0.5)),
 }
 
+# As above where rows are no multiple of 16 bytes: elements are then loaded one by one, and what a thread has on its way
+# must stay in registers (no spills, as compiled ahead of time; not measured).
+_RAGGED = ((64, 64, 64, 8, 2, 1.0),)
+
 # As above for the pipelined kernel, with subtiles after num_stages; measured on an H200 at M = N = K = 3584, 5120 and
 # 7168. With twice the columns there are no registers left to promote into.
 _PIPELINED = ((128, 128, 256, 4, 3, 1, 1.0),)
@@ -426,8 +430,9 @@ def _portable_config(shape: Shape, target: str) -> dict[str, int]:
         raise InputError(
             f"matmul_fp8: no launch configuration for {target}; expected one with fp8 instructions: {', '.join(_TILES)}"
         )
-    block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=_cost(shape, target))
     aligned = shape["K"] % _TMA_ALIGNMENT == 0 and shape["N"] * _OUTPUT_BYTES % _TMA_ALIGNMENT == 0
+    tiles = _TILES[target] if aligned else _RAGGED
+    block_m, block_n, block_k, num_warps, num_stages, _ = min(tiles, key=_cost(shape, target))
     config = {
         "block_m": block_m,
         "block_n": block_n,

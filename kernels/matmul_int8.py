@@ -365,6 +365,10 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
     "sm_100": ((128, 128, 128, 8, 4, 1.0), (128, 64, 128, 4, 5, 0.5)),
 }
 
+# As above where rows are no multiple of 16 bytes: elements are then loaded one by one, and what a thread has on its way
+# must stay in registers (no spills, as compiled ahead of time; not measured).
+_RAGGED = ((64, 64, 64, 8, 2, 1.0),)
+
 # As above for the pipelined kernel, with subtiles after num_stages. Estimates.
 _PIPELINED = ((128, 256, 128, 4, 4, 4, 1.0), (128, 128, 128, 4, 6, 2, 0.96))
 
@@ -405,8 +409,9 @@ def _cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[tuple[An
 def _portable_config(shape: Shape, target: str) -> dict[str, int]:
     if target not in _TILES:
         raise InputError(f"matmul_int8: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
-    block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=_cost(shape, target))
     aligned = shape["K"] % _TMA_ALIGNMENT == 0 and shape["N"] * _OUTPUT_BYTES % _TMA_ALIGNMENT == 0
+    tiles = _TILES[target] if aligned else _RAGGED
+    block_m, block_n, block_k, num_warps, num_stages, _ = min(tiles, key=_cost(shape, target))
     config = {
         "block_m": block_m,
         "block_n": block_n,
