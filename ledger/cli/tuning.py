@@ -96,19 +96,21 @@ def _tuned(
     """Tune each cell and write the reviewed file after each, so that an interruption loses one cell at most."""
     import json
 
+    from ledger.machine.device import facts_for, require_profile
     from ledger.measuring.tune import tune as run
     from ledger.model.tuning import FILE_SCHEMA, merged
     from ledger.repository.store import read_bytes, write_atomically
     from ledger.seal import parse_json
 
+    require_profile(hardware, facts_for(hardware))
     log.parent.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for size, kind in cells:
         with _progress(f"{file.kernel.name} {_words(size)} {kind}") as on_progress:
             tuned = run(file, hardware=hardware, shape=size, dtype=kind, log=log, most=limit, on_progress=on_progress)
         rows.append(tuned.row)
-        say(f"{tuned.row['timed']} timed, {tuned.resumed} of them before; {tuned.wrong} wrong, {tuned.failed} failed; "
-            f"{len(tuned.choice.dropped)} dropped untimed")  # fmt: skip
+        say(f"{tuned.row['timed']} timed, {tuned.wrong} wrong, {tuned.failed} failed, {len(tuned.choice.dropped)} "
+            f"dropped untimed; {tuned.resumed} were in the log already")  # fmt: skip
         document = {"schema": FILE_SCHEMA, "kernel": file.kernel.name, "hardware": hardware.name, "rows": rows}
         earlier = parse_json(read_bytes(output), what=str(output)) if output.exists() else None
         write_atomically(output, (json.dumps(merged(earlier, document), indent=1) + "\n").encode())
