@@ -17,6 +17,7 @@ from pathlib import Path as FilePath
 from types import ModuleType
 from typing import Any
 
+from ledger.cuda import CudaSource
 from ledger.errors import InputError, MachineError, UnknownName
 from ledger.operations import Operation, Shape
 from ledger.records import Case, Dtype, Hardware, Path, Work, is_gpu
@@ -50,6 +51,16 @@ class Ahead:
     signature: Mapping[str, str]
     constants: Mapping[str, Any]
     options: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class AheadCuda:
+    """Say how to compile a kernel of CUDA C++ ahead of time, and how it is launched. Units: bytes a block."""
+
+    source: CudaSource
+    programs: int
+    threads: int
+    shared_bytes: int
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ class Kernel:
     reference: Callable[[Mapping[str, Any]], Any]
     launched: str
     baselines: Mapping[str, Prepare] = field(default_factory=dict)
-    ahead: Callable[[Config, Shape, Dtype, str], Ahead] | None = None
+    ahead: Callable[[Config, Shape, Dtype, str], Ahead | AheadCuda] | None = None
     candidates: Callable[[Shape, Dtype, str], Iterable[Candidate]] | None = None
 
     def check_shape(self, shape: Shape) -> None:
