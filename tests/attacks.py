@@ -15,7 +15,7 @@ from typing import Literal
 from builders import PROFILE, Ledger, Seal, forecast, honest, measurement, timing
 from samples import make_hardware, state
 
-from ledger.records import Measurement, Prediction
+from ledger.records import Counters, Measurement, Metric, Prediction, ProfiledKernel
 from ledger.seal import canonical, encode, object_id, object_path, parse_json, record_id, record_path
 
 Outcome = Literal["refused", "flagged", "undetermined", "holds"]
@@ -861,6 +861,33 @@ def measurement_from_another_gpu(folder, _canary):
     sealed = ledger.seal()
     device = measurement(sealed.forecast, seal=sealed.id).device.model_copy(update={"name": "Toy 2"})
     ledger.measure(sealed, device=device)
+    return ledger.root
+
+
+def _tensor_counted(dtype: str) -> Counters:
+    """Return counters in which the tensor cores did twice the sealed work, in one dtype."""
+    count = {"fp16": "0", "bf16": "0", dtype: "34,560"}
+    metrics = {
+        "gpu__time_duration.sum": Metric(value="2,000", unit="ns"),
+        "sm__ops_path_tensor_src_fp16.sum": Metric(value=count["fp16"], unit=""),
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": Metric(value=count["bf16"], unit=""),
+    }
+    kernel = ProfiledKernel(name="rmsnorm_matmul_kernel", metrics=metrics)
+    return Counters(tool="ncu", command="ncu", cache_control="all", clock_control="none", kernels=(kernel,))
+
+
+def counted_in_the_sealed_dtype(folder, _canary):
+    """Build the twin: the tensor cores counted the sealed dtype's operations."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(), counters=_tensor_counted("fp16"), counters_missing=None)
+    return ledger.root
+
+
+@attack(GAMES, "refused", "dtype-contradicted", twin=counted_in_the_sealed_dtype)
+def other_dtype_than_sealed(folder, _canary):
+    """Seal fp16 and let the tensor cores multiply bf16."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(), counters=_tensor_counted("bf16"), counters_missing=None)
     return ledger.root
 
 

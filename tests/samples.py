@@ -203,6 +203,7 @@ def make_totals(**changes: Any) -> CounterTotals:
         "waves": 1.0,
         "occupancy_pct": 25.0,
         "tensor_ops": 10**10,
+        "tensor_ops_by_path": {"fp16_tensor": 10**10, "bf16_tensor": 0},
     }
     return CounterTotals(**{**fields, **changes})
 

@@ -4,7 +4,8 @@ import pytest
 from measuring import kernel_file, this_cpu, this_gpu
 
 from ledger.errors import MachineError
-from ledger.measuring.bench import bench, render_markdown
+from ledger.measuring.bench import bench
+from ledger.showing.bench_page import render_markdown
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
 CELL = ({"M": 64, "N": 96, "K": 128}, "fp32")

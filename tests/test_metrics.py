@@ -8,7 +8,16 @@ import pytest
 
 from ledger.errors import InputError, RecordError
 from ledger.machine.ncu_csv import parse_raw
-from ledger.model.metrics import CAPABILITIES, ROWS, TABLE, capability_of, metric_names, readings, totals
+from ledger.model.metrics import (
+    CAPABILITIES,
+    ROWS,
+    TABLE,
+    TENSOR_ROWS,
+    capability_of,
+    metric_names,
+    readings,
+    totals,
+)
 from ledger.model.regime import decide, loads_of
 from ledger.records import Counters, Metric, ProfiledKernel
 
@@ -133,6 +142,38 @@ def test_a_gemm_counts_its_tensor_operations_with_the_padding_of_its_tiles():
     assert totals(recorded("streaming_read"), "sm_90").tensor_ops == 0
 
 
+def test_a_gemm_counts_them_under_its_own_dtype():
+    seen = totals(recorded("big_gemm"), "sm_90").tensor_ops_by_path
+    assert {path for path, count in seen.items() if count} == {"bf16_tensor"}
+    assert set(seen) == set(TENSOR_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("capability", "paths"),
+    [
+        ("7.5", {"fp16_tensor", "int8_tensor"}),
+        ("8.0", set(TENSOR_ROWS) - {"fp8_tensor"}),
+        ("9.0", set(TENSOR_ROWS)),
+        ("10.0", set(TENSOR_ROWS)),
+    ],
+)
+def test_tensor_operations_need_every_row_that_a_chip_lists(capability, paths):
+    named = {row.metrics[capability]: Metric(value="3", unit="") for row in TABLE if capability in row.metrics}
+    units = {row.metrics[capability]: row.units[0] for row in TABLE if capability in row.metrics}
+    whole = {name: metric.model_copy(update={"unit": units[name]}) for name, metric in named.items()}
+    target = f"sm_{capability.replace('.', '')}"
+
+    def counted(metrics):
+        return totals(counters(ProfiledKernel(name="k", metrics=metrics)), target).tensor_ops_by_path
+
+    rows = [name for name in TENSOR_ROWS["fp16_tensor"] if capability in ROWS[name].metrics]
+    assert set(counted(whole)) == paths
+    assert counted(whole)["fp16_tensor"] == 3 * len(rows)
+    for name in rows:
+        fewer = {key: metric for key, metric in whole.items() if key != ROWS[name].metrics[capability]}
+        assert set(counted(fewer)) == paths - {"fp16_tensor"}
+
+
 def test_a_column_read_of_a_32_wide_tile_costs_32_wavefronts():
     # 31 of 32 load wavefronts are conflicts, and one store wavefront goes with each 32 loads: 31 / 33.
     assert readings(recorded("conflicted_transpose"), "sm_90").bank_conflict_share == pytest.approx(31 / 33, rel=1e-4)
@@ -140,7 +181,7 @@ def test_a_column_read_of_a_32_wide_tile_costs_32_wavefronts():
 
 def test_readings_name_the_limiter_and_the_top_stall():
     seen = readings(recorded("conflicted_transpose"), "sm_90")
-    assert seen.occupancy_limiter == "warps"
+    assert seen.occupancy_limiters == ("warps",)
     assert readings(recorded("pointer_chase"), "sm_90").top_stall[0] == "long_scoreboard"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -219,3 +220,55 @@ def test_a_cell_that_was_not_measured_there_is_told(desk: Desk):
     done = desk.verify(CSV / "big_gemm.csv", cell="rmsnorm_matmul-B1-H4096-O4096-fp16")
     assert done.returncode == 2 and "no measurement of it" in done.stderr
     assert not desk.taken
+
+
+# What NVIDIA's own rules wrote into the reports, which ncu prints on its details page
+
+STALL_WORDS = {
+    "waiting for sibling warps at a CTA barrier": "barrier",
+    "waiting for a scoreboard dependency on a L1TEX": "long_scoreboard",
+    "being stalled waiting on a fixed latency execution dependency": "wait",
+    "waiting for a scoreboard dependency on an MIO": "short_scoreboard",
+}
+
+
+def rules_of(record: Measurement, folder: Path) -> dict[str, list[str]]:
+    import ncu_report
+
+    action = ncu_report.load_report(str(report_of(record, folder))).range_by_idx(0).action_by_idx(0)
+    found: dict[str, list[str]] = {}
+    for rule in action.rule_results_as_dicts():
+        found.setdefault(rule["rule_identifier"], []).append((rule.get("rule_message") or {}).get("message") or "")
+    return found
+
+
+@needs_package
+@pytest.mark.parametrize("record", REPORTED, ids=lambda record: f"{record.cell}-{record.seal[:4]}")
+def test_conflicts_stalls_and_limiters_agree_with_ncu_s_own_rules(record: Measurement, tmp_path: Path):
+    assert record.counters is not None
+    seen, rules = readings(record.counters, "sm_90"), rules_of(record, tmp_path)
+
+    limited = " ".join(rules.get("TheoreticalOccupancy", ()))
+    words = {"registers": "required registers", "smem": "required amount of shared memory"}
+    assert [name for name in words if words[name] in limited] == [n for n in seen.occupancy_limiters if n in words]
+    assert limited, "each of these kernels is limited below the hardware's maximum"
+
+    told = [message for message in rules.get("SharedMemoryConflicts", ()) if "bank conflict" in message]
+    for way in ("load", "store"):
+        shares = [re.search(r"represent ([\d.]+)% of the overall", m)[1] for m in told if f"shared {way}s" in m]
+        share = seen.bank_conflict_share_of(way)
+        assert share is not None
+        if shares:
+            assert 100 * share == pytest.approx(float(shares[0]), abs=0.006)
+        else:
+            # The rule speaks from 10% on.
+            assert share < 0.10
+
+    (stalled,) = [m for m in rules.get("CPIStall", ()) if m.startswith("On average")] or [""]
+    if stalled:
+        cycles = float(re.search(r"spends ([\d.]+) cycles", stalled)[1])
+        (reason,) = [name for words, name in STALL_WORDS.items() if words in stalled]
+        assert (reason, cycles) == (seen.top_stall[0], pytest.approx(seen.top_stall[1], abs=0.06))
+
+    assert seen.get("threads_per_instruction") == pytest.approx(32, abs=0.5)
+    assert "ThreadDivergence" not in rules

@@ -138,7 +138,7 @@ def test_extra_dots_need_no_forecast() -> None:
         seal=None,
     )
     value = plot.roofline_document([TOY], None, [dot])
-    assert (len(value["dots"]), value["head"], regime_words(value["dots"][0])) == (1, None, "")
+    assert (len(value["dots"]), value["head"], regime_words(value["dots"][0])) == (1, None, "bench")
 
 
 # Places
@@ -207,10 +207,10 @@ def test_regime_words(said: str | None, found: str | None, words: str) -> None:
 # Files and terminal
 
 
-def test_write_makes_the_same_three_files_again(tmp_path: Path) -> None:
+def test_write_makes_the_same_four_files_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
     first, second = plot.write(document(), tmp_path / "a"), plot.write(document(), tmp_path / "b")
-    assert [path.name for path in first] == ["roofline.png", "roofline.svg", "roofline.json"]
+    assert [path.name for path in first] == ["roofline.png", "roofline.svg", "roofline.json", "roofline.md"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert first[0].read_bytes().startswith(b"\x89PNG")
     assert json.loads(first[2].read_text()) == document()

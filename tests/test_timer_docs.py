@@ -1,9 +1,14 @@
-"""Tests that the table of docs/timer.md is what the committed records say; run as a program, it prints the table."""
+"""Tests that the tables of docs/timer.md are what was measured; run as a program, it prints the records'."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+from gpu.agreement import CASES, cupti_lines, ncu_lines
+
+from ledger.kernel import load_kernel
 from ledger.model.metrics import totals
 from ledger.model.steady import steadiness
 from ledger.records import Measurement
@@ -37,6 +42,42 @@ def test_every_line_of_the_table_is_what_its_record_says():
     assert len(lines) >= 11
     for line in lines:
         assert line == known[line.split("`")[1]]
+
+
+TABLES = {"cupti-h200": cupti_lines, "ncu-h200": ncu_lines}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_line_beside_cupti_and_ncu_is_what_was_measured(name: str):
+    page = (ROOT / "docs" / "timer.md").read_text()
+    for line in TABLES[name](json.loads((ROOT / "docs" / "timer" / f"{name}.json").read_text())):
+        assert line in page
+
+
+def test_the_timer_agrees_with_cupti_within_3_percent_for_the_same_launches():
+    rows = json.loads((ROOT / "docs" / "timer" / "cupti-h200.json").read_text())["rows"]
+    assert len(rows) >= 10
+    for row in rows:
+        assert row["cupti"]["timer_us"] > 20
+        assert row["cupti"]["us"] == pytest.approx(row["cupti"]["timer_us"], rel=0.03), row["case"]
+    alone = [row for row in rows if abs(row["cupti"]["us"] / row["timer"]["us"] - 1) <= 0.03]
+    assert len(alone) == len(rows) - 1, "the page says nine of ten"
+
+
+def test_the_page_says_how_many_calls_agree_with_ncu():
+    rows = json.loads((ROOT / "docs" / "timer" / "ncu-h200.json").read_text())["rows"]
+    assert sum(abs(row["ncu"]["us"] / row["timer"]["us"] - 1) <= 0.03 for row in rows) == 10
+    assert len(rows) == 13
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.words)
+def test_a_case_is_no_case_of_its_kernel(case):
+    kernel = load_kernel(case.kernel).kernel
+    kernel.check_shape(case.shape)
+    assert case.shape not in [dict(shape) for shape in kernel.cases]
+    assert case.contestant == "ours" or case.contestant.replace("_", "-") in [
+        n.replace("_", "-") for n in kernel.baselines
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command bench: a kernel beside its library baselines, and a check against an earlier bench."""
+"""The commands bench and timeline: a kernel beside its library baselines, timed or traced."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def bench(
     from ledger.kernel import kernel_names, load_kernel
     from ledger.machine.here import profile_of_this_machine
     from ledger.measuring.bench import bench as run
-    from ledger.measuring.bench import render_markdown
     from ledger.records import is_gpu
+    from ledger.showing.bench_page import render_markdown
 
     root = find_root()
     if fail_on_regress is not None and against is None:
@@ -63,6 +63,36 @@ def bench(
         out().print(render_markdown(document), markup=False, soft_wrap=True)
     if against is not None:
         _compare(document, against, fail_on_regress)
+
+
+def timeline(
+    kernel: Annotated[str, typer.Argument(help="Kernel to trace.")],
+    output: Annotated[FilePath, typer.Option("-o", "--output", help="Trace to write, for ui.perfetto.dev.")],
+    shape: Annotated[str | None, typer.Option(help="Shape, as B=8,H=4096,O=4096 (default: its first case).")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Data type (default: its first).")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
+    baseline: Annotated[list[str] | None, typer.Option(help="Baselines to trace (default: all).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Record one rotation of a cell, ours and the library's, as a timeline that Perfetto opens."""
+    from ledger.kernel import load_kernel
+    from ledger.machine.here import profile_of_this_machine
+    from ledger.measuring.timeline import record_timeline
+    from ledger.records import is_gpu
+
+    root = find_root()
+    hardware = profile_of_this_machine(root, hw)
+    file = load_kernel(kernel, root, launch=is_gpu(hardware.target))
+    cell = _cells(file, None if shape is None else [shape], None if dtype is None else [dtype])[0]
+    only = None if baseline is None else frozenset(baseline)
+    found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say)
+    if as_json:
+        emit(found)
+        return
+    from ledger.showing.slices import slices_table
+
+    out().print(slices_table(found))
+    say(f"wrote {output}; open it at ui.perfetto.dev")
 
 
 def _self_test(
@@ -97,8 +127,8 @@ def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None)
 def _write(document: dict[str, Any], output: FilePath) -> None:
     import json
 
-    from ledger.measuring.bench import render_markdown
     from ledger.repository.store import write_atomically
+    from ledger.showing.bench_page import render_markdown
 
     write_atomically(output, (json.dumps(document, indent=1) + "\n").encode())
     write_atomically(output.with_suffix(".md"), render_markdown(document).encode())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ledger.cli.place import Place
     from ledger.evidence.audit import Audit
     from ledger.model.book import Book
+    from ledger.records import Hardware
 
 _BY_CELL = ("rows", "missing")
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -126,17 +127,39 @@ def score(as_json: JsonOption = False) -> None:
 
 def roofline(
     hw: Annotated[
-        list[str] | None, typer.Option("--hw", help="Profiles to draw (default: those of the cells).")
+        list[str] | None, typer.Option("--hw", help="Profiles to draw, by name or file (default: those of the cells).")
     ] = None,
-    output: Annotated[FilePath | None, typer.Option("-o", "--output", help="Folder for PNG, SVG and JSON.")] = None,
+    bench: Annotated[
+        list[FilePath] | None, typer.Option("--bench", help="JSON of ledger bench whose rows are drawn too.")
+    ] = None,
+    kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Draw the dots of this kernel only.")] = None,
+    output: Annotated[
+        FilePath | None, typer.Option("-o", "--output", help="Folder for PNG, SVG, JSON and Markdown.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw the roofline with every verified cell, on the terminal or as PNG and SVG."""
-    from ledger.repository.store import load_hardware
     from ledger.showing import plot
 
-    root = find_root()
-    book = None
+    document = _roofline(hw or [], bench or [], kernel)
+    if as_json:
+        emit(document)
+    elif output is not None:
+        for path in plot.write(document, output):
+            out().print(f"wrote {path}", markup=False)
+    else:
+        plot.terminal(document, out())
+
+
+def _roofline(hw: list[str], benches: list[FilePath], kernels: list[str] | None) -> dict[str, Any]:
+    """Return the document that a roofline is drawn from."""
+    from ledger.kernel import load_kernel
+    from ledger.repository.store import read_bytes
+    from ledger.seal import parse_json
+    from ledger.showing.benched import add_bench
+    from ledger.showing.plot import only_kernels, roofline_document
+
+    root, book = find_root(), None
     try:
         book = open_place().book
         refuse_if_refused(book)
@@ -147,14 +170,21 @@ def roofline(
     names = hw or sorted({cell.forecast.case.hardware for cell in cells if cell.counted})
     if not names:
         raise InputError("no cell is verified yet; expected one, or a profile to draw: ledger roofline --hw h200")
-    document = plot.roofline_document([load_hardware(name, root) for name in names], book)
-    if as_json:
-        emit(document)
-    elif output is not None:
-        for path in plot.write(document, output):
-            out().print(f"wrote {path}", markup=False)
-    else:
-        plot.terminal(document, out())
+    hardwares = [_profile(name, root) for name in names]
+    document = roofline_document(hardwares, book)
+    for path in benches:
+        value = parse_json(read_bytes(path), what=str(path))
+        add_bench(
+            document, value, what=str(path), hardwares=hardwares, kernel_of=lambda name: load_kernel(name, root).kernel
+        )
+    return document if kernels is None else only_kernels(document, kernels)
+
+
+def _profile(name: str, root: FilePath | None) -> Hardware:
+    """Return a profile by its name, or from a file, as a calibration on another machine leaves one."""
+    from ledger.repository.store import load_hardware, read_hardware
+
+    return read_hardware(FilePath(name)) if name.endswith(".yaml") else load_hardware(name, root)
 
 
 @hardware_app.command("list")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from ledger.errors import MachineError
 from ledger.kernel import Kernel, KernelFile, Launch, build_case
-from ledger.machine.device import cpu_cores, cpu_state, facts_for, require_profile
+from ledger.machine.device import cpu_cores, cpu_state, facts_for, import_torch, require_profile
 from ledger.measuring.cell import release, threads_set
 from ledger.measuring.correctness import compare, explain_failure
 from ledger.measuring.graphs import GraphRounds
@@ -74,7 +74,7 @@ def bench(
     return {"device": facts.name, "conditions": _conditions(facts, hardware, file, cases[0]), "rows": rows}
 
 
-def _overlap(case: Case) -> str | None:
+def overlap_words(case: Case) -> str | None:
     """Say that a kernel's calls overlap one another, where its configuration makes them; None where they do not."""
     if not case.config.get("pdl"):
         return None
@@ -96,11 +96,18 @@ def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: 
         "kernel_sha256": file.sha256,
         "order": "contestants interleaved round by round in one run on the same input sets",
         "inputs": f"cold: rotation over input sets that exceed the last cache, as {protocol.name}",
-        "overlap": _overlap(case),
+        "overlap": overlap_words(case),
         "statistic": "median of rounds, 95% bootstrap interval",
+        "fp32_products": _fp32_products(),
         "software": dict(facts.software),
         "threads": None if is_gpu(hardware.target) else cpu_cores(),
     }
+
+
+def _fp32_products() -> str:
+    """Return what the library's fp32 products may use; torch rounds their operands to tf32 only when told to."""
+    precision = import_torch().get_float32_matmul_precision()
+    return f"torch's precision {precision}: {'tf32 off' if precision == 'highest' else 'tf32 or bf16 allowed'}"
 
 
 def _row(
@@ -111,11 +118,9 @@ def _row(
     ceilings: CeilingKind | None,
     only: frozenset[str] | None,
 ) -> dict[str, Any]:
-    device = "cuda" if is_gpu(hardware.target) else "cpu"
-    parameters = parameters_of(protocol_for(case.implementation))
-    sets = cold_sets(kernel, case, facts, parameters, device=device)
-    correctness, contestants, missing = _contestants(kernel, case, sets, device=device, only=only)
-    interleave(contestants, parameters)
+    lined = line_up(kernel, case, facts, device="cuda" if is_gpu(hardware.target) else "cpu", only=only)
+    contestants = lined.contestants
+    interleave(contestants, lined.parameters)
     times = {one.name: one.interval.median / 1e6 for one in contestants}
     roof = roof_of(hardware, kernel.path(case.dtype, hardware.target, case.implementation), ceilings)
     floor_us = 1e6 * time_lower_bound_s(kernel.work(case.shape, case.dtype), roof)
@@ -139,14 +144,36 @@ def _row(
         "floor_us": _digits(floor_us),
         "ceilings": roof.ceilings,
         "pct_of_roof": _digits(100 * floor_us / times[OURS]),
-        "rel_error": float(correctness.relative_error),
-        "input_sets": len(sets),
+        "rel_error": float(lined.correctness.relative_error),
+        "input_sets": lined.input_sets,
         "sm_clock_mhz": _clock(ours),
         "outliers": len(steady.outliers),
         "drift_pct": round(100 * steady.drift, 2),
         "all_us": {name: _digits(us) for name, us in times.items()},
-        "missing": missing,
+        "missing": lined.missing,
     }
+
+
+@dataclass(frozen=True)
+class LineUp:
+    """Hold what is ready to be timed for one cell, and why a baseline is not there; ours was compared with float64."""
+
+    parameters: Parameters
+    contestants: list[Contestant]
+    missing: dict[str, str]
+    correctness: Correctness
+    input_sets: int
+
+
+def line_up(kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str, only: frozenset[str] | None) -> LineUp:
+    """Make the inputs of a cell and prepare ours and the baselines in `only` (None: all) on them.
+
+    Raises: MachineError when ours is wrong.
+    """
+    parameters = parameters_of(protocol_for(case.implementation))
+    sets = cold_sets(kernel, case, facts, parameters, device=device)
+    correctness, contestants, missing = _contestants(kernel, case, sets, device=device, only=only)
+    return LineUp(parameters, contestants, missing, correctness, len(sets))
 
 
 def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
@@ -171,11 +198,10 @@ def open_row(
     kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str
 ) -> tuple[Parameters, tuple[Contestant, Contestant]]:
     """Return two contestants that are both ours, proved right, with the parameters that they are timed by."""
-    parameters = parameters_of(protocol_for(case.implementation))
-    sets = cold_sets(kernel, case, facts, parameters, device=device)
-    _, (ours,), _ = _contestants(kernel, case, sets, device=device, only=frozenset())
+    lined = line_up(kernel, case, facts, device=device, only=frozenset())
+    (ours,) = lined.contestants
     again = Contestant("ours again", _rounds(ours.rounds.launches, device), ours.agrees)
-    return parameters, (ours, again)
+    return lined.parameters, (ours, again)
 
 
 def _clock(contestant: Contestant) -> int | None:
@@ -246,44 +272,3 @@ def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> Non
         wide = any(one.interval.half_width_ppm > parameters.ci_target_ppm for one in contestants)
         if not wide or done >= parameters.max_rounds or time.monotonic() - started > budget_s:
             return
-
-
-# Rendering
-
-_COLUMNS: tuple[tuple[str, str], ...] = (
-    ("ours", "ours_us"),
-    ("torch.compile", "torch_compile_us"),
-    ("torch eager", "torch_eager_us"),
-    ("torch.matmul alone", "torch_matmul_us"),
-    ("floor", "floor_us"),
-    ("% of roof", "pct_of_roof"),
-)
-
-
-def render_markdown(document: Mapping[str, Any]) -> str:
-    """Return a bench as Markdown: its conditions, one table row a cell, ours in bold where no baseline is faster."""
-    lines = [f"# Bench: {document['device']}", "", "Microseconds a call, median of interleaved rounds.", ""]
-    lines += [f"- {name}: {_words(value)}" for name, value in document["conditions"].items() if value is not None]
-    lines += ["", "| kernel | shape | dtype | " + " | ".join(title for title, _ in _COLUMNS) + " | relative error |"]
-    lines.append("|---|---|---|" + "---:|" * (len(_COLUMNS) + 1))
-    lines += [_line(row) for row in document["rows"]]
-    return "\n".join(lines) + "\n"
-
-
-def _words(value: Any) -> str:
-    return ", ".join(f"{name} {text}" for name, text in value.items()) if isinstance(value, Mapping) else str(value)
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    def cells() -> Iterator[str]:
-        yield row["kernel"]
-        yield " ".join(f"{key}={size}" for key, size in row["shape"].items())
-        yield row["dtype"]
-        for _, name in _COLUMNS:
-            value = row[name]
-            text = "–" if value is None else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-            best = name == "ours_us" and row["baseline_us"] is not None and row["ours_us"] <= row["baseline_us"]
-            yield f"**{text}**" if best else text
-        yield f"{row['rel_error']:.1e}"
-
-    return "| " + " | ".join(cells()) + " |"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
-from ledger.errors import LedgerError
 from ledger.kernel import Kernel, Launch
 from ledger.measuring.correctness import compare
 from ledger.measuring.graphs import GraphRounds
@@ -61,10 +61,13 @@ def intervene(
     if affordable(1):
         found["warm"] = _rounds(launches[:1], device)
     for axis, shape in halved(kernel, cell.case.shape):
-        size = bytes_per_set(kernel.operation, shape, cell.case.dtype)
-        count = set_count(size, l2_bytes, parameters)
-        if affordable(count) and (more := _at(cell, kernel, shape, count, target, device)):
-            found[axis], works[axis] = _rounds(more, device), kernel.work(shape, cell.case.dtype)
+        # A kernel may raise anything at a shape that it does not offer; what it offers is not lost with it.
+        with suppress(Exception):
+            work = kernel.work(shape, cell.case.dtype)
+            size = bytes_per_set(kernel.operation, shape, cell.case.dtype)
+            count = set_count(size, l2_bytes, parameters)
+            if affordable(count) and (more := _at(cell, kernel, shape, count, target, device)):
+                found[axis], works[axis] = _rounds(more, device), work
     for name, stretch in (("cold", 1), ("double", 2)):
         if affordable(len(launches) * stretch):
             found[name] = _rounds(launches, device, stretch)
@@ -87,28 +90,30 @@ def _rounds(launches: Sequence[Launch], device: Device, stretch: int = 1) -> Rou
 def _at(
     cell: OrderedCell, kernel: Kernel, shape: Mapping[str, int], count: int, target: str, device: Device
 ) -> list[Launch] | None:
-    """Return the launches of a cell at another shape with its own configuration, None where that is not right."""
+    """Return the launches of a cell at another shape with its own configuration, None where their result is wrong.
+
+    Raises: whatever the kernel does at a shape that it does not offer.
+    """
     case = cell.case
-    try:
+    # Only a GPU's implementation is launched with a configuration.
+    if case.implementation == "triton":
         kernel.check_config(case.config, shape, case.dtype, target)
-        (first,) = input_sets(
-            kernel.operation,
-            shape,
-            case.dtype,
-            seal=cell.seal,
-            cell=cell.cell,
-            run=cell.run,
-            anchor=cell.anchor,
-            count=1,
-            device=device,
-        )
-        # Other memory with the same values is as cold as other values, and much faster to make.
-        sets = [first, *(_copy(first) for _ in range(count - 1))]
-        prepare = kernel.implementations[case.implementation]
-        launches = [prepare(one.inputs, one.out, case.config) for one in sets]
-        launches[0]()
-    except LedgerError:
-        return None
+    (first,) = input_sets(
+        kernel.operation,
+        shape,
+        case.dtype,
+        seal=cell.seal,
+        cell=cell.cell,
+        run=cell.run,
+        anchor=cell.anchor,
+        count=1,
+        device=device,
+    )
+    # Other memory with the same values is as cold as other values, and much faster to make.
+    sets = [first, *(_copy(first) for _ in range(count - 1))]
+    prepare = kernel.implementations[case.implementation]
+    launches = [prepare(one.inputs, one.out, case.config) for one in sets]
+    launches[0]()
     right = compare(first.out, kernel.reference(first.inputs), kernel.tolerances[case.dtype], name="float64").passed
     return launches if right else None
 

@@ -5,7 +5,8 @@ None means that the profiler did not tell; it never means zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,9 @@ class CounterTotals:
     """Hold what the counters say of one call, summed or weighted by time over the kernels that it launched.
 
     Units: picoseconds, bytes, hertz, operations; `_pct` in percent of the sustained peak over the elapsed time.
+    bank_conflict_share is from 0 to 1; threads_per_instruction, of 32, tells divergence.
+    tensor_ops_by_path: operations of the tensor cores by the instruction path that their source dtype makes; a path of
+    which the profiler did not print every row is absent.
     """
 
     duration_ps: int | None = None
@@ -28,8 +32,12 @@ class CounterTotals:
     sm_clock_hz: float | None = None
     waves: float | None = None
     occupancy_pct: float | None = None
+    bank_conflict_share: float | None = None
+    occupancy_limiters: tuple[str, ...] = ()
+    top_stall: str | None = None
+    threads_per_instruction: float | None = None
     tensor_ops: int | None = None
-    tensor_ops_path: int | None = None
+    tensor_ops_by_path: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def dram_bytes(self) -> int | None:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from ledger.errors import InputError, RecordError
 from ledger.model.counters import CounterTotals
-from ledger.records import Counters, Metric, ProfiledKernel
+from ledger.records import Counters, Metric, Path, ProfiledKernel
 
 Capability = Literal["7.5", "8.0", "8.6", "8.9", "9.0", "10.0"]
 Combine = Literal["sum", "mean", "longest"]
@@ -144,6 +144,17 @@ TABLE: tuple[Row, ...] = (
 
 ROWS: Mapping[str, Row] = {row.name: row for row in TABLE}
 
+# The rows that together count a path's operations; a chip lists some or none of them. The row fp16 counts bf16 and tf32
+# as well on 7.5, which has neither, and fp8 counts fp6 and fp4 on 10.0.
+TENSOR_ROWS: Mapping[Path, tuple[str, ...]] = {
+    "fp16_tensor": ("tensor_ops_fp16", "tensor_ops_fp16_dst_fp16"),
+    "bf16_tensor": ("tensor_ops_bf16",),
+    "tf32_tensor": ("tensor_ops_tf32",),
+    "fp64_tensor": ("tensor_ops_fp64",),
+    "fp8_tensor": ("tensor_ops_fp8",),
+    "int8_tensor": ("tensor_ops_int8",),
+}
+
 
 def capability_of(target: str) -> Capability:
     """Return the compute capability of a compiler target. Raises: InputError for one that the table lacks."""
@@ -187,24 +198,37 @@ class Readings:
     @property
     def bank_conflict_share(self) -> float | None:
         """Return the share of shared-memory wavefronts that bank conflicts cost, from 0 to 1."""
-        wavefronts = [self.get(name) for name in ("smem_load_wavefronts", "smem_store_wavefronts")]
-        conflicts = [self.get(name) for name in ("smem_load_conflicts", "smem_store_conflicts")]
-        total = sum(value for value in wavefronts if value is not None)
-        return sum(value for value in conflicts if value is not None) / total if total else None
+        pairs = [pair for pair in (self._conflicts("load"), self._conflicts("store")) if pair is not None]
+        total = sum(wavefronts for _, wavefronts in pairs)
+        return sum(conflicts for conflicts, _ in pairs) / total if total else None
+
+    def bank_conflict_share_of(self, way: Literal["load", "store"]) -> float | None:
+        """Return the share of the wavefronts of loads or of stores alone, as NVIDIA's own rule counts it."""
+        found = self._conflicts(way)
+        return found[0] / found[1] if found is not None and found[1] else None
+
+    def _conflicts(self, way: str) -> tuple[float, float] | None:
+        conflicts, wavefronts = self.get(f"smem_{way}_conflicts"), self.get(f"smem_{way}_wavefronts")
+        return None if conflicts is None or wavefronts is None else (conflicts, wavefronts)
 
     @property
-    def occupancy_limiter(self) -> str | None:
-        """Return what limits the resident blocks of the longest kernel: blocks, registers, smem or warps."""
+    def occupancy_limiters(self) -> tuple[str, ...]:
+        """Return what limits the resident blocks of the longest kernel, of blocks, registers, smem and warps; all of
+        them that allow the fewest."""
         limits = {name: self.get(f"limit_{name}") for name in ("blocks", "registers", "smem", "warps")}
         known = {name: value for name, value in limits.items() if value is not None}
-        return min(known, key=lambda name: known[name]) if known else None
+        return tuple(name for name, value in known.items() if value == min(known.values()))
+
+    @property
+    def stalls(self) -> tuple[tuple[str, float], ...]:
+        """Return the stall reasons with the warps that wait for each per issue, the most frequent first."""
+        found = [(name.removeprefix("stall_"), v) for name, v in self.values.items() if name.startswith("stall_")]
+        return tuple(sorted(found, key=lambda pair: -pair[1]))
 
     @property
     def top_stall(self) -> tuple[str, float] | None:
         """Return the most frequent stall reason and its warps per issue."""
-        stalls = {name: value for name, value in self.values.items() if name.startswith("stall_")}
-        worst = max(stalls, key=lambda name: stalls[name], default=None)
-        return None if worst is None else (worst.removeprefix("stall_"), stalls[worst])
+        return self.stalls[0] if self.stalls else None
 
 
 def _reading(kernel: ProfiledKernel, row: Row, capability: Capability) -> float | None:
@@ -244,12 +268,23 @@ def _combined(given: list[float], durations: list[float], combine: Combine) -> f
     return given[durations.index(max(durations))]
 
 
+def _tensor_ops_by_path(values: Mapping[str, float], capability: Capability) -> dict[str, int]:
+    """Return the operations of each path of which every row that the chip lists was read."""
+    listed = {path: [name for name in names if capability in ROWS[name].metrics] for path, names in TENSOR_ROWS.items()}
+    return {
+        path: round(sum(values[name] for name in names))
+        for path, names in listed.items()
+        if names and all(name in values for name in names)
+    }
+
+
 def totals(counters: Counters, target: str) -> CounterTotals:
     """Return the counters of one call as the report needs them.
 
     Raises: as `readings`.
     """
-    values = readings(counters, target).values
+    seen = readings(counters, target)
+    values = seen.values
 
     def whole(name: str) -> int | None:
         return None if name not in values else round(values[name])
@@ -269,5 +304,10 @@ def totals(counters: Counters, target: str) -> CounterTotals:
         sm_clock_hz=values.get("sm_clock_hz"),
         waves=values.get("waves"),
         occupancy_pct=values.get("warps_active_percent"),
+        bank_conflict_share=seen.bank_conflict_share,
+        occupancy_limiters=seen.occupancy_limiters,
+        top_stall=seen.top_stall[0] if seen.top_stall else None,
+        threads_per_instruction=values.get("threads_per_instruction"),
         tensor_ops=round(sum(counted)) if counted else None,
+        tensor_ops_by_path=_tensor_ops_by_path(values, capability_of(target)),
     )

@@ -175,7 +175,7 @@ def clock(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
 
 
 def tensor_operations(forecast: Forecast, totals: CounterTotals) -> Iterator[Finding]:
-    """Check the tensor-operation counts against the sealed path and work."""
+    """Check the tensor-operation counts against the sealed path and work; silent where the path was not counted."""
     path, flops = forecast.roof.path, forecast.work.flops
     if not path.endswith("_tensor"):
         if totals.tensor_ops:
@@ -183,9 +183,11 @@ def tensor_operations(forecast: Forecast, totals: CounterTotals) -> Iterator[Fin
                 "dtype-contradicted", f"{si(totals.tensor_ops, 'FLOP')} ran on tensor cores; sealed is {path}"
             )
         return
-    counted = totals.tensor_ops_path if totals.tensor_ops_path is not None else totals.tensor_ops
+    counted = totals.tensor_ops_by_path.get(path)
     if counted is not None and counted < TENSOR_OPS_SHARE * flops:
+        others = [f"{si(n, 'FLOP')} of {name}" for name, n in totals.tensor_ops_by_path.items() if n and name != path]
         yield _refuse(
             "dtype-contradicted",
-            f"the tensor cores counted {si(counted, 'FLOP')} of {path}; the sealed work is {si(flops, 'FLOP')}",
+            f"the tensor cores counted {si(counted, 'FLOP')} of {path}{' and ' if others else ''}{', '.join(others)}; "
+            f"the sealed work is {si(flops, 'FLOP')} of {path}",
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 from ledger.errors import MachineError
 from ledger.model.wording import harmless
+from ledger.showing.dot_rows import AXES_INCHES, column_inches, columns, draw_rows, label_inches
 from ledger.showing.layout import (
     bounds,
     cluster_words,
@@ -22,13 +23,10 @@ from ledger.showing.layout import (
     highest,
     place,
     push_apart,
-    regime_words,
-    row_order,
     spread,
 )
+from ledger.showing.marks import BENCH_RIM, MARKERS, colour_of, rim_of
 
-# Okabe, Ito, "Color Universal Design": told apart with any common colour blindness.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _STYLES = {"datasheet": "solid", "burst": (0, (5, 2)), "sustained": (0, (1, 1.5))}
 # Where a cluster's name may stand: place on the cluster's box, alignment, and points to move down.
 _PLACES: list[tuple[float, float, str, float]] = [
@@ -38,15 +36,14 @@ _PLACES: list[tuple[float, float, str, float]] = [
     (1, 0.2, "left", 0),
     (0, 0, "right", -1),
 ]
+_PLACES += [(at, 1, across, up) for up in (9.0, 18.0) for at, across in ((0.5, "center"), (1, "left"), (1, "right"))]
 _PLACES += [(place, 0, across, -8.0 * step) for step in (1, 2, 3) for place, across in ((0.5, "center"), (1, "left"))]
-_MARKERS = {"fp64": "P", "fp32": "^", "tf32": "v", "fp16": "o", "bf16": "s", "fp8_e4m3": "D", "int8": "X"}
 # Between points that all but touch an arrow is only a blot.
 _NO_ARROW_RATIO = 0.12
-_NO_ARROW_POINTS = 3.0
 _ROW_INCHES = 0.155
-_ROWS_A_COLUMN = 50
-_LABEL_INCHES = 2.8
-_COLUMN_INCHES = 6.2
+_AXES_INCHES = 6.2
+# From so many dots on the roofs are drawn wider, and dots smaller.
+_MANY = 60
 _DPI = 160
 
 
@@ -72,40 +69,37 @@ def draw(document: dict[str, Any], folder: FilePath) -> list[FilePath]:
     return paths
 
 
-def _columns(document: dict[str, Any]) -> int:
-    return math.ceil(len(document["dots"]) / _ROWS_A_COLUMN)
+def _many(document: dict[str, Any]) -> bool:
+    return len(document["dots"]) > _MANY
+
+
+def _axes_inches(document: dict[str, Any]) -> float:
+    return _AXES_INCHES * (1.4 if _many(document) else 1.0)
 
 
 def _roofs_inches(document: dict[str, Any]) -> float:
     """Return the width of the left part: axis labels, axes, and the ceilings' labels with the device where needed."""
-    return 9.9 if len(document["devices"]) == 1 else 10.6
+    return _axes_inches(document) + (3.9 if len(document["devices"]) == 1 else 4.6)
 
 
 def _size(document: dict[str, Any]) -> tuple[float, float]:
-    rows = math.ceil(len(document["dots"]) / max(1, _columns(document)))
-    return _roofs_inches(document) + _COLUMN_INCHES * _columns(document), max(
-        7.5 if rows else 6.5, 1.6 + _ROW_INCHES * rows
-    )
+    every = columns(document)
+    wide = _roofs_inches(document) + sum(column_inches(document, dots) for dots in every)
+    rows = max((len(dots) for dots in every), default=0)
+    return wide, max(7.5 if rows else 6.5, 1.6 + _ROW_INCHES * rows)
 
 
 def _compose(figure: Any, document: dict[str, Any]) -> None:
     width, height = figure.get_size_inches()
     bottom, tall = 0.6 / height, 1 - 1.15 / height
-    _roofs(figure.add_axes((0.75 / width, bottom, 6.2 / width, tall)), document)
-    names = [device["name"] for device in document["devices"]]
-    rows = math.ceil(len(document["dots"]) / max(1, _columns(document)))
-    dots = sorted(document["dots"], key=lambda dot: (names.index(dot["device"]), *row_order(dot)))
-    for column in range(_columns(document)):
-        left = _roofs_inches(document) + _COLUMN_INCHES * column + _LABEL_INCHES
-        axes = figure.add_axes((left / width, bottom, 2.35 / width, tall))
-        _rows(axes, document, dots[column * rows :][:rows])
+    _roofs(figure.add_axes((0.75 / width, bottom, _axes_inches(document) / width, tall)), document)
+    left = _roofs_inches(document)
+    for dots in columns(document):
+        start = (left + label_inches(document, dots)) / width
+        draw_rows(figure.add_axes((start, bottom, AXES_INCHES / width, tall)), document, dots)
+        left += column_inches(document, dots)
     titles = " and ".join(harmless(device["title"]) for device in document["devices"])
     figure.text(0.75 / width, 1 - 0.3 / height, f"Roofline: {titles}", fontsize=11, weight="bold", va="center")
-
-
-def _colour(document: dict[str, Any], device: str) -> str:
-    names = [entry["name"] for entry in document["devices"]]
-    return _COLOURS[names.index(device) % len(_COLOURS)]
 
 
 # The roofs
@@ -135,7 +129,7 @@ def _roofs(axes: Any, document: dict[str, Any]) -> None:
 
 def _draw_slope(axes: Any, document: dict[str, Any], slope: dict[str, Any], *, left: float) -> None:
     bandwidth, top = slope["bytes_per_s"], highest(document, slope["device"], slope["kind"])
-    colour = _colour(document, slope["device"])
+    colour = colour_of(document, slope["device"])
     axes.plot(
         (left, top / bandwidth),
         (bandwidth * left, top),
@@ -156,7 +150,7 @@ def _draw_ceiling(axes: Any, document: dict[str, Any], ceiling: dict[str, Any], 
     axes.plot(
         (peak / max(slopes), right),
         (peak, peak),
-        color=_colour(document, ceiling["device"]),
+        color=colour_of(document, ceiling["device"]),
         linestyle=_STYLES[ceiling["kind"]],
         linewidth=1.1,
     )
@@ -170,7 +164,7 @@ def _label_ceilings(axes: Any, document: dict[str, Any], *, low: float, high: fl
     apart = (size + 2.0) / height
     wanted = [math.log(line["flop_per_s"] / low) / math.log(high / low) for line in lines]
     for line, level, want in zip(lines, push_apart(wanted, apart), wanted, strict=True):
-        colour = _colour(document, line["device"])
+        colour = colour_of(document, line["device"])
         trans = axes.transAxes
         axes.plot((1.0, 1.025, 1.035), (want, level, level), transform=trans, color=colour, lw=0.5, clip_on=False)
         words = device_words(document, line)
@@ -178,15 +172,16 @@ def _label_ceilings(axes: Any, document: dict[str, Any], *, low: float, high: fl
 
 
 def _draw_dot(axes: Any, document: dict[str, Any], dot: dict[str, Any], factor: float) -> None:
-    colour, marker = _colour(document, dot["device"]), _MARKERS[dot["dtype"]]
+    colour, marker = colour_of(document, dot["device"]), MARKERS[dot["dtype"]]
     end = place(dot, dot["flop_per_s"], factor)
+    size = 3.6 if _many(document) else 4.5
     if dot["predicted_flop_per_s"] is not None:
         start = place(dot, dot["predicted_flop_per_s"], factor)
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.7, "mutation_scale": 6, "shrinkA": 2, "shrinkB": 2.5}
         if abs(math.log(start[1] / end[1])) > _NO_ARROW_RATIO:
             axes.annotate("", xy=end, xytext=start, arrowprops=arrow)
-        axes.plot(*start, marker=marker, ms=3.2, mfc="white", mec=colour, mew=0.7, zorder=4)
-    axes.plot(*end, marker=marker, ms=4.5, mfc=colour, mec="white", mew=0.5, zorder=5)
+        axes.plot(*start, marker=marker, ms=0.7 * size, mfc="white", mec=colour, mew=0.7, zorder=4)
+    axes.plot(*end, marker=marker, ms=size, mfc=colour, mec=rim_of(dot), mew=0.5, zorder=5)
 
 
 def _label_clusters(axes: Any, document: dict[str, Any], fanned: Sequence[float]) -> None:
@@ -211,7 +206,7 @@ def _label_clusters(axes: Any, document: dict[str, Any], fanned: Sequence[float]
                 xytext=offset,
                 textcoords="offset points",
                 fontsize=6.5,
-                color=_colour(document, group[0]["device"]),
+                color=colour_of(document, group[0]["device"]),
                 ha=across,
                 va="center" if along == 0 else "top",
                 zorder=6,
@@ -232,7 +227,7 @@ def _legend(axes: Any, document: dict[str, Any]) -> None:
         Line2D(
             [],
             [],
-            color=_colour(document, slope["device"]),
+            color=colour_of(document, slope["device"]),
             linestyle=_STYLES[slope["kind"]],
             linewidth=1.5 if slope["level"] == "DRAM" else 0.8,
             label=device_words(document, slope),
@@ -240,38 +235,11 @@ def _legend(axes: Any, document: dict[str, Any]) -> None:
         for slope in document["slopes"]
     ]
     for dtype in dict.fromkeys(dot["dtype"] for dot in document["dots"]):
-        handles.append(Line2D([], [], color="#444444", marker=_MARKERS[dtype], linestyle="", ms=4.5, label=dtype))
+        handles.append(Line2D([], [], color="#444444", marker=MARKERS[dtype], linestyle="", ms=4.5, label=dtype))
     if any(dot["predicted_flop_per_s"] is not None for dot in document["dots"]):
         label = "forecast (hollow) → measured"
         handles.append(Line2D([], [], color="#444444", marker="o", mfc="white", linestyle="", ms=3.5, label=label))
+    if any(dot["seal"] is None for dot in document["dots"]):
+        label = "bench, no forecast"
+        handles.append(Line2D([], [], marker="o", mfc="#bbbbbb", mec=BENCH_RIM, mew=0.7, linestyle="", label=label))
     axes.legend(handles=handles, loc="upper left", fontsize=7, frameon=False, borderaxespad=0.3)
-
-
-# The rows
-
-
-def _rows(axes: Any, document: dict[str, Any], dots: Sequence[dict[str, Any]]) -> None:
-    """Draw dots by name on a linear percent scale."""
-    several = len(document["devices"]) > 1
-    top = max([100.0, *(dot["percent"] * 1.03 for dot in document["dots"])])
-    axes.set(xlim=(0, top), ylim=(len(dots) - 0.3, -0.7), yticks=range(len(dots)))
-    axes.set_yticklabels([harmless(f"{d['label']}{' on ' + d['device'] if several else ''}", 60) for d in dots])
-    axes.tick_params(axis="y", length=0, labelsize=7)
-    axes.tick_params(axis="x", labelsize=7)
-    axes.set_xlabel("percent of the roof: forecast (hollow) → measured")
-    axes.grid(visible=True, axis="x", color="#e4e4e4", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    for row, dot in enumerate(dots):
-        colour, marker = _colour(document, dot["device"]), _MARKERS[dot["dtype"]]
-        start, end = dot["predicted_percent"], dot["percent"]
-        if row % 2 == 0:
-            axes.axhspan(row - 0.5, row + 0.5, color="#f6f6f6", lw=0, zorder=0)
-        if start is not None:
-            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.8, "mutation_scale": 6, "shrinkA": 2, "shrinkB": 2.5}
-            if abs(end - start) > _NO_ARROW_POINTS:
-                axes.annotate("", xy=(end, row), xytext=(start, row), arrowprops=arrow)
-            axes.plot(start, row, marker=marker, ms=3.5, mfc="white", mec=colour, mew=0.8, zorder=4)
-        axes.plot(end, row, marker=marker, ms=4.5, mfc=colour, mec="white", mew=0.5, zorder=5)
-        axes.text(top * 1.03, row, regime_words(dot), fontsize=6.5, va="center", color="#444444", clip_on=False)

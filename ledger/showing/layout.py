@@ -104,9 +104,9 @@ def device_words(document: dict[str, Any], line: dict[str, Any]) -> str:
 
 
 def regime_words(dot: dict[str, Any]) -> str:
-    """Return the regimes of a dot: the one, or both with an arrow where they differ."""
+    """Return the regimes of a dot: the one, or both with an arrow where they differ; a bench has none."""
     said, found = dot["predicted_regime"], dot["regime"]
     short = [regime.removesuffix("-bound") if regime else "?" for regime in (said, found)]
     if said is None:
-        return short[1] if found else ""
+        return short[1] if found else "bench"
     return short[0] if said == found else f"{short[0]} → {short[1]}"

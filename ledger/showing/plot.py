@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from ledger.errors import InputError
 from ledger.model.book import Book
 from ledger.model.rows import counted
 from ledger.model.wording import PATH_WORDS, shape_words, si
@@ -93,6 +94,23 @@ def roofline_document(hardwares: Sequence[Hardware], book: Book | None, extra: I
     return plain
 
 
+def only_kernels(document: dict[str, Any], kernels: Sequence[str]) -> dict[str, Any]:
+    """Return a document with the dots of some kernels alone, a library's of the same operation included.
+
+    Raises: InputError for a kernel that no dot is of.
+    """
+    kept = [dot for dot in document["dots"] if operation_of(dot) in kernels]
+    have = {operation_of(dot) for dot in document["dots"]}
+    if strange := sorted(set(kernels) - have):
+        raise InputError(f"kernel {strange[0]!r} has no dot; expected one of: {', '.join(sorted(have)) or 'none'}")
+    return {**document, "dots": kept}
+
+
+def operation_of(dot: dict[str, Any]) -> str:
+    """Return the kernel that a dot is of; a library's dot has its name behind a comma."""
+    return str(dot["kernel"]).partition(",")[0]
+
+
 def _ceilings(hardware: Hardware) -> Iterator[Ceiling]:
     for kind, ceilings in hardware.ceilings.items():
         known = [(path, peak) for path in PATH_WORDS if (peak := ceilings.peaks.get(path)) is not None]
@@ -159,17 +177,20 @@ def _dots(book: Book) -> Iterator[Dot]:
 
 
 def write(document: dict[str, Any], folder: FilePath) -> list[FilePath]:
-    """Write roofline.png, roofline.svg and roofline.json; return their paths.
+    """Write roofline.png, roofline.svg, roofline.json and roofline.md; return their paths.
 
     Raises: MachineError when matplotlib is not installed.
     """
     from ledger.showing.drawing import draw
+    from ledger.showing.figures import figures
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = draw(document, folder)
     data = folder / "roofline.json"
     data.write_text(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n", encoding="ascii")
-    return [*paths, data]
+    page = folder / "roofline.md"
+    page.write_text(figures(document), encoding="utf-8")
+    return [*paths, data, page]
 
 
 def terminal(document: dict[str, Any], console: Console) -> None:

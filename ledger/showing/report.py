@@ -18,6 +18,7 @@ from ledger.model.gap import HIT_POINTS
 from ledger.model.rows import Row, document, json_text, rows
 from ledger.model.wording import harmless
 from ledger.showing import lines
+from ledger.showing.counter_card import counter_lines
 from ledger.showing.markdown import campaign_view, index_view, markdown, roofline_tables, update_markers
 from ledger.showing.page import html
 
@@ -54,6 +55,7 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         _tables(listed, console)
         _sentences(listed, console)
     if only is not None:
+        _counters(listed, console)
         return
     _listing("Not measured", lines.missing_words(book), console)
     _listing("Findings", lines.finding_words(book), console)
@@ -130,6 +132,18 @@ def _sentences(listed: tuple[Row, ...], console: Console) -> None:
         grid.add_row(Text(str(row.number)), Text(words))
     console.print(grid)
     console.print()
+
+
+def _counters(listed: tuple[Row, ...], console: Console) -> None:
+    """Print what the hardware counters told of the cells that were named."""
+    for row in listed:
+        if told := counter_lines(row):
+            console.print(Text(f"Counters of {row.number}, {lines.cell_words(row.view)}", style="bold"))
+            grid = Table.grid(padding=(0, 1))
+            for title, words in told:
+                grid.add_row(Text(title, style="dim"), Text(harmless(words, 400)))
+            console.print(grid)
+            console.print()
 
 
 def _listing(title: str, words: list[str], console: Console) -> None:

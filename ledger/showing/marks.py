@@ -1,0 +1,22 @@
+"""Names how lines and dots of a roofline look: a colour a device, a marker a dtype, a rim for a bench. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Okabe, Ito, "Color Universal Design": told apart with any common colour blindness.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = {"fp64": "P", "fp32": "^", "tf32": "v", "fp16": "o", "bf16": "s", "fp8_e4m3": "D", "int8": "X"}
+# A dot of a bench has a dark rim: it has no forecast and is no evidence.
+BENCH_RIM = "#000000"
+
+
+def colour_of(document: dict[str, Any], device: str) -> str:
+    """Return the colour of a device's lines and dots."""
+    names = [entry["name"] for entry in document["devices"]]
+    return _COLOURS[names.index(device) % len(_COLOURS)]
+
+
+def rim_of(dot: dict[str, Any]) -> str:
+    """Return the colour of a dot's rim."""
+    return "white" if dot["seal"] else BENCH_RIM
