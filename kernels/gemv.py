@@ -17,13 +17,13 @@ import math
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
 from ledger.operations import GEMV, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -268,6 +268,29 @@ CASES: tuple[dict[str, int], ...] = (
     {"N": 1009, "K": 4099},
 )
 
+
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing."""
+    choices = {
+        "block_n": (1, 2, 4), "block_k": (1024, 2048, 4096, 8192), "num_warps": (2, 4, 8), "num_stages": (1, 4, 6),
+    }  # fmt: skip
+    for config in variations(config_for(shape, dtype, target), choices):
+        element = DTYPE_BYTES[dtype]
+        tile_bytes = config["block_n"] * config["block_k"] * element
+        stages = max(config["num_stages"] - 1, 1)
+        yield Candidate(
+            config=config,
+            tiles=-(-shape["N"] // config["block_n"]),
+            tile_flops=2 * config["block_n"] * shape["K"],
+            tile_bytes=element * (config["block_n"] + 1) * shape["K"],
+            warps=config["num_warps"],
+            # A tile of W and one of x as they are loaded, and some for sums and addresses.
+            registers=2 * tile_bytes // (128 * config["num_warps"]) + 32,
+            shared_bytes=shared_bytes(config, dtype),
+            bytes_under_way=tile_bytes * stages,
+        )
+
+
 KERNEL = Kernel(
     name="gemv",
     operation=GEMV,
@@ -290,4 +313,5 @@ KERNEL = Kernel(
     launched="^gemv_kernel$",
     baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
     ahead=ahead,
+    candidates=candidates,
 )

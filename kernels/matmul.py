@@ -18,13 +18,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
 from ledger.operations import MATMUL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -369,8 +369,19 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
 }
 
 
+# As above where rows are no multiple of 16 bytes: elements are then loaded one by one, and what a thread has on its way
+# must stay in registers (no spills, as compiled ahead of time; not measured).
+_RAGGED: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
+    "sm_90": ((128, 128, 32, 8, 3, 1.0), (64, 64, 64, 8, 3, 0.7)),
+    "sm_100": ((128, 64, 64, 8, 3, 1.0),),
+}
+
 # As above for the pipelined kernel, measured on an H200 at M = N = K = 3584 to 8192 and M = 512 and 2048.
 _PIPELINED = ((128, 256, 64, 4, 3, 1.0), (128, 128, 64, 4, 6, 0.96))
+
+# What the first loads and the last store of a program cost, in tiles: at M = N = K = 2048, two small tiles a program
+# were measured 1.02 times as fast as one large one.
+_EDGE = 0.125
 
 _Tile = tuple[int, int, int, int, int, float]
 
@@ -383,7 +394,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     portable = _portable_config(shape, dtype, target)
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
         return portable
-    tile = min((*_PIPELINED, *_TILES[target][2:]), key=_cost(shape, target))
+    tile = min((*_PIPELINED, *_TILES[target][2:]), key=_cost(shape, target, edge=_EDGE))
     if tile not in _PIPELINED:
         return portable
     block_m, block_n, block_k, num_warps, num_stages, _ = tile
@@ -393,12 +404,12 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _cost(shape: Shape, target: str) -> Callable[[_Tile], float]:
+def _cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[_Tile], float]:
     slots = _MULTIPROCESSORS[target]
 
     def cost(tile: _Tile) -> float:
         tiles = _ceil_div(shape["M"], tile[0]) * _ceil_div(shape["N"], tile[1])
-        return math.ceil(tiles / slots) * tile[0] * tile[1] / tile[5]
+        return (math.ceil(tiles / slots) + edge) * tile[0] * tile[1] / tile[5]
 
     return cost
 
@@ -406,9 +417,10 @@ def _cost(shape: Shape, target: str) -> Callable[[_Tile], float]:
 def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TILES:
         raise InputError(f"matmul: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
-    block_m, block_n, block_k, num_warps, num_stages, _ = min(_TILES[target], key=_cost(shape, target))
     element = DTYPE_BYTES[dtype]
     aligned = shape["N"] * element % _TMA_ALIGNMENT == 0 and shape["K"] * element % _TMA_ALIGNMENT == 0
+    tiles = _TILES[target] if aligned else _RAGGED.get(target, _TILES[target])
+    block_m, block_n, block_k, num_warps, num_stages, _ = min(tiles, key=_cost(shape, target))
     config = {
         "block_m": block_m,
         "block_n": block_n,
@@ -434,7 +446,8 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
         return loop + element * block_m * block_n // config["subtiles"] + 1024
-    return max(loop, 4 * block_m * (block_n + 8))
+    # The last term covers barriers.
+    return max(loop, 4 * block_m * (block_n + 8)) + 64
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -531,6 +544,51 @@ def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
     )
 
 
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing: tiles of both kernels, as many stages as fit or one less."""
+    own = config_for(shape, dtype, target)
+    yield _candidate(own, shape, dtype)
+    if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
+        pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64}
+        choices: dict[str, tuple[int, ...]] = {
+            "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2), "group_m": (4, 8, 16),
+        }  # fmt: skip
+        for config in variations(pipelined, choices):
+            yield from _candidates(config, shape, dtype, target)
+    portable = {**own, "pipeline": 0, "subtiles": 1}
+    choices = {
+        "block_m": (32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "num_warps": (4, 8),
+    }  # fmt: skip
+    for config in variations(portable, choices):
+        yield from _candidates(config, shape, dtype, target)
+
+
+def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    fitting = [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES[target]]
+    for stages in fitting[-2:]:
+        yield _candidate({**config, "num_stages": stages}, shape, dtype)
+
+
+def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
+    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+    inner = block_k * _ceil_div(shape["K"], block_k)
+    # The pipelined kernel is three groups of four warps that share all registers of an SM.
+    warps, registers = 12, 168
+    if not config["pipeline"]:
+        warps = config["num_warps"]
+        # The sums, and some for addresses and operands on their way.
+        registers = block_m * block_n // (32 * warps) + 48
+    return Candidate(
+        config=config,
+        tiles=_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n),
+        tile_flops=2 * block_m * block_n * inner,
+        tile_bytes=DTYPE_BYTES[dtype] * (block_m + block_n) * inner,
+        warps=warps,
+        registers=registers,
+        shared_bytes=shared_bytes(config, dtype),
+    )
+
+
 _CONFIG_KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
     "pipeline",
@@ -570,4 +628,5 @@ KERNEL = Kernel(
     launched="^matmul_(kernel|pipelined)$",
     baselines={"torch_matmul": prepare_torch},
     ahead=ahead,
+    candidates=candidates,
 )

@@ -23,13 +23,24 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
-from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton
+from ledger.kernel import (
+    Ahead,
+    AheadCuda,
+    Candidate,
+    Config,
+    Kernel,
+    Launch,
+    Prepare,
+    Tolerance,
+    import_triton,
+    variations,
+)
 from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -1322,6 +1333,44 @@ CASES: tuple[dict[str, int], ...] = (
     {"B": 129, "H": 1000, "O": 1003},
 )
 
+
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing: variations of the rule's own."""
+    own = config_for(shape, dtype, target)
+    choices: dict[str, tuple[int, ...]] = {"block_o": (64, 128, 256), "split_k": (1, 2)}
+    if own["pipeline"] < 2:
+        choices |= {"block_k": (64, 128, 256), "split_k": (1, 2, 4, 8)}
+    if own["pipeline"] == 1:
+        choices |= {"x_stages": (4, 8), "scalers": (1, 2)}
+    for config in variations(own, choices):
+        if own["pipeline"] == 1:
+            config["num_warps"] = config["block_o"] // 16
+        # As many stages as fit, or one less.
+        fitting = [n for n in range(2, 13) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES[target]]
+        yield from (_candidate({**config, "num_stages": stages}, shape, dtype) for stages in fitting[-2:])
+
+
+def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
+    block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
+    steps = _ceil_div(_ceil_div(shape["H"], block_k), config["split_k"])
+    # The sums, and some for addresses and operands on their way.
+    warps, registers = config["num_warps"], block_b * block_o // (32 * config["num_warps"]) + 48
+    if config["pipeline"]:
+        # The groups of warps of these kernels share out all registers of an SM.
+        warps += 4 * config["scalers"] + 4
+        registers = _REGISTERS // (32 * warps) // 8 * 8
+    return Candidate(
+        config=config,
+        tiles=_ceil_div(shape["O"], block_o) * _ceil_div(shape["B"], block_b) * config["split_k"],
+        tile_flops=2 * block_b * block_o * block_k * steps,
+        tile_bytes=DTYPE_BYTES[dtype] * (block_b + block_o) * block_k * steps,
+        warps=warps,
+        registers=registers,
+        shared_bytes=shared_bytes(config, dtype),
+        bytes_under_way=DTYPE_BYTES[dtype] * block_k * block_o * config["num_stages"],
+    )
+
+
 KERNEL = Kernel(
     name="rmsnorm_matmul",
     operation=RMSNORM_MATMUL,
@@ -1349,4 +1398,5 @@ KERNEL = Kernel(
         "torch_matmul": prepare_torch_matmul,
     },
     ahead=ahead,
+    candidates=candidates,
 )

@@ -27,7 +27,7 @@ _LOW = 0xFFFFFFFF
 BLOCK_BYTES = 16
 POSITION_STREAM = 0xFFFFFFFF
 
-Distribution = Literal["symmetric", "positive"]
+Distribution = Literal["symmetric", "positive", "short", "byte"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,9 @@ class Generated:
 
     symmetric: k · 2**exponent with k odd in [-255, 255], uniform (standard deviation 147.8 · 2**exponent).
     positive: k · 2**exponent with k in [48, 175], uniform.
-    Both are exact in bf16, fp16 (while normal) and fp32.
+    short: k · 2**exponent with k odd in [-15, 15], uniform (standard deviation 9.22 · 2**exponent).
+    byte: k · 2**exponent with k in [-128, 127], uniform (standard deviation 73.9 · 2**exponent).
+    All are exact in bf16, fp16 (while normal) and fp32; short also in fp8 e4m3, and byte at exponent 0 in int8.
     """
 
     distribution: Distribution
@@ -92,7 +94,11 @@ def integers_of_bytes(byte: Any, how: Distribution) -> Any:
     """Return the integer k that a random byte stands for."""
     if how == "symmetric":
         return 2 * byte - 255
-    return 48 + (byte & 127)
+    if how == "positive":
+        return 48 + (byte & 127)
+    if how == "short":
+        return 2 * (byte & 15) - 15
+    return byte - 128
 
 
 def sample_words(arange: Any, *, key: tuple[Any, Any]) -> Any:

@@ -7,8 +7,9 @@ load on a machine without torch and triton, so it takes triton from `import_trit
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -63,6 +64,32 @@ class AheadCuda:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """Hold a launch configuration that may be worth timing, with what the analytic model needs to know of it.
+
+    tiles: equal pieces of work that the SMs share. tile_flops: operations of one, padding included; tile_bytes: what it
+    reads of global memory, whether from DRAM or from L2.
+    warps, registers (a thread), shared_bytes: of one program, as the kernel file estimates them.
+    bytes_under_way: bytes of DRAM that one program has asked for and not used yet, where that limits it.
+    """
+
+    config: Mapping[str, int]
+    tiles: int
+    tile_flops: int
+    tile_bytes: int
+    warps: int
+    registers: int
+    shared_bytes: int
+    bytes_under_way: int | None = None
+
+
+def variations(config: Config, choices: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:
+    """Yield a configuration with every combination of values for some of its keys."""
+    for values in itertools.product(*choices.values()):
+        yield {**config, **dict(zip(choices, values, strict=True))}
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Describe a kernel: what it computes, what that costs, how it is launched and how far it may err.
 
@@ -76,6 +103,7 @@ class Kernel:
     baselines: name -> prepare(inputs, out, config) of what the library offers for the same result.
     ahead: (config, shape, dtype, target) -> how to compile ahead of time.
     launched: a regular expression that matches the names of the GPU kernels that one call launches.
+    candidates: (shape, dtype, target) -> configurations that ledger tune may time, those that cannot run included.
     """
 
     name: str
@@ -95,6 +123,7 @@ class Kernel:
     launched: str
     baselines: Mapping[str, Prepare] = field(default_factory=dict)
     ahead: Callable[[Config, Shape, Dtype, str], Ahead | AheadCuda] | None = None
+    candidates: Callable[[Shape, Dtype, str], Iterable[Candidate]] | None = None
 
     def check_shape(self, shape: Shape) -> None:
         """Check that a shape has exactly this kernel's keys. Raises: InputError."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.binding import Generated
+from ledger.binding import Distribution, Generated
 from ledger.records import Dtype
 
 Shape = Mapping[str, int]
@@ -42,6 +42,7 @@ class Operation:
     output_dims: shape -> dimensions of the single output, row-major.
     element: (shape, flat output position, read) -> that element in float64.
     spread: shape -> the size of outputs relative to those that SAMPLE_TOLERANCES is made for.
+    output_dtype: dtype of the inputs -> dtype of the output, which is also that of its samples.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Operation:
     output_dims: Callable[[Shape], tuple[int, ...]]
     element: Callable[[Shape, int, Read], float]
     spread: Callable[[Shape], float] = lambda _shape: 1.0
+    output_dtype: Callable[[Dtype], Dtype] = lambda dtype: dtype
 
 
 def weight_exponent(inner: int) -> int:
@@ -97,6 +99,43 @@ def _matmul_element(shape: Shape, position: int, read: Read) -> float:
     row, column = divmod(position, n)
     k = np.arange(inner, dtype=np.int64)
     return float(np.sum(read("a", row * inner + k) * read("b", k * n + column)))
+
+
+def _matmul_bias_relu_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    return (*_matmul_inputs(shape), TensorSpec("bias", (shape["N"],), _symmetric(-9)))
+
+
+def _matmul_bias_relu_element(shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    at = np.array([position % shape["N"]], dtype=np.int64)
+    return max(0.0, _matmul_element(shape, position, read) + float(read("bias", at)[0]))
+
+
+def fp8_scale(inner: int) -> float:
+    """Return the power of two that takes Σ a·b over `inner` short integers to a standard deviation of 0.23 to 0.47."""
+    # 9.22² · 2**-14 · √4096 = 0.332.
+    return float(2.0 ** (weight_exponent(inner) + 1))
+
+
+def int8_scale(inner: int) -> float:
+    """Return the power of two that takes Σ a·b over `inner` bytes to a standard deviation of 0.23 to 0.47."""
+    # 73.9² · 2**-20 · √4096 = 0.333.
+    return float(2.0 ** (weight_exponent(inner) - 5))
+
+
+def _eight_bit_inputs(shape: Shape, how: Distribution) -> tuple[TensorSpec, ...]:
+    m, n, k = shape["M"], shape["N"], shape["K"]
+    return TensorSpec("a", (m, k), Generated(how, 0)), TensorSpec("b", (n, k), Generated(how, 0))
+
+
+def _eight_bit_element(shape: Shape, position: int, read: Read, *, scale: float) -> float:
+    import numpy as np
+
+    inner = shape["K"]
+    row, column = divmod(position, shape["N"])
+    k = np.arange(inner, dtype=np.int64)
+    return float(scale * np.sum(read("a", row * inner + k) * read("b", column * inner + k)))
 
 
 def _vector_add_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
@@ -281,6 +320,32 @@ MATMUL = Operation(
     element=_matmul_element,
 )
 
+MATMUL_BIAS_RELU = Operation(
+    name="matmul_bias_relu/1",
+    shape_keys=("M", "N", "K"),
+    inputs=_matmul_bias_relu_inputs,
+    output_dims=lambda shape: (shape["M"], shape["N"]),
+    element=_matmul_bias_relu_element,
+)
+
+MATMUL_FP8 = Operation(
+    name="matmul_fp8/1",
+    shape_keys=("M", "N", "K"),
+    inputs=lambda shape: _eight_bit_inputs(shape, "short"),
+    output_dims=lambda shape: (shape["M"], shape["N"]),
+    element=lambda shape, position, read: _eight_bit_element(shape, position, read, scale=fp8_scale(shape["K"])),
+    output_dtype=lambda _dtype: "fp16",
+)
+
+MATMUL_INT8 = Operation(
+    name="matmul_int8/1",
+    shape_keys=("M", "N", "K"),
+    inputs=lambda shape: _eight_bit_inputs(shape, "byte"),
+    output_dims=lambda shape: (shape["M"], shape["N"]),
+    element=lambda shape, position, read: _eight_bit_element(shape, position, read, scale=int8_scale(shape["K"])),
+    output_dtype=lambda _dtype: "fp32",
+)
+
 VECTOR_ADD = Operation(
     name="vector_add/1",
     shape_keys=("N",),
@@ -360,12 +425,14 @@ OPERATIONS: dict[str, Operation] = {
     for operation in (
         RMSNORM_MATMUL, MATMUL, VECTOR_ADD, RMSNORM, LAYERNORM, SOFTMAX, GEMV,
         DECODE_ATTENTION, FLASH_ATTENTION, FLASH_ATTENTION_CAUSAL, MLA_DECODE,
+        MATMUL_BIAS_RELU, MATMUL_FP8, MATMUL_INT8,
     )
 }  # fmt: skip
 
-# |recorded - recomputed| <= atol + rtol · |recomputed|. Outputs of the operations have a standard deviation between
-# 0.1 and 0.6. rtol is a few units in the last place of the stored dtype; atol covers fp32 accumulation in any order
-# (tf32 rounds each product's inputs to 11 bits), some hundred times below the spread of the outputs.
+# By the dtype of the output: |recorded - recomputed| <= atol + rtol · |recomputed|. Outputs of the operations have a
+# standard deviation between 0.1 and 0.6. rtol is a few units in the last place of the stored dtype; atol covers fp32
+# accumulation in any order (tf32 rounds each product's inputs to 11 bits), some hundred times below the spread of the
+# outputs.
 SAMPLE_TOLERANCES: dict[Dtype, tuple[float, float]] = {
     "fp64": (1e-9, 1e-9),
     "fp32": (2e-4, 1e-4),

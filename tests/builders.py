@@ -77,8 +77,9 @@ def honest_samples(forecast: Forecast, *, seal: str, run: int = 0, anchor: str |
     size = math.prod(operation.output_dims(shape))
     count = forecast.protocol.parameters["sample_elements"]
     positions = tuple(sample_positions(j, key=key, size=size) for j in range(count))
-    bits = tuple(as_bits(operation.element(shape, position, read), forecast.case.dtype) for position in positions)
-    return Samples(dtype=forecast.case.dtype, positions=positions, bits=bits)
+    dtype = operation.output_dtype(forecast.case.dtype)
+    bits = tuple(as_bits(operation.element(shape, position, read), dtype) for position in positions)
+    return Samples(dtype=dtype, positions=positions, bits=bits)
 
 
 def as_bits(value: float, dtype: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from compiled import Compiled, compile_ahead
 
 from ledger.kernel import load_kernel
+from ledger.measuring.inputs import torch_dtype
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 SCRIPT = Path(__file__).parent / "mutants" / "interpret_module.py"
@@ -42,7 +43,13 @@ def interpreted(module: str) -> dict[str, dict[str, str | None]]:
 
 def trial_ids(module: str) -> list[str]:
     listed = importlib.import_module(module).TRIALS
-    ids = [f"{name}/{trial.id}" for name, trials in listed.items() for dt in ("fp16", "fp32") for trial in trials(dt)]
+    ids = [
+        f"{name}/{trial.id}"
+        for name, trials in listed.items()
+        for dtype in load_kernel(name).kernel.dtypes
+        if dtype != "bf16"
+        for trial in trials(dtype)
+    ]
     assert len(set(ids)) == len(ids), "two trials have the same id, so one would hide the other's verdict"
     return ids
 
@@ -62,7 +69,8 @@ def element_errors(name: str, shape: Mapping[str, int]) -> list[float]:
     from mutants.checker import Trial, fill_inputs
 
     kernel = load_kernel(name).kernel
-    inputs = fill_inputs(kernel, Trial(shape, "fp32", {}), "cpu")
+    dtype = "fp32" if "fp32" in kernel.dtypes else kernel.dtypes[0]
+    inputs = fill_inputs(kernel, Trial(shape, dtype, {}), "cpu")
     flat = {key: value.double().numpy().reshape(-1) for key, value in inputs.items()}
     reference = kernel.reference(inputs).numpy().reshape(-1)
 
@@ -79,7 +87,8 @@ def cpu_errors(name: str, shape: Mapping[str, int], dtype: str) -> float:
 
     kernel = load_kernel(name).kernel
     inputs = fill_inputs(kernel, Trial(shape, dtype, {}), "cpu")
-    out = torch.full(kernel.operation.output_dims(shape), float("nan"), dtype=next(iter(inputs.values())).dtype)
+    written = torch_dtype(kernel.operation.output_dtype(dtype))  # type: ignore[arg-type]
+    out = torch.full(kernel.operation.output_dims(shape), float("nan"), dtype=written)
     kernel.implementations["torch-cpu"](inputs, out, {})()
     expected, bound = kernel.reference(inputs), kernel.tolerances[dtype]  # type: ignore[index]
     assert not torch.isnan(out).any()

@@ -15,7 +15,7 @@ from ledger.binding import (
     philox,
     sample_positions,
 )
-from ledger.operations import OPERATIONS, weight_exponent
+from ledger.operations import OPERATIONS, fp8_scale, int8_scale, weight_exponent
 
 SEAL = hashlib.sha256(b"a seal").hexdigest()
 ANCHOR = hashlib.sha256(b"an anchor").hexdigest()
@@ -81,7 +81,7 @@ def test_key_changes_with_every_input():
     assert len(keys) == 5
 
 
-@pytest.mark.parametrize("how", ["symmetric", "positive"])
+@pytest.mark.parametrize("how", ["symmetric", "positive", "short", "byte"])
 def test_elements_follow_the_written_definition(how):
     key = derive_key(seal=SEAL, cell="a", run=0, anchor=None)
     index = np.array([0, 1, 15, 16, 17, 4095, (1 << 36) + 5, (1 << 40) - 1], dtype=np.int64)
@@ -90,7 +90,10 @@ def test_elements_follow_the_written_definition(how):
         block = i // 16
         words = scalar_philox([block % 2**32, block // 2**32, 2, 7], list(key))
         byte = b"".join(word.to_bytes(4, "little") for word in words)[i % 16]
-        assert k == (2 * byte - 255 if how == "symmetric" else 48 + byte % 128)
+        written = {
+            "symmetric": 2 * byte - 255, "positive": 48 + byte % 128, "short": 2 * (byte % 16) - 15, "byte": byte - 128,
+        }  # fmt: skip
+        assert k == written[how]
 
 
 def test_golden_input_bytes():
@@ -101,11 +104,15 @@ def test_golden_input_bytes():
     assert element_integers(index, key=key, tensor=0, input_set=0, how="symmetric").tolist() == GOLDEN_SYMMETRIC
     assert element_integers(index, key=key, tensor=1, input_set=3, how="positive").tolist() == GOLDEN_POSITIVE
     assert [sample_positions(j, key=key, size=4096) for j in range(8)] == GOLDEN_POSITIONS
+    assert element_integers(index, key=key, tensor=0, input_set=0, how="short").tolist() == GOLDEN_SHORT
+    assert element_integers(index, key=key, tensor=1, input_set=3, how="byte").tolist() == GOLDEN_BYTE
 
 
 GOLDEN_KEY = (3138990110, 906471299)
 GOLDEN_SYMMETRIC = [137, -83, -75, -135, 255, 205, 29, 77, -253, 229, -5, 31, -149, 35, 107, -125]
 GOLDEN_POSITIVE = [70, 127, 110, 66, 157, 135, 130, 137, 60, 134, 115, 154, 168, 137, 160, 108]
+GOLDEN_SHORT = [-7, -3, 5, 9, 15, -3, 13, -3, -13, -11, 11, 15, -5, -13, -5, -13]
+GOLDEN_BYTE = [22, 79, -66, 18, 109, 87, -46, -39, 12, 86, -61, -22, -8, 89, 112, 60]
 GOLDEN_POSITIONS = [905, 575, 1077, 881, 375, 2800, 1868, 604]
 
 
@@ -126,6 +133,25 @@ def test_every_generated_value_is_exact_in_each_float_format():
             # bf16 keeps eight significant bits: an odd integer below 256 fits.
             mantissa = np.abs(values) / 2.0**spec.generated.exponent
             assert mantissa.max() < 256
+
+
+def test_every_value_of_eight_bits_is_exact_in_its_dtype():
+    import torch
+
+    for operation, dtype in (("matmul_fp8/1", torch.float8_e4m3fn), ("matmul_int8/1", torch.int8)):
+        for spec in OPERATIONS[operation].inputs({"M": 2, "N": 3, "K": 4}):
+            values = integers_of_bytes(np.arange(256), spec.generated.distribution) * 2.0**spec.generated.exponent
+            assert np.array_equal(torch.tensor(values).to(dtype).double().numpy(), values)
+            assert len(set(values)) == {torch.float8_e4m3fn: 16, torch.int8: 256}[dtype]
+
+
+@pytest.mark.parametrize("inner", [1, 2, 3, 63, 64, 4095, 4096, 8191, 8192, 65536])
+def test_scales_keep_outputs_of_eight_bits_near_a_third(inner):
+    for scale, operation in ((fp8_scale(inner), "matmul_fp8/1"), (int8_scale(inner), "matmul_int8/1")):
+        (spec, _) = OPERATIONS[operation].inputs({"M": 2, "N": 3, "K": inner})
+        spread = integers_of_bytes(np.arange(256), spec.generated.distribution).std()
+        assert 0.2 < scale * spread**2 * math.sqrt(inner) < 0.5
+        assert math.frexp(scale)[0] == 0.5
 
 
 @pytest.mark.parametrize("inner", [1, 2, 3, 63, 64, 65, 2048, 4096, 8192, 65536])

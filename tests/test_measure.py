@@ -16,7 +16,7 @@ from ledger.errors import InputError, MachineError
 from ledger.evidence.challenge import anchor_of
 from ledger.measuring import measure
 from ledger.model.metrics import readings
-from ledger.operations import MATMUL, TensorSpec
+from ledger.operations import MATMUL, MATMUL_FP8, MATMUL_INT8, TensorSpec
 from ledger.records import Measurement, Tool
 from ledger.repository.store import read_record
 from ledger.seal import encode
@@ -51,6 +51,37 @@ def test_fill_equals_binding_element_by_element(dtype, how, dims):
         index = np.arange(math.prod(dims), dtype=np.int64)
         k = binding.element_integers(index, key=KEY, tensor=2, input_set=input_set, how=how)
         assert np.array_equal(got[place].double().numpy().ravel(), k * 2.0**-7)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how"), [(torch.float8_e4m3fn, "short"), (torch.int8, "byte"), (torch.float16, "short")]
+)
+def test_fill_of_eight_bits_equals_binding_element_by_element(dtype, how):
+    from ledger.measuring.inputs import fill
+
+    got = fill(
+        TensorSpec("b", (5, 29), binding.Generated(how, 0)), key=KEY, number=1, sets=range(2), dtype=dtype, device="cpu"
+    )
+    for input_set in range(2):
+        k = binding.element_integers(np.arange(145, dtype=np.int64), key=KEY, tensor=1, input_set=input_set, how=how)
+        assert got.dtype == dtype
+        assert np.array_equal(got[input_set].double().numpy().ravel(), k)
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "out", "size"),
+    [
+        (MATMUL_FP8, "fp8_e4m3", torch.float16, 4 * 16 + 8 * 16 + 2 * 4 * 8),
+        (MATMUL_INT8, "int8", torch.float32, 4 * 16 + 8 * 16 + 4 * 4 * 8),
+    ],
+)
+def test_input_sets_have_an_output_of_the_operations_dtype(operation, dtype, out, size):
+    from ledger.measuring.inputs import bytes_per_set, input_sets
+
+    shape = {"M": 4, "N": 8, "K": 16}
+    (one,) = input_sets(operation, shape, dtype, seal=SEAL, cell="c", run=0, anchor=None, count=1, device="cpu")
+    assert one.out.dtype == out and bool(one.out.isnan().all())
+    assert one.bytes == bytes_per_set(operation, shape, dtype) == size
 
 
 def test_fill_is_the_same_across_chunks(monkeypatch):

@@ -29,8 +29,9 @@ def test_every_operation_tells_its_products():
 def test_shipped_work_models_are_those_of_their_operations(name, shape, dtype):
     kernel = load_kernel(name).kernel
     operation, work = OPERATIONS[kernel.operation.name], kernel.work(shape, dtype)
-    size = DTYPE_BYTES[dtype]
-    assert (work.bytes_read, work.bytes_written) == tuple(size * count for count in elements(operation, shape))
+    inputs, outputs = elements(operation, shape)
+    assert work.bytes_read == DTYPE_BYTES[dtype] * inputs
+    assert work.bytes_written == DTYPE_BYTES[operation.output_dtype(dtype)] * outputs
     assert 0 < work.flops <= usual_flops(operation, shape)
     assert excess(operation, shape, work) is None
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading, witnessing
+from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading, tuning, witnessing
 
 app = typer.Typer(
     name="ledger",
@@ -53,6 +53,7 @@ app.command()(witnessing.challenge)
 app.command()(measuring.calibrate)
 app.command()(benching.bench)
 app.command()(benching.timeline)
+app.command()(tuning.tune)
 app.command()(inspecting.inspect)
 app.command()(drilling.drill)
 app.command()(reading.doctor)

@@ -43,7 +43,7 @@ def _flag(code: str, message: str, path: str = "") -> Finding:
 
 
 def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[int]:
-    """Return which of some measurements have samples of the sealed dtype at the positions that the seal's key draws.
+    """Return which of some measurements have samples of the output's dtype at the positions that the seal's key draws.
 
     A measurement of an operation that is not known here, or without samples, counts as following. All positions are
     drawn at once: the generator takes arrays of keys as it takes arrays of counters.
@@ -55,9 +55,10 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
         if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
             follows.add(place)
             continue
-        width = 2 * DTYPE_BYTES[forecast.case.dtype]
+        written = operation.output_dtype(forecast.case.dtype)
+        width = 2 * DTYPE_BYTES[written]
         count = forecast.protocol.parameters.get("sample_elements", 0)
-        if samples.dtype != forecast.case.dtype or set(map(len, samples.bits)) - {width}:
+        if samples.dtype != written or set(map(len, samples.bits)) - {width}:
             continue
         # Their number is checked first, so that no sealed parameter makes this long.
         if len(samples.positions) == count:
@@ -142,7 +143,8 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
     if words is not None:
         yield _refuse("work-contradicted", f"{forecast.cell}: sealed {words}")
         return
-    read, written = (DTYPE_BYTES[forecast.case.dtype] * count for count in elements(operation, shape))
+    dtype, (inputs, outputs) = forecast.case.dtype, elements(operation, shape)
+    read, written = DTYPE_BYTES[dtype] * inputs, DTYPE_BYTES[operation.output_dtype(dtype)] * outputs
     if (forecast.work.bytes_read, forecast.work.bytes_written) != (read, written):
         yield _flag(
             "work-unlike-operation",

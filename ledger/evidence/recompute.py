@@ -66,7 +66,7 @@ def _can(forecast: Forecast, measurement: Measurement) -> bool:
         and set(shape) == set(operation.shape_keys)
         and max(shape.values()) <= MAX_EXTENT
         and len(samples.positions) <= MAX_SAMPLES
-        and measurement.case.dtype in SAMPLE_TOLERANCES
+        and operation.output_dtype(measurement.case.dtype) in SAMPLE_TOLERANCES
     )
 
 
@@ -83,7 +83,7 @@ def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
     operation = OPERATIONS[forecast.operation]
     shape = forecast.case.shape
     size = math.prod(operation.output_dims(shape))
-    dtype = measurement.case.dtype
+    dtype = operation.output_dtype(measurement.case.dtype)
     atol, rtol = SAMPLE_TOLERANCES[dtype]
     atol *= operation.spread(shape)
     read = Inputs(operation, shape, measurement)

@@ -171,12 +171,13 @@ def line_up(kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str, only
     Raises: MachineError when ours is wrong.
     """
     parameters = parameters_of(protocol_for(case.implementation))
-    sets = _sets(kernel, case, facts, parameters, device=device)
+    sets = cold_sets(kernel, case, facts, parameters, device=device)
     correctness, contestants, missing = _contestants(kernel, case, sets, device=device, only=only)
     return LineUp(parameters, contestants, missing, correctness, len(sets))
 
 
-def _sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
+def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
+    """Return as many input sets of a case as its timing protocol rotates over."""
     count = set_count(bytes_per_set(kernel.operation, case.shape, case.dtype), facts.l2_bytes, parameters)
     return list(
         input_sets(

@@ -136,7 +136,8 @@ def _run(
         calls = len(timed.rounds_ps) * timed.calls_per_round
         return Outcome(failure=f"right on its first call, after {calls} calls {explain_failure(again)}")
     key = derive_key(seal=cell.seal, cell=cell.cell, run=cell.run, anchor=cell.anchor)
-    samples = sample(first.out, dtype=case.dtype, key=key, count=parameters.sample_elements)
+    written = kernel.operation.output_dtype(case.dtype)
+    samples = sample(first.out, dtype=written, key=key, count=parameters.sample_elements)
     extensions: dict[str, Any] = {"sm_clock_mhz/1": list(timed.clocks_mhz)} if timed.clocks_mhz else {}
     interventions: dict[str, int] = {}
     if vary:

@@ -15,6 +15,7 @@ from ledger.binding import BLOCK_BYTES, derive_key, integers_of_bytes, philox
 from ledger.errors import InputError
 from ledger.operations import Operation, TensorSpec
 from ledger.records import Digest, Dtype
+from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,8 @@ def torch_dtype(dtype: Dtype) -> torch.dtype:
         "tf32": torch.float32,
         "fp16": torch.float16,
         "bf16": torch.bfloat16,
+        "fp8_e4m3": torch.float8_e4m3fn,
+        "int8": torch.int8,
     }
     if dtype not in types:
         raise InputError(f"inputs of dtype {dtype} cannot be generated exactly; expected one of: {', '.join(types)}")
@@ -96,7 +99,7 @@ def input_sets(
     import torch
 
     key = derive_key(seal=seal, cell=cell, run=run, anchor=anchor)
-    element = torch_dtype(dtype)
+    element, written = torch_dtype(dtype), torch_dtype(operation.output_dtype(dtype))
     specs = operation.inputs(shape)
     elements = max(sum(math.prod(spec.dims) for spec in specs), 1)
     together = max(1, min(count, (1 << 25) // elements))
@@ -109,11 +112,12 @@ def input_sets(
         for place in range(len(sets)):
             # A clone has the allocator's alignment, which a slice of the batch may lack.
             inputs = {name: batch[place].clone() for name, batch in batches.items()}
-            out = torch.full(operation.output_dims(shape), float("nan"), dtype=element, device=device)
+            out = torch.full(operation.output_dims(shape), float("nan"), dtype=written, device=device)
             yield InputSet(inputs, out)
 
 
 def bytes_per_set(operation: Operation, shape: Mapping[str, int], dtype: Dtype) -> int:
     """Return the bytes of one input set and its output, without making it."""
-    sizes = [math.prod(spec.dims) for spec in operation.inputs(shape)] + [math.prod(operation.output_dims(shape))]
-    return int(torch_dtype(dtype).itemsize) * sum(sizes)
+    read = sum(math.prod(spec.dims) for spec in operation.inputs(shape))
+    written = math.prod(operation.output_dims(shape))
+    return DTYPE_BYTES[dtype] * read + DTYPE_BYTES[operation.output_dtype(dtype)] * written

@@ -179,7 +179,7 @@ def launched_with(
 
     if "triton" not in kernel.implementations:
         return None
-    element = torch_dtype(dtype)
+    element, written = torch_dtype(dtype), torch_dtype(kernel.operation.output_dtype(dtype))
     calls: list[tuple[tuple[Any, ...], Any]] = []
 
     def look(*arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
@@ -188,7 +188,7 @@ def launched_with(
 
     try:
         inputs = {spec.name: torch.empty(spec.dims, dtype=element, device="meta") for spec in _inputs(kernel, shape)}
-        out = torch.empty(kernel.operation.output_dims(shape), dtype=element, device="meta")
+        out = torch.empty(kernel.operation.output_dims(shape), dtype=written, device="meta")
         ahead.function.run = look
         kernel.implementations["triton"](inputs, out, config)()
     # A kernel file may do anything with its tensors; hints are then assumed, and the caller says so.

@@ -22,6 +22,9 @@ _MOST_FLOPS = 4
 _PRODUCTS: dict[str, Callable[[Shape], int]] = {
     "rmsnorm_matmul/1": lambda s: s["B"] * s["H"] * s["O"],
     "matmul/1": lambda s: s["M"] * s["N"] * s["K"],
+    "matmul_bias_relu/1": lambda s: s["M"] * s["N"] * s["K"],
+    "matmul_fp8/1": lambda s: s["M"] * s["N"] * s["K"],
+    "matmul_int8/1": lambda s: s["M"] * s["N"] * s["K"],
     "vector_add/1": lambda _: 0,
     "rmsnorm/1": lambda _: 0,
     "layernorm/1": lambda _: 0,

@@ -14,6 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ledger.binding import integers_of_bytes
+from ledger.measuring.inputs import torch_dtype
+
 GUARD = 256
 SENTINEL = 12345.0
 
@@ -63,14 +66,15 @@ def fill_inputs(kernel: Any, trial: Trial, device: str) -> dict[str, Any]:
     """Return the operation's inputs with the distribution of a measurement, each between NaN guards."""
     import torch
 
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[trial.dtype]
+    dtype = torch_dtype(trial.dtype)  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(20)
     inputs = {}
     for number, spec in enumerate(kernel.operation.inputs(trial.shape)):
-        low, high, step = (-255, 256, 2) if spec.generated.distribution == "symmetric" else (48, 176, 1)
-        integers = low + step * torch.randint(0, -(-(high - low) // step), spec.dims, generator=generator)
+        random = torch.randint(0, 256, spec.dims, generator=generator)
+        integers = integers_of_bytes(random, spec.generated.distribution)
         values = integers.double() * 2.0**spec.generated.exponent * (trial.scale if number == 0 else 1.0)
-        _, inputs[spec.name] = _guarded(spec.dims, dtype, device, fill=float("nan"))
+        # int8 has no NaN: a read outside adds what no reference holds.
+        _, inputs[spec.name] = _guarded(spec.dims, dtype, device, fill=float("nan") if dtype.is_floating_point else 77)
         inputs[spec.name].copy_(values)
     return inputs
 
@@ -81,7 +85,8 @@ def judge(kernel: Any, trial: Trial, device: str) -> str | None:
 
     inputs = fill_inputs(kernel, trial, device)
     dims = kernel.operation.output_dims(trial.shape)
-    whole, out = _guarded(dims, inputs[next(iter(inputs))].dtype, device, fill=SENTINEL)
+    written = torch_dtype(kernel.operation.output_dtype(trial.dtype))
+    whole, out = _guarded(dims, written, device, fill=SENTINEL)
     launch = kernel.implementations["triton"](inputs, out, trial.config)
     results = []
     for _ in range(3):
@@ -90,7 +95,8 @@ def judge(kernel: Any, trial: Trial, device: str) -> str | None:
         results.append(out.clone())
     expected = kernel.reference(inputs)
     # What a launch left behind for the next shows only when the next must give another result.
-    inputs[next(iter(inputs))].neg_()
+    first = inputs[next(iter(inputs))]
+    first.copy_((-first.double()).clamp_(max=127.0) if first.dtype == torch.int8 else -first.double())
     launch()
     opposite, expected_opposite = out.clone(), kernel.reference(inputs)
     # Cast back: the sentinel itself is rounded in bf16.

@@ -1,0 +1,153 @@
+"""The command tune: which launch configuration of a kernel is fastest on this GPU, for a person to review."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli.options import parse_dtype, parse_shape
+from ledger.cli.place import emit, err, find_root, out, say
+from ledger.errors import InputError
+
+if TYPE_CHECKING:
+    from ledger.kernel import KernelFile
+    from ledger.measuring.tune import OnProgress
+    from ledger.model.tuning import Choice
+    from ledger.records import Dtype, Hardware
+
+Cell = tuple[dict[str, int], "Dtype"]
+
+
+def tune(
+    kernel: Annotated[str, typer.Argument(help="Kernel; see: ledger kernels list.")],
+    shape: Annotated[list[str] | None, typer.Option(help="Shape, as M=64,N=64,K=64; may be repeated.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="Data type; may be repeated (default: the first).")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
+    log: Annotated[FilePath | None, typer.Option(help="Log that a repeated run goes on from.")] = None,
+    output: Annotated[FilePath | None, typer.Option("-o", "--output", help="File to review.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Candidates to time at most, for each cell.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the candidates, time none; needs no GPU.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Time a kernel's launch configurations on this GPU and write the fastest to a file for review."""
+    from ledger.kernel import load_kernel
+    from ledger.machine.here import profile_of_this_machine
+
+    root = find_root()
+    hardware = profile_of_this_machine(root, hw)
+    file = load_kernel(kernel, root, launch=not dry_run)
+    cells = _cells(file, shape, dtype)
+    if dry_run:
+        _show_candidates(file, hardware, cells, as_json=as_json)
+        return
+    folder = root or FilePath.cwd()
+    output = output or folder / "docs" / "tuning" / f"{kernel}-{hardware.name}.json"
+    log = log or FilePath(f"{output}.log")
+    document = _tuned(file, hardware, cells, log=log, output=output, limit=limit)
+    if as_json:
+        emit(document)
+    else:
+        out().print(_render(document), markup=False, soft_wrap=True)
+
+
+def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None) -> list[Cell]:
+    if not shapes:
+        raise InputError(f"--shape: none given; expected one, with {','.join(file.kernel.operation.shape_keys)}")
+    kinds = [parse_dtype(one) for one in dtypes] if dtypes else [file.kernel.dtypes[0]]
+    return [(parse_shape(one), kind) for one in shapes for kind in kinds]
+
+
+def _show_candidates(file: KernelFile, hardware: Hardware, cells: Sequence[Cell], *, as_json: bool) -> None:
+    from ledger.model.tuning import choose
+
+    found = [(cell, choose(file.kernel, hardware, shape=cell[0], dtype=cell[1])) for cell in cells]
+    if as_json:
+        emit([_candidates(file, cell, choice) for cell, choice in found])
+        return
+    for (size, kind), choice in found:
+        out().print(f"{file.kernel.name} {_words(size)} {kind} on {hardware.name}", markup=False, soft_wrap=True)
+        for kept in choice.kept:
+            out().print(f"  {1e6 * kept.bound_s:8.2f} µs at least  {_words(kept.config)}", markup=False, soft_wrap=True)
+        for dropped in choice.dropped:
+            out().print(f"  dropped  {_words(dropped.config)}: {dropped.why}", markup=False, soft_wrap=True)
+
+
+def _candidates(file: KernelFile, cell: Cell, choice: Choice) -> dict[str, Any]:
+    return {
+        "kernel": file.kernel.name,
+        "shape": cell[0],
+        "dtype": cell[1],
+        "kept": [{"config": one.config, "bound_us": round(1e6 * one.bound_s, 4)} for one in choice.kept],
+        "dropped": [{"config": one.config, "why": one.why} for one in choice.dropped],
+    }
+
+
+def _words(values: dict[str, int]) -> str:
+    return ",".join(f"{key}={value}" for key, value in values.items())
+
+
+def _tuned(
+    file: KernelFile, hardware: Hardware, cells: Sequence[Cell], *, log: FilePath, output: FilePath, limit: int | None
+) -> dict[str, Any]:
+    """Tune each cell and write the reviewed file after each, so that an interruption loses one cell at most."""
+    import json
+
+    from ledger.machine.device import facts_for, require_profile
+    from ledger.measuring.tune import tune as run
+    from ledger.model.tuning import FILE_SCHEMA, merged
+    from ledger.repository.store import read_bytes, write_atomically
+    from ledger.seal import parse_json
+
+    require_profile(hardware, facts_for(hardware))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for size, kind in cells:
+        with _progress(f"{file.kernel.name} {_words(size)} {kind}") as on_progress:
+            tuned = run(file, hardware=hardware, shape=size, dtype=kind, log=log, most=limit, on_progress=on_progress)
+        rows.append(tuned.row)
+        say(f"{tuned.row['timed']} timed, {tuned.wrong} wrong, {tuned.failed} failed, {len(tuned.choice.dropped)} "
+            f"dropped untimed; {tuned.resumed} were in the log already")  # fmt: skip
+        document = {"schema": FILE_SCHEMA, "kernel": file.kernel.name, "hardware": hardware.name, "rows": rows}
+        earlier = parse_json(read_bytes(output), what=str(output)) if output.exists() else None
+        write_atomically(output, (json.dumps(merged(earlier, document), indent=1) + "\n").encode())
+    say(f"wrote {output}; the kernel file's own table is what a launch uses: review, then edit kernels/"
+        f"{file.kernel.name}.py")  # fmt: skip
+    return {**document, "output": str(output), "log": str(log)}
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[OnProgress]:
+    """Show a progress bar with the time left on stderr."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from ledger.model.wording import harmless
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err()) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(done: int, total: int, words: str) -> None:
+            bar.update(task, description=harmless(f"{title}: {words}", limit=90), completed=done, total=total)
+
+        yield show
+
+
+def _render(document: dict[str, Any]) -> str:
+    lines = []
+    for row in document["rows"]:
+        lines.append(f"{document['kernel']} {_words(row['shape'])} {row['dtype']}: own {row['own_us']} µs")
+        for one in row["fastest"]:
+            mark = " (timed twice)" if one["again"] else ""
+            lines.append(f"  {one['ratio']:.4f} × own{mark}  {_words(one['config'])}")
+    return "\n".join(lines)

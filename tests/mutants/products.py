@@ -1,0 +1,147 @@
+"""Lists small trials of the products with a bias, in fp8 and in int8, and their wrong twins."""
+
+from __future__ import annotations
+
+from mutants.checker import Trial
+from mutants.kernels import Mutant
+
+_SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
+           "num_stages": 2, "tma": 0, "pipeline": 0}  # fmt: skip
+_SHAPES = (
+    {"M": 1, "N": 1, "K": 1},
+    {"M": 67, "N": 131, "K": 97},
+    {"M": 192, "N": 128, "K": 64},
+    {"M": 65, "N": 67, "K": 1031},
+)
+_EVEN = {"M": 67, "N": 144, "K": 112}
+
+
+def bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_bias_relu: one element, primes, whole tiles, a long sum, and rows for TMA."""
+    plain = tuple(Trial(shape, dtype, _SQUARE) for shape in _SHAPES)
+    return (
+        *plain,
+        Trial(_EVEN, dtype, {**_SQUARE, "tma": 1}),
+        Trial(_EVEN, dtype, {**_SQUARE, "tma": 1, "subtiles": 2}),
+    )
+
+
+def fp8_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_fp8, promoting or not, and with rows for TMA."""
+    promoting = {**_SQUARE, "promote": 1}
+    plain = tuple(Trial(shape, dtype, promoting) for shape in _SHAPES)
+    # On a scale, for an id of its own: this one does not promote.
+    fast = Trial({"M": 66, "N": 131, "K": 97}, dtype, {**_SQUARE, "promote": 0})
+    return (*plain, fast, Trial(_EVEN, dtype, {**promoting, "tma": 1}))
+
+
+def int8_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_int8, also with rows for TMA."""
+    plain = tuple(Trial(shape, dtype, _SQUARE) for shape in _SHAPES)
+    return (*plain, Trial(_EVEN, dtype, {**_SQUARE, "tma": 1}))
+
+
+def _pipelined(dtype: str, config: dict[str, int]) -> tuple[Trial, ...]:
+    shapes = ({"M": 1, "N": 16, "K": 16}, _EVEN, {"M": 700, "N": 272, "K": 528}, {"M": 300, "N": 528, "K": 272})
+    return tuple(Trial(shape, dtype, config) for shape in shapes)
+
+
+_WIDE = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles": 2, "programs": 3, "num_warps": 4,
+         "num_stages": 3, "tma": 1, "pipeline": 1}  # fmt: skip
+
+
+def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_bias_relu's pipelined kernel, which only sm_90 runs."""
+    return (*_pipelined(dtype, _WIDE), Trial({"M": 200, "N": 520, "K": 264}, dtype, {**_WIDE, "block_n": 256}))
+
+
+def pipelined_fp8_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_fp8's pipelined kernel: steps of 128 and 256, promoting and not."""
+    promoting = {**_WIDE, "block_k": 128, "promote": 1}
+    fast = {**_WIDE, "block_k": 128, "block_n": 256, "subtiles": 4, "promote": 0}
+    return (
+        *_pipelined(dtype, promoting),
+        Trial({"M": 200, "N": 528, "K": 1040}, dtype, {**promoting, "block_k": 256}),
+        Trial({"M": 201, "N": 528, "K": 272}, dtype, fast),
+    )
+
+
+def pipelined_int8_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_int8's pipelined kernel, with one and with two instructions a row of a tile."""
+    narrow = {**_WIDE, "block_k": 128}
+    wide = {**narrow, "block_n": 256, "subtiles": 4}
+    return (*_pipelined(dtype, narrow), Trial({"M": 200, "N": 528, "K": 1040}, dtype, wide))
+
+
+TRIALS = {"matmul_bias_relu": bias_relu_trials, "matmul_fp8": fp8_trials, "matmul_int8": int8_trials}
+PIPELINED_TRIALS = {
+    "matmul_bias_relu": pipelined_bias_relu_trials,
+    "matmul_fp8": pipelined_fp8_trials,
+    "matmul_int8": pipelined_int8_trials,
+}
+
+_ADDED = "        acc += tl.load(bias + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]\n"
+_RECTIFIED = "        acc = tl.where(acc < 0.0, 0.0, acc)\n"
+_NOTE = "        # Not a maximum, which would turn NaN into 0.\n"
+_LOST_STEP = ("for step in tl.range(tiles_k):", "for step in tl.range(tiles_k - 1):")
+_INNER_MASKS = """mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
+                    other={zero},
+                )
+                b_tile = tl.load(
+                    b + cols.to(tl.int64)[:, None] * n_inner + inner[None, :],
+                    mask=(cols < n_cols)[:, None] & (inner < n_inner)[None, :],
+"""
+
+
+def _of_both(name: str, zero: str) -> tuple[Mutant, ...]:
+    """Return the wrong twins that the two eight-bit kernels share."""
+    masks = _INNER_MASKS.format(zero=zero)
+    return (
+        Mutant(name, "dropped_inner_masks", masks,
+               masks.replace("(inner < n_inner)[None, :]", "((inner < n_inner)[None, :] | True)")),
+        Mutant(name, "dropped_column_mask", "mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :]",
+               "mask=(rows < n_rows)[:, None] & ((cols < n_cols)[None, :] | True)"),
+        Mutant(name, "short_last_group", "group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
+               "group_rows = GROUP_M"),
+        Mutant(name, "lost_last_step", *_LOST_STEP),
+        Mutant(name, "columns_of_the_first_tile", "b + cols.to(tl.int64)[:, None] * n_inner",
+               "b + (cols - col).to(tl.int64)[:, None] * n_inner"),
+    )  # fmt: skip
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("matmul_bias_relu", "dropped_bias", _ADDED, ""),
+    Mutant("matmul_bias_relu", "relu_before_bias", _ADDED + _NOTE + _RECTIFIED, _RECTIFIED + _ADDED),
+    Mutant("matmul_bias_relu", "dropped_relu", _RECTIFIED, ""),
+    Mutant("matmul_bias_relu", "bias_of_the_first_tile", "tl.load(bias + cols,", "tl.load(bias + cols - col,"),
+    Mutant("matmul_bias_relu", "bias_of_the_row", ".to(tl.float32)[None, :]\n", ".to(tl.float32)[:, None]\n"),
+    Mutant("matmul_bias_relu", "lost_last_step", *_LOST_STEP),
+    *_of_both("matmul_fp8", "0.0"),
+    Mutant("matmul_fp8", "unscaled_epilogue", "(acc * scale).to(c.dtype.element_ty)",
+           "(acc + 0.0 * scale).to(c.dtype.element_ty)"),
+    Mutant("matmul_fp8", "unscaled_epilogue_through_tma", "c.store([row, col], (acc * scale).to(c.dtype))",
+           "c.store([row, col], (acc + 0.0 * scale).to(c.dtype))"),
+    Mutant("matmul_fp8", "sum_of_the_last_step_alone", "acc += tl.dot(a_tile, b_tile.T)",
+           "acc = tl.dot(a_tile, b_tile.T)"),
+    *_of_both("matmul_int8", "0"),
+    Mutant("matmul_int8", "unscaled_epilogue", "                acc.to(tl.float32) * scale,\n",
+           "                acc.to(tl.float32) + 0.0 * scale,\n"),
+    Mutant("matmul_int8", "sum_in_16_bits", "acc = tl.dot(a_tile, b_tile.T, acc, out_dtype=tl.int32)",
+           "acc = tl.dot(a_tile, b_tile.T, acc, out_dtype=tl.int32).to(tl.int16).to(tl.int32)"),
+)  # fmt: skip
+
+# Of the pipelined kernels, which the interpreter cannot run.
+PIPELINED_MUTANTS: tuple[Mutant, ...] = (
+    Mutant("matmul_bias_relu", "pipelined_dropped_bias", "total = acc + added.to(gl.float32)[None, :]",
+           "total = acc + 0.0 * added.to(gl.float32)[None, :]"),
+    Mutant("matmul_bias_relu", "pipelined_relu_before_bias", "out = gl.where(total < 0.0, 0.0, total).to(c.dtype)",
+           "out = (gl.where(acc < 0.0, 0.0, acc) + (total - acc)).to(c.dtype)"),
+    Mutant("matmul_bias_relu", "pipelined_bias_of_the_first_tile", "cols = col + gl.arange",
+           "cols = 0 * col + gl.arange"),
+    Mutant("matmul_fp8", "pipelined_unscaled_epilogue", "out = (acc * scale).to(c.dtype)",
+           "out = (acc + 0.0 * scale).to(c.dtype)"),
+    Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0"),
+    Mutant("matmul_int8", "pipelined_unscaled_epilogue", "out = acc.to(gl.float32) * scale",
+           "out = acc.to(gl.float32) + 0.0 * scale"),
+    Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS"),
+)  # fmt: skip

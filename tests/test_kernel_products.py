@@ -1,0 +1,275 @@
+"""Tests the products with a bias, in fp8 and in int8: models, results and what the compiler makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled import SHARED_LIMIT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_suite import KERNELS, TARGETS, cpu_errors, element_errors, gpu_target, interpreted, shape_id, trial_ids
+from mutants.checker import Trial, judge, load_source
+from mutants.products import MUTANTS, PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIALS
+
+from ledger.errors import InputError
+from ledger.kernel import load_kernel
+from ledger.records import Work
+from ledger.repository.store import load_hardware
+
+PROFILES = {"sm_75": "t4", "sm_80": "a100_sxm", "sm_89": "l4", "sm_90": "h200", "sm_100": "b200"}
+FAMILY = {"sm_75": "scalar FMA", "sm_80": "mma.sync", "sm_89": "mma.sync", "sm_90": "wgmma", "sm_100": "tcgen05"}
+LACKING = {"matmul_bias_relu": (), "matmul_fp8": ("sm_75", "sm_80"), "matmul_int8": ("sm_75",)}
+CELLS = [
+    (name, dtype, target)
+    for name, lacking in LACKING.items()
+    for dtype in load_kernel(name).kernel.dtypes
+    for target in TARGETS
+    if target not in lacking and (dtype, target) != ("bf16", "sm_75")
+]
+SHAPES = ({"M": 4096, "N": 4096, "K": 4096}, {"M": 64, "N": 512, "K": 512}, {"M": 127, "N": 129, "K": 131})
+needs_triton = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
+    reason="torch and triton are not both installed",
+)
+
+
+# The model
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "work"),
+    [
+        # 2·2·3·5 operations of the product and 2·2·3 of bias and maximum; 2·5 + 5·3 + 3 elements in, 2·3 out.
+        ("matmul_bias_relu", "fp16", Work(flops=72, bytes_read=56, bytes_written=12)),
+        # 2·5 + 3·5 bytes in; 2·3 elements of two bytes, and of four, out.
+        ("matmul_fp8", "fp8_e4m3", Work(flops=60, bytes_read=25, bytes_written=12)),
+        ("matmul_int8", "int8", Work(flops=60, bytes_read=25, bytes_written=24)),
+    ],
+)
+def test_work_is_as_worked_by_hand(name: str, dtype: Any, work: Work) -> None:
+    assert load_kernel(name).kernel.work({"M": 2, "N": 3, "K": 5}, dtype) == work
+
+
+@pytest.mark.parametrize(("name", "dtype", "target"), CELLS)
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 70_000), n=st.integers(1, 70_000), k=st.integers(1, 70_000))
+def test_rule_gives_what_the_architecture_can_run(name: str, dtype: Any, target: str, m: int, n: int, k: int) -> None:
+    kernel, shape = load_kernel(name).kernel, {"M": m, "N": n, "K": k}
+    kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [(name, target) for name, lacking in LACKING.items() for target in lacking]
+)
+def test_rule_refuses_a_target_without_the_instructions(name: str, target: str) -> None:
+    kernel = load_kernel(name).kernel
+    with pytest.raises(InputError, match=target):
+        kernel.config(SHAPES[0], kernel.dtypes[0], target)
+    config = kernel.config(SHAPES[0], kernel.dtypes[0], "sm_90")
+    with pytest.raises(InputError, match=target):
+        kernel.check_config(config, SHAPES[0], kernel.dtypes[0], target)
+
+
+EDITS: list[tuple[dict[str, int], str]] = [
+    ({"block_m": 96}, "power of two"),
+    ({"block_m": 32}, "wgmma"),
+    ({"num_stages": 9}, "shared memory"),
+    ({"programs": 0}, "at least 1"),
+    ({"tma": 2}, "tma is 2"),
+    ({"tma": 0}, "tma 1"),
+    ({"pipeline": 2}, "pipeline is 2"),
+    ({"num_warps": 8}, "4 warps"),
+    ({"warps": 8}, "configuration keys"),
+]
+
+
+@pytest.mark.parametrize("name", list(LACKING))
+@pytest.mark.parametrize(("edit", "says"), EDITS)
+def test_config_is_refused(name: str, edit: dict[str, int], says: str) -> None:
+    kernel = load_kernel(name).kernel
+    config = {**kernel.config(SHAPES[0], kernel.dtypes[0], "sm_90"), **edit}
+    with pytest.raises(InputError, match=says):
+        kernel.check_config(config, SHAPES[0], kernel.dtypes[0], "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_n": 256}, "promote is 1 .* sums in its registers"),
+        ({"promote": 2}, "promote is 2"),
+        ({"pipeline": 0, "subtiles": 2}, "subtiles is 2"),
+    ],
+)
+def test_fp8_config_is_refused(edit: dict[str, int], says: str) -> None:
+    kernel = load_kernel("matmul_fp8").kernel
+    config = {**kernel.config(SHAPES[0], "fp8_e4m3", "sm_90"), "num_stages": 2, **edit}
+    with pytest.raises(InputError, match=says):
+        kernel.check_config(config, SHAPES[0], "fp8_e4m3", "sm_90")
+
+
+@pytest.mark.parametrize(("name", "shape"), [("matmul_fp8", {"K": 4104}), ("matmul_int8", {"N": 4098})])
+def test_ragged_rows_do_without_tma(name: str, shape: dict[str, int]) -> None:
+    kernel, ragged = load_kernel(name).kernel, {**SHAPES[0], **shape}
+    assert kernel.config(ragged, kernel.dtypes[0], "sm_90")["tma"] == 0
+    with pytest.raises(InputError, match="16 bytes"):
+        kernel.check_config(kernel.config(SHAPES[0], kernel.dtypes[0], "sm_90"), ragged, kernel.dtypes[0], "sm_90")
+
+
+# Results
+
+
+@needs_triton
+@pytest.mark.parametrize("name", list(LACKING))
+def test_element_is_the_reference(name: str) -> None:
+    assert max(element_errors(name, {"M": 9, "N": 19, "K": 131})) < 1e-12
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, dtype) for name in LACKING for dtype in load_kernel(name).kernel.dtypes]
+)
+def test_cpu_implementation_is_right(name: str, dtype: str) -> None:
+    assert cpu_errors(name, {"M": 9, "N": 19, "K": 131}, dtype) <= 0
+
+
+@needs_triton
+@pytest.mark.parametrize("trial", trial_ids("mutants.products"))
+def test_kernel_is_right_when_interpreted(trial: str) -> None:
+    assert interpreted("mutants.products")["kernels"][trial] is None
+
+
+@needs_triton
+@pytest.mark.parametrize("mutant", [f"{mutant.kernel}/{mutant.name}" for mutant in MUTANTS])
+def test_checker_rejects_mutant_when_interpreted(mutant: str) -> None:
+    assert interpreted("mutants.products")["mutants"][mutant] is not None
+
+
+@needs_triton
+def test_int8_sum_is_exact_at_the_ends_of_the_range() -> None:
+    """Every product the largest there is: -128 · -128, whose sum over K = 1030 is 16,875,520, above 2**24."""
+    import torch
+
+    kernel = load_kernel("matmul_int8").kernel
+    a, b = (torch.full((3, 1030), -128, dtype=torch.int8) for _ in range(2))
+    out = torch.empty((3, 3), dtype=torch.float32)
+    kernel.implementations["torch-cpu"]({"a": a, "b": b}, out, {})()
+    assert torch.equal(out.double(), kernel.reference({"a": a, "b": b}))
+
+
+# What the compiler makes of them
+
+
+@cache
+def inspected(name: str, index: int, dtype: Any, target: str) -> Any:
+    from ledger.measuring.inspect import inspect
+
+    kernel = load_kernel(name, launch=True).kernel
+    return inspect(kernel, load_hardware(PROFILES[target]), shape=SHAPES[index], dtype=dtype)
+
+
+BUILDS = [
+    pytest.param(name, index, dtype, target, id=f"{name}-{shape_id(SHAPES[index])}-{dtype}-{target}")
+    for name, dtype, target in CELLS
+    for index in range(len(SHAPES))
+    if dtype != "fp32"
+]
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
+def test_ahead_takes_the_path_that_the_kernel_names_and_fits(name: str, index: int, dtype: Any, target: str) -> None:
+    found = inspected(name, index, dtype, target)
+    # Triton has no tcgen05 for int8: on sm_100 the older instruction multiplies.
+    family = "mma.sync" if (name, target) == ("matmul_int8", "sm_100") else FAMILY[target]
+    assert found.instructions.family == family
+    assert found.agrees
+    assert found.stack_bytes == 0
+    assert found.shared_bytes <= SHARED_LIMIT[target]
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
+def test_ahead_stays_within_the_bound_of_shared_memory(name: str, index: int, dtype: Any, target: str) -> None:
+    import sys
+
+    # The bound is the kernel file's own; the contract does not carry it.
+    bound = sys.modules[load_kernel(name, launch=True).kernel.config.__module__].shared_bytes
+    found = inspected(name, index, dtype, target)
+    assert found.shared_bytes <= bound(found.config, dtype)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", list(LACKING))
+def test_ahead_for_sm_90_is_the_pipelined_kernel_where_rows_allow_it(name: str) -> None:
+    dtype = load_kernel(name).kernel.dtypes[0]
+    large, ragged = inspected(name, 0, dtype, "sm_90"), inspected(name, 2, dtype, "sm_90")
+    assert large.config["pipeline"] == 1 and large.instructions.tma
+    assert ragged.config["pipeline"] == 0 and not ragged.instructions.tma
+
+
+@needs_triton
+@pytest.mark.parametrize("target", ["sm_90", "sm_100"])
+def test_ahead_ragged_rows_of_matmul_do_not_spill(target: str) -> None:
+    """With a tile of 128 × 128 × 64 and four warps they took 1,080 bytes of stack a thread on sm_90."""
+    from ledger.measuring.inspect import inspect
+
+    kernel, shape = load_kernel("matmul", launch=True).kernel, {"M": 3583, "N": 3585, "K": 3587}
+    found = inspect(kernel, load_hardware(PROFILES[target]), shape=shape, dtype="fp16")
+    assert (found.stack_bytes, found.instructions.family) == (0, FAMILY[target])
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, dtype) for name in LACKING for dtype in load_kernel(name).kernel.dtypes]
+)
+def test_kernel_is_right_on_the_gpu(name: str, dtype: Any) -> None:
+    target = gpu_target()
+    if target in LACKING[name] or (dtype, target) == ("bf16", "sm_75"):
+        pytest.skip(f"{target} has no {dtype} instructions that this kernel takes")
+    kernel = load_kernel(name, launch=True).kernel
+    own = [Trial(shape, dtype, kernel.config(shape, dtype, target)) for shape in kernel.cases]
+    small = [t for t in TRIALS[name](dtype) if target in ("sm_90", "sm_100") or not t.config["tma"]]
+    pipelined = PIPELINED_TRIALS[name](dtype) if target == "sm_90" and dtype != "fp32" else ()
+    trials = (*own, *(() if dtype == "fp32" else small), *pipelined)
+    wrong = {trial.id: reason for trial in trials if not _fast_fp8(trial) and (reason := judge(kernel, trial, "cuda"))}
+    assert not wrong
+
+
+def _fast_fp8(trial: Trial) -> bool:
+    """Tell whether a trial's sums stay in the tensor cores for longer than their bits are exact."""
+    return trial.config.get("promote") == 0 and trial.shape["K"] > 1000
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mutant", PIPELINED_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+def test_checker_rejects_mutant_of_pipelined_kernel(mutant: Any, tmp_path: Path) -> None:
+    if gpu_target() != "sm_90":
+        pytest.skip(f"{gpu_target()}: the pipelined kernels are for sm_90")
+    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    dtype = twin.dtypes[0]
+    assert any(judge(twin, trial, "cuda") for trial in PIPELINED_TRIALS[mutant.kernel](dtype))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [{"M": 130, "N": 136, "K": 72}, {"M": 13, "N": 17, "K": 19}], ids=shape_id)
+def test_bias_relu_keeps_nan(shape: dict[str, int]) -> None:
+    target = gpu_target()
+    import torch
+    from mutants.checker import fill_inputs
+
+    kernel = load_kernel("matmul_bias_relu", launch=True).kernel
+    config = kernel.config(shape, "fp16", target)
+    inputs = fill_inputs(kernel, Trial(shape, "fp16", config), "cuda")
+    inputs["a"][5, 3] = float("nan")
+    out = torch.zeros((shape["M"], shape["N"]), dtype=torch.float16, device="cuda")
+    kernel.implementations["triton"](inputs, out, config)()
+    assert out[5].isnan().all()
+    assert not out[:5].isnan().any() and not out[6:].isnan().any()
