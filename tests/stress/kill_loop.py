@@ -52,7 +52,7 @@ def writer(root: Path, number: int) -> None:
     tips = chain_tips(repository, head)
     identity = next(iter(tips))
     prediction = decode(Prediction, repository.show(head, record_path("predictions", identity)), what="tip")
-    record = measurement(prediction.cells[0], seal=identity, run=number)
+    record = measurement(prediction.cells[0], seal=identity, device_ms=number)
     data = encode(record)
     path = record_path("verifications", record_id(Measurement, data))
     written = repository.commit(lambda _parent: ({path: data}, "Measure\n"))
