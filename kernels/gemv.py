@@ -31,12 +31,6 @@ triton, tl = import_triton()
 
 
 @triton.jit
-def _load_weight(weight_rows, row_mask, inner, n_inner):
-    mask = row_mask[:, None] & (inner < n_inner)[None, :]
-    return tl.load(weight_rows + inner[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
-
-
-@triton.jit
 def gemv_kernel(
     x_ptr,
     weight_ptr,
@@ -47,7 +41,6 @@ def gemv_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     LANE: tl.constexpr,
-    AHEAD: tl.constexpr,
     PDL: tl.constexpr,
 ):
     # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
@@ -57,27 +50,23 @@ def gemv_kernel(
     range_k = tl.arange(0, BLOCK_K)
     weight_rows = weight_ptr + rows.to(tl.int64)[:, None] * n_inner
     if PDL:
-        # The next kernel's blocks may be placed now; what this one does after its wait follows all before it.
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
-    if AHEAD == 2:
-        w = _load_weight(weight_rows, row_mask, range_k, n_inner)
-    if PDL:
         tl.extra.cuda.gdc_wait()
-    if AHEAD == 1:
-        w = _load_weight(weight_rows, row_mask, range_k, n_inner)
     acc = tl.zeros((BLOCK_N, BLOCK_K // LANE), dtype=tl.float32)
     for start in tl.range(0, n_inner, BLOCK_K):
         inner = start + range_k
-        x = tl.load(x_ptr + inner, mask=inner < n_inner, other=0.0, eviction_policy="evict_last")
-        if AHEAD:
-            w_next = _load_weight(weight_rows, row_mask, inner + BLOCK_K, n_inner)
-        else:
-            w = _load_weight(weight_rows, row_mask, inner, n_inner)
+        inner_mask = inner < n_inner
+        x = tl.load(x_ptr + inner, mask=inner_mask, other=0.0, eviction_policy="evict_last")
+        w = tl.load(
+            weight_rows + inner[None, :],
+            mask=row_mask[:, None] & inner_mask[None, :],
+            other=0.0,
+            eviction_policy="evict_first",
+        )
         products = w.to(tl.float32) * x.to(tl.float32)[None, :]
         # A thread holds LANE neighbours. Adding them first leaves registers for loads under way.
         acc += tl.sum(tl.reshape(products, (BLOCK_N, BLOCK_K // LANE, LANE)), axis=2)
-        if AHEAD:
-            w = w_next
     tl.store(y_ptr + rows, tl.sum(acc, axis=1).to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
@@ -130,7 +119,6 @@ def _constants(config: Config, n_inner: int, element: int) -> dict[str, int]:
         "BLOCK_K": config["block_k"],
         # As many as one load of 16 bytes brings, or less where rows are not multiples of 16 bytes.
         "LANE": math.gcd(n_inner, 16 // element),
-        "AHEAD": config["ahead"],
         "PDL": config["pdl"],
     }
 
@@ -208,14 +196,18 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     if target not in _TARGETS:
         raise InputError(f"gemv: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
-    k = shape["K"]
-    block_n, block_bytes, num_warps, ahead = (2, 8192, 8, 0) if k >= 3072 else (2, 4096, 4, 2)
-    block_k = min(max(1 << (k - 1).bit_length(), 16), block_bytes // DTYPE_BYTES[dtype])
+    k, element = shape["K"], DTYPE_BYTES[dtype]
+    block_n, block_bytes, num_warps = 2, 8192, 8
+    if k * element % 16:
+        block_n, block_bytes = 4, 4096
+    elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
+        # Large blocks would read a quarter more than small ones.
+        block_bytes, num_warps = 4096, 4
+    block_k = min(max(1 << (k - 1).bit_length(), 16), block_bytes // element)
     return {
         "block_n": block_n,
         "block_k": block_k,
         "num_warps": num_warps,
-        "ahead": ahead,
         "pdl": int(target in _PDL_TARGETS),
     }
 
@@ -238,13 +230,11 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"gemv: tile of {config['block_n']} × {config['block_k']} needs more than {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
-    if config["ahead"] not in (0, 1, 2):
-        raise InputError(f"gemv: ahead is {config['ahead']}; expected 0, 1 or 2")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"gemv: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
 
 
-_CONFIG_KEYS = ("block_n", "block_k", "num_warps", "ahead", "pdl")
+_CONFIG_KEYS = ("block_n", "block_k", "num_warps", "pdl")
 _PDL_TARGETS = ("sm_90", "sm_100")
 
 

@@ -90,7 +90,6 @@ def layernorm_kernel(
     GAIN_STEP: tl.constexpr,
     FAR: tl.constexpr,
     PIPE: tl.constexpr,
-    LATE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     # Blocks that are read twice; the last block of a row stays in registers.
@@ -140,9 +139,8 @@ def layernorm_kernel(
             deviations += tl.sum(apart, axis=2)
             squares += tl.sum(apart * apart, axis=2)
     last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-    if not LATE:
-        gain = _load_scale(gains + FULL * BLOCK_N, last_mask, FAR)
-        bias = _load_scale(biases + FULL * BLOCK_N, last_mask, FAR)
+    gain = _load_scale(gains + FULL * BLOCK_N, last_mask, FAR)
+    bias = _load_scale(biases + FULL * BLOCK_N, last_mask, FAR)
     if FULL > 0:
         total = tl.sum(near * (FULL * LANE) + deviations + _by_lane(last, LANE), axis=1)
     else:
@@ -168,9 +166,6 @@ def layernorm_kernel(
         edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)
         total += tl.sum(edge * edge)
     rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
-    if LATE:
-        gain = _load_scale(gains + FULL * BLOCK_N, last_mask, FAR)
-        bias = _load_scale(biases + FULL * BLOCK_N, last_mask, FAR)
     if PIPE and FULL > 0:
         x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
         gain_next = _load_scale(gains + (FULL - 1) * BLOCK_N, whole, FAR)
@@ -179,21 +174,22 @@ def layernorm_kernel(
     if RAGGED:
         _store(y_ptr + row - head + edge_cols, edge * tl.sum(rstd) * edge_gain + edge_bias, edge_mask)
     # Backwards: what was read last is still in the nearest cache.
-    for block in tl.range(FULL - 1, -1, -1):
-        if PIPE:
-            x_again = x_next.to(tl.float32)
-            gain = gain_next
-            bias = bias_next
-            more = whole & (block > 0)
-            x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=0.0, eviction_policy="evict_first")
-            gain_next = _load_scale(gains + (block - 1) * BLOCK_N, more, FAR)
-            bias_next = _load_scale(biases + (block - 1) * BLOCK_N, more, FAR)
-        else:
-            x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
-            x_again = x_again.to(tl.float32)
-            gain = _load_scale(gains + block * BLOCK_N, whole, FAR)
-            bias = _load_scale(biases + block * BLOCK_N, whole, FAR)
-        _store(y_tile + block * BLOCK_N, (x_again - mean) * rstd * gain + bias, whole)
+    if FULL > 0:
+        for block in tl.range(FULL - 1, -1, -1):
+            if PIPE:
+                x_again = x_next.to(tl.float32)
+                gain = gain_next
+                bias = bias_next
+                more = whole & (block > 0)
+                x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=0.0, eviction_policy="evict_first")
+                gain_next = _load_scale(gains + (block - 1) * BLOCK_N, more, FAR)
+                bias_next = _load_scale(biases + (block - 1) * BLOCK_N, more, FAR)
+            else:
+                x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
+                x_again = x_again.to(tl.float32)
+                gain = _load_scale(gains + block * BLOCK_N, whole, FAR)
+                bias = _load_scale(biases + block * BLOCK_N, whole, FAR)
+            _store(y_tile + block * BLOCK_N, (x_again - mean) * rstd * gain + bias, whole)
 
 
 def layernorm(x: Tensor, gain: Tensor, bias: Tensor, *, eps: float = LAYERNORM_EPS) -> Tensor:
@@ -270,7 +266,6 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
         "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
         "FAR": config["far"],
         "PIPE": config["pipe"],
-        "LATE": config["late"],
         "PDL": config["pdl"],
     }
 
@@ -369,45 +364,49 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"layernorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
+    vector = 16 // element
     block_m = 1
-    block_n, num_warps, far, pipe, late = next(rest for most, *rest in _BLOCKS[element] if n <= most)
-    if n <= _NARROW:
-        block_n, num_warps = 1 << (n - 1).bit_length(), 4
-        block_m = max(2048 // block_n, 4) if n % (16 // element) == 0 or n < 256 else 1
-        while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
-            block_m //= 2
+    blocks = _RAGGED_BLOCKS if n % vector and element == 2 else _BLOCKS[element]
+    block_n, num_warps, far, pipe = next(rest for most, *rest in blocks if n <= most)
+    if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
+        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
+        block_n = 1 << (n - 1).bit_length()
+        num_warps = 2 if block_n * element == 2048 else 4
+        block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
+    # Fewer rows a tile where there are too few to give every multiprocessor two programs.
+    while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
+        block_m //= 2
     return {
         "block_m": block_m,
         "block_n": block_n,
         "num_warps": num_warps,
-        "copies": int(_ragged(n, 16 // element, block_m) and m * n * element >= _WORTH_COPIES),
+        "copies": int(_ragged(n, vector, block_m) and m * n * element >= _WORTH_COPIES),
         "far": far,
         "pipe": pipe,
-        "late": late,
         "pdl": int(target in _PDL_TARGETS),
     }
 
 
-_NARROW = 1024
-_COPIED_AT_ONCE = 1024
-_WORTH_COPIES = 1 << 24
+_NARROW, _TILE_BYTES = 1024, 4096
+# Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
+_COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
+# Bytes an element -> (most columns, BLOCK_N, num_warps, far, pipe), the best of a sweep on an H200 at N 1000 to 64001.
 _BLOCKS = {
     2: (
-        (4096, 1024, 8, 0, 0, 0),
-        (12_288, 2048, 8, 0, 0, 0),
-        (20_480, 4096, 16, 0, 0, 0),
-        (32_768, 8192, 16, 0, 0, 0),
-        (49_152, 8192, 32, 1, 0, 0),
-        (2**31, 16_384, 32, 1, 1, 0),
+        (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (4096, 1024, 8, 0, 0), (12_288, 2048, 8, 0, 0),
+        (20_480, 4096, 16, 0, 0), (32_768, 8192, 16, 0, 0), (45_056, 8192, 32, 0, 0), (53_248, 8192, 32, 1, 0),
+        (2**31, 16_384, 32, 1, 1),
     ),
     4: (
-        (4096, 1024, 8, 0, 0, 0),
-        (12_288, 2048, 16, 0, 0, 0),
-        (20_480, 4096, 16, 0, 0, 0),
-        (32_768, 8192, 32, 1, 1, 0),
-        (2**31, 16_384, 32, 1, 0, 1),
+        (1024, 1024, 4, 0, 0), (6144, 1024, 8, 0, 0), (12_288, 2048, 8, 0, 0), (20_480, 4096, 16, 0, 0),
+        (40_960, 8192, 32, 1, 1), (49_152, 16_384, 32, 1, 0), (2**31, 8192, 32, 1, 1),
     ),
-}
+}  # fmt: skip
+# Edges, gain and bias of ragged rows take registers, so with 2 bytes an element fewer columns a program run best.
+_RAGGED_BLOCKS = (
+    (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (6144, 1024, 4, 0, 0), (12_288, 2048, 8, 0, 0),
+    (32_768, 4096, 8, 0, 1), (2**31, 8192, 32, 1, 0),
+)  # fmt: skip
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -424,12 +423,13 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         value = config[key]
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"layernorm: {key} is {value}; expected a power of two from {least} to {most}")
+    for key in ("copies", "far", "pipe"):
+        if config[key] not in (0, 1):
+            raise InputError(f"layernorm: {key} is {config[key]}; expected 0 or 1")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"layernorm: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
     if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"]):
-        raise InputError(
-            f"layernorm: copies is {config['copies']}; expected 0 where rows start at multiples of 16 bytes"
-        )
+        raise InputError(f"layernorm: copies is {config['copies']}; expected 0 but for ragged rows")
     tile = config["block_m"] * config["block_n"]
     if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
         raise InputError(
@@ -438,7 +438,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
 
 
-_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pipe", "late", "pdl")
+_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pipe", "pdl")
 _PDL_TARGETS = ("sm_90", "sm_100")
 _MOST_A_THREAD = 64
 

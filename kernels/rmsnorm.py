@@ -78,8 +78,6 @@ def rmsnorm_kernel(
     RAGGED: tl.constexpr,
     GAIN_STEP: tl.constexpr,
     FAR: tl.constexpr,
-    PIPE: tl.constexpr,
-    LATE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     # Blocks that are read twice; the last block of a row stays in registers.
@@ -119,8 +117,7 @@ def rmsnorm_kernel(
             x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
             squares += _by_lane(x * x, LANE)
     last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-    if not LATE:
-        gain = _load_gain(gains + FULL * BLOCK_N, last_mask, FAR)
+    gain = _load_gain(gains + FULL * BLOCK_N, last_mask, FAR)
     total = tl.sum(squares + _by_lane(last * last, LANE) if FULL > 0 else last * last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
@@ -131,27 +128,14 @@ def rmsnorm_kernel(
         edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         total += tl.sum(edge * edge)
     rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
-    if LATE:
-        gain = _load_gain(gains + FULL * BLOCK_N, last_mask, FAR)
-    if PIPE and FULL > 0:
-        x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
-        gain_next = _load_gain(gains + (FULL - 1) * BLOCK_N, whole, FAR)
     _store(y_tile + FULL * BLOCK_N, last * rstd * gain, last_mask)
     if RAGGED:
         _store(y_ptr + row - head + edge_cols, edge * tl.sum(rstd) * edge_gain, edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     for block in tl.range(FULL - 1, -1, -1):
-        if PIPE:
-            x_again = x_next.to(tl.float32)
-            gain = gain_next
-            more = whole & (block > 0)
-            x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=0.0, eviction_policy="evict_first")
-            gain_next = _load_gain(gains + (block - 1) * BLOCK_N, more, FAR)
-        else:
-            x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
-            x_again = x_again.to(tl.float32)
-            gain = _load_gain(gains + block * BLOCK_N, whole, FAR)
-        _store(y_tile + block * BLOCK_N, x_again * rstd * gain, whole)
+        x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        gain = _load_gain(gains + block * BLOCK_N, whole, FAR)
+        _store(y_tile + block * BLOCK_N, x * rstd * gain, whole)
 
 
 def rmsnorm(x: Tensor, gain: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
@@ -219,8 +203,6 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
         "RAGGED": int(_ragged(n_cols, vector, config["block_m"])),
         "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
         "FAR": config["far"],
-        "PIPE": config["pipe"],
-        "LATE": config["late"],
         "PDL": config["pdl"],
     }
 
@@ -317,44 +299,40 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"rmsnorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
+    vector = 16 // element
     block_m = 1
-    block_n, num_warps, far, pipe, late = next(rest for most, *rest in _BLOCKS[element] if n <= most)
-    if n <= _NARROW:
+    block_n, num_warps, far = next(rest for most, *rest in _BLOCKS[element] if n <= most)
+    if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
+        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n, num_warps = 1 << (n - 1).bit_length(), 4
-        block_m = max(2048 // block_n, 4) if n % (16 // element) == 0 or n < 256 else 1
-        while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
-            block_m //= 2
+        block_m = max(_TILE_BYTES // (block_n * element), 1)
+    # Fewer rows a tile where there are too few to give every multiprocessor two programs.
+    while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
+        block_m //= 2
     return {
         "block_m": block_m,
         "block_n": block_n,
         "num_warps": num_warps,
-        "copies": int(_ragged(n, 16 // element, block_m) and m * n * element >= _WORTH_COPIES),
+        "copies": int(_ragged(n, vector, block_m) and m * n * element >= _WORTH_COPIES),
         "far": far,
-        "pipe": pipe,
-        "late": late,
         "pdl": int(target in _PDL_TARGETS),
     }
 
 
-_NARROW = 1024
-_COPIED_AT_ONCE = 1024
-_WORTH_COPIES = 1 << 24
+_NARROW, _TILE_BYTES = 1024, 4096
+# Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
+_COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
+# Bytes an element -> (most columns, BLOCK_N, num_warps, far), the best of a sweep on an H200 at N 1000 to 64001.
 _BLOCKS = {
     2: (
-        (4096, 1024, 8, 0, 0, 0),
-        (12_288, 2048, 8, 0, 0, 0),
-        (20_480, 4096, 16, 0, 0, 0),
-        (32_768, 8192, 32, 0, 0, 0),
-        (49_152, 16_384, 32, 0, 0, 0),
-        (2**31, 32_768, 32, 0, 0, 0),
+        (1024, 1024, 2, 0), (2048, 512, 4, 0), (4096, 1024, 8, 0), (12_288, 2048, 8, 0), (20_480, 4096, 16, 0),
+        (32_768, 8192, 32, 0), (49_152, 16_384, 32, 0), (2**31, 32_768, 32, 0),
     ),
     4: (
-        (4096, 1024, 8, 0, 0, 0),
-        (12_288, 2048, 16, 0, 0, 0),
-        (20_480, 4096, 16, 0, 0, 0),
-        (2**31, 16_384, 32, 1, 0, 0),
+        (1024, 1024, 4, 0), (4096, 1024, 8, 0), (12_288, 2048, 16, 0), (20_480, 4096, 16, 0), (49_152, 16_384, 32, 0),
+        (2**31, 16_384, 32, 1),
     ),
-}
+}  # fmt: skip
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -371,10 +349,13 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         value = config[key]
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"rmsnorm: {key} is {value}; expected a power of two from {least} to {most}")
+    for key in ("copies", "far"):
+        if config[key] not in (0, 1):
+            raise InputError(f"rmsnorm: {key} is {config[key]}; expected 0 or 1")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"rmsnorm: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
     if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"]):
-        raise InputError(f"rmsnorm: copies is {config['copies']}; expected 0 where rows start at multiples of 16 bytes")
+        raise InputError(f"rmsnorm: copies is {config['copies']}; expected 0 but for ragged rows")
     tile = config["block_m"] * config["block_n"]
     if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
         raise InputError(
@@ -383,7 +364,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
 
 
-_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pipe", "late", "pdl")
+_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pdl")
 _PDL_TARGETS = ("sm_90", "sm_100")
 _MOST_A_THREAD = 64
 

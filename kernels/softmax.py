@@ -133,15 +133,16 @@ def softmax_kernel(
     if RAGGED:
         _store(y_ptr + row - head + edge_cols, edge_powers * tl.sum(inverse), edge_mask)
     # Backwards: what was read last is still in the nearest cache.
-    for block in tl.range(FULL - 1, -1, -1):
-        if PIPE:
-            x_again = x_next.to(tl.float32)
-            more = whole & (block > 0)
-            x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=NONE, eviction_policy="evict_first")
-        else:
-            x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
-            x_again = x_again.to(tl.float32)
-        _store(y_tile + block * BLOCK_N, _exp(x_again - highest) * inverse, whole)
+    if FULL > 0:
+        for block in tl.range(FULL - 1, -1, -1):
+            if PIPE:
+                x_again = x_next.to(tl.float32)
+                more = whole & (block > 0)
+                x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=NONE, eviction_policy="evict_first")
+            else:
+                x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
+                x_again = x_again.to(tl.float32)
+            _store(y_tile + block * BLOCK_N, _exp(x_again - highest) * inverse, whole)
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -274,10 +275,18 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     block_m = 1
     block_n, num_warps, pipe = next(rest for most, *rest in _BLOCKS[element] if n <= most)
     if n <= _NARROW:
-        block_n, num_warps = 1 << (n - 1).bit_length(), 4
-        block_m = max(2048 // block_n, 4) if n % (16 // element) == 0 or n < 256 else 1
-        while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
-            block_m //= 2
+        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
+        block_n = 1 << (n - 1).bit_length()
+        tile_bytes, num_warps = _TILE_BYTES, 4
+        if n % 2:
+            # Neighbours in threads of their own: the warps and rows that ran best.
+            tile_bytes, num_warps = next(rest for most, *rest in _ODD if n <= most)
+        block_m = max(tile_bytes // (block_n * element), 1)
+    elif n % (16 // element) and element == 2 and n > _LONGEST_VECTORS:
+        block_n, num_warps, pipe = 16_384, 16, 1
+    # Fewer rows a tile where there are too few to give every multiprocessor two programs.
+    while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
+        block_m //= 2
     return {
         "block_m": block_m,
         "block_n": block_n,
@@ -287,17 +296,21 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     }
 
 
-_NARROW = 1024
+_NARROW, _TILE_BYTES = 1024, 4096
+# Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
+_ODD = ((16, 4096, 4), (64, 1024, 1), (256, 4096, 2), (1024, 8192, 4))
+# Bytes an element -> (most columns, BLOCK_N, num_warps, pipe), the best of a sweep on an H200 at N 1000 to 64001.
 _BLOCKS = {
-    2: ((4096, 1024, 8, 0), (12_288, 2048, 8, 0), (20_480, 4096, 16, 0), (49_152, 8192, 32, 0), (2**31, 16_384, 32, 0)),
+    2: (
+        (2048, 512, 2, 0), (4096, 1024, 4, 0), (12_288, 2048, 8, 0), (24_576, 4096, 16, 0), (49_152, 16_384, 32, 0),
+        (2**31, 8192, 32, 0),
+    ),
     4: (
-        (4096, 1024, 8, 0),
-        (12_288, 2048, 16, 0),
-        (20_480, 8192, 16, 0),
-        (32_768, 8192, 32, 1),
+        (4096, 1024, 8, 0), (12_288, 2048, 16, 0), (20_480, 4096, 16, 0), (40_960, 8192, 32, 0),
         (2**31, 16_384, 32, 1),
     ),
-}
+}  # fmt: skip
+_LONGEST_VECTORS = 49_152
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -314,6 +327,9 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         value = config[key]
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"softmax: {key} is {value}; expected a power of two from {least} to {most}")
+    for key in ("pipe",):
+        if config[key] not in (0, 1):
+            raise InputError(f"softmax: {key} is {config[key]}; expected 0 or 1")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"softmax: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
     tile = config["block_m"] * config["block_n"]

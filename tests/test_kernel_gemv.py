@@ -63,7 +63,6 @@ def test_gemv_rule_gives_what_the_architecture_can_run(target: str, n: int, k: i
     [
         ({"block_k": 48}, "power of two"),
         ({"block_n": 256}, "stay in registers"),
-        ({"ahead": 3}, "ahead is 3"),
         ({"pdl": 2}, "expected 0, or 1"),
         ({"warps": 4}, "configuration keys"),
     ],

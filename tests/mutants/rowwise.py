@@ -5,14 +5,13 @@ from __future__ import annotations
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 
-_ONE = {"block_m": 1, "block_n": 128, "num_warps": 4, "pipe": 0, "pdl": 0}
-_TALL = {**_ONE, "block_m": 8}
-_LOOP = {**_ONE, "block_n": 64}
-_PIPE = {**_LOOP, "pipe": 1}
-_TALL_LOOP = {**_ONE, "block_m": 4, "block_n": 32}
-# What the kernels with a gain have beside: its shifted copies, past the L1, loaded late.
-_PLAIN = {"copies": 0, "far": 0, "late": 0}
-_COPIES = {"copies": 1, "far": 1, "late": 1}
+_ALL = {"block_m": 1, "block_n": 128, "num_warps": 4, "copies": 0, "far": 0, "pipe": 0, "pdl": 0}
+# The keys that a kernel's configuration has not.
+_WITHOUT = {"rmsnorm": ("pipe",), "layernorm": (), "softmax": ("copies", "far")}
+
+
+def _config(kernel: str, **changes: int) -> dict[str, int]:
+    return {key: value for key, value in {**_ALL, **changes}.items() if key not in _WITHOUT[kernel]}
 
 
 def vector_add_trials(dtype: str) -> tuple[Trial, ...]:
@@ -21,58 +20,51 @@ def vector_add_trials(dtype: str) -> tuple[Trial, ...]:
     return tuple(Trial({"N": n}, dtype, config) for n in (1, 63, 64, 65, 257))
 
 
-def _row_trials(dtype: str, *, gain: bool) -> tuple[Trial, ...]:
-    plain, copies = (_PLAIN, _COPIES) if gain else ({}, {})
+def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
+    def trial(m: int, n: int, **changes: int) -> Trial:
+        return Trial({"M": m, "N": n}, dtype, _config(kernel, **changes))
+
     return (
-        Trial({"M": 1, "N": 1}, dtype, {**_ONE, "block_n": 1, **plain}),
-        Trial({"M": 37, "N": 1}, dtype, {**_TALL, "block_n": 1, **plain}),
-        Trial({"M": 19, "N": 97}, dtype, {**_TALL, **plain}),
-        Trial({"M": 16, "N": 128}, dtype, {**_TALL, **plain}),
-        Trial({"M": 7, "N": 192}, dtype, {**_TALL_LOOP, **plain}),
-        Trial({"M": 3, "N": 160}, dtype, {**_LOOP, **plain}),
-        Trial({"M": 3, "N": 168}, dtype, {**_PIPE, **plain}),
+        trial(1, 1, block_n=1),
+        trial(37, 1, block_m=8, block_n=1),
+        trial(19, 97, block_m=8),
+        trial(16, 128, block_m=8),
+        trial(7, 192, block_m=4, block_n=32),
+        trial(3, 160, block_n=64),
+        trial(3, 168, block_n=64, pipe=1),
         # Rows that start anywhere: nine of them meet every offset. Those of 17 columns are mostly edge, and in
         # those of 71 or 79 a vector more than the block holds goes to the edge.
-        Trial({"M": 9, "N": 97}, dtype, {**_ONE, **plain}),
-        Trial({"M": 9, "N": 131}, dtype, {**_LOOP, **plain}),
-        Trial({"M": 9, "N": 17}, dtype, {**_ONE, "block_n": 32, **plain}),
-        Trial({"M": 9, "N": 71 if dtype == "fp32" else 79}, dtype, {**_PIPE, **copies}),
-        Trial({"M": 9, "N": 141}, dtype, {**_LOOP, **copies}),
-        Trial({"M": 9, "N": 99}, dtype, {**_ONE, **copies}),
+        trial(9, 97),
+        trial(9, 131, block_n=64),
+        trial(9, 17, block_n=32),
+        trial(9, 71 if dtype == "fp32" else 79, block_n=64, copies=1, far=1, pipe=1),
+        trial(9, 141, block_n=32, copies=1, far=1, pipe=1),
+        trial(9, 99, copies=1),
+    )
+
+
+def _scaled_trials(kernel: str, dtype: str, scale: float) -> tuple[Trial, ...]:
+    """Return a trial of one block and one of several, with the first input scaled."""
+    return (
+        Trial({"M": 2, "N": 101}, dtype, _config(kernel), scale),
+        Trial({"M": 3, "N": 103}, dtype, _config(kernel, block_n=64), scale),
     )
 
 
 def rmsnorm_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of rmsnorm."""
-    return (
-        *_row_trials(dtype, gain=True),
-        # Squares of these exceed the largest fp16.
-        Trial({"M": 2, "N": 101}, dtype, {**_ONE, **_PLAIN}, scale=256.0),
-        Trial({"M": 3, "N": 103}, dtype, {**_LOOP, **_PLAIN}, scale=256.0),
-        # These are so small that eps is half of the mean of squares.
-        Trial({"M": 2, "N": 101}, dtype, {**_ONE, **_PLAIN}, scale=2.0**-10),
-        Trial({"M": 3, "N": 103}, dtype, {**_LOOP, **_PLAIN}, scale=2.0**-10),
-    )
+    """Return trials of rmsnorm, some whose squares exceed the largest fp16, some where eps is half of their mean."""
+    scaled = (_scaled_trials("rmsnorm", dtype, scale) for scale in (256.0, 2.0**-10))
+    return _row_trials("rmsnorm", dtype) + tuple(trial for trials in scaled for trial in trials)
 
 
 def layernorm_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of layernorm."""
-    return (
-        *_row_trials(dtype, gain=True),
-        # So small that eps is half of the variance.
-        Trial({"M": 2, "N": 101}, dtype, {**_ONE, **_PLAIN}, scale=2.0**-7),
-        Trial({"M": 3, "N": 103}, dtype, {**_LOOP, **_PLAIN}, scale=2.0**-7),
-    )
+    """Return trials of layernorm, some so small that eps is half of the variance."""
+    return _row_trials("layernorm", dtype) + _scaled_trials("layernorm", dtype, 2.0**-7)
 
 
 def softmax_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of softmax."""
-    return (
-        *_row_trials(dtype, gain=False),
-        # exp of these exceeds the largest fp32.
-        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=64.0),
-        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=64.0),
-    )
+    """Return trials of softmax, some whose exponential exceeds the largest fp32."""
+    return _row_trials("softmax", dtype) + _scaled_trials("softmax", dtype, 64.0)
 
 
 TRIALS = {
@@ -95,8 +87,6 @@ def _of_rows(kernel: str) -> tuple[Mutant, ...]:
         Mutant(kernel, "edge_of_the_next_row", "lane < head, edge_cols < N_COLS)",
                "lane < head, edge_cols < N_COLS + 1)"),
         Mutant(kernel, "lost_first_block", "tl.range(FULL - 1, -1, -1)", "tl.range(FULL - 1, 0, -1)"),
-        Mutant(kernel, "same_block_again", "x_next = tl.load(x_tile + (block - 1) * BLOCK_N",
-               "x_next = tl.load(x_tile + block * BLOCK_N"),
     )  # fmt: skip
 
 
@@ -104,8 +94,17 @@ def _of_scale(kernel: str, name: str, load: str, pointers: str) -> tuple[Mutant,
     """Return wrong twins of how a gain or bias is read: a copy that is not shifted, another block's."""
     return (
         Mutant(kernel, f"unshifted_{name}", f"{name}_ptr + head + cols, mask", f"{name}_ptr + cols, mask"),
-        Mutant(kernel, f"{name}_of_another_block", f"{name}_next = {load}({pointers} + (block - 1) * BLOCK_N",
-               f"{name}_next = {load}({pointers} + block * BLOCK_N"),
+        Mutant(kernel, f"{name}_of_another_block", f" {name} = {load}({pointers} + block * BLOCK_N",
+               f" {name} = {load}({pointers} + FULL * BLOCK_N"),
+    )  # fmt: skip
+
+
+def _of_pipe(kernel: str, *names: tuple[str, str]) -> tuple[Mutant, ...]:
+    """Return wrong twins of what is read ahead: the block at hand once more."""
+    return tuple(
+        Mutant(kernel, f"same_{name}_again", f"{name}_next = {load} + (block - 1) * BLOCK_N",
+               f"{name}_next = {load} + block * BLOCK_N")
+        for name, load in names
     )  # fmt: skip
 
 
@@ -144,6 +143,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of_rows("layernorm"),
     *_of_scale("layernorm", "gain", "_load_scale", "gains"),
     *_of_scale("layernorm", "bias", "_load_scale", "biases"),
+    *_of_pipe("layernorm", ("x", "tl.load(x_tile"), ("gain", "_load_scale(gains"), ("bias", "_load_scale(biases")),
     Mutant("layernorm", "edge_padding_in_variance", "edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)",
            "edge = edge - tl.sum(mean)"),
     Mutant("softmax", "missing_max_subtraction", "powers = _exp(last - highest)", "powers = _exp(last)"),
@@ -159,4 +159,5 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("softmax", "fp16_sum", "total = tl.sum(powers, axis=1)", "total = tl.sum(powers.to(tl.float16), axis=1)"),
     Mutant("softmax", "natural_base", "values * 1.4426950408889634", "values * 1.44"),
     *_of_rows("softmax"),
+    *_of_pipe("softmax", ("x", "tl.load(x_tile")),
 )  # fmt: skip
