@@ -5,12 +5,13 @@ Shapes: x (M, N), g and c (N,), y (M, N), row-major and of one dtype (fp16, bf16
 Traffic: e · (M·N + 2·N) bytes read and e · M·N written, e bytes an element.
 Source: Ba, Kiros and Hinton, "Layer Normalization", arXiv 1607.06450, equation 4; the shift of
 long rows is Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983, section 3.
-The work model excludes: re-reads of g and c by each program (L2), the second read of rows of more than 2048
-columns (L1, L2), the shift of long rows, and the M divisions and roots.
+The work model excludes: re-reads of g and c by each program (L1, L2), the second read of rows of several blocks but for
+their last (L1, L2), the shifted copies of g and c for ragged rows (16 or 8 · e · N bytes written and read, L2), the
+shift of long rows, and the M divisions and roots.
 
-Precision: deviations from the mean, or in long rows from the first block's mean, are squared in fp32, so a large mean
-costs no digits; one rounding to the dtype. Determinism: each row is one program's work in a fixed order, so the same
-inputs give the same bits.
+Precision: deviations from the mean, or in long rows from the mean of a lane's first elements, are squared in fp32, so a
+large mean costs no digits; one rounding to the dtype. Determinism: each row is one program's work in a fixed order, so
+the same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -474,7 +475,7 @@ KERNEL = Kernel(
     formula="y = (x - mean(x)) / sqrt(var(x) + 1e-5) · g + c",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
-    excludes="re-reads of g and c, the second read of rows beyond 2048 columns (L1, L2), divisions and roots",
+    excludes="re-reads of g and c, the second read of long rows, shifted copies for ragged ones, divisions and roots",
     path=path,
     config=config_for,
     check_config=check_config,

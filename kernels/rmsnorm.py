@@ -4,8 +4,9 @@ Formula: y[m, n] = x[m, n] · g[n] / sqrt(mean_n(x[m, n]²) + eps)
 Shapes: x (M, N), g (N,), y (M, N), row-major and of one dtype (fp16, bf16 or fp32).
 Traffic: e · (M·N + N) bytes read and e · M·N written, e bytes an element.
 Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv 1910.07467, equation 4.
-The work model excludes: re-reads of g by each program (L2), the second read of rows that are longer than a program's
-registers hold (L1, L2), and the M divisions and roots.
+The work model excludes: re-reads of g by each program (L1, L2), the second read of rows of several blocks but for their
+last (L1, L2), the shifted copies of g for ragged rows (8 or 4 · e · N bytes written and read, L2), and the M divisions
+and roots.
 
 Precision: squares, their sum and the scaling are fp32; one rounding to the dtype. Determinism: each row is one
 program's sum in a fixed order, so the same inputs give the same bits.
@@ -400,7 +401,7 @@ KERNEL = Kernel(
     formula="y = x · g / sqrt(mean(x²) + 1e-6)",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
-    excludes="re-reads of g (L2), the second read of rows beyond 2048 columns (L1, L2), divisions and roots",
+    excludes="re-reads of g, the second read of long rows, shifted copies of g for ragged ones, divisions and roots",
     path=path,
     config=config_for,
     check_config=check_config,

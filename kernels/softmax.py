@@ -5,7 +5,7 @@ Shapes: x, y (M, N), row-major and of one dtype (fp16, bf16 or fp32).
 Traffic: e · M·N bytes read and e · M·N written, e bytes an element.
 Source: the running maximum of long rows is Milakov and Gimelshein, "Online normalizer calculation for softmax",
 arXiv 1805.02867, algorithm 3.
-The work model excludes: the second read of rows of more than 2048 columns (L1, L2), and the
+The work model excludes: the second read of rows of several blocks but for their last (L1, L2), and the
 correction of the running sum where the maximum rises. An exponential counts as one operation.
 
 Precision: all arithmetic is fp32; one rounding to the dtype. Determinism: each row is one program's work in a fixed
@@ -374,7 +374,7 @@ KERNEL = Kernel(
     formula="y = exp(x - max(x)) / Σ exp(x - max(x))",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
-    excludes="the second read of rows beyond 2048 columns (L1, L2), corrections where a running maximum rises",
+    excludes="the second read of long rows (L1, L2), corrections where a running maximum rises",
     path=path,
     config=config_for,
     check_config=check_config,
