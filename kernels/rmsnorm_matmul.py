@@ -10,8 +10,8 @@ read of SPLIT_K · 4 · B·O bytes, L2) and the padding of B, H and O to whole t
 
 Precision: x·g is rounded once to the dtype before the product; squares, products and the split-K sum
 are fp32; one rounding to the dtype at the end. Assumes |x·g| is within the dtype's range (fp16: 65504).
-Determinism: partial sums are added in the order of the split by the last program to arrive, whichever
-that is, so the same inputs give the same bits.
+Determinism: partial sums are added in the order of the parts, whichever program adds them, so the same
+inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton
+from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton
 from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -371,6 +372,396 @@ def rmsnorm_matmul_pipelined(
     # fmt: on
 
 
+# CUDA C++ for sm_90: above B = 32 a program and its neighbour share a tile's inner dimension as a cluster, which Gluon
+# cannot express in triton 3.6. x is wgmma's A operand, scaled by the gain in registers on its way there; the weights
+# are its B operand. The macros are BLOCK_B, BLOCK_O, SPLIT, STAGES and BF16.
+_CLUSTER = r"""
+#if BF16
+#define TWO "bf16x2"
+#else
+#define TWO "f16x2"
+#endif
+typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
+struct __align__(64) TensorMap { u64 opaque[16]; };
+
+constexpr int BLOCK_K = 64, CHUNKS = BLOCK_K / 16;
+constexpr int GROUP_ROWS = 8;
+constexpr int COLS = BLOCK_B == 128 ? BLOCK_O : BLOCK_O / 2;   // columns of one group of four warps
+constexpr int ACC = COLS / 2;
+constexpr int CONSUMERS = 8, LOADER = 8;                // warps
+constexpr int WARPS = COLS == 256 ? 12 : 9;
+constexpr int SHARE = COLS / 8 / SPLIT;                        // groups of 8 columns that a part adds up
+constexpr u32 W_BYTES = BLOCK_K * BLOCK_O * 2, X_BYTES = BLOCK_B * BLOCK_K * 2, GAIN_BYTES = BLOCK_K * 2;
+constexpr u32 STAGE_BYTES = W_BYTES + X_BYTES;
+constexpr u32 GAIN_AT = STAGES * STAGE_BYTES;
+constexpr u32 RECEIVED_AT = GAIN_AT + STAGES * GAIN_BYTES;     // partial sums [part][group of columns][thread][4]
+constexpr u32 SQUARES_AT = RECEIVED_AT + (SPLIT - 1) * SHARE * CONSUMERS * 32 * 16;   // [part][row]
+constexpr u32 BARRIERS_AT = SQUARES_AT + (SPLIT - 1) * BLOCK_B * 4;
+constexpr u32 RECEIVED_BYTES = BARRIERS_AT - RECEIVED_AT;
+
+#define DEVICE __device__ __forceinline__
+DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE bool elected() {
+    u32 one;
+    asm volatile("{.reg .pred p; elect.sync _|p, -1; selp.u32 %0, 1, 0, p;}" : "=r"(one));
+    return one;
+}
+DEVICE void init(u32 bar, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count));
+}
+DEVICE void expect(u32 bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+}
+DEVICE void arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
+DEVICE void wait(u32 bar, u32 phase) {
+    asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar), "r"(phase) : "memory");
+}
+DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
+}
+DEVICE void load_once(u32 to, const TensorMap* map, int inner, int outer, u32 bar, u64 policy) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%2, %3}], [%4], %5;"
+        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "l"(policy) : "memory");
+}
+DEVICE u32 peer(u32 address, int part) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(part));
+    return there;
+}
+// Writes to another part's shared memory and counts the bytes at its barrier.
+DEVICE void send(u32 at, float value, u32 bar) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+        :: "r"(at), "f"(value), "r"(bar) : "memory");
+}
+DEVICE void send(u32 at, float a, float b, float c, float d, u32 bar) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+        :: "r"(at), "f"(a), "f"(b), "f"(c), "f"(d), "r"(bar) : "memory");
+}
+DEVICE void wait_for_parts() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+DEVICE u32 scaled(u32 a, u32 g) {
+    u32 r;
+    asm("mul.rn." TWO " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(g));
+    return r;
+}
+DEVICE float squared(u32 a, float sum) {
+#if BF16
+    const float lo = __uint_as_float(a << 16), hi = __uint_as_float(a & 0xffff0000u);
+#else
+    float lo, hi;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(lo), "=f"(hi) : "r"(a));
+#endif
+    return fmaf(hi, hi, fmaf(lo, lo, sum));
+}
+DEVICE u32 packed(float lo, float hi) {
+    u32 r;
+    asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+@MMA@
+
+// x of 16 rows a warp and 64 inner positions, as wgmma's A operand.
+DEVICE void load_x(u32 (&b)[16], u32 x, int row, int lane) {
+#pragma unroll
+    for (int k = 0; k < CHUNKS; ++k) {
+        const u32 at = x + row * 128 + (((k * 2 + lane / 16) ^ (row & 7)) * 16);
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+            : "=r"(b[4 * k]), "=r"(b[4 * k + 1]), "=r"(b[4 * k + 2]), "=r"(b[4 * k + 3]) : "r"(at) : "memory");
+    }
+}
+DEVICE void scale_x(u32 (&a)[16], const u32 (&b)[16], float (&squares)[4], u32 gain, int lane) {
+    u32 g[8];
+#pragma unroll
+    for (int k = 0; k < 8; ++k)
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(g[k]) : "r"(gain + k * 16 + lane % 4 * 4) : "memory");
+#pragma unroll
+    for (int k = 0; k < 16; ++k) a[k] = scaled(b[k], g[k / 4 * 2 + k / 2 % 2]);
+#pragma unroll
+    for (int k = 0; k < 16; ++k) squares[k % 4] = squared(b[k], squares[k % 4]);
+}
+// Lane i of four gets what all four hold at place i.
+DEVICE void transpose(u32 (&v)[4], int lane) {
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+            const int low = bit == 1 ? 2 * k : k, high = low + bit;
+            const u32 got = __shfl_xor_sync(~0u, lane & bit ? v[low] : v[high], bit);
+            if (lane & bit) v[low] = got; else v[high] = got;
+        }
+    }
+}
+
+extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_cluster(
+    const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap gain_map,
+    const __grid_constant__ TensorMap weight_map, u16* y, int n_rows, int n_inner, int n_cols, float eps)
+{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const u32 ring = shared(memory), received = ring + BARRIERS_AT + STAGES * 16;
+    const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
+    const int part = blockIdx.x % SPLIT;
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
+    auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    if (thread == 0) {
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), CONSUMERS); }
+        init(received, 1);
+        expect(received, RECEIVED_BYTES);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    // Waited for before the first store to another part, which must have begun by then.
+    if (SPLIT > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+
+    const int row_tiles = (n_rows + BLOCK_B - 1) / BLOCK_B, col_tiles = (n_cols + BLOCK_O - 1) / BLOCK_O;
+    const int all = (n_inner + BLOCK_K - 1) / BLOCK_K;
+    const int first = all * part / SPLIT, steps = all * (part + 1) / SPLIT - first;
+    const int tiles = row_tiles * col_tiles, workers = gridDim.x / SPLIT;
+    auto place = [&](int tile, int& row, int& col) {
+        const int group = tile / (GROUP_ROWS * col_tiles), rest = tile % (GROUP_ROWS * col_tiles);
+        const int rows = min(GROUP_ROWS, row_tiles - group * GROUP_ROWS);
+        row = (group * GROUP_ROWS + rest % rows) * BLOCK_B;
+        col = rest / rows * BLOCK_O;
+    };
+
+    if (warp >= CONSUMERS) {
+        if (COLS == 256) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (warp == LOADER && elected()) {
+            u64 policy;
+            asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+            int row, col, it = 0;
+            auto inner = [&](int i) { return (first + i) * BLOCK_K; };
+            auto load_weight = [&](int i, int s) {
+                expect(full(s), STAGE_BYTES + GAIN_BYTES);
+#pragma unroll
+                for (int o = 0; o < BLOCK_O / 64; ++o) {
+                    const u32 to = ring + s * STAGE_BYTES + o * 8192;
+                    if (row_tiles == 1) load_once(to, &weight_map, col + o * 64, inner(i), full(s), policy);
+                    else load(to, &weight_map, col + o * 64, inner(i), full(s));
+                }
+            };
+            auto load_rest = [&](int i, int s) {
+                load(ring + s * STAGE_BYTES + W_BYTES, &x_map, inner(i), row, full(s));
+                load(ring + GAIN_AT + s * GAIN_BYTES, &gain_map, inner(i), 0, full(s));
+            };
+            for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += workers) {
+                place(tile, row, col);
+                int i = 0;
+                if (it == 0) {
+                    const int ahead = min(steps, STAGES);
+#pragma unroll 1
+                    for (int s = 0; s < ahead; ++s) load_weight(s, s);
+                    // The launch before this one may have written x and the gain; the weights were not waited for.
+                    asm volatile("griddepcontrol.wait;" ::: "memory");
+#pragma unroll 1
+                    for (int s = 0; s < ahead; ++s) load_rest(s, s);
+                    it = i = ahead;
+                }
+#pragma unroll 1
+                for (; i < steps; ++i, ++it) {
+                    const int s = it % STAGES;
+                    wait(empty(s), (it / STAGES & 1) ^ 1);
+                    load_weight(i, s);
+                    load_rest(i, s);
+                }
+            }
+        }
+        __syncwarp();
+        if (SPLIT > 1) wait_for_parts();
+    } else {
+        if (COLS == 256) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        const int group = warp / 4;
+        const int row_in = (BLOCK_B == 128 ? group * 64 : 0) + warp % 4 * 16;
+        const int col_in = BLOCK_B == 128 ? 0 : group * COLS;
+        // Columns of W lie side by side: 64 of them (128 bytes, swizzled) by 8 inner positions are an atom.
+        const u64 shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+        const u32 weight_in = col_in / 64 * 8192 + col_in % 64 * 2;
+        int it = 0;
+        for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += workers) {
+            float acc[ACC], squares[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+            for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+            u32 a[2][16], raw[16];
+            if (steps > 0) {
+                const int s = it % STAGES;
+                wait(full(s), it / STAGES & 1);
+                load_x(raw, ring + s * STAGE_BYTES + W_BYTES, row_in + lane % 16, lane);
+                scale_x(a[0], raw, squares, ring + GAIN_AT + s * GAIN_BYTES, lane);
+            }
+            auto step = [&](u32 (&now)[16], u32 (&next)[16], bool more) {
+                const int s = it % STAGES, n = (it + 1) % STAGES;
+                const u64 weights = shape | (ring + s * STAGE_BYTES + weight_in & 0x3ffff) >> 4;
+                if (more) {
+                    wait(full(n), (it + 1) / STAGES & 1);
+                    load_x(raw, ring + n * STAGE_BYTES + W_BYTES, row_in + lane % 16, lane);
+                }
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                for (int k = 0; k < CHUNKS; ++k)
+                    mma(acc, now[4 * k], now[4 * k + 1], now[4 * k + 2], now[4 * k + 3], weights + k * (2048 >> 4));
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                // While the tensor cores multiply this step, the next one's x is scaled.
+                if (more) scale_x(next, raw, squares, ring + GAIN_AT + n * GAIN_BYTES, lane);
+                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                if (lane == 0) arrive(empty(s));
+                ++it;
+            };
+#pragma unroll 1
+            for (int i = 0; i < steps; i += 2) {
+                step(a[0], a[1], i + 1 < steps);
+                if (i + 1 < steps) step(a[1], a[0], i + 2 < steps);
+            }
+#pragma unroll
+            for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
+            int row, col;
+            place(tile, row, col);
+            row += row_in + lane / 4;
+            col += col_in;
+            // Sixteen bytes a lane: of four groups of columns, each lane of four stores one.
+            auto store = [&](int j, const float (&sum)[4][4], float r0, float r1) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    u32 v[4];
+                    const float r = half ? r1 : r0;
+#pragma unroll
+                    for (int k = 0; k < 4; ++k) v[k] = packed(sum[k][2 * half] * r, sum[k][2 * half + 1] * r);
+                    transpose(v, lane);
+                    const int at = col + (j + lane % 4) * 8, to = row + half * 8;
+                    if (to < n_rows && at < n_cols)
+                        *(uint4*)(y + (long long)to * n_cols + at) = make_uint4(v[0], v[1], v[2], v[3]);
+                }
+            };
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                squares[h] += squares[h + 2];
+                squares[h] += __shfl_xor_sync(~0u, squares[h], 1);
+                squares[h] += __shfl_xor_sync(~0u, squares[h], 2);
+            }
+            if (SPLIT == 1) {
+                const float r0 = rsqrtf(squares[0] / n_inner + eps), r1 = rsqrtf(squares[1] / n_inner + eps);
+#pragma unroll
+                for (int j = 0; j < COLS / 8; j += 4) {
+                    float sum[4][4];
+#pragma unroll
+                    for (int k = 0; k < 16; ++k) sum[k / 4][k % 4] = acc[4 * j + k];
+                    store(j, sum, r0, r1);
+                }
+            } else {
+                wait_for_parts();
+#pragma unroll
+                for (int to = 0; to < SPLIT; ++to) {
+                    if (to == part) continue;
+                    const u32 there = peer(ring + RECEIVED_AT, to), bar = peer(received, to);
+                    const int slot = part - (part > to);
+                    if (lane % 4 == 0 && (BLOCK_B == 128 || group == 0)) {
+                        const u32 at = peer(ring + SQUARES_AT + (slot * BLOCK_B + row_in + lane / 4) * 4, to);
+                        send(at, squares[0], bar);
+                        send(at + 32, squares[1], bar);
+                    }
+#pragma unroll
+                    for (int j = 0; j < SHARE; ++j) {
+                        const int k = 4 * (to * SHARE + j);
+                        const u32 at = there + ((slot * SHARE + j) * CONSUMERS * 32 + thread) * 16;
+                        send(at, acc[k], acc[k + 1], acc[k + 2], acc[k + 3], bar);
+                    }
+                }
+                wait(received, 0);
+                const float* others = (const float*)(memory + SQUARES_AT) + row_in + lane / 4;
+                const float4* sums = (const float4*)(memory + RECEIVED_AT);
+                float s0 = 0.f, s1 = 0.f;
+#pragma unroll
+                for (int p = 0; p < SPLIT; ++p) {
+                    const int slot = p - (p > part);
+                    s0 += p == part ? squares[0] : others[slot * BLOCK_B];
+                    s1 += p == part ? squares[1] : others[slot * BLOCK_B + 8];
+                }
+                const float r0 = rsqrtf(s0 / n_inner + eps), r1 = rsqrtf(s1 / n_inner + eps);
+                // The own sums stay in registers, which only a constant may index: one copy of this a part.
+#pragma unroll
+                for (int own = 0; own < SPLIT; ++own) {
+                    if (own != part) continue;
+#pragma unroll
+                    for (int j = 0; j < SHARE; j += 4) {
+                        float sum[4][4];
+#pragma unroll
+                        for (int k = 0; k < 4; ++k) {
+                            sum[k][0] = sum[k][1] = sum[k][2] = sum[k][3] = 0.f;
+#pragma unroll
+                            for (int p = 0; p < SPLIT; ++p) {
+                                const int at = 4 * (own * SHARE + j + k), slot = p - (p > own);
+                                float4 v = make_float4(acc[at], acc[at + 1], acc[at + 2], acc[at + 3]);
+                                if (p != own) v = sums[(slot * SHARE + j + k) * CONSUMERS * 32 + thread];
+                                sum[k][0] += v.x; sum[k][1] += v.y; sum[k][2] += v.z; sum[k][3] += v.w;
+                            }
+                        }
+                        store(own * SHARE + j, sum, r0, r1);
+                    }
+                }
+            }
+        }
+    }
+}
+"""
+
+
+def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
+    columns = _cluster_columns(config)
+    bf16 = dtype == "bf16"
+    sums = columns // 2
+    operands = ", ".join(f"%{i}" for i in range(sums))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
+    kind = "bf16" if bf16 else "f16"
+    multiply = f"""DEVICE void mma(float (&d)[{sums}], u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{operands}}},"
+        " {{%{sums}, %{sums + 1}, %{sums + 2}, %{sums + 3}}}, %{sums + 4}, 1, 1, 1, 1;"
+        : {outputs} : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}}"""
+    defines = {
+        "BLOCK_B": config["block_b"], "BLOCK_O": config["block_o"], "SPLIT": config["split_k"],
+        "STAGES": config["num_stages"], "BF16": int(bf16),
+    }  # fmt: skip
+    text = _CLUSTER.replace("@MMA@", multiply)
+    return CudaSource(text, "rmsnorm_matmul_cluster", tuple((name, str(value)) for name, value in defines.items()))
+
+
+def _cluster_columns(config: Config) -> int:
+    """Return how many columns a group of four warps multiplies: with 64 rows the two groups share the columns."""
+    return config["block_o"] if config["block_b"] == 128 else config["block_o"] // 2
+
+
+def _cluster_threads(config: Config) -> int:
+    # With 256 columns a whole group of warps goes with the loader, to give its registers to those that multiply.
+    return 384 if _cluster_columns(config) == 256 else 288
+
+
+def _cluster_programs(config: Config, n_rows: int, n_cols: int) -> int:
+    tiles = _ceil_div(n_rows, config["block_b"]) * _ceil_div(n_cols, config["block_o"])
+    # Without parts a program takes tile after tile.
+    return tiles * config["split_k"] if config["split_k"] > 1 else min(tiles, _MULTIPROCESSORS["sm_90"])
+
+
+def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+    n_rows, n_inner = x.shape
+    n_cols = weight.shape[1]
+    dtype = _dtype_name(x)
+    maps = [
+        tensor_map(x, (config["block_b"], config["block_k"])),
+        tensor_map(gain.view(1, n_inner), (1, config["block_k"])),
+        tensor_map(weight, (config["block_k"], 64)),
+    ]
+    return prepare_cuda(
+        _cluster_source(config, dtype),
+        programs=_cluster_programs(config, n_rows, n_cols),
+        threads=_cluster_threads(config),
+        shared_bytes=shared_bytes(config, dtype),
+        arguments=[*maps, out, n_rows, n_inner, n_cols, float(eps)],
+        overlap=bool(config["pdl"]),
+    )
+
+
 def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
     """Return rmsnorm(x; gain, eps) · weight.
 
@@ -396,7 +787,8 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 
 
 def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
-    return (_prepare_pipelined if config["pipeline"] else _prepare_portable)(inputs, out, config, eps)
+    prepare = (_prepare_portable, _prepare_pipelined, _prepare_cluster)[config["pipeline"]]
+    return prepare(inputs, out, config, eps)
 
 
 def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
@@ -616,19 +1008,18 @@ _TILES = {
     ("sm_100", 16): (128, 128, 5),
     ("sm_100", 32): (128, 128, 5),
     ("sm_100", 64): (128, 128, 4),
-    ("sm_100", 128): (256, 64, 4),
+    ("sm_100", 128): (128, 32, 8),
 }
 
 
 # BLOCK_B -> (largest BLOCK_O, BLOCK_K, stages of x, groups of warps that scale x, most programs), pipelined kernel.
-# Measured on an H200, cold weights, B 1 to 128. Up to B = 32 half of the chip keeps the DRAM busy, and the next
+# Measured on an H200, cold weights, B 1 to 64. Up to B = 32 half of the chip keeps the DRAM busy, and the next
 # launch loads its weights on the other half; beyond, L2 feeds the tiles of x, which takes every multiprocessor.
 _PIPELINED = {
     8: (64, 256, 4, 1, 66),
     16: (64, 128, 8, 2, 66),
     32: (64, 128, 8, 2, 66),
     64: (64, 128, 4, 2, 132),
-    128: (128, 64, 6, 2, 132),
 }
 _LEAST_INNER = 512
 
@@ -637,9 +1028,45 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     element = DTYPE_BYTES[dtype]
     aligned = all(shape[key] * element % _TMA_ALIGNMENT == 0 for key in ("H", "O"))
-    if target == "sm_90" and element == 2 and aligned and shape["B"] <= max(_PIPELINED):
-        return _pipelined_config(shape, dtype)
-    return _portable_config(shape, dtype, target)
+    if target != "sm_90" or element != 2 or not aligned:
+        return _portable_config(shape, dtype, target)
+    # For 64 rows the cluster pays where the columns alone fill more than half of the chip.
+    if shape["B"] > 64 or (shape["B"] > 32 and 2 * _ceil_div(shape["O"], 128) > _MULTIPROCESSORS["sm_90"] // 2):
+        return _cluster_config(shape, dtype)
+    return _pipelined_config(shape, dtype)
+
+
+# (block_b, BLOCK_O, parts) -> time of a tile, its whole inner dimension, relative to 128 x 256 in one part. Measured
+# on an H200 at B 64 and 128 and H = O 2048, 4096 and 8192, and for 256 columns at B = 3072, H = 5120; that of 64 x 256
+# is assumed to be that of 128 x 128.
+_CLUSTER_TILES = {
+    (64, 128, 2): 0.31, (64, 128, 1): 0.48, (64, 256, 1): 0.62,
+    (128, 64, 2): 0.20, (128, 128, 2): 0.33, (128, 64, 1): 0.48, (128, 128, 1): 0.62, (128, 256, 1): 1.0,
+}  # fmt: skip
+_CLUSTER_STAGES = 12
+
+
+def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    block_b = 64 if b <= 64 else 128
+
+    def cost(tile: tuple[int, int, int]) -> float:
+        programs = _ceil_div(b, block_b) * _ceil_div(o, tile[1]) * tile[2]
+        return math.ceil(programs / _MULTIPROCESSORS["sm_90"]) * _CLUSTER_TILES[tile]
+
+    _, block_o, split_k = min((tile for tile in _CLUSTER_TILES if tile[0] == block_b), key=cost)
+    if h < 2 * _LEAST_INNER:
+        split_k = 1
+    config = {
+        "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": split_k, "num_warps": 8, "num_stages": 2,
+        "tma": 1, "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
+    }  # fmt: skip
+    while config["num_stages"] < _CLUSTER_STAGES:
+        config["num_stages"] += 1
+        if shared_bytes(config, dtype) > _SHARED_BYTES["sm_90"]:
+            config["num_stages"] -= 1
+            break
+    return config
 
 
 def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
@@ -652,9 +1079,6 @@ def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
     split_k = 1
     while split_k < _MAX_SPLITS and 2 * split_k * _ceil_div(o, block_o) <= programs and h >= 2 * split_k * _LEAST_INNER:
         split_k *= 2
-    if block_b == 128 and block_o == 128 and split_k > 2:
-        # With two groups that scale, 96 registers a thread are left, too few to add more than two parts.
-        scalers = 1
     config = {
         "block_b": block_b, "block_o": block_o, "block_k": block_k, "split_k": split_k, "num_warps": block_o // 16,
         "num_stages": 2, "tma": 1, "pipeline": 1, "x_stages": x_stages, "scalers": scalers, "pdl": 1,
@@ -723,6 +1147,10 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
     x_tile, weight_tile = element * block_b * block_k, element * block_k * block_o
     stages = config["num_stages"]
+    if config["pipeline"] == 2:
+        parts, share = config["split_k"], _cluster_columns(config) // 8 // config["split_k"]
+        received = (parts - 1) * (share * 4096 + 4 * block_b)
+        return stages * (weight_tile + x_tile + element * block_k + 16) + received + 8
     if config["pipeline"]:
         x_stage = x_tile + element * block_k + 24
         # The last term covers alignment and what reductions across warps use.
@@ -743,7 +1171,9 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(f"rmsnorm_matmul: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
     if target == "sm_75" and dtype == "bf16":
         raise InputError("rmsnorm_matmul: sm_75 has no bf16; expected fp16 or fp32")
-    if config["pipeline"]:
+    if config["pipeline"] == 2:
+        _check_cluster(config, shape, dtype, target)
+    elif config["pipeline"]:
         _check_pipeline(config, shape, dtype, target)
     elif any(config[key] != value for key, value in _NOT_PIPELINED.items()):
         raise InputError("rmsnorm_matmul: x_stages, scalers and pdl belong to pipeline 1; expected 0 without it")
@@ -775,7 +1205,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
 
 def _check_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     if config["pipeline"] != 1 or config["pdl"] not in (0, 1):
-        raise InputError("rmsnorm_matmul: pipeline and pdl are 0 or 1")
+        raise InputError("rmsnorm_matmul: pipeline is 0, 1 or 2 and pdl 0 or 1")
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
         raise InputError(f"rmsnorm_matmul: pipeline is 1 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
     if config["tma"] != 1:
@@ -797,6 +1227,28 @@ def _check_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> 
         raise InputError("rmsnorm_matmul: pipeline is 1; expected at least 2 stages that hold the result's tile")
 
 
+def _check_cluster(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
+        raise InputError(f"rmsnorm_matmul: pipeline is 2 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
+    if shape["H"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
+        raise InputError(f"rmsnorm_matmul: pipeline is 2 with H={shape['H']}; expected a multiple of 8")
+    fixed = {"block_k": 64, "num_warps": 8, "tma": 1, "x_stages": 0, "scalers": 0}
+    if any(config[key] != value for key, value in fixed.items()) or config["pdl"] not in (0, 1):
+        raise InputError(
+            f"rmsnorm_matmul: pipeline is 2; expected {', '.join(f'{k} {v}' for k, v in fixed.items())} and pdl 0 or 1"
+        )
+    if config["block_b"] not in (64, 128) or not 64 <= config["block_o"] <= 256:
+        raise InputError("rmsnorm_matmul: pipeline is 2; expected block_b 64 or 128 and block_o 64 to 256")
+    columns, parts = _cluster_columns(config), config["split_k"]
+    if parts not in (1, 2) or columns < 32 * parts or (columns == 256 and parts > 1):
+        raise InputError(
+            f"rmsnorm_matmul: split_k is {parts} with {columns} columns a group of warps; expected 1, or 2 "
+            "with 64 or 128"
+        )
+    if config["num_stages"] < 2:
+        raise InputError("rmsnorm_matmul: pipeline is 2; expected at least 2 stages")
+
+
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     if config["tma"] not in (0, 1):
         raise InputError(f"rmsnorm_matmul: tma is {config['tma']}; expected 0 or 1")
@@ -811,9 +1263,16 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
         )
 
 
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
-    """Return what Triton needs to compile the kernel without a GPU."""
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
+    """Return what the compiler needs to compile the kernel without a GPU."""
     pointer = f"*{dtype}"
+    if config["pipeline"] == 2:
+        return AheadCuda(
+            _cluster_source(config, dtype),
+            programs=_cluster_programs(config, shape["B"], shape["O"]),
+            threads=_cluster_threads(config),
+            shared_bytes=shared_bytes(config, dtype),
+        )
     if config["pipeline"]:
         return _ahead_pipelined(config, dtype)
     weight = f"tensordesc<{dtype}[{config['block_k']},{config['block_o']}]>" if config["tma"] else pointer
@@ -882,7 +1341,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^rmsnorm_matmul_(kernel|pipelined)$",
+    launched="^rmsnorm_matmul_(kernel|pipelined|cluster)$",
     baselines={
         "torch_eager": prepare_torch_eager,
         "torch_compile_default": _prepare_compiled("default"),

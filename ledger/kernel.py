@@ -16,6 +16,7 @@ from pathlib import Path as FilePath
 from types import ModuleType
 from typing import Any
 
+from ledger.cuda import CudaSource
 from ledger.errors import InputError, MachineError, UnknownName
 from ledger.operations import Operation, Shape
 from ledger.records import Case, Dtype, Hardware, Path, Work, is_gpu
@@ -52,6 +53,16 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class AheadCuda:
+    """Say how to compile a kernel of CUDA C++ ahead of time, and how it is launched. Units: bytes a block."""
+
+    source: CudaSource
+    programs: int
+    threads: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Describe a kernel: what it computes, what that costs, how it is launched and how far it may err.
 
@@ -83,7 +94,7 @@ class Kernel:
     reference: Callable[[Mapping[str, Any]], Any]
     launched: str
     baselines: Mapping[str, Prepare] = field(default_factory=dict)
-    ahead: Callable[[Config, Shape, Dtype, str], Ahead] | None = None
+    ahead: Callable[[Config, Shape, Dtype, str], Ahead | AheadCuda] | None = None
 
     def check_shape(self, shape: Shape) -> None:
         """Check that a shape has exactly this kernel's keys. Raises: InputError."""

@@ -16,7 +16,7 @@ KERNELS = sorted((ROOT / "kernels").glob("*.py"))
 
 # From the ground up, a room a line; a new module finds its place here.
 ROOMS = {
-    "": "errors records roofline seal binding operations kernel",
+    "": "errors records roofline seal binding operations cuda kernel",
     "model": "counters metrics wording occupancy instructions protocol book campaign steady regime interventions "
     "forecast gap refute reconcile score rows regress drill",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
@@ -29,7 +29,7 @@ ROOMS = {
 }
 ORDER = [(room, module) for room, modules in ROOMS.items() for module in modules.split()] + [("", "__main__")]
 TORCH = """
-    kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest inspect
+    cuda kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest inspect
     rates products ceilings_cpu ceilings_cuda calibrate here
 """.split()
 

@@ -15,7 +15,8 @@ from samples import failed, make_book, make_forecast, make_measurement, make_sea
 
 from ledger.errors import InputError, LedgerError
 from ledger.model import score
-from ledger.model.drill import Guess, answer, book_of, choose, drill_of, question_document, result_document
+from ledger.model.campaign import Estimate
+from ledger.model.drill import answer, book_of, choose, drill_of, question_document, result_document
 from ledger.model.metrics import metric_names
 from ledger.records import Counters, Metric, ProfiledKernel
 from ledger.repository.drill_files import read_drill, shipped_drill, write_drill
@@ -63,7 +64,7 @@ def guesses(questions, **changes):
 
 
 def test_shipped_cells_cover_several_regimes_and_show_no_answer():
-    regimes = {answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50)).view.runs[0].verification.measured_regime
+    regimes = {answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50)).view.runs[0].verification.measured_regime
                for q in SHIPPED.questions}  # fmt: skip
     assert {"hbm-bound", "latency-bound", "compute-bound"} <= regimes
     for question in SHIPPED.questions:
@@ -73,7 +74,7 @@ def test_shipped_cells_cover_several_regimes_and_show_no_answer():
 
 def test_a_guess_is_judged_like_a_forecast():
     question = next(q for q in SHIPPED.questions if q.forecast.cell == "matmul-K4096-M4096-N4096-fp16")
-    told = result_document(answer(SHIPPED, question, Guess(regime="compute-bound", pct=90, low=80, high=95)))
+    told = result_document(answer(SHIPPED, question, Estimate(regime="compute-bound", pct=90, low=80, high=95)))
     # By hand: 2 · 4096³ operations over 989.4 TFLOP/s are 138.91 µs.
     assert told["measured_percent"] == pytest.approx(100 * 138.91 / told["measured_us"], abs=0.01)
     assert told["gap_points"] == pytest.approx(told["measured_percent"] - 90)
@@ -82,7 +83,7 @@ def test_a_guess_is_judged_like_a_forecast():
 
 def test_score_is_that_of_ledger_score():
     questions = choose(SHIPPED, count=3, seed=1)
-    answered = [answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50, prob={"hbm-bound": 1.0})) for q in questions]
+    answered = [answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50, prob={"hbm-bound": 1.0})) for q in questions]
     (scored,) = score.score_book(book_of(answered))
     gaps = [result_document(one)["gap_points"] for one in answered]
     hits = [result_document(one)["regime_right"] for one in answered]
@@ -128,7 +129,7 @@ def test_shipped_cells_are_those_verified_in_this_repository():
     verified = {(c.sealed.id, c.forecast.cell): c.counted for c in book.cells if c.counted}
     for question in SHIPPED.questions:
         run = verified[question.seal, question.forecast.cell]
-        mine = result_document(answer(SHIPPED, question, Guess(regime="hbm-bound", pct=50)))
+        mine = result_document(answer(SHIPPED, question, Estimate(regime="hbm-bound", pct=50)))
         assert mine["measured_percent"] == run.verification.measured_percent
         assert mine["measured_regime"] == run.verification.measured_regime
 
@@ -236,7 +237,7 @@ def test_a_student_at_a_terminal(tmp_path: Path):
 
 
 def test_the_score_is_readable_at_80_columns():
-    answered = [answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50)) for q in choose(SHIPPED, count=2, seed=1)]
+    answered = [answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50)) for q in choose(SHIPPED, count=2, seed=1)]
     console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     score.render(score.score_book(book_of(answered)), console)
     assert "you, blind" in console.export_text()

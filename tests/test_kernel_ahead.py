@@ -12,18 +12,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from mutants.checker import load_source
+from mutants.kernels import CLUSTER_MUTANTS, Mutant
+from mutants.trials import cluster_trials
 
-from ledger.kernel import load_kernel
+from ledger.cuda import CudaSource, compile_cuda, compile_to_ptx
+from ledger.errors import InputError
+from ledger.kernel import AheadCuda, load_kernel
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
     pytest.skip("torch and triton are not both installed", allow_module_level=True)
 
 SHAPES = {
     "rmsnorm_matmul": tuple(
-        {"B": b, "H": h, "O": h} for b, h in ((1, 4096), (16, 2048), (32, 4096), (64, 4096), (128, 2048), (128, 4096))
+        {"B": b, "H": h, "O": o}
+        for b, h, o in (
+            (1, 4096, 4096), (16, 2048, 2048), (32, 4096, 4096), (64, 4096, 4096), (128, 2048, 2048),
+            (128, 4096, 4096), (64, 8192, 8192), (128, 5120, 13824), (512, 8192, 8192),
+        )
     ),
     "matmul": ({"M": 4096, "N": 4096, "K": 4096}, {"M": 64, "N": 512, "K": 512}),
-}
+}  # fmt: skip
 # Bytes that a block may use on each architecture: CUDA C++ Programming Guide, table of compute capabilities.
 SHARED_LIMIT = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
 INSTRUCTION = {
@@ -62,6 +71,10 @@ def build(name: str, index: int, dtype: Any, target: str) -> Build:
     kernel.check_config(config, shape, dtype, target)
     assert kernel.ahead is not None
     ahead = kernel.ahead(config, shape, dtype, target)
+    if isinstance(ahead, AheadCuda):
+        stack = _stack_bytes(compile_cuda(ahead.source, target))
+        bound = _bound(name, config, dtype)
+        return Build(compile_to_ptx(ahead.source, target), ahead.shared_bytes, stack, bound)
     # A launch tells the compiler which pointers and sizes are multiples of 16; so must we.
     multiples = [n for n, t in ahead.signature.items() if t.startswith("*") or n in ("n_inner", "n_cols", "n_rows")]
     names = list(ahead.signature)
@@ -128,3 +141,24 @@ def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> 
     assert kernel.config(even, "fp16", "sm_90")["tma"] == 1
     assert kernel.config(odd, "fp16", "sm_90")["tma"] == 0
     assert "cp.async.bulk.tensor" in build(name, 0, "fp16", "sm_90").ptx
+
+
+@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_wrong_twin_of_cuda_cpp_compiles_and_is_another_kernel(mutant: Mutant, tmp_path: Path) -> None:
+    kernel = load_kernel(mutant.kernel, launch=True)
+    twin = load_source(f"{mutant.kernel}_{mutant.name}", mutant.apply(kernel.source.decode()), tmp_path).KERNEL
+    trial = cluster_trials("fp16")[3]
+    right, wrong = (k.ahead(trial.config, trial.shape, "fp16", "sm_90") for k in (kernel.kernel, twin))
+    assert isinstance(right, AheadCuda) and isinstance(wrong, AheadCuda)
+    assert compile_cuda(right.source, "sm_90") != compile_cuda(wrong.source, "sm_90")
+
+
+def test_cuda_cpp_that_does_not_compile_is_said_with_the_compilers_words() -> None:
+    with pytest.raises(InputError, match=r"(?s)nonsense: the CUDA C\+\+ does not compile for sm_90: .*undefined"):
+        compile_cuda(CudaSource('extern "C" __global__ void nonsense() { absent(); }', "nonsense"), "sm_90")
+
+
+def test_every_cluster_trial_has_a_configuration_that_the_kernel_allows() -> None:
+    kernel = load_kernel("rmsnorm_matmul").kernel
+    for trial in (*cluster_trials("fp16"), *cluster_trials("bf16")):
+        kernel.check_config(trial.config, trial.shape, trial.dtype, "sm_90")

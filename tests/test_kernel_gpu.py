@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from mutants.checker import Trial, judge, load_source
-from mutants.kernels import MUTANTS, PIPELINED_MUTANTS, Mutant
-from mutants.trials import PIPELINED_TRIALS, TRIALS
+from mutants.kernels import CLUSTER_MUTANTS, MUTANTS, PIPELINED_MUTANTS, Mutant
+from mutants.trials import PIPELINED_TRIALS, TRIALS, cluster_trials
 
 from ledger.kernel import load_kernel
 
@@ -81,6 +81,23 @@ def test_checker_rejects_mutant_of_pipelined_kernel(mutant: Mutant, tmp_path: Pa
     source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
     twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
     assert any(judge(twin, trial, "cuda") for trial in PIPELINED_TRIALS[mutant.kernel]("fp16"))
+
+
+@pytest.mark.parametrize("dtype", ("fp16", "bf16"))
+def test_cluster_kernel_is_right_on_small_trials(dtype: str) -> None:
+    if _target() != "sm_90":
+        pytest.skip(f"{_target()}: the cluster kernel is for sm_90")
+    wrong = {trial.id: judge(_kernel("rmsnorm_matmul"), trial, "cuda") for trial in cluster_trials(dtype)}
+    assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: mutant.name)
+def test_checker_rejects_mutant_of_cluster_kernel(mutant: Mutant, tmp_path: Path) -> None:
+    if _target() != "sm_90":
+        pytest.skip(f"{_target()}: the cluster kernel is for sm_90")
+    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    assert any(judge(twin, trial, "cuda") for trial in cluster_trials("fp16"))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")

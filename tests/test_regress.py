@@ -96,7 +96,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for line in document["rows"]:
         line |= {"ours_low_us": 9.9, "ours_high_us": 10.1, "floor_us": 5.0, "pct_of_roof": 50.0, "rel_error": 1e-4}
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ledger.here, "profile_of_this_machine", lambda root, name: load_hardware("h200"))
+    monkeypatch.setattr(ledger.machine.here, "profile_of_this_machine", lambda root, name: load_hardware("h200"))
     monkeypatch.setattr(ledger.kernel, "load_kernel", lambda name, root, launch: load_kernel(name))
     monkeypatch.setattr(benches, "bench", lambda *_, **__: copy.deepcopy(document))
     return document

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.model.book import Book
-    from ledger.model.drill import Answered, Drill, Guess, Question
+    from ledger.model.campaign import Estimate
+    from ledger.model.drill import Answered, Drill, Question
     from ledger.records import Tool
 
 
@@ -151,10 +152,10 @@ def _pose(question: Question, place: str) -> None:
         console.print(Text(harmless(f"launched with {words}"), style="dim"))
 
 
-def _guess() -> Guess:
+def _guess() -> Estimate:
     from ledger.cli.asking import bound, choose, percent, until
     from ledger.errors import LedgerError
-    from ledger.model.drill import Guess
+    from ledger.model.campaign import Estimate
     from ledger.records import Regime
     from ledger.seal import validate
 
@@ -166,14 +167,14 @@ def _guess() -> Guess:
         }
         fields["high"] = None if fields["low"] is None else until("No higher than", bound)
         try:
-            guess = validate(Guess, fields, what="answer")
+            guess = validate(Estimate, fields, what="answer")
             check_interval(guess)
             return guess
         except LedgerError as error:
             say(f"  {error}; once more")
 
 
-def check_interval(guess: Guess) -> None:
+def check_interval(guess: Estimate) -> None:
     """Check that an interval has both ends and holds the percent. Raises: InputError."""
     if (guess.low is None) != (guess.high is None):
         raise InputError("an interval needs both ends; expected both or neither")

@@ -1,5 +1,7 @@
 """Compiles a kernel ahead of time and says what the compiler made of it. Needs triton and torch, no GPU.
 
+CUDA C++ is compiled by NVRTC; triton's own tools read both.
+
 What is compiled is what a launch would compile: the launcher is run on tensors without storage and its arguments are
 looked at where triton would (multiples of 16, ones), because the compiler specialises on them. Imports torch and
 triton, only when called.
@@ -15,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+from ledger.cuda import compile_cuda, compile_to_ptx, compiler_version
 from ledger.errors import InputError, MachineError
-from ledger.kernel import Ahead, Kernel
+from ledger.kernel import Ahead, AheadCuda, Kernel
 from ledger.model.instructions import Instructions, read
 from ledger.model.occupancy import WARP_THREADS, Occupancy, occupancy
 from ledger.operations import Shape
@@ -40,6 +43,7 @@ class Inspection:
 
     named_path: the path that the kernel file names and that a forecast's roof is taken from.
     hints: whether the arguments' hints come from the launcher ("launch") or had to be assumed ("assumed").
+    compiler: triton or nvrtc, with its version.
     """
 
     kernel: str
@@ -59,6 +63,7 @@ class Inspection:
     grid: tuple[int, ...] | None
     waves: float | None
     hints: str
+    compiler: str
 
     @property
     def agrees(self) -> bool:
@@ -78,13 +83,13 @@ def inspect(
     if kernel.ahead is None:
         raise InputError(f"{kernel.name}: says nothing about compiling ahead of time; expected Kernel(ahead=…)")
     ahead = kernel.ahead(full, shape, dtype, hardware.target)
-    launched = launched_with(kernel, ahead, full, shape=shape, dtype=dtype)
-    compiled = compile_ahead(ahead, hardware.target, launched)
-    cubin: bytes = compiled.asm["cubin"]
-    usage = _resources(cubin, compiled.metadata.name)
-    warps = _warps(compiled)
-    fits = occupancy(hardware, registers=usage["REG"], shared_bytes=compiled.metadata.shared, warps=warps)
-    programs = None if launched is None else _product(launched.grid)
+    built = (
+        _build_cuda(ahead, hardware.target)
+        if isinstance(ahead, AheadCuda)
+        else _build_triton(ahead, hardware.target, launched_with(kernel, ahead, full, shape=shape, dtype=dtype))
+    )
+    fits = occupancy(hardware, registers=built.usage["REG"], shared_bytes=built.shared_bytes, warps=built.warps)
+    programs = None if built.grid is None else _product(built.grid)
     return Inspection(
         kernel=kernel.name,
         shape=dict(shape),
@@ -94,15 +99,54 @@ def inspect(
         triton=_triton_version(),
         config=full,
         named_path=kernel.path(dtype, hardware.target, "triton"),
-        instructions=read(compiled.asm["ptx"], _tool("nvdisasm", "-c", data=cubin), dtype),
-        registers=usage["REG"],
-        stack_bytes=usage["STACK"],
-        shared_bytes=compiled.metadata.shared,
-        warps=warps,
+        instructions=read(built.ptx, _tool("nvdisasm", "-c", data=built.cubin), dtype),
+        registers=built.usage["REG"],
+        stack_bytes=built.usage["STACK"],
+        shared_bytes=built.shared_bytes,
+        warps=built.warps,
         occupancy=fits,
-        grid=None if launched is None else launched.grid,
+        grid=built.grid,
         waves=None if programs is None or not fits.blocks else programs / (fits.blocks * hardware.limits.sms),
-        hints="assumed" if launched is None else "launch",
+        hints="assumed" if built.grid is None else "launch",
+        compiler=built.compiler,
+    )
+
+
+@dataclass(frozen=True)
+class _Built:
+    compiler: str
+    ptx: str
+    cubin: bytes
+    usage: dict[str, int]
+    shared_bytes: int
+    warps: int
+    grid: tuple[int, ...] | None
+
+
+def _build_cuda(ahead: AheadCuda, target: str) -> _Built:
+    cubin = compile_cuda(ahead.source, target)
+    return _Built(
+        compiler=compiler_version(),
+        ptx=compile_to_ptx(ahead.source, target),
+        cubin=cubin,
+        usage=_resources(cubin, ahead.source.entry),
+        shared_bytes=ahead.shared_bytes,
+        warps=ahead.threads // WARP_THREADS,
+        grid=(ahead.programs,),
+    )
+
+
+def _build_triton(ahead: Ahead, target: str, launched: Launched | None) -> _Built:
+    compiled = compile_ahead(ahead, target, launched)
+    cubin: bytes = compiled.asm["cubin"]
+    return _Built(
+        compiler=f"triton {_triton_version()}",
+        ptx=compiled.asm["ptx"],
+        cubin=cubin,
+        usage=_resources(cubin, compiled.metadata.name),
+        shared_bytes=compiled.metadata.shared,
+        warps=_warps(compiled),
+        grid=None if launched is None else launched.grid,
     )
 
 

@@ -27,35 +27,35 @@ Sizes = Positive | Annotated[tuple[Positive, ...], Field(min_length=1)]
 Shapes = Annotated[dict[ShapeKey, Sizes], Field(min_length=1, max_length=12)]
 
 
-class Request(Record):
-    """Hold one forecast as a person writes it. Units: percent of the roof; probabilities from 0 to 1."""
+class Estimate(Record):
+    """Hold what a person says of a cell. Units: percent of the roof; probabilities from 0 to 1."""
 
-    kernel: Line
-    hardware: Line
-    dtype: Dtype
-    shape: dict[ShapeKey, Positive]
     regime: Regime
     pct: Percent
     low: Bound | None = None
     high: Bound | None = None
     prob: dict[Regime, Probability] | None = None
+
+
+class Request(Estimate):
+    """Hold one forecast as a person writes it."""
+
+    kernel: Line
+    hardware: Line
+    dtype: Dtype
+    shape: dict[ShapeKey, Positive]
     why: Text = ""
     threads: Positive | None = None
     config: dict[Line, int] | None = None
 
 
-class CampaignEntry(Record):
+class CampaignEntry(Estimate):
     """Hold one entry of a campaign file; lists in `dtype` and `shape` expand to every combination."""
 
     kernel: Line | None = None
     hardware: Line | None = None
     dtype: Dtypes | None = None
     shape: Shapes
-    regime: Regime
-    pct: Percent
-    low: Bound | None = None
-    high: Bound | None = None
-    prob: dict[Regime, Probability] | None = None
     why: Text = ""
     threads: Positive | None = None
 
@@ -112,7 +112,7 @@ def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str
         if given is None:
             raise RecordError(f"{what}: cells.{number}: no {name}; expected one in the entry or at the top")
     keys = list(entry.shape)
-    rest = entry.model_dump(mode="json", include={"regime", "pct", "low", "high", "prob", "why", "threads"})
+    rest = entry.model_dump(mode="json", include={*Estimate.model_fields, "why", "threads"})
     for dtype in _listed(common["dtype"]):
         for sizes in itertools.product(*(_listed(entry.shape[key]) for key in keys)):
             fields = {**rest, **common, "dtype": dtype, "shape": dict(zip(keys, sizes, strict=True))}

@@ -16,10 +16,10 @@ from pydantic import Field
 
 from ledger.errors import InputError
 from ledger.model.book import Book, CellView, Commit, Recorded, Run, Sealed
-from ledger.model.campaign import milli, millionths
+from ledger.model.campaign import Estimate, milli, millionths
 from ledger.model.metrics import TABLE, capability_of
 from ledger.model.reconcile import verify_cell
-from ledger.records import SEAL_SCHEMA, Counters, Digest, Forecast, Hardware, Measurement, Prediction, Record, Regime
+from ledger.records import SEAL_SCHEMA, Counters, Digest, Forecast, Hardware, Measurement, Prediction, Record
 from ledger.records import Tool as RecordTool
 from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_s
 from ledger.seal import validate
@@ -42,16 +42,6 @@ class Drill(Record):
     tool: RecordTool
     hardware: dict[Digest, Hardware]
     questions: tuple[Question, ...]
-
-
-class Guess(Record):
-    """Hold a student's answer. Units: percent of the roof from 0 to 100; probabilities from 0 to 1."""
-
-    regime: Regime
-    pct: float = Field(gt=0, le=100)
-    low: float | None = Field(default=None, ge=0, le=100)
-    high: float | None = Field(default=None, ge=0, le=100)
-    prob: dict[Regime, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +114,7 @@ def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
     return tuple((first + again)[:count])
 
 
-def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
+def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
     """Return the verdict on a guess. Raises: RecordError for an interval or probabilities that do not fit."""
     hardware = drill.hardware[question.forecast.hardware_sha256]
     fields = {
@@ -219,7 +209,7 @@ def result_document(answered: Answered) -> dict[str, Any]:
     }
 
 
-def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> list[Guess]:
+def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> list[Estimate]:
     """Return the guess of each question from {"CELL": {"regime": …, "pct": …}}. Raises: InputError, RecordError."""
     if not isinstance(value, Mapping):
         raise InputError(f"{what}: not an object; expected {{CELL: {{regime, pct}}}} with the cells of the questions")
@@ -228,4 +218,4 @@ def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> li
         raise InputError(
             f"{what}: no answer for {missing[0]}; expected one for each question (same --seed and --count)"
         )
-    return [validate(Guess, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]
+    return [validate(Estimate, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]

@@ -27,6 +27,7 @@ def document(found: Inspection) -> dict[str, Any]:
         "target": found.target,
         "hardware": found.hardware,
         "triton": found.triton,
+        "compiler": found.compiler,
         "config": found.config,
         "path": made.path,
         "named_path": found.named_path,
@@ -59,7 +60,7 @@ def render(found: Sequence[Inspection], console: Console) -> None:
     """Print inspections of one kernel beside each other."""
     first = found[0]
     title = f"{first.kernel} {shape_words(first.shape)} {first.dtype}"
-    console.print(Text(title, style="bold"), Text(f"compiled ahead of time by triton {first.triton}", style="dim"))
+    console.print(Text(title, style="bold"), Text(f"compiled ahead of time by {first.compiler}", style="dim"))
     beside = 2 if console.width >= _TWO_COLUMNS else 1
     for start in range(0, len(found), beside):
         console.print(_table(found[start : start + beside]))

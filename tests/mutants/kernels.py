@@ -82,6 +82,21 @@ MUTANTS: tuple[Mutant, ...] = (
 )  # fmt: skip
 
 # Of the pipelined kernel, which the interpreter cannot run.
+CLUSTER_MUTANTS: tuple[Mutant, ...] = (
+    Mutant("rmsnorm_matmul", "cluster_dropped_gain",
+           "a[k] = scaled(b[k], g[k / 4 * 2 + k / 2 % 2]);", "a[k] = b[k] | g[k / 4 * 2 + k / 2 % 2] & 0u;"),
+    Mutant("rmsnorm_matmul", "cluster_gain_of_the_neighbour", "g[k / 4 * 2 + k / 2 % 2]", "g[k / 4 * 2 + k % 2]"),
+    Mutant("rmsnorm_matmul", "cluster_half_of_the_squares",
+           "squares[k % 4] = squared(b[k], squares[k % 4]);",
+           "if (k < 8) squares[k % 4] = squared(b[k], squares[k % 4]);"),
+    Mutant("rmsnorm_matmul", "cluster_unscaled_epilogue", "const float r = half ? r1 : r0;", "const float r = 1.f;"),
+    Mutant("rmsnorm_matmul", "cluster_lost_last_step",
+           "steps = all * (part + 1) / SPLIT - first;", "steps = max(all * (part + 1) / SPLIT - first - 1, 1);"),
+    Mutant("rmsnorm_matmul", "cluster_reads_before_the_copy", "wait(full(n), (it + 1) / STAGES & 1);", ""),
+    Mutant("rmsnorm_matmul", "cluster_reads_before_the_other_part", "wait(received, 0);", ""),
+    Mutant("rmsnorm_matmul", "cluster_forgets_the_other_part", "if (p != own) v = sums[", "if (p > own + 1) v = sums["),
+    Mutant("rmsnorm_matmul", "cluster_rows_of_the_first_tile", "row += row_in + lane / 4;", "row = row_in + lane / 4;"),
+)  # fmt: skip
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm_matmul", "pipelined_dropped_column_mask",
            "y_live = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]",

@@ -53,6 +53,34 @@ def pipelined_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
+def cluster_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of rmsnorm_matmul's CUDA C++, which only sm_90 runs: ragged edges, one part and two, many tiles."""
+    one = {
+        "block_b": 128, "block_o": 256, "block_k": 64, "split_k": 1, "num_warps": 8, "num_stages": 4, "tma": 1,
+        "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
+    }  # fmt: skip
+    two = {**one, "block_o": 128, "split_k": 2, "num_stages": 5}
+    narrow = {**one, "block_o": 64, "split_k": 2, "num_stages": 8}
+    half = {**one, "block_b": 64, "block_o": 128, "split_k": 2, "num_stages": 8}
+    return (
+        Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
+        Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
+        Trial({"B": 123, "H": 1000, "O": 328}, dtype, one),
+        Trial({"B": 123, "H": 1000, "O": 328}, dtype, two),
+        Trial({"B": 97, "H": 1032, "O": 136}, dtype, {**narrow, "pdl": 0}),
+        Trial({"B": 128, "H": 2048, "O": 1024}, dtype, narrow),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, half),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**half, "split_k": 1}),
+        Trial({"B": 59, "H": 520, "O": 264}, dtype, {**half, "block_o": 256, "split_k": 1, "num_stages": 4}),
+        Trial({"B": 3, "H": 192, "O": 520}, dtype, {**one, "block_o": 64}),
+        # More tiles than multiprocessors: a program takes one after the other.
+        Trial({"B": 2100, "H": 264, "O": 4104}, dtype, one),
+        Trial({"B": 300, "H": 1000, "O": 1000}, dtype, two),
+        Trial({"B": 65, "H": 104, "O": 64}, dtype, one, scale=256.0),
+        Trial({"B": 65, "H": 200, "O": 128}, dtype, two, scale=2.0**-10),
+    )
+
+
 def matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
     """Return trials of matmul; without tma also those whose rows have an odd size."""
     whole = {**_SQUARE, "subtiles": 1, "tma": 0}

@@ -1,0 +1,200 @@
+"""Compiles the CUDA C++ of a kernel file and launches it. Imports cuda.bindings and torch, only when called.
+
+A kernel file holds its CUDA C++ as text where Triton cannot express it (clusters, distributed shared memory). Compiling
+needs NVRTC and no GPU. Sources: the CUDA driver API (cuTensorMapEncodeTiled, cuLaunchKernelEx) and NVRTC's manual.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import InputError, MachineError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Argument = Any
+"""A torch tensor (its address is passed), an int (32 bits), a float (32 bits) or a tensor map."""
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """Hold CUDA C++ with the macros it is compiled with. entry: the name of the kernel, declared extern "C"."""
+
+    text: str
+    entry: str
+    defines: tuple[tuple[str, str], ...] = ()
+
+
+def _bindings() -> tuple[Any, Any]:
+    """Return the driver API and NVRTC. Raises: MachineError when they are not installed."""
+    try:
+        from cuda.bindings import driver, nvrtc
+    except ImportError as error:
+        raise MachineError(
+            "cuda.bindings is not installed; expected it on a machine that compiles or measures CUDA C++: "
+            "pip install 'roofline-ledger[torch]'"
+        ) from error
+    return driver, nvrtc
+
+
+def _checked(answer: tuple[Any, ...], what: str) -> Any:
+    """Return what a call of the driver or of NVRTC gave. Raises: MachineError with the name of its error."""
+    error, *rest = answer
+    if int(error) != 0:
+        raise MachineError(f"{what}: {getattr(error, 'name', error)}; expected success")
+    return rest[0] if len(rest) == 1 else None
+
+
+@functools.cache
+def compile_cuda(source: CudaSource, target: str) -> bytes:
+    """Return the cubin of a source for a target such as sm_90. Needs no GPU.
+
+    Raises: InputError with the compiler's words for a source that does not compile; MachineError without NVRTC.
+    """
+    return _compile(source, target, "CUBIN")
+
+
+@functools.cache
+def compile_to_ptx(source: CudaSource, target: str) -> str:
+    """Return the PTX of a source for a target such as sm_90. Raises: as compile_cuda."""
+    return _compile(source, target.replace("sm_", "compute_"), "PTX").decode().rstrip("\0")
+
+
+def compiler_version() -> str:
+    """Return NVRTC's name and version. Raises: MachineError when it is not installed."""
+    _, nvrtc = _bindings()
+    try:
+        _, major, minor = nvrtc.nvrtcVersion()
+    except RuntimeError as error:
+        raise MachineError(
+            "NVRTC is not installed; expected it where CUDA C++ is compiled (it comes with torch for CUDA): "
+            "pip install nvidia-cuda-nvrtc"
+        ) from error
+    return f"nvrtc {major}.{minor}"
+
+
+def _compile(source: CudaSource, architecture: str, form: str) -> bytes:
+    _, nvrtc = _bindings()
+    compiler_version()
+    name = f"{source.entry}.cu".encode()
+    program = _checked(nvrtc.nvrtcCreateProgram(source.text.encode(), name, 0, [], []), "NVRTC")
+    # The suffix gives wgmma, and with it code for this architecture alone.
+    suffix = "a" if architecture.endswith(("_90", "_100")) else ""
+    options = [f"--gpu-architecture={architecture}{suffix}", "-std=c++17", "-lineinfo"]
+    options += [f"-D{macro}={value}" for macro, value in source.defines]
+    (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program), "NVRTC")
+    nvrtc.nvrtcGetProgramLog(program, log)
+    if int(failed) != 0:
+        words = log.decode(errors="replace").strip("\0 \n")
+        raise InputError(f"{source.entry}: the CUDA C++ does not compile for {architecture}: {words[:2000]}")
+    size, fetch = getattr(nvrtc, f"nvrtcGet{form}Size"), getattr(nvrtc, f"nvrtcGet{form}")
+    made: bytes = b" " * _checked(size(program), "NVRTC")
+    fetch(program, made)
+    nvrtc.nvrtcDestroyProgram(program)
+    return made
+
+
+@functools.cache
+def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -> Any:
+    """Return the loaded kernel of a source on one device; a module lives as long as the process."""
+    driver, _ = _bindings()
+    module = _checked(
+        driver.cuModuleLoadData(compile_cuda(source, target)), f"loading {source.entry} on device {device}"
+    )
+    function = _checked(driver.cuModuleGetFunction(module, source.entry.encode()), f"finding {source.entry}")
+    limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes), f"{shared_bytes} bytes of shared memory")
+    return function
+
+
+def tensor_map(tensor: Tensor, box: tuple[int, int]) -> Any:
+    """Return the tensor map by which the copy engine loads boxes of a row-major matrix in 128-byte swizzle.
+
+    Shapes: tensor (rows, columns) of a 2-byte dtype, columns a multiple of 8, 16-byte aligned; box (rows, columns),
+    columns at most 64. What lies outside the matrix is loaded as zero. Raises: MachineError when the driver refuses.
+    """
+    import torch
+
+    driver, _ = _bindings()
+    kinds = driver.CUtensorMapDataType
+    kind = {
+        torch.float16: kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        torch.bfloat16: kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    }[tensor.dtype]
+    swizzles = driver.CUtensorMapSwizzle
+    rows, columns = tensor.shape
+    return _checked(
+        driver.cuTensorMapEncodeTiled(
+            kind,
+            2,
+            tensor.data_ptr(),
+            [driver.cuuint64_t(columns), driver.cuuint64_t(rows)],
+            [driver.cuuint64_t(columns * tensor.element_size())],
+            [driver.cuuint32_t(box[1]), driver.cuuint32_t(box[0])],
+            [driver.cuuint32_t(1), driver.cuuint32_t(1)],
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            swizzles.CU_TENSOR_MAP_SWIZZLE_128B if box[0] > 1 else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        ),
+        "encoding a tensor map",
+    )
+
+
+def _parameter(value: Argument) -> tuple[int, Any]:
+    """Return the address of a parameter's bytes, with what must live as long as they are used."""
+    if hasattr(value, "data_ptr"):
+        held: Any = ctypes.c_void_p(value.data_ptr())
+        return ctypes.addressof(held), (held, value)
+    if hasattr(value, "getPtr"):
+        return int(value.getPtr()), value
+    held = ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)
+    return ctypes.addressof(held), held
+
+
+def prepare_cuda(
+    source: CudaSource,
+    *,
+    programs: int,
+    threads: int,
+    shared_bytes: int,
+    arguments: Sequence[Argument],
+    overlap: bool,
+) -> Callable[[], None]:
+    """Return the launch of a kernel on torch's current stream and device.
+
+    programs, threads: the one-dimensional grid and block. overlap: programmatic dependent launch, by which the kernel
+    may begin before the one ahead of it ends; its text must then wait where it needs to.
+    Raises: MachineError when the driver refuses; InputError for a source that does not compile.
+    """
+    import torch
+
+    driver, _ = _bindings()
+    device = torch.cuda.current_device()
+    # torch makes the device's context current.
+    torch.cuda.current_stream().synchronize()
+    major, minor = torch.cuda.get_device_capability(device)
+    function = _function(source, f"sm_{major}{minor}", shared_bytes, device)
+    addresses, held = zip(*(_parameter(value) for value in arguments), strict=True)
+    parameters = (ctypes.c_void_p * len(addresses))(*addresses)
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = programs, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes = shared_bytes
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = int(overlap)
+    config.attrs, config.numAttrs = [attribute], 1
+    kept = (held, parameters)
+
+    def launch() -> None:
+        config.hStream = torch.cuda.current_stream().cuda_stream
+        _checked(driver.cuLaunchKernelEx(config, function, ctypes.addressof(kept[1]), 0), f"launching {source.entry}")
+
+    return launch
