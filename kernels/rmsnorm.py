@@ -303,6 +303,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     vector = 16 // element
     block_m = 1
     block_n, num_warps, far = next(rest for most, *rest in _BLOCKS[element] if n <= most)
+    if target != "sm_90":
+        # Not measured there; compiled for other targets, the longest blocks spill at some N.
+        block_n = min(block_n, 4096)
     if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n, num_warps = 1 << (n - 1).bit_length(), 4

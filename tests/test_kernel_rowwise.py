@@ -184,9 +184,10 @@ def test_rowwise_ahead_loads_and_stores_16_bytes_at_a_time(name: str, shape: dic
     ptx = compiled(name, tuple(shape.items()), "fp16", target).ptx
     assert re.search(r"ld\.global\S*\.v4\.b32", ptx)
     assert re.search(r"st\.global\S*\.v4\.b32", ptx)
-    # Ragged rows: the elements that no vector covers, at most one load of each tensor and one store.
-    assert len(re.findall(r"ld\.global\S*\.b16", ptx)) <= 3
-    assert len(re.findall(r"st\.global\S*\.b16", ptx)) <= 1
+    if name in ROWS:
+        # Ragged rows: the elements that no vector covers, at most one load of each tensor and one store.
+        assert len(re.findall(r"ld\.global\S*\.b16", ptx)) <= 3
+        assert len(re.findall(r"st\.global\S*\.b16", ptx)) <= 1
 
 
 @needs_triton
