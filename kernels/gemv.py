@@ -40,21 +40,21 @@ def gemv_kernel(
     UNIT: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    STAGES: tl.constexpr,
+    LANE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    if PDL:
-        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     # A product tells the compiler that a row has a multiple of UNIT elements, hence how wide a load may be.
     n_inner = n_units * UNIT
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     row_mask = rows < n_rows
     range_k = tl.arange(0, BLOCK_K)
     weight_rows = weight_ptr + rows.to(tl.int64)[:, None] * n_inner
-    acc = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
-    for start in tl.range(0, n_inner, BLOCK_K, num_stages=STAGES):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    acc = tl.zeros((BLOCK_N, BLOCK_K // LANE), dtype=tl.float32)
+    for start in tl.range(0, n_inner, BLOCK_K):
         inner = start + range_k
         inner_mask = inner < n_inner
         x = tl.load(x_ptr + inner, mask=inner_mask, other=0.0, eviction_policy="evict_last")
@@ -64,7 +64,9 @@ def gemv_kernel(
             other=0.0,
             eviction_policy="evict_first",
         )
-        acc += w.to(tl.float32) * x.to(tl.float32)[None, :]
+        products = w.to(tl.float32) * x.to(tl.float32)[None, :]
+        # A thread holds LANE neighbours. Adding them first leaves registers for loads under way.
+        acc += tl.sum(tl.reshape(products, (BLOCK_N, BLOCK_K // LANE, LANE)), axis=2)
     tl.store(y_ptr + rows, tl.sum(acc, axis=1).to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
@@ -87,7 +89,7 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
     """Return the launch."""
     x, weight = inputs["x"], inputs["weight"]
     n_rows, n_inner = weight.shape
-    constants = _constants(config, n_inner)
+    constants = _constants(config, n_inner, x.element_size())
     grid = (-(-n_rows // config["block_n"]),)
 
     def launch() -> None:
@@ -110,12 +112,13 @@ def _early(config: Config) -> dict[str, bool]:
     return {"launch_pdl": True} if config["pdl"] else {}
 
 
-def _constants(config: Config, n_inner: int) -> dict[str, int]:
+def _constants(config: Config, n_inner: int, element: int) -> dict[str, int]:
     return {
         "UNIT": math.gcd(n_inner, _WIDEST_UNIT),
         "BLOCK_N": config["block_n"],
         "BLOCK_K": config["block_k"],
-        "STAGES": config["num_stages"],
+        # As many as one load of 16 bytes brings, or less where rows are not multiples of 16 bytes.
+        "LANE": math.gcd(n_inner, 16 // element),
         "PDL": config["pdl"],
     }
 
@@ -186,7 +189,6 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 
 _TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 _WIDEST_UNIT = 16
-_LONG_ROW = 8192
 _MOST_A_THREAD = 128
 
 
@@ -194,15 +196,18 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     if target not in _TARGETS:
         raise InputError(f"gemv: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
-    # Long rows: 16 KiB of W a trip, all its loads under way at once. Short ones: small tiles in a ring of six.
-    ring = shape["K"] < _LONG_ROW and target != "sm_75"
-    block_n, block_bytes, num_stages = (4, 2048, 6) if ring else (2, 8192, 1)
-    block_k = min(max(1 << (shape["K"] - 1).bit_length(), 16), block_bytes // DTYPE_BYTES[dtype])
+    k, element = shape["K"], DTYPE_BYTES[dtype]
+    block_n, block_bytes, num_warps = 2, 8192, 8
+    if k * element % 16:
+        block_n, block_bytes = 4, 4096
+    elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
+        # Large blocks would read a quarter more than small ones.
+        block_bytes, num_warps = 4096, 4
+    block_k = min(max(1 << (k - 1).bit_length(), 16), block_bytes // element)
     return {
         "block_n": block_n,
         "block_k": block_k,
-        "num_warps": 4,
-        "num_stages": num_stages,
+        "num_warps": num_warps,
         "pdl": int(target in _PDL_TARGETS),
     }
 
@@ -225,33 +230,18 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"gemv: tile of {config['block_n']} × {config['block_k']} needs more than {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
-    if not 1 <= config["num_stages"] <= 8 or (config["num_stages"] > 1 and target == "sm_75"):
-        raise InputError(f"gemv: num_stages is {config['num_stages']}; expected 1 to 8, and 1 on sm_75")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"gemv: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
-    need = shared_bytes(config, dtype)
-    if need > _SHARED_BYTES[target]:
-        raise InputError(
-            f"gemv: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
-            "take fewer num_stages or a smaller block_k"
-        )
 
 
-_CONFIG_KEYS = ("block_n", "block_k", "num_warps", "num_stages", "pdl")
+_CONFIG_KEYS = ("block_n", "block_k", "num_warps", "pdl")
 _PDL_TARGETS = ("sm_90", "sm_100")
-_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
-
-
-def shared_bytes(config: Config, dtype: Dtype) -> int:
-    """Return an upper bound of the shared memory of one program, in bytes."""
-    tile = (config["block_n"] + 1) * config["block_k"] * DTYPE_BYTES[dtype]
-    return (config["num_stages"] - 1) * tile + max(4 * config["block_n"] * config["num_warps"], 1024)
 
 
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
     pointers = dict.fromkeys(("x_ptr", "weight_ptr", "y_ptr"), f"*{dtype}")
-    constants = _constants(config, shape["K"])
+    constants = _constants(config, shape["K"], DTYPE_BYTES[dtype])
     return Ahead(
         function=gemv_kernel,
         signature={**pointers, "n_rows": "i32", "n_units": "i32", **dict.fromkeys(constants, "constexpr")},

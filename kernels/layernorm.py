@@ -5,12 +5,13 @@ Shapes: x (M, N), g and c (N,), y (M, N), row-major and of one dtype (fp16, bf16
 Traffic: e · (M·N + 2·N) bytes read and e · M·N written, e bytes an element.
 Source: Ba, Kiros and Hinton, "Layer Normalization", arXiv 1607.06450, equation 4; the shift of
 long rows is Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983, section 3.
-The work model excludes: re-reads of g and c by each program (L2), the second read of rows of more than 2048
-columns (L1, L2), the shift of long rows, and the M divisions and roots.
+The work model excludes: re-reads of g and c by each program (L1, L2), the second read of rows of several blocks but for
+their last (L1, L2), the shifted copies of g and c for ragged rows (16 or 8 · e · N bytes written and read, L2), the
+shift of long rows, and the M divisions and roots.
 
-Precision: deviations from the mean, or in long rows from the first block's mean, are squared in fp32, so a large mean
-costs no digits; one rounding to the dtype. Determinism: each row is one program's work in a fixed order, so the same
-inputs give the same bits.
+Precision: deviations from the mean, or in long rows from the mean of a lane's first elements, are squared in fp32, so a
+large mean costs no digits; one rounding to the dtype. Determinism: each row is one program's work in a fixed order, so
+the same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -33,72 +34,45 @@ triton, tl = import_triton()
 
 
 @triton.jit
-def _rows_left(n_rows, first, BLOCK_M: tl.constexpr):
-    # One row a tile is always there: a mask that the compiler knows to be true costs nothing.
-    present = tl.arange(0, BLOCK_M) < n_rows - first
-    return (tl.full((BLOCK_M,), True, tl.int1) if BLOCK_M == 1 else present)[:, None]
+def _by_lane(values, LANE: tl.constexpr):
+    # A thread holds LANE neighbours. Adding them first needs no exchange and leaves registers for loads under way.
+    return tl.sum(tl.reshape(values, (values.shape[0], values.shape[1] // LANE, LANE)), axis=2)
 
 
 @triton.jit
-def _columns_left(start, N_COLS: tl.constexpr, BLOCK_N: tl.constexpr):
-    present = start + tl.arange(0, BLOCK_N) < N_COLS
-    return tl.full((BLOCK_N,), True, tl.int1) if N_COLS % BLOCK_N == 0 else present
+def _load_scale(pointers, mask, FAR: tl.constexpr):
+    # Where a row fills the L1 until it is read again, gain and bias must not push it out.
+    if FAR:
+        values = tl.load(pointers, mask=mask, other=0.0, cache_modifier=".cg")
+    else:
+        values = tl.load(pointers, mask=mask, other=0.0, eviction_policy="evict_last")
+    return values.to(tl.float32)
 
 
 @triton.jit
-def _tile(
-    tile,
-    x_ptr,
+def _store(pointers, y, mask):
+    tl.store(pointers, y.to(pointers.dtype.element_ty), mask=mask, cache_modifier=".cs")
+
+
+@triton.jit
+def layernorm_copies(
     gain_ptr,
     bias_ptr,
-    gain,
-    bias,
-    y_ptr,
-    n_rows,
-    eps,
+    copies_ptr,
     N_COLS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    STEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    first = tl.cast(tile, tl.int64) * BLOCK_M
-    row_mask = _rows_left(n_rows, first, BLOCK_M)
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = tl.arange(0, BLOCK_M)[:, None] * N_COLS + tl.arange(0, BLOCK_N)[None, :]
-    x_tile = x_ptr + first * N_COLS + offsets
-    y_tile = y_ptr + first * N_COLS + offsets
-    if BLOCK_N >= N_COLS:
-        mask = row_mask & _columns_left(0, N_COLS, BLOCK_N)[None, :]
-        x = tl.load(x_tile, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        mean = tl.sum(x, axis=1) / N_COLS
-        centred = tl.where(mask, x - mean[:, None], 0.0)
-        rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / N_COLS + eps)
-        y = centred * rstd[:, None] * gain.to(tl.float32)[None, :] + bias.to(tl.float32)[None, :]
-        tl.store(y_tile, y.to(y_ptr.dtype.element_ty), mask=mask)
-    else:
-        # Deviations are taken from the first block's mean. It lies within sqrt(blocks - 1) standard deviations of the
-        # row's, so subtracting the square of the difference costs few digits.
-        near = tl.sum(tl.load(x_tile, mask=row_mask, other=0.0, eviction_policy="evict_last").to(tl.float32), axis=1)
-        near = near / BLOCK_N
-        deviations = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        squares = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for start in tl.range(0, N_COLS, BLOCK_N, loop_unroll_factor=4):
-            mask = row_mask & _columns_left(start, N_COLS, BLOCK_N)[None, :]
-            x = tl.load(x_tile + start, mask=mask, other=0.0, eviction_policy="evict_last")
-            apart = tl.where(mask, x.to(tl.float32) - near[:, None], 0.0)
-            deviations += apart
-            squares += apart * apart
-        shift = tl.sum(deviations, axis=1) / N_COLS
-        mean = near + shift
-        rstd = tl.rsqrt(tl.sum(squares, axis=1) / N_COLS - shift * shift + eps)
-        for start in tl.range(0, N_COLS, BLOCK_N, loop_unroll_factor=4):
-            col_mask = _columns_left(start, N_COLS, BLOCK_N)
-            mask = row_mask & col_mask[None, :]
-            cols = start + tl.arange(0, BLOCK_N)
-            x = tl.load(x_tile + start, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-            gains = tl.load(gain_ptr + cols, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
-            biases = tl.load(bias_ptr + cols, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
-            y = (x - mean[:, None]) * rstd[:, None] * gains[None, :] + biases[None, :]
-            tl.store(y_tile + start, y.to(y_ptr.dtype.element_ty), mask=mask)
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    head = tl.program_id(0)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    gain = tl.load(gain_ptr + head + cols, mask=head + cols < N_COLS, other=0.0)
+    bias = tl.load(bias_ptr + head + cols, mask=head + cols < N_COLS, other=0.0)
+    tl.store(copies_ptr + head * STEP + cols, gain, mask=cols < STEP)
+    tl.store(copies_ptr + (tl.num_programs(0) + head) * STEP + cols, bias, mask=cols < STEP)
 
 
 @triton.jit
@@ -112,26 +86,111 @@ def layernorm_kernel(
     N_COLS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    ONE_TILE: tl.constexpr,
-    STAGES: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    GAIN_STEP: tl.constexpr,
+    FAR: tl.constexpr,
+    PIPE: tl.constexpr,
     PDL: tl.constexpr,
 ):
+    # Blocks that are read twice; the last block of a row stays in registers.
+    FULL: tl.constexpr = (N_COLS - 2 * VECTOR) // BLOCK_N if RAGGED else (N_COLS + BLOCK_N - 1) // BLOCK_N - 1
+    LANE: tl.constexpr = VECTOR if BLOCK_N >= VECTOR else BLOCK_N
     if PDL:
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    gain = 0.0
-    bias = 0.0
-    if BLOCK_N >= N_COLS:
-        # Read once for all rows of a program.
-        cols = tl.arange(0, BLOCK_N)
-        gain = tl.load(gain_ptr + cols, mask=cols < N_COLS, other=0.0, eviction_policy="evict_last")
-        bias = tl.load(bias_ptr + cols, mask=cols < N_COLS, other=0.0, eviction_policy="evict_last")
-    if ONE_TILE:
-        _tile(tl.program_id(0), x_ptr, gain_ptr, bias_ptr, gain, bias, y_ptr, n_rows, eps, N_COLS, BLOCK_M, BLOCK_N)
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M
+    row = first * N_COLS
+    rows = tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.arange(0, BLOCK_N)[None, :]
+    # Columns before the first one at a multiple of 16 bytes, and those of the last block.
+    head = 0
+    left = N_COLS - FULL * BLOCK_N
+    if RAGGED:
+        head = ((row + VECTOR - 1) // VECTOR * VECTOR - row).to(tl.int32)
+        left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
+        row = (row + VECTOR - 1) // VECTOR * VECTOR
+    # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
+    row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
+    whole = row_mask & (cols >= 0)
+    if RAGGED:
+        last_mask = row_mask & (cols // VECTOR < left // VECTOR)
     else:
-        for tile in tl.range(tl.program_id(0), tl.cdiv(n_rows, BLOCK_M), tl.num_programs(0), num_stages=STAGES):
-            _tile(tile, x_ptr, gain_ptr, bias_ptr, gain, bias, y_ptr, n_rows, eps, N_COLS, BLOCK_M, BLOCK_N)
+        last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = rows * N_COLS + cols
+    x_tile = x_ptr + row + offsets
+    y_tile = y_ptr + row + offsets
+    # Every row reads gain and bias in the layout of x: from the L1, without an exchange between threads.
+    scales = head * GAIN_STEP + rows * 0 + cols
+    gains = gain_ptr + scales
+    biases = bias_ptr + scales
+    if FULL > 0:
+        # Deviations are taken from the mean of a lane's first neighbours. It lies within sqrt(FULL) standard deviations
+        # of the lane's own mean, so taking the difference out of the sum of squares costs few digits.
+        x = tl.load(x_tile, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        near = _by_lane(x, LANE) / LANE
+        apart = tl.reshape(x, (BLOCK_M, BLOCK_N // LANE, LANE)) - near[:, :, None]
+        deviations = tl.zeros((BLOCK_M, BLOCK_N // LANE), dtype=tl.float32)
+        squares = tl.sum(apart * apart, axis=2)
+        for block in tl.range(1, FULL, loop_unroll_factor=2):
+            x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
+            apart = tl.reshape(x, (BLOCK_M, BLOCK_N // LANE, LANE)) - near[:, :, None]
+            deviations += tl.sum(apart, axis=2)
+            squares += tl.sum(apart * apart, axis=2)
+    last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    gain = _load_scale(gains + FULL * BLOCK_N, last_mask, FAR)
+    bias = _load_scale(biases + FULL * BLOCK_N, last_mask, FAR)
+    if FULL > 0:
+        total = tl.sum(near * (FULL * LANE) + deviations + _by_lane(last, LANE), axis=1)
+    else:
+        total = tl.sum(last, axis=1)
+    if RAGGED:
+        # The columns that no vector covers: before the first, after the last.
+        lane = tl.arange(0, 4 * VECTOR)
+        edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
+        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge = tl.load(x_ptr + row - head + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        edge_bias = tl.load(bias_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        total += tl.sum(edge)
+    mean = (total / N_COLS)[:, None]
+    last = tl.where(last_mask, last - mean, 0.0)
+    if FULL > 0:
+        shift = mean - near
+        squares += FULL * LANE * shift * shift - 2 * shift * deviations
+        total = tl.sum(squares + _by_lane(last * last, LANE), axis=1)
+    else:
+        total = tl.sum(last * last, axis=1)
+    if RAGGED:
+        edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)
+        total += tl.sum(edge * edge)
+    rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
+    if PIPE and FULL > 0:
+        x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
+        gain_next = _load_scale(gains + (FULL - 1) * BLOCK_N, whole, FAR)
+        bias_next = _load_scale(biases + (FULL - 1) * BLOCK_N, whole, FAR)
+    _store(y_tile + FULL * BLOCK_N, last * rstd * gain + bias, last_mask)
+    if RAGGED:
+        _store(y_ptr + row - head + edge_cols, edge * tl.sum(rstd) * edge_gain + edge_bias, edge_mask)
+    # Backwards: what was read last is still in the nearest cache.
+    if FULL > 0:
+        for block in tl.range(FULL - 1, -1, -1):
+            if PIPE:
+                x_again = x_next.to(tl.float32)
+                gain = gain_next
+                bias = bias_next
+                more = whole & (block > 0)
+                x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=0.0, eviction_policy="evict_first")
+                gain_next = _load_scale(gains + (block - 1) * BLOCK_N, more, FAR)
+                bias_next = _load_scale(biases + (block - 1) * BLOCK_N, more, FAR)
+            else:
+                x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
+                x_again = x_again.to(tl.float32)
+                gain = _load_scale(gains + block * BLOCK_N, whole, FAR)
+                bias = _load_scale(biases + block * BLOCK_N, whole, FAR)
+            _store(y_tile + block * BLOCK_N, (x_again - mean) * rstd * gain + bias, whole)
 
 
 def layernorm(x: Tensor, gain: Tensor, bias: Tensor, *, eps: float = LAYERNORM_EPS) -> Tensor:
@@ -157,23 +216,38 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
     x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
     n_rows, n_cols = x.shape
-    constants = _constants(config, n_rows, n_cols)
-    grid = (min(-(-n_rows // config["block_m"]), config["programs"]),)
+    constants = _constants(config, n_cols, x.element_size())
+    grid = (-(-n_rows // config["block_m"]),)
+    copy = None
+    if config["copies"]:
+        gain, bias, copy = _copies(gain, bias, constants, config)
 
     def launch() -> None:
+        if copy is not None:
+            copy()
         layernorm_kernel[grid](
-            x,
-            gain,
-            bias,
-            out,
-            n_rows,
-            eps,
-            **constants,
-            num_warps=config["num_warps"],
-            **_early(config),
+            x, gain, bias, out, n_rows, eps, **constants, num_warps=config["num_warps"], **_early(config)
         )
 
     return launch
+
+
+def _copies(gain: Tensor, bias: Tensor, constants: Mapping[str, int], config: Config) -> tuple[Tensor, Tensor, Launch]:
+    """Return room for gain and bias shifted by 0 to VECTOR - 1 elements, and the launch that fills both.
+
+    The first vector of a ragged row lies at one of VECTOR places, so in one of the copies its gain is aligned.
+    """
+    import torch
+
+    vector, step = constants["VECTOR"], constants["GAIN_STEP"]
+    copies = torch.empty(2 * vector * step, dtype=gain.dtype, device=gain.device)
+    grid = (vector, -(-step // _COPIED_AT_ONCE))
+    fixed = {"N_COLS": constants["N_COLS"], "STEP": step, "BLOCK": _COPIED_AT_ONCE, "PDL": config["pdl"]}
+
+    def copy() -> None:
+        layernorm_copies[grid](gain, bias, copies, **fixed, num_warps=4, **_early(config))
+
+    return copies[: vector * step], copies[vector * step :], copy
 
 
 def _early(config: Config) -> dict[str, bool]:
@@ -181,16 +255,25 @@ def _early(config: Config) -> dict[str, bool]:
     return {"launch_pdl": True} if config["pdl"] else {}
 
 
-def _constants(config: Config, n_rows: int, n_cols: int) -> dict[str, int]:
+def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
+    vector = 16 // element
     return {
         # Known when it compiles: masks that are always true disappear, and loops unroll.
         "N_COLS": n_cols,
         "BLOCK_M": config["block_m"],
         "BLOCK_N": config["block_n"],
-        "ONE_TILE": int(-(-n_rows // config["block_m"]) <= config["programs"]),
-        "STAGES": config["num_stages"],
+        "VECTOR": vector,
+        "RAGGED": int(_ragged(n_cols, vector, config["block_m"])),
+        "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
+        "FAR": config["far"],
+        "PIPE": config["pipe"],
         "PDL": config["pdl"],
     }
+
+
+def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
+    """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
+    return n_cols % vector != 0 and n_cols >= 2 * vector and block_m == 1
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:
@@ -281,36 +364,53 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     if target not in _TARGETS:
         raise InputError(f"layernorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
-    m, n, multiprocessors = shape["M"], shape["N"], _MULTIPROCESSORS[target]
-    narrow = DTYPE_BYTES[dtype] < 4
-    block_m, block_n, num_warps, programs = 1, 1 << (n - 1).bit_length(), 8, _MOST_PROGRAMS
-    if n <= _NARROW:
-        # Rows of a few elements: programs walk many tiles, which costs less than starting one for each.
-        block_m, num_warps, programs = 512 // block_n, 1, 16 * multiprocessors
-    elif n <= 1024:
-        block_m, num_warps = max(2048 // block_n, 4), 4
-    elif n % _VECTOR and n <= _RAGGED:
-        # Rows that start at odd addresses: one program for many rows reads the vectors once.
-        programs = 6 * multiprocessors
-    elif n > 2048 and (n > 4096 or (narrow and n % 512 == 0 and n != block_n)):
-        block_n, num_warps = next(loop for most, *loop in _LOOPS if n <= most)
+    m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
+    vector = 16 // element
+    block_m = 1
+    blocks = _RAGGED_BLOCKS if n % vector and element == 2 else _BLOCKS[element]
+    block_n, num_warps, far, pipe = next(rest for most, *rest in blocks if n <= most)
+    if target != "sm_90":
+        # Not measured there; compiled for other targets, the longest blocks spill at some N.
+        block_n = min(block_n, 4096)
+    if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
+        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
+        block_n = 1 << (n - 1).bit_length()
+        num_warps = 2 if block_n * element == 2048 else 4
+        block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
-    while block_m > 1 and -(-m // block_m) < 2 * multiprocessors:
+    while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
     return {
         "block_m": block_m,
         "block_n": block_n,
         "num_warps": num_warps,
-        "num_stages": 1,
-        "programs": programs,
+        "copies": int(_ragged(n, vector, block_m) and m * n * element >= _WORTH_COPIES),
+        "far": far,
+        "pipe": pipe,
         "pdl": int(target in _PDL_TARGETS),
     }
 
 
-_NARROW, _VECTOR, _RAGGED = 64, 8, 8192
-# Most columns -> (BLOCK_N, num_warps) of rows read twice, the second time from the caches; measured on an H200 at
-# N 3584, 6144, 12288, 24576 and 49152.
-_LOOPS = ((4096, 512, 4), (8192, 2048, 8), (16_384, 4096, 16), (32_768, 8192, 16), (2**31, 8192, 32))
+_NARROW, _TILE_BYTES = 1024, 4096
+# Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
+_COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
+# Bytes an element -> (most columns, BLOCK_N, num_warps, far, pipe), the best of a sweep on an H200 at N 1000 to 64001.
+_BLOCKS = {
+    2: (
+        (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (4096, 1024, 8, 0, 0), (12_288, 2048, 8, 0, 0),
+        (20_480, 4096, 16, 0, 0), (32_768, 8192, 16, 0, 0), (45_056, 8192, 32, 0, 0), (53_248, 8192, 32, 1, 0),
+        (2**31, 16_384, 32, 1, 1),
+    ),
+    4: (
+        (1024, 1024, 4, 0, 0), (6144, 1024, 8, 0, 0), (12_288, 2048, 8, 0, 0), (20_480, 4096, 16, 0, 0),
+        (40_960, 8192, 32, 1, 1), (49_152, 8192, 32, 1, 0), (2**31, 8192, 32, 1, 1),
+    ),
+}  # fmt: skip
+# Edges, gain and bias of ragged rows take registers, so with 2 bytes an element fewer columns a program run best.
+_RAGGED_BLOCKS = (
+    (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (6144, 1024, 4, 0, 0), (12_288, 2048, 8, 0, 0),
+    (32_768, 4096, 8, 0, 1), (2**31, 8192, 32, 1, 0),
+)  # fmt: skip
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -327,36 +427,30 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         value = config[key]
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"layernorm: {key} is {value}; expected a power of two from {least} to {most}")
-    for key, most in (("num_stages", 8), ("programs", _MOST_PROGRAMS)):
-        if not 1 <= config[key] <= most:
-            raise InputError(f"layernorm: {key} is {config[key]}; expected 1 to {most}")
+    for key in ("copies", "far", "pipe"):
+        if config[key] not in (0, 1):
+            raise InputError(f"layernorm: {key} is {config[key]}; expected 0 or 1")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"layernorm: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"]):
+        raise InputError(f"layernorm: copies is {config['copies']}; expected 0 but for ragged rows")
     tile = config["block_m"] * config["block_n"]
     if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
         raise InputError(
             f"layernorm: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
-    need = (config["num_stages"] - 1) * tile * DTYPE_BYTES[dtype] + 4096
-    if need > _SHARED_BYTES[target]:
-        raise InputError(
-            f"layernorm: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
-            "take fewer num_stages"
-        )
 
 
-_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "num_stages", "programs", "pdl")
+_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pipe", "pdl")
 _PDL_TARGETS = ("sm_90", "sm_100")
-_MOST_PROGRAMS = 2**31 - 1
-_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 _MOST_A_THREAD = 64
 
 
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
     pointers = dict.fromkeys(("x_ptr", "gain_ptr", "bias_ptr", "y_ptr"), f"*{dtype}")
-    constants = _constants(config, shape["M"], shape["N"])
+    constants = _constants(config, shape["N"], DTYPE_BYTES[dtype])
     return Ahead(
         function=layernorm_kernel,
         signature={
@@ -384,7 +478,7 @@ KERNEL = Kernel(
     formula="y = (x - mean(x)) / sqrt(var(x) + 1e-5) · g + c",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
-    excludes="re-reads of g and c, the second read of rows beyond 2048 columns (L1, L2), divisions and roots",
+    excludes="re-reads of g and c, the second read of long rows, shifted copies for ragged ones, divisions and roots",
     path=path,
     config=config_for,
     check_config=check_config,
@@ -396,7 +490,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^layernorm_kernel$",
+    launched="^layernorm_(kernel|copies)$",
     baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
     ahead=ahead,
 )

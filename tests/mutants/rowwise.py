@@ -5,63 +5,66 @@ from __future__ import annotations
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 
-# Two programs, so that most trials give one of them several tiles.
-_FEW = {"num_warps": 4, "num_stages": 1, "programs": 2, "pdl": 0}
-_ONE = {"block_m": 1, "block_n": 128, **_FEW}
-_TALL = {"block_m": 8, "block_n": 128, **_FEW}
-_LOOP = {"block_m": 1, "block_n": 64, **_FEW}
-_TALL_LOOP = {"block_m": 4, "block_n": 32, **_FEW}
+_ALL = {"block_m": 1, "block_n": 128, "num_warps": 4, "copies": 0, "far": 0, "pipe": 0, "pdl": 0}
+# The keys that a kernel's configuration has not.
+_WITHOUT = {"rmsnorm": ("pipe",), "layernorm": (), "softmax": ("copies", "far")}
+
+
+def _config(kernel: str, **changes: int) -> dict[str, int]:
+    return {key: value for key, value in {**_ALL, **changes}.items() if key not in _WITHOUT[kernel]}
 
 
 def vector_add_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials with no, one and several whole blocks, and with a rest."""
-    config = {"block": 64, "num_warps": 1}
+    config = {"block": 64, "num_warps": 1, "pdl": 0}
     return tuple(Trial({"N": n}, dtype, config) for n in (1, 63, 64, 65, 257))
 
 
-def _row_trials(dtype: str) -> tuple[Trial, ...]:
+def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
+    def trial(m: int, n: int, **changes: int) -> Trial:
+        return Trial({"M": m, "N": n}, dtype, _config(kernel, **changes))
+
     return (
-        Trial({"M": 1, "N": 1}, dtype, {**_ONE, "block_n": 1}),
-        Trial({"M": 37, "N": 1}, dtype, {**_TALL, "block_n": 1}),
-        Trial({"M": 3, "N": 97}, dtype, _ONE),
-        Trial({"M": 19, "N": 97}, dtype, _TALL),
-        Trial({"M": 16, "N": 128}, dtype, _TALL),
-        Trial({"M": 3, "N": 131}, dtype, _LOOP),
-        Trial({"M": 7, "N": 192}, dtype, _TALL_LOOP),
+        trial(1, 1, block_n=1),
+        trial(37, 1, block_m=8, block_n=1),
+        trial(19, 97, block_m=8),
+        trial(16, 128, block_m=8),
+        trial(7, 192, block_m=4, block_n=32),
+        trial(3, 160, block_n=64),
+        trial(3, 168, block_n=64, pipe=1),
+        # Rows that start anywhere: nine of them meet every offset. Those of 17 columns are mostly edge, and in
+        # those of 71 or 79 a vector more than the block holds goes to the edge.
+        trial(9, 97),
+        trial(9, 131, block_n=64),
+        trial(9, 17, block_n=32),
+        trial(9, 71 if dtype == "fp32" else 79, block_n=64, copies=1, far=1, pipe=1),
+        trial(9, 141, block_n=32, copies=1, far=1, pipe=1),
+        trial(9, 99, copies=1),
+    )
+
+
+def _scaled_trials(kernel: str, dtype: str, scale: float) -> tuple[Trial, ...]:
+    """Return a trial of one block and one of several, with the first input scaled."""
+    return (
+        Trial({"M": 2, "N": 101}, dtype, _config(kernel), scale),
+        Trial({"M": 3, "N": 103}, dtype, _config(kernel, block_n=64), scale),
     )
 
 
 def rmsnorm_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of rmsnorm."""
-    return (
-        *_row_trials(dtype),
-        # Squares of these exceed the largest fp16.
-        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=256.0),
-        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=256.0),
-        # These are so small that eps is half of the mean of squares.
-        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=2.0**-10),
-        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=2.0**-10),
-    )
+    """Return trials of rmsnorm, some whose squares exceed the largest fp16, some where eps is half of their mean."""
+    scaled = (_scaled_trials("rmsnorm", dtype, scale) for scale in (256.0, 2.0**-10))
+    return _row_trials("rmsnorm", dtype) + tuple(trial for trials in scaled for trial in trials)
 
 
 def layernorm_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of layernorm."""
-    return (
-        *_row_trials(dtype),
-        # So small that eps is half of the variance.
-        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=2.0**-7),
-        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=2.0**-7),
-    )
+    """Return trials of layernorm, some so small that eps is half of the variance."""
+    return _row_trials("layernorm", dtype) + _scaled_trials("layernorm", dtype, 2.0**-7)
 
 
 def softmax_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of softmax."""
-    return (
-        *_row_trials(dtype),
-        # exp of these exceeds the largest fp32.
-        Trial({"M": 2, "N": 101}, dtype, _ONE, scale=64.0),
-        Trial({"M": 3, "N": 103}, dtype, _LOOP, scale=64.0),
-    )
+    """Return trials of softmax, some whose exponential exceeds the largest fp32."""
+    return _row_trials("softmax", dtype) + _scaled_trials("softmax", dtype, 64.0)
 
 
 TRIALS = {
@@ -71,55 +74,90 @@ TRIALS = {
     "softmax": softmax_trials,
 }
 
+
+def _of_rows(kernel: str) -> tuple[Mutant, ...]:
+    """Return wrong twins of what the row kernels share: the places of vectors and edges, and the second reading."""
+    return (
+        Mutant(kernel, "misplaced_vectors", "        row = (row + VECTOR - 1) // VECTOR * VECTOR\n",
+               "        row = row // VECTOR * VECTOR\n"),
+        Mutant(kernel, "vectors_beyond_the_block",
+               "tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)",
+               "(N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N"),
+        Mutant(kernel, "lost_last_column", "lane < head, edge_cols < N_COLS)", "lane < head, edge_cols < N_COLS - 1)"),
+        Mutant(kernel, "edge_of_the_next_row", "lane < head, edge_cols < N_COLS)",
+               "lane < head, edge_cols < N_COLS + 1)"),
+        Mutant(kernel, "lost_first_block", "tl.range(FULL - 1, -1, -1)", "tl.range(FULL - 1, 0, -1)"),
+    )  # fmt: skip
+
+
+def _of_scale(kernel: str, name: str, load: str, pointers: str) -> tuple[Mutant, ...]:
+    """Return wrong twins of how a gain or bias is read: a copy that is not shifted, another block's."""
+    return (
+        Mutant(kernel, f"unshifted_{name}", f"{name}_ptr + head + cols, mask", f"{name}_ptr + cols, mask"),
+        Mutant(kernel, f"{name}_of_another_block", f" {name} = {load}({pointers} + block * BLOCK_N",
+               f" {name} = {load}({pointers} + FULL * BLOCK_N"),
+    )  # fmt: skip
+
+
+def _of_pipe(kernel: str, *names: tuple[str, str]) -> tuple[Mutant, ...]:
+    """Return wrong twins of what is read ahead: the block at hand once more."""
+    return tuple(
+        Mutant(kernel, f"same_{name}_again", f"{name}_next = {load} + (block - 1) * BLOCK_N",
+               f"{name}_next = {load} + block * BLOCK_N")
+        for name, load in names
+    )  # fmt: skip
+
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("vector_add", "dropped_mask", "mask = offsets < n_elements", "mask = (offsets < n_elements) | True"),
     Mutant("vector_add", "lost_last_block", "grid = (-(-n_elements // config[\"block\"]),)",
            "grid = (max(n_elements // config[\"block\"], 1),)"),
     Mutant("vector_add", "misplaced_blocks", "offsets = start + tl.arange(0, BLOCK)",
            "offsets = start // 2 + tl.arange(0, BLOCK)"),
-    Mutant("rmsnorm", "fp16_squares", "rstd = tl.rsqrt(tl.sum(x * x, axis=1) / N_COLS + eps)",
-           "xh = x.to(tl.float16)\n        rstd = tl.rsqrt(tl.sum((xh * xh).to(tl.float32), axis=1) / N_COLS + eps)"),
-    Mutant("rmsnorm", "fp16_squares_in_loop", "squares += x32 * x32", "squares += (x * x).to(tl.float32)"),
-    Mutant("rmsnorm", "mean_over_padding", "tl.sum(x * x, axis=1) / N_COLS", "tl.sum(x * x, axis=1) / BLOCK_N"),
-    Mutant("rmsnorm", "dropped_eps", "tl.sum(squares, axis=1) / N_COLS + eps", "tl.sum(squares, axis=1) / N_COLS"),
-    Mutant("rmsnorm", "dropped_gain", "y = x * rstd[:, None] * gain.to(tl.float32)[None, :]",
-           "y = x * rstd[:, None] + 0.0 * gain[None, :]"),
-    Mutant("rmsnorm", "dropped_column_mask", "mask = row_mask & _columns_left(0, N_COLS, BLOCK_N)[None, :]",
-           "mask = row_mask & (_columns_left(0, N_COLS, BLOCK_N) | True)[None, :]"),
-    Mutant("rmsnorm", "dropped_row_mask", "row_mask = _rows_left(n_rows, first, BLOCK_M)",
-           "row_mask = _rows_left(n_rows, first, BLOCK_M) | True"),
-    Mutant("rmsnorm", "lost_last_block",
-           "for start in tl.range(0, N_COLS, BLOCK_N, loop_unroll_factor=4):\n            mask",
-           "for start in tl.range(0, N_COLS - BLOCK_N, BLOCK_N, loop_unroll_factor=4):\n            mask"),
-    Mutant("layernorm", "uncentred_squares", "rstd = tl.rsqrt(tl.sum(centred * centred, axis=1) / N_COLS + eps)",
-           "rstd = tl.rsqrt(tl.sum(x * x, axis=1) / N_COLS + eps)"),
-    Mutant("layernorm", "padding_in_variance", "centred = tl.where(mask, x - mean[:, None], 0.0)",
-           "centred = x - mean[:, None]"),
-    Mutant("layernorm", "padding_in_deviations", "apart = tl.where(mask, x.to(tl.float32) - near[:, None], 0.0)",
-           "apart = x.to(tl.float32) - near[:, None]"),
-    Mutant("layernorm", "unshifted_variance", "tl.sum(squares, axis=1) / N_COLS - shift * shift + eps",
-           "tl.sum(squares, axis=1) / N_COLS + eps"),
-    Mutant("layernorm", "mean_of_first_block", "mean = near + shift", "mean = near"),
-    Mutant("layernorm", "unbiased_variance",
-           "tl.sum(squares, axis=1) / N_COLS - shift",
-           "tl.sum(squares, axis=1) / (N_COLS - 1) - shift"),
-    Mutant("layernorm", "dropped_bias", "gain.to(tl.float32)[None, :] + bias.to(tl.float32)[None, :]",
-           "gain.to(tl.float32)[None, :] + 0.0 * bias.to(tl.float32)[None, :]"),
-    Mutant("layernorm", "dropped_eps", "- shift * shift + eps", "- shift * shift"),
-    Mutant("layernorm", "dropped_column_mask", "mask = row_mask & _columns_left(0, N_COLS, BLOCK_N)[None, :]",
-           "mask = row_mask & (_columns_left(0, N_COLS, BLOCK_N) | True)[None, :]"),
-    Mutant("softmax", "missing_max_subtraction", "powers = tl.exp(x - highest)", "powers = tl.exp(x)"),
-    Mutant("softmax", "missing_max_subtraction_in_loop", "y = tl.exp(x.to(tl.float32) - highest) * inverse",
-           "y = tl.exp(x.to(tl.float32)) * inverse / tl.exp(highest)"),
-    Mutant("softmax", "uncorrected_running_sum", "lane_total = lane_total * tl.exp(lane_highest - safe) + ",
+    Mutant("rmsnorm", "fp16_squares", "if FULL > 0 else last * last, axis=1)",
+           "if FULL > 0 else (last.to(tl.float16) * last.to(tl.float16)).to(tl.float32), axis=1)"),
+    Mutant("rmsnorm", "fp16_squares_in_loop", "squares += _by_lane(x * x, LANE)",
+           "squares += _by_lane((x.to(tl.float16) * x.to(tl.float16)).to(tl.float32), LANE)"),
+    Mutant("rmsnorm", "mean_over_padding", "tl.rsqrt(total / N_COLS + eps)",
+           "tl.rsqrt(total / ((FULL + 1) * BLOCK_N) + eps)"),
+    Mutant("rmsnorm", "dropped_eps", "tl.rsqrt(total / N_COLS + eps)", "tl.rsqrt(total / N_COLS)"),
+    Mutant("rmsnorm", "dropped_gain", "last * rstd * gain, last_mask", "last * rstd + 0.0 * gain, last_mask"),
+    Mutant("rmsnorm", "dropped_column_mask", "(cols < left) if N_COLS % BLOCK_N", "(cols >= 0) if N_COLS % BLOCK_N"),
+    Mutant("rmsnorm", "dropped_row_mask", "else rows < n_rows - first", "else (rows < n_rows - first) | True"),
+    Mutant("rmsnorm", "lost_last_block", "squares + _by_lane(last * last, LANE)", "squares"),
+    *_of_rows("rmsnorm"),
+    *_of_scale("rmsnorm", "gain", "_load_gain", "gains"),
+    Mutant("rmsnorm", "edge_left_out_of_sum", "total += tl.sum(edge * edge)", "total += 0.0"),
+    Mutant("layernorm", "uncentred_squares", "total = tl.sum(last * last, axis=1)",
+           "total = tl.sum((last + mean) * (last + mean), axis=1)"),
+    Mutant("layernorm", "padding_in_variance", "last = tl.where(last_mask, last - mean, 0.0)", "last = last - mean"),
+    Mutant("layernorm", "unshifted_variance", "squares += FULL * LANE * shift * shift - 2 * shift * deviations",
+           "squares += 0.0"),
+    Mutant("layernorm", "half_shifted_variance", " - 2 * shift * deviations", " - shift * deviations"),
+    Mutant("layernorm", "mean_of_lanes_only", "near * (FULL * LANE) + deviations + ", "near * (FULL * LANE) + "),
+    Mutant("layernorm", "unbiased_variance", "tl.rsqrt(total / N_COLS + eps)", "tl.rsqrt(total / (N_COLS - 1) + eps)"),
+    Mutant("layernorm", "dropped_bias", "last * rstd * gain + bias, last_mask",
+           "last * rstd * gain + 0.0 * bias, last_mask"),
+    Mutant("layernorm", "dropped_eps", "tl.rsqrt(total / N_COLS + eps)", "tl.rsqrt(total / N_COLS)"),
+    Mutant("layernorm", "dropped_column_mask", "(cols < left) if N_COLS % BLOCK_N", "(cols >= 0) if N_COLS % BLOCK_N"),
+    *_of_rows("layernorm"),
+    *_of_scale("layernorm", "gain", "_load_scale", "gains"),
+    *_of_scale("layernorm", "bias", "_load_scale", "biases"),
+    *_of_pipe("layernorm", ("x", "tl.load(x_tile"), ("gain", "_load_scale(gains"), ("bias", "_load_scale(biases")),
+    Mutant("layernorm", "edge_padding_in_variance", "edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)",
+           "edge = edge - tl.sum(mean)"),
+    Mutant("softmax", "missing_max_subtraction", "powers = _exp(last - highest)", "powers = _exp(last)"),
+    Mutant("softmax", "missing_max_subtraction_in_loop", "_exp(x_again - highest) * inverse",
+           "_exp(x_again) * inverse / _exp(highest)"),
+    Mutant("softmax", "uncorrected_running_sum", "lane_total = lane_total * _exp(lane_highest - safe) + ",
            "lane_total = lane_total + "),
-    Mutant("softmax", "padding_in_sum",
-           "x = tl.load(x_tile, mask=mask, other=-float(\"inf\"), eviction_policy=\"evict_first\")",
-           "x = tl.load(x_tile, mask=mask, other=0.0, eviction_policy=\"evict_first\")"),
-    Mutant("softmax", "dropped_column_mask", "mask = row_mask & _columns_left(0, N_COLS, BLOCK_N)[None, :]",
-           "mask = row_mask & (_columns_left(0, N_COLS, BLOCK_N) | True)[None, :]"),
-    Mutant("softmax", "unscaled", "y = powers * (1.0 / tl.sum(powers, axis=1, keep_dims=True))",
-           "y = powers"),
-    Mutant("softmax", "fp16_sum", "tl.sum(powers, axis=1, keep_dims=True)",
-           "tl.sum(powers.to(tl.float16), axis=1, keep_dims=True)"),
+    Mutant("softmax", "padding_in_sum", "mask=last_mask, other=NONE", "mask=last_mask, other=0.0"),
+    Mutant("softmax", "edge_padding_in_sum", "mask=edge_mask, other=NONE", "mask=edge_mask, other=0.0"),
+    Mutant("softmax", "dropped_column_mask", "(cols < left) if N_COLS % BLOCK_N", "(cols >= 0) if N_COLS % BLOCK_N"),
+    Mutant("softmax", "unscaled", "_store(y_tile + FULL * BLOCK_N, powers * inverse, last_mask)",
+           "_store(y_tile + FULL * BLOCK_N, powers, last_mask)"),
+    Mutant("softmax", "fp16_sum", "total = tl.sum(powers, axis=1)", "total = tl.sum(powers.to(tl.float16), axis=1)"),
+    Mutant("softmax", "natural_base", "values * 1.4426950408889634", "values * 1.44"),
+    *_of_rows("softmax"),
+    *_of_pipe("softmax", ("x", "tl.load(x_tile")),
 )  # fmt: skip
