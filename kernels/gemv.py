@@ -261,13 +261,10 @@ CASES: tuple[dict[str, int], ...] = (
 
 def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     """Yield the configurations that may be worth timing."""
-    choices = {
-        "block_n": (1, 2, 4), "block_k": (1024, 2048, 4096, 8192), "num_warps": (2, 4, 8), "num_stages": (1, 4, 6),
-    }  # fmt: skip
+    choices = {"block_n": (1, 2, 4, 8), "block_k": (1024, 2048, 4096, 8192), "num_warps": (2, 4, 8)}
     for config in variations(config_for(shape, dtype, target), choices):
         element = DTYPE_BYTES[dtype]
         tile_bytes = config["block_n"] * config["block_k"] * element
-        stages = max(config["num_stages"] - 1, 1)
         yield Candidate(
             config=config,
             tiles=-(-shape["N"] // config["block_n"]),
@@ -276,8 +273,9 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
             warps=config["num_warps"],
             # A tile of W and one of x as they are loaded, and some for sums and addresses.
             registers=2 * tile_bytes // (128 * config["num_warps"]) + 32,
-            shared_bytes=shared_bytes(config, dtype),
-            bytes_under_way=tile_bytes * stages,
+            # What the warps of a program add up at its end.
+            shared_bytes=4 * config["block_n"] * config["num_warps"],
+            bytes_under_way=tile_bytes,
         )
 
 
