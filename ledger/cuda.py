@@ -78,6 +78,11 @@ def compiler_version() -> str:
     return f"nvrtc {major}.{minor}"
 
 
+def _buffer(size: int) -> bytes:
+    """Return bytes of their own for NVRTC to write into: Python keeps one object for all bytes of length 1."""
+    return b" " * max(size, 2)
+
+
 def _compile(source: CudaSource, architecture: str, form: str) -> bytes:
     _, nvrtc = _bindings()
     compiler_version()
@@ -88,13 +93,13 @@ def _compile(source: CudaSource, architecture: str, form: str) -> bytes:
     options = [f"--gpu-architecture={architecture}{suffix}", "-std=c++17", "-lineinfo"]
     options += [f"-D{macro}={value}" for macro, value in source.defines]
     (failed,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-    log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program), "NVRTC")
+    log = _buffer(_checked(nvrtc.nvrtcGetProgramLogSize(program), "NVRTC"))
     nvrtc.nvrtcGetProgramLog(program, log)
     if int(failed) != 0:
         words = log.decode(errors="replace").strip("\0 \n")
         raise InputError(f"{source.entry}: the CUDA C++ does not compile for {architecture}: {words[:2000]}")
     size, fetch = getattr(nvrtc, f"nvrtcGet{form}Size"), getattr(nvrtc, f"nvrtcGet{form}")
-    made: bytes = b" " * _checked(size(program), "NVRTC")
+    made = _buffer(_checked(size(program), "NVRTC"))
     fetch(program, made)
     nvrtc.nvrtcDestroyProgram(program)
     return made
