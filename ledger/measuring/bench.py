@@ -23,6 +23,7 @@ from ledger.measuring.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measuring.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count
 from ledger.model.protocol import protocol_for
 from ledger.model.steady import steadiness
+from ledger.model.wording import usual_order
 from ledger.records import Case, CeilingKind, Correctness, DeviceFacts, Dtype, Hardware, is_gpu
 from ledger.roofline import roof_of, time_lower_bound_s
 
@@ -85,7 +86,7 @@ def overlap_words(case: Case) -> str | None:
 
 
 def _shape_words(case: Case) -> str:
-    return ",".join(f"{key}={size}" for key, size in case.shape.items())
+    return ",".join(f"{key}={size}" for key, size in usual_order(case.shape))
 
 
 def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: Case) -> dict[str, Any]:

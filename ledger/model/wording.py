@@ -77,10 +77,15 @@ def count_words(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def usual_order(shape: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the sizes of a shape, the usual letters in their usual order."""
+    return sorted(shape.items(), key=lambda item: (_USUAL.get(item[0], len(_USUAL)), item[0]))
+
+
 def shape_words(shape: Mapping[str, int]) -> str:
-    """Return a shape with equal sizes joined: B=32 H=O=4096; the usual letters in their usual order."""
+    """Return a shape with equal sizes joined: B=32 H=O=4096."""
     joined: dict[int, list[str]] = {}
-    for key, size in sorted(shape.items(), key=lambda item: (_USUAL.get(item[0], len(_USUAL)), item[0])):
+    for key, size in usual_order(shape):
         joined.setdefault(size, []).append(key)
     return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
 

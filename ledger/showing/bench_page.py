@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ledger.model.wording import usual_order
+
 _COLUMNS: tuple[tuple[str, str], ...] = (
     ("ours", "ours_us"),
     ("torch.compile", "torch_compile_us"),
@@ -32,7 +34,7 @@ def _words(value: Any) -> str:
 def _line(row: Mapping[str, Any]) -> str:
     def cells() -> Iterator[str]:
         yield row["kernel"]
-        yield " ".join(f"{key}={size}" for key, size in row["shape"].items())
+        yield " ".join(f"{key}={size}" for key, size in usual_order(row["shape"]))
         yield row["dtype"]
         for _, name in _COLUMNS:
             value = row[name]
