@@ -6,6 +6,7 @@ that no escape sequence, bidirectional mark or invisible character of a field ca
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Mapping
 
@@ -84,8 +85,14 @@ def usual_order(shape: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def shape_words(shape: Mapping[str, int]) -> str:
     """Return a shape with equal sizes joined: B=32 H=O=4096."""
+    return _shape_words(tuple(shape.items()))
+
+
+# A long listing names each shape several times.
+@functools.lru_cache(maxsize=1 << 15)
+def _shape_words(sizes: tuple[tuple[str, int], ...]) -> str:
     joined: dict[int, list[str]] = {}
-    for key, size in usual_order(shape):
+    for key, size in usual_order(dict(sizes)):
         joined.setdefault(size, []).append(key)
     return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
 
