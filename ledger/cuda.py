@@ -88,6 +88,13 @@ def _compile(source: CudaSource, architecture: str, form: str) -> bytes:
     compiler_version()
     name = f"{source.entry}.cu".encode()
     program = _checked(nvrtc.nvrtcCreateProgram(source.text.encode(), name, 0, [], []), "NVRTC")
+    try:
+        return _built(nvrtc, program, source, architecture, form)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _built(nvrtc: Any, program: Any, source: CudaSource, architecture: str, form: str) -> bytes:
     # The suffix gives wgmma, and with it code for this architecture alone.
     suffix = "a" if architecture.endswith(("_90", "_100")) else ""
     options = [f"--gpu-architecture={architecture}{suffix}", "-std=c++17", "-lineinfo"]
@@ -101,7 +108,6 @@ def _compile(source: CudaSource, architecture: str, form: str) -> bytes:
     size, fetch = getattr(nvrtc, f"nvrtcGet{form}Size"), getattr(nvrtc, f"nvrtcGet{form}")
     made = _buffer(_checked(size(program), "NVRTC"))
     fetch(program, made)
-    nvrtc.nvrtcDestroyProgram(program)
     return made
 
 

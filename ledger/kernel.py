@@ -134,6 +134,12 @@ class Kernel:
                 f"{self.name}: shape keys are {got}; expected {','.join(self.operation.shape_keys)}, each once"
             )
 
+    def check_offers(self, shape: Shape, dtype: Dtype) -> None:
+        """Check that a cell has this kernel's shape keys and a dtype that it offers. Raises: InputError."""
+        self.check_shape(shape)
+        if dtype not in self.dtypes:
+            raise InputError(f"{self.name}: dtype {dtype} is not offered; expected one of: {', '.join(self.dtypes)}")
+
 
 @dataclass(frozen=True)
 class KernelFile:
@@ -274,9 +280,7 @@ def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype
 
     Raises: InputError for shape keys, a dtype or a configuration that the kernel or the chip does not have.
     """
-    kernel.check_shape(shape)
-    if dtype not in kernel.dtypes:
-        raise InputError(f"{kernel.name}: dtype {dtype} is not offered; expected one of: {', '.join(kernel.dtypes)}")
+    kernel.check_offers(shape, dtype)
     implementation = implementation_for(kernel, hardware)
     config = kernel.config(shape, dtype, hardware.target) if implementation == "triton" else {}
     if implementation == "triton":

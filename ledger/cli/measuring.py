@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ledger.cli.place import Place, emit, err, find_root, open_place, out, refuse_if_refused, say
+from ledger.cli.place import Place, emit, find_root, open_place, out, progress_bar, refuse_if_refused, say
 from ledger.cli.witnessing import ChallengeOption, TsaOption, anchor, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
@@ -164,21 +164,8 @@ def _run(record: Order, folder: FilePath, counters: str, full: list[str] | None,
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Progress], None]]:
-    """Show a progress bar with the time left on stderr."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    from ledger.model.wording import harmless
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err(), transient=False) as bar:
-        task = bar.add_task("measuring", total=None)
-
-        def show(progress: Progress) -> None:
-            description = harmless(f"{progress.cell} {progress.stage}", limit=70)
-            bar.update(task, description=description, completed=progress.done, total=progress.total)
-
-        yield show
+    with progress_bar("measuring", limit=70) as show:
+        yield lambda progress: show(progress.done, progress.total, f"{progress.cell} {progress.stage}")
 
 
 def _tell_summary(summary: RunSummary, price: float | None, *, as_json: bool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
@@ -109,6 +111,30 @@ def say(text: str) -> None:
     from ledger.model.wording import harmless
 
     err().print(Text(harmless(text)), soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(title: str, *, limit: int) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a progress bar with the time left on stderr; yield what tells it (done, total, words up to `limit`)."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from ledger.model.wording import harmless
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err()) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(done: int, total: int, words: str) -> None:
+            bar.update(task, description=harmless(words, limit=limit), completed=done, total=total)
+
+        yield show
 
 
 def refuse_if_refused(book: Book) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ledger.cli.options import parse_dtype, parse_shape
-from ledger.cli.place import emit, err, find_root, out, say
+from ledger.cli.place import emit, find_root, out, progress_bar, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -121,26 +121,8 @@ def _tuned(
 
 @contextmanager
 def _progress(title: str) -> Iterator[OnProgress]:
-    """Show a progress bar with the time left on stderr."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from ledger.model.wording import harmless
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err()) as bar:
-        task = bar.add_task(title, total=None)
-
-        def show(done: int, total: int, words: str) -> None:
-            bar.update(task, description=harmless(f"{title}: {words}", limit=90), completed=done, total=total)
-
-        yield show
+    with progress_bar(title, limit=90) as show:
+        yield lambda done, total, words: show(done, total, f"{title}: {words}")
 
 
 def _render(document: dict[str, Any]) -> str:

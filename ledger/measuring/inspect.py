@@ -155,9 +155,7 @@ def _config(
 ) -> dict[str, int]:
     if not re.fullmatch(r"sm_\d+", hardware.target):
         raise InputError(f"target {hardware.target} is no NVIDIA GPU; expected sm_75, sm_80, sm_89, sm_90 or sm_100")
-    kernel.check_shape(shape)
-    if dtype not in kernel.dtypes:
-        raise InputError(f"{kernel.name}: dtype {dtype} is not offered; expected one of: {', '.join(kernel.dtypes)}")
+    kernel.check_offers(shape, dtype)
     config = kernel.config(shape, dtype, hardware.target)
     if strange := sorted(set(changes) - set(config)):
         raise InputError(f"--config: {strange[0]!r} is not a key of {kernel.name}; expected: {', '.join(config)}")

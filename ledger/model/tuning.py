@@ -69,9 +69,7 @@ def choose(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, ke
     """Return a kernel's candidates for a shape, pruned. Raises: InputError where the kernel offers none."""
     if kernel.candidates is None:
         raise InputError(f"{kernel.name}: offers no candidates to tune; expected Kernel(candidates=…)")
-    kernel.check_shape(shape)
-    if dtype not in kernel.dtypes:
-        raise InputError(f"{kernel.name}: dtype {dtype} is not offered; expected one of: {', '.join(kernel.dtypes)}")
+    kernel.check_offers(shape, dtype)
     roof = roof_of(hardware, kernel.path(dtype, hardware.target, "triton"))
     work = kernel.work(shape, dtype)
     bounded: list[Kept] = []
