@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead
 from mutants.checker import load_source
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
 from mutants.trials import cluster_trials
 
-from ledger.cuda import CudaSource, compile_cuda, compile_to_ptx
+from ledger.cuda import CudaSource, compile_cuda
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda, load_kernel
 
@@ -33,14 +32,6 @@ SHAPES = {
     ),
     "matmul": ({"M": 4096, "N": 4096, "K": 4096}, {"M": 64, "N": 512, "K": 512}),
 }  # fmt: skip
-# Bytes that a block may use on each architecture: CUDA C++ Programming Guide, table of compute capabilities.
-SHARED_LIMIT = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
-INSTRUCTION = {
-    "sm_80": r"\bmma\.sync",
-    "sm_89": r"\bmma\.sync",
-    "sm_90": r"wgmma\.mma_async",
-    "sm_100": r"tcgen05\.mma",
-}
 BUILDS = [
     pytest.param(name, index, dtype, target, id=f"{name}-{index}-{dtype}-{target}")
     for name, shapes in SHAPES.items()
@@ -60,50 +51,21 @@ class Build(NamedTuple):
 
 @cache
 def build(name: str, index: int, dtype: Any, target: str) -> Build:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.experimental.gluon._runtime import GluonASTSource
-
     kernel = load_kernel(name, launch=True).kernel
     shape = SHAPES[name][index]
     config = kernel.config(shape, dtype, target)
     kernel.check_config(config, shape, dtype, target)
     assert kernel.ahead is not None
-    ahead = kernel.ahead(config, shape, dtype, target)
-    if isinstance(ahead, AheadCuda):
-        stack = _stack_bytes(compile_cuda(ahead.source, target))
-        bound = _bound(name, config, dtype)
-        return Build(compile_to_ptx(ahead.source, target), ahead.shared_bytes, stack, bound)
     # A launch tells the compiler which pointers and sizes are multiples of 16; so must we.
-    multiples = [n for n, t in ahead.signature.items() if t.startswith("*") or n in ("n_inner", "n_cols", "n_rows")]
-    names = list(ahead.signature)
-    attributes = {(names.index(n),): [["tt.divisibility", 16]] for n in multiples if n != "n_rows" or name == "matmul"}
-    language = GluonASTSource if ahead.function.is_gluon() else ASTSource
-    source = language(ahead.function, dict(ahead.signature), dict(ahead.constants), attributes)
-    architecture = int(target.removeprefix("sm_"))
-    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=dict(ahead.options))
-    stack = _stack_bytes(compiled.asm["cubin"])
-    return Build(compiled.asm["ptx"], compiled.metadata.shared, stack, _bound(name, config, dtype))
+    multiples = {"n_inner", "n_cols"} | ({"n_rows"} if name == "matmul" else set())
+    made = compile_ahead(kernel, config, shape, dtype, target, multiples=multiples)
+    return Build(made.ptx, made.shared, made.stack, _bound(name, config, dtype))
 
 
 def _bound(name: str, config: Any, dtype: str) -> int:
     # The bound is the kernel file's own; the contract does not carry it.
     module = sys.modules[load_kernel(name, launch=True).kernel.config.__module__]
     return module.shared_bytes(config, dtype)
-
-
-def _stack_bytes(cubin: bytes) -> int:
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        done = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
-    found = re.search(r"STACK:(\d+)", done.stdout)
-    assert found, done.stdout
-    return int(found[1])
 
 
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
@@ -117,7 +79,7 @@ def test_ahead_takes_the_instruction_path_that_the_kernel_names(name: str, index
         assert len(re.findall(r"fma\.rn\.f32", ptx)) >= 64
     else:
         assert path == f"{dtype}_tensor"
-        assert re.search(INSTRUCTION[target], ptx)
+        assert re.search(TENSOR_CORE[target], ptx)
 
 
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
