@@ -152,128 +152,145 @@ def mla_decode_kernel(
 
 @gluon.jit
 def _load_tiles(
-    q_half, q_rope, latent, rope, q_smem, p_ring, ring, rope_ring, q_full, full, empty, batch, head, first, steps,
+    q_piece, q_rope, latent, rope, q_smem, p_ring, ring, rope_ring, q_full, full, empty, batch, head, first, steps,
     PDL: gl.constexpr,
 ):  # fmt: skip
     BLOCK_S: gl.constexpr = latent.block_shape[1]
-    HALF: gl.constexpr = latent.block_shape[2]
+    PIECE: gl.constexpr = latent.block_shape[2]
     if PDL:
         grid.gdc_wait()
-    hopper.mbarrier.expect(q_full, 2 * q_half.block_type.nbytes + q_rope.block_type.nbytes)
+    hopper.mbarrier.expect(q_full, 4 * q_piece.block_type.nbytes + q_rope.block_type.nbytes)
     # These columns of the queries go on to registers: until then they lie where the powers will.
-    hopper.tma.async_copy_global_to_shared(q_rope, [batch, head, 2 * HALF], q_full, p_ring.index(0))
-    for part in gl.static_range(2):
-        hopper.tma.async_copy_global_to_shared(q_half, [batch, head, part * HALF], q_full, q_smem.index(part))
+    hopper.tma.async_copy_global_to_shared(q_rope, [batch, head, 4 * PIECE], q_full, p_ring.index(0))
+    for part in gl.static_range(4):
+        hopper.tma.async_copy_global_to_shared(q_piece, [batch, head, part * PIECE], q_full, q_smem.index(part))
     for i in range(steps):
         stage = i % 2
         phase = (i // 2 & 1) ^ 1
         at = (first + i) * BLOCK_S
-        left = stage * 2
-        right = left + 1
-        hopper.mbarrier.wait(empty.index(left), phase)
-        hopper.mbarrier.expect(full.index(left), rope.block_type.nbytes + latent.block_type.nbytes)
-        hopper.tma.async_copy_global_to_shared(rope, [batch, at, 2 * HALF], full.index(left), rope_ring.index(stage))
-        hopper.tma.async_copy_global_to_shared(latent, [batch, at, 0], full.index(left), ring.index(left))
-        hopper.mbarrier.wait(empty.index(right), phase)
-        hopper.mbarrier.expect(full.index(right), latent.block_type.nbytes)
-        hopper.tma.async_copy_global_to_shared(latent, [batch, at, HALF], full.index(right), ring.index(right))
+        # Two pieces at a time, one of either half: what the two groups that add give up together.
+        for pair in gl.static_range(2):
+            bar = stage * 2 + pair
+            hopper.mbarrier.wait(empty.index(bar), phase)
+            if pair == 0:
+                hopper.mbarrier.expect(full.index(bar), 2 * latent.block_type.nbytes + rope.block_type.nbytes)
+                hopper.tma.async_copy_global_to_shared(
+                    rope, [batch, at, 4 * PIECE], full.index(bar), rope_ring.index(stage)
+                )
+            else:
+                hopper.mbarrier.expect(full.index(bar), 2 * latent.block_type.nbytes)
+            for half in gl.static_range(2):
+                hopper.tma.async_copy_global_to_shared(
+                    latent, [batch, at, (half * 2 + pair) * PIECE], full.index(bar),
+                    ring.index(stage * 4 + half * 2 + pair),
+                )  # fmt: skip
 
 
 @gluon.jit
 def _score_tiles(
-    q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, empty, p_full, p_empty, stats_full, first, steps,
-    n_keys, scale_log2,
+    q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, p_full, stats_full, first, steps, n_keys,
+    scale_log2,
 ):  # fmt: skip
     HEADS: gl.constexpr = q_smem.shape[2]
     BLOCK_S: gl.constexpr = ring.shape[2]
-    HALF: gl.constexpr = ring.shape[3]
+    PIECE: gl.constexpr = ring.shape[3]
     ROPE: gl.constexpr = rope_ring.shape[3]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_S, 16])
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     hopper.mbarrier.wait(q_full, 0)
     q_rope = p_ring.index(0).reshape([HEADS, ROPE]).load(gl.DotOperandLayout(0, layout, 2))
-    q_left = q_smem.index(0).reshape([HEADS, HALF])
-    q_right = q_smem.index(1).reshape([HEADS, HALF])
     highest = gl.full([HEADS], -float("inf"), gl.float32, rows)
+    kept = gl.zeros([HEADS], gl.float32, rows)
     total = gl.zeros([HEADS], gl.float32, rows)
+    powers = gl.zeros([HEADS, BLOCK_S], gl.float32, layout)
     zeros = gl.zeros([HEADS, BLOCK_S], gl.float32, layout)
     for i in range(steps):
         stage = i % 2
         phase = i // 2 & 1
-        left = stage * 2
-        right = left + 1
-        hopper.mbarrier.wait(full.index(left), phase)
+        hopper.mbarrier.wait(full.index(stage * 2), phase)
         keys = rope_ring.index(stage).reshape([BLOCK_S, ROPE]).permute((1, 0))
         pending = hopper.warpgroup_mma(q_rope, keys, zeros, use_acc=False, is_async=True)
-        keys = ring.index(left).reshape([BLOCK_S, HALF]).permute((1, 0))
-        pending = hopper.warpgroup_mma(q_left, keys, pending, is_async=True)
-        hopper.mbarrier.wait(full.index(right), phase)
-        keys = ring.index(right).reshape([BLOCK_S, HALF]).permute((1, 0))
-        pending = hopper.warpgroup_mma(q_right, keys, pending, is_async=True)
+        for turn in gl.static_range(4):
+            if turn == 2:
+                hopper.mbarrier.wait(full.index(stage * 2 + 1), phase)
+            piece = turn % 2 * 2 + turn // 2
+            keys = ring.index(stage * 4 + piece).reshape([BLOCK_S, PIECE]).permute((1, 0))
+            pending = hopper.warpgroup_mma(q_smem.index(piece).reshape([HEADS, PIECE]), keys, pending, is_async=True)
+        # The sum of the tile before fits in while the tensor cores work.
+        total = total * kept + gl.sum(powers, axis=1)
         scores, q_rope = hopper.warpgroup_mma_wait(0, deps=(pending, q_rope))
-        hopper.mbarrier.arrive(empty.index(left), count=1)
-        hopper.mbarrier.arrive(empty.index(right), count=1)
-        at = (first + i) * BLOCK_S + gl.arange(0, BLOCK_S, gl.SliceLayout(0, layout))
-        scores = gl.where((at < n_keys)[None, :], scores, -float("inf"))
+        at = (first + i) * BLOCK_S
+        if at + BLOCK_S > n_keys:
+            columns = at + gl.arange(0, BLOCK_S, gl.SliceLayout(0, layout))
+            scores = gl.where((columns < n_keys)[None, :], scores, -float("inf"))
         # The scale is positive, so it may follow the maximum: one multiply-add a score.
         risen = gl.maximum(highest, gl.max(scores, axis=1) * scale_log2)
         powers = gl.exp2(scores * scale_log2 - risen[:, None])
         kept = gl.exp2(highest - risen)
-        total = total * kept + gl.sum(powers, axis=1)
         highest = risen
-        hopper.mbarrier.wait(p_empty.index(stage), phase ^ 1)
+        # This tile is here, so the groups that add have given up the stage, and read its powers, two tiles ago.
         p_ring.index(stage).reshape([HEADS, BLOCK_S]).store(powers.to(p_ring.dtype))
         kept_ring.index(stage).store(kept)
         hopper.mbarrier.arrive(p_full.index(stage), count=1)
     stats.index(0).store(highest)
-    stats.index(1).store(total)
+    stats.index(1).store(total * kept + gl.sum(powers, axis=1))
     hopper.mbarrier.arrive(stats_full, count=1)
 
 
 @gluon.jit
 def _add_half(
-    y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, full, empty, p_full, p_empty,
-    stats_full, batch, head, split, n_heads, steps, SPLITS: gl.constexpr, PART: gl.constexpr,
+    y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, p_full, stats_full, batch, head,
+    split, n_heads, steps, SPLITS: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     HEADS: gl.constexpr = q_smem.shape[2]
     BLOCK_S: gl.constexpr = ring.shape[2]
-    HALF: gl.constexpr = ring.shape[3]
+    PIECE: gl.constexpr = ring.shape[3]
     # Products of 256 columns at once would need more registers than a thread starts with.
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, min(HALF, 128), 16])
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, PIECE, 16])
     rows: gl.constexpr = gl.SliceLayout(1, layout)
-    acc = gl.zeros([HEADS, HALF], gl.float32, layout)
+    acc = gl.zeros([HEADS, PIECE], gl.float32, layout)
+    acc_next = gl.zeros([HEADS, PIECE], gl.float32, layout)
     for i in range(steps):
         stage = i % 2
-        phase = i // 2 & 1
-        hopper.mbarrier.wait(full.index(stage * 2 + PART), phase)
-        hopper.mbarrier.wait(p_full.index(stage), phase)
-        acc = acc * kept_ring.index(stage).load(rows)[:, None]
+        slot = stage * 4 + PART * 2
+        hopper.mbarrier.wait(p_full.index(stage), i // 2 & 1)
+        kept = kept_ring.index(stage).load(rows)[:, None]
         powers = p_ring.index(stage).reshape([HEADS, BLOCK_S]).load(gl.DotOperandLayout(0, layout, 2))
-        hopper.mbarrier.arrive(p_empty.index(stage), count=1)
-        values = ring.index(stage * 2 + PART).reshape([BLOCK_S, HALF])
+        acc = acc * kept
+        acc_next = acc_next * kept
+        # The scores of this tile are there, so its pieces are, and nobody but this group still needs them.
+        values = ring.index(slot).reshape([BLOCK_S, PIECE])
         pending = hopper.warpgroup_mma(powers, values, acc, is_async=True)
-        acc, powers = hopper.warpgroup_mma_wait(0, deps=(pending, powers))
-        hopper.mbarrier.arrive(empty.index(stage * 2 + PART), count=1)
+        values = ring.index(slot + 1).reshape([BLOCK_S, PIECE])
+        pending_next = hopper.warpgroup_mma(powers, values, acc_next, is_async=True)
+        acc = hopper.warpgroup_mma_wait(1, deps=(pending,))
+        hopper.mbarrier.arrive(empty.index(stage * 2), count=1)
+        acc_next, powers = hopper.warpgroup_mma_wait(0, deps=(pending_next, powers))
+        hopper.mbarrier.arrive(empty.index(stage * 2 + 1), count=1)
     hopper.mbarrier.wait(stats_full, 0)
     total = stats.index(1).load(rows)
     if SPLITS == 1:
         # The queries are used up: their buffer carries the result out.
-        out = q_smem.index(PART)
-        out.reshape([HEADS, HALF]).store((acc * (1.0 / total)[:, None]).to(y.dtype))
+        share = (1.0 / total)[:, None]
+        q_smem.index(PART * 2).reshape([HEADS, PIECE]).store((acc * share).to(y.dtype))
+        q_smem.index(PART * 2 + 1).reshape([HEADS, PIECE]).store((acc_next * share).to(y.dtype))
         hopper.fence_async_shared()
         tl.debug_barrier()
-        hopper.tma.async_copy_shared_to_global(y, [batch, head, PART * HALF], out)
+        for piece in gl.static_range(PART * 2, PART * 2 + 2):
+            hopper.tma.async_copy_shared_to_global(y, [batch, head, piece * PIECE], q_smem.index(piece))
         hopper.tma.store_wait(0)
     else:
         # Partial results lie as [tile][part that reads][part that wrote][row of the reader's share][column].
         SHARE: gl.constexpr = HEADS // SPLITS
+        HALF: gl.constexpr = 2 * PIECE
         tile = ((batch * gl.num_programs(0) + gl.program_id(0)) * 2 + PART).to(gl.int64)
         partial = partial_ptr + tile * (SPLITS * HEADS * HALF)
         sums = stats_ptr + tile * (SPLITS * 2 * HEADS)
         range_h = gl.arange(0, HEADS, rows)
-        cols = gl.arange(0, HALF, gl.SliceLayout(0, layout))
+        cols = gl.arange(0, PIECE, gl.SliceLayout(0, layout))
         share = range_h // SHARE * (SPLITS * SHARE * HALF) + split * (SHARE * HALF) + range_h % SHARE * HALF
         gl.store(partial + share[:, None] + cols[None, :], acc)
+        gl.store(partial + share[:, None] + (PIECE + cols)[None, :], acc_next)
         share = range_h // SHARE * (SPLITS * 2 * SHARE) + split * (2 * SHARE) + range_h % SHARE
         gl.store(sums + share, stats.index(0).load(rows))
         gl.store(sums + share + SHARE, total)
@@ -334,7 +351,7 @@ def _join_parts(
 
 @gluon.jit
 def mla_decode_pipelined(
-    q_half,
+    q_piece,
     q_rope,
     latent,
     rope,
@@ -351,14 +368,14 @@ def mla_decode_pipelined(
     if PDL:
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         grid.gdc_launch_dependents()
-    HEADS: gl.constexpr = q_half.block_shape[1]
-    HALF: gl.constexpr = q_half.block_shape[2]
+    HEADS: gl.constexpr = q_piece.block_shape[1]
+    PIECE: gl.constexpr = q_piece.block_shape[2]
     ROPE: gl.constexpr = rope.block_shape[2]
     BLOCK_S: gl.constexpr = latent.block_shape[1]
     barrier: gl.constexpr = hopper.mbarrier.MBarrierLayout()
     flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    q_smem = gl.allocate_shared_memory(q_half.dtype, [2, 1, HEADS, HALF], q_half.layout)
-    ring = gl.allocate_shared_memory(latent.dtype, [4, 1, BLOCK_S, HALF], latent.layout)
+    q_smem = gl.allocate_shared_memory(q_piece.dtype, [4, 1, HEADS, PIECE], q_piece.layout)
+    ring = gl.allocate_shared_memory(latent.dtype, [8, 1, BLOCK_S, PIECE], latent.layout)
     rope_ring = gl.allocate_shared_memory(rope.dtype, [2, 1, BLOCK_S, ROPE], rope.layout)
     p_ring = gl.allocate_shared_memory(latent.dtype, [2, 1, HEADS, BLOCK_S], q_rope.layout)
     kept_ring = gl.allocate_shared_memory(gl.float32, [2, HEADS], flat)
@@ -368,7 +385,6 @@ def mla_decode_pipelined(
     full = gl.allocate_shared_memory(gl.int64, [4, 1], barrier)
     empty = gl.allocate_shared_memory(gl.int64, [4, 1], barrier)
     p_full = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
-    p_empty = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
     hopper.mbarrier.init(q_full, count=1)
     hopper.mbarrier.init(stats_full, count=1)
     for i in gl.static_range(4):
@@ -376,7 +392,6 @@ def mla_decode_pipelined(
         hopper.mbarrier.init(empty.index(i), count=2)
     for i in gl.static_range(2):
         hopper.mbarrier.init(p_full.index(i), count=1)
-        hopper.mbarrier.init(p_empty.index(i), count=2)
     # Blocks of heads of one sequence are neighbours, so that the second finds the cache in L2.
     head = gl.program_id(0) * HEADS
     split = gl.program_id(1)
@@ -389,19 +404,19 @@ def mla_decode_pipelined(
     # fmt: off
     gl.warp_specialize([
         (_add_half, (
-            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, full, empty, p_full, p_empty,
-            stats_full, batch, head, split, n_heads, steps, SPLITS, LEFT,
+            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, p_full, stats_full, batch,
+            head, split, n_heads, steps, SPLITS, LEFT,
         )),
         (_add_half, (
-            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, full, empty, p_full, p_empty,
-            stats_full, batch, head, split, n_heads, steps, SPLITS, RIGHT,
+            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, p_full, stats_full, batch,
+            head, split, n_heads, steps, SPLITS, RIGHT,
         )),
         (_score_tiles, (
-            q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, empty, p_full, p_empty, stats_full,
-            first, steps, n_keys, scale_log2,
+            q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, p_full, stats_full, first, steps, n_keys,
+            scale_log2,
         )),
         (_load_tiles, (
-            q_half, q_rope, latent, rope, q_smem, p_ring, ring, rope_ring, q_full, full, empty, batch, head, first,
+            q_piece, q_rope, latent, rope, q_smem, p_ring, ring, rope_ring, q_full, full, empty, batch, head, first,
             steps, PDL,
         )),
     ], [4, 4, 1], [176, 136, 24])
@@ -468,7 +483,7 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
     rows = tiles * splits * config["block_h"] if splits > 1 else 1
     partial = torch.full((rows * MLA_LATENT,), _EMPTY, dtype=torch.int32, device=q.device)
     stats = torch.full((rows * 4,), _EMPTY, dtype=torch.int32, device=q.device)
-    tensors = {"q_half": q, "q_rope": q, "latent": cache, "rope": cache, "y": out}
+    tensors = {"q_piece": q, "q_rope": q, "latent": cache, "rope": cache, "y": out}
     operands = [
         TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
     ]
@@ -485,10 +500,10 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
 
 
 def _blocks(config: Config) -> dict[str, list[int]]:
-    block_h, block_s, half = config["block_h"], config["block_s"], MLA_LATENT // 2
+    block_h, block_s, piece = config["block_h"], config["block_s"], MLA_LATENT // 4
     return {
-        "q_half": [1, block_h, half], "q_rope": [1, block_h, MLA_ROPE], "latent": [1, block_s, half],
-        "rope": [1, block_s, MLA_ROPE], "y": [1, block_h, half],
+        "q_piece": [1, block_h, piece], "q_rope": [1, block_h, MLA_ROPE], "latent": [1, block_s, piece],
+        "rope": [1, block_s, MLA_ROPE], "y": [1, block_h, piece],
     }  # fmt: skip
 
 

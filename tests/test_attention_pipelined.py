@@ -78,7 +78,7 @@ def _mla(module: ModuleType, shape: Shape, seed: int) -> float:
     partial, stats = _empty(b * blocks * splits * 8 * 128), _empty(b * blocks * splits * 8 * 4)
     for launch in range(2):
         y = np.full((b, h, 128), np.nan, np.float16)
-        blocks_of = ((q, 8, 64), (q, 8, 16), (cache, 16, 64), (cache, 16, 16), (y, 8, 64))
+        blocks_of = ((q, 8, 32), (q, 8, 16), (cache, 16, 32), (cache, 16, 16), (y, 8, 32))
         operands = [Descriptor(a, [1, rows, columns]) for a, rows, columns in blocks_of]
         pointers = [Pointer(a) for a in (y.reshape(-1), partial, stats)]
         sizes = (h, s, np.float32(math.log2(math.e) / 12), splits, 1)
