@@ -168,28 +168,24 @@ def _load_tiles(
         stage = i % 2
         phase = (i // 2 & 1) ^ 1
         at = (first + i) * BLOCK_S
-        # Two pieces at a time, one of either half: what the two groups that add give up together.
-        for pair in gl.static_range(2):
-            bar = stage * 2 + pair
-            hopper.mbarrier.wait(empty.index(bar), phase)
-            if pair == 0:
-                hopper.mbarrier.expect(full.index(bar), 2 * latent.block_type.nbytes + rope.block_type.nbytes)
-                hopper.tma.async_copy_global_to_shared(
-                    rope, [batch, at, 4 * PIECE], full.index(bar), rope_ring.index(stage)
-                )
-            else:
-                hopper.mbarrier.expect(full.index(bar), 2 * latent.block_type.nbytes)
-            for half in gl.static_range(2):
-                hopper.tma.async_copy_global_to_shared(
-                    latent, [batch, at, (half * 2 + pair) * PIECE], full.index(bar),
-                    ring.index(stage * 4 + half * 2 + pair),
-                )  # fmt: skip
+        for piece in gl.static_range(4):
+            # The left half is given up first, and its pieces come together with the rope.
+            bar = full.index(stage * 3 + max(piece - 1, 0))
+            hopper.mbarrier.wait(empty.index(stage * 4 + piece), phase)
+            if piece == 0:
+                hopper.mbarrier.expect(bar, 2 * latent.block_type.nbytes + rope.block_type.nbytes)
+                hopper.tma.async_copy_global_to_shared(rope, [batch, at, 4 * PIECE], bar, rope_ring.index(stage))
+            elif piece > 1:
+                hopper.mbarrier.expect(bar, latent.block_type.nbytes)
+            hopper.tma.async_copy_global_to_shared(
+                latent, [batch, at, piece * PIECE], bar, ring.index(stage * 4 + piece)
+            )
 
 
 @gluon.jit
 def _score_tiles(
-    q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, p_full, stats_full, first, steps, n_keys,
-    scale_log2,
+    q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, scored, p_full, stats_full, first, steps,
+    n_keys, scale_log2,
 ):  # fmt: skip
     HEADS: gl.constexpr = q_smem.shape[2]
     BLOCK_S: gl.constexpr = ring.shape[2]
@@ -207,18 +203,18 @@ def _score_tiles(
     for i in range(steps):
         stage = i % 2
         phase = i // 2 & 1
-        hopper.mbarrier.wait(full.index(stage * 2), phase)
+        hopper.mbarrier.wait(full.index(stage * 3), phase)
         keys = rope_ring.index(stage).reshape([BLOCK_S, ROPE]).permute((1, 0))
         pending = hopper.warpgroup_mma(q_rope, keys, zeros, use_acc=False, is_async=True)
-        for turn in gl.static_range(4):
-            if turn == 2:
-                hopper.mbarrier.wait(full.index(stage * 2 + 1), phase)
-            piece = turn % 2 * 2 + turn // 2
+        for piece in gl.static_range(4):
+            if piece > 1:
+                hopper.mbarrier.wait(full.index(stage * 3 + piece - 1), phase)
             keys = ring.index(stage * 4 + piece).reshape([BLOCK_S, PIECE]).permute((1, 0))
             pending = hopper.warpgroup_mma(q_smem.index(piece).reshape([HEADS, PIECE]), keys, pending, is_async=True)
         # The sum of the tile before fits in while the tensor cores work.
         total = total * kept + gl.sum(powers, axis=1)
         scores, q_rope = hopper.warpgroup_mma_wait(0, deps=(pending, q_rope))
+        hopper.mbarrier.arrive(scored.index(stage), count=1)
         at = (first + i) * BLOCK_S
         if at + BLOCK_S > n_keys:
             columns = at + gl.arange(0, BLOCK_S, gl.SliceLayout(0, layout))
@@ -239,8 +235,8 @@ def _score_tiles(
 
 @gluon.jit
 def _add_half(
-    y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, p_full, stats_full, batch, head,
-    split, n_heads, steps, SPLITS: gl.constexpr, PART: gl.constexpr,
+    y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, scored, p_full, stats_full, batch,
+    head, split, n_heads, steps, SPLITS: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     HEADS: gl.constexpr = q_smem.shape[2]
     BLOCK_S: gl.constexpr = ring.shape[2]
@@ -258,15 +254,18 @@ def _add_half(
         powers = p_ring.index(stage).reshape([HEADS, BLOCK_S]).load(gl.DotOperandLayout(0, layout, 2))
         acc = acc * kept
         acc_next = acc_next * kept
+        if PART == 1:
+            # The right half stays off the tensor cores until the next scores are there, and works beside their softmax.
+            hopper.mbarrier.wait(scored.index(1 - stage), (i + 1) // 2 & 1, pred=i + 1 < steps)
         # The scores of this tile are there, so its pieces are, and nobody but this group still needs them.
         values = ring.index(slot).reshape([BLOCK_S, PIECE])
         pending = hopper.warpgroup_mma(powers, values, acc, is_async=True)
         values = ring.index(slot + 1).reshape([BLOCK_S, PIECE])
         pending_next = hopper.warpgroup_mma(powers, values, acc_next, is_async=True)
         acc = hopper.warpgroup_mma_wait(1, deps=(pending,))
-        hopper.mbarrier.arrive(empty.index(stage * 2), count=1)
+        hopper.mbarrier.arrive(empty.index(slot), count=1)
         acc_next, powers = hopper.warpgroup_mma_wait(0, deps=(pending_next, powers))
-        hopper.mbarrier.arrive(empty.index(stage * 2 + 1), count=1)
+        hopper.mbarrier.arrive(empty.index(slot + 1), count=1)
     hopper.mbarrier.wait(stats_full, 0)
     total = stats.index(1).load(rows)
     if SPLITS == 1:
@@ -382,15 +381,18 @@ def mla_decode_pipelined(
     stats = gl.allocate_shared_memory(gl.float32, [2, HEADS], flat)
     q_full = gl.allocate_shared_memory(gl.int64, [1], barrier)
     stats_full = gl.allocate_shared_memory(gl.int64, [1], barrier)
-    full = gl.allocate_shared_memory(gl.int64, [4, 1], barrier)
-    empty = gl.allocate_shared_memory(gl.int64, [4, 1], barrier)
+    full = gl.allocate_shared_memory(gl.int64, [6, 1], barrier)
+    empty = gl.allocate_shared_memory(gl.int64, [8, 1], barrier)
+    scored = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
     p_full = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
     hopper.mbarrier.init(q_full, count=1)
     hopper.mbarrier.init(stats_full, count=1)
-    for i in gl.static_range(4):
+    for i in gl.static_range(6):
         hopper.mbarrier.init(full.index(i), count=1)
-        hopper.mbarrier.init(empty.index(i), count=2)
+    for i in gl.static_range(8):
+        hopper.mbarrier.init(empty.index(i), count=1)
     for i in gl.static_range(2):
+        hopper.mbarrier.init(scored.index(i), count=1)
         hopper.mbarrier.init(p_full.index(i), count=1)
     # Blocks of heads of one sequence are neighbours, so that the second finds the cache in L2.
     head = gl.program_id(0) * HEADS
@@ -404,16 +406,16 @@ def mla_decode_pipelined(
     # fmt: off
     gl.warp_specialize([
         (_add_half, (
-            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, p_full, stats_full, batch,
-            head, split, n_heads, steps, SPLITS, LEFT,
+            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, scored, p_full, stats_full,
+            batch, head, split, n_heads, steps, SPLITS, LEFT,
         )),
         (_add_half, (
-            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, p_full, stats_full, batch,
-            head, split, n_heads, steps, SPLITS, RIGHT,
+            y, y_ptr, partial_ptr, stats_ptr, q_smem, p_ring, ring, kept_ring, stats, empty, scored, p_full, stats_full,
+            batch, head, split, n_heads, steps, SPLITS, RIGHT,
         )),
         (_score_tiles, (
-            q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, p_full, stats_full, first, steps, n_keys,
-            scale_log2,
+            q_smem, p_ring, ring, rope_ring, kept_ring, stats, q_full, full, scored, p_full, stats_full, first,
+            steps, n_keys, scale_log2,
         )),
         (_load_tiles, (
             q_piece, q_rope, latent, rope, q_smem, p_ring, ring, rope_ring, q_full, full, empty, batch, head, first,
