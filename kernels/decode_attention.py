@@ -10,8 +10,7 @@ The work model excludes: partial results of the splits (written and read in L2),
 to 16 and of keys to whole tiles, and the corrections where a running maximum rises.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
-the end. fp32 takes plain multiply-adds, or for groups of more than eight heads three tf32 products on tensor cores
-(the operands' leading 21 bits).
+the end. fp32 takes plain multiply-adds only.
 Determinism: the splits of a head are added in a fixed order, in the portable kernel by the last program to arrive,
 whichever that is; in the pipelined one (sm_90) each split adds a share of the columns. So the same inputs give the same
 bits. A pipelined program waits for the others of its head: they have neighbouring numbers, and the hardware places
@@ -83,8 +82,6 @@ def decode_attention_kernel(
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    # Where fp32 takes tensor cores, three products of its operands' parts; other dtypes ignore this.
-    PRECISION: tl.constexpr = "tf32x3" if DOT == 2 else "ieee"
     n_dims = n_units * UNIT
     split = tl.program_id(0) % SPLITS
     head = tl.program_id(0) // SPLITS
@@ -122,13 +119,13 @@ def decode_attention_kernel(
             v_tile = tl.load(v + at, mask=mask, other=0.0)
         if DOT:
             # Keys are the rows of the product: a tile of 64 of them reaches wgmma, a group of query heads would not.
-            scores = tl.dot(k_tile, q_columns, input_precision=PRECISION) * scale_log2
+            scores = tl.dot(k_tile, q_columns, input_precision="ieee") * scale_log2
             scores = tl.where((keys < n_keys)[:, None], scores, -float("inf"))
             risen = tl.maximum(highest, tl.max(scores, axis=0))
             kept = tl.exp2(highest - risen)
             powers = tl.exp2(scores - risen[None, :])
             total = total * kept + tl.sum(powers, axis=0)
-            acc = tl.dot(tl.trans(v_tile), powers.to(v_tile.dtype), acc * kept[None, :], input_precision=PRECISION)
+            acc = tl.dot(tl.trans(v_tile), powers.to(v_tile.dtype), acc * kept[None, :], input_precision="ieee")
         else:
             scores = tl.sum(q_rows * k_tile.to(tl.float32)[None, :, :], axis=2) * scale_log2
             scores = tl.where((keys < n_keys)[None, :], scores, -float("inf"))
@@ -667,16 +664,24 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         raise InputError(
             f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
         )
+    config = _portable_tiles(shape, dtype, target, _dot(shape, dtype, target))
+    if config["dot"] and shared_bytes(config, shape, dtype) > _SHARED_BYTES[target]:
+        return _portable_tiles(shape, dtype, target, 0)
+    return config
+
+
+def _portable_tiles(shape: Shape, dtype: Dtype, target: str, dot: int) -> dict[str, int]:
     heads, group = shape["B"] * shape["HKV"], shape["HQ"] // shape["HKV"]
-    aligned = not _ragged(shape, dtype)
+    aligned, plain = not _ragged(shape, dtype), _is_plain(dtype, target)
     config = {
-        "num_warps": 4,
-        "dot": _dot(dtype, group, target),
+        # With plain multiply-adds a thread of four warps would hold more than its registers.
+        "num_warps": 8 if dot and plain else 4,
+        "dot": dot,
         "tma": int(target in _TMA_TARGETS and aligned),
         "pdl": int(target in _TMA_TARGETS),
         "pipeline": 0,
     }
-    if config["dot"] == 0 and group > 1:
+    if dot == 0 and group > 1:
         # One warp a program adds up its scores without a barrier; many programs keep the memory busy.
         # Elsewhere than measured, a ring of tiles would spill.
         block_s, num_stages = 16, 4 if target in ("sm_80", "sm_90") else 1
@@ -685,8 +690,9 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
             num_stages = 3
         config["num_warps"] = 1
     else:
-        block_s = 64 if config["dot"] == 1 and dtype != "fp32" and aligned else 32
-        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], config["dot"] == 1)
+        on_tensor_cores = dot == 1 and not plain
+        block_s = 64 if on_tensor_cores and aligned else 32
+        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], on_tensor_cores)
     config = {"block_s": block_s, "splits": splits, "num_stages": 1 if target == "sm_75" else num_stages, **config}
     while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -695,14 +701,18 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     return config
 
 
-def _dot(dtype: Dtype, group: int, target: str) -> int:
-    """Return which products to take: 0 plain multiply-adds, 1 tensor cores, 2 three tf32 products on them."""
-    if target == "sm_75":
-        return 0
-    if dtype != "fp32":
+def _is_plain(dtype: Dtype, target: str) -> bool:
+    """Whether products are plain multiply-adds, whoever writes them."""
+    return dtype == "fp32" or target == "sm_75"
+
+
+def _dot(shape: Shape, dtype: Dtype, target: str) -> int:
+    """Return whether products are Triton's: on tensor cores, or plain multiply-adds out of shared memory."""
+    if not _is_plain(dtype, target):
         return 1
-    # Plain ones cost a multiply-add a query head and element, which eight heads still hide.
-    return 0 if group <= _MOST_WITHOUT_DOT else 2
+    # Written out, a program of one warp holds a group's queries, sums and tile: eight heads of whole rows fit.
+    group = shape["HQ"] // shape["HKV"]
+    return int(group > _MOST_WITHOUT_DOT or (group > 1 and _ragged(shape, dtype)))
 
 
 def _tiling(shape: Shape, block_s: int, multiprocessors: int, short: bool) -> tuple[int, int, int]:
@@ -784,8 +794,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         )
     if not 1 <= config["num_stages"] <= 8:
         raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
-    if config["dot"] not in (0, 1, 2) or (config["dot"] == 2 and (dtype != "fp32" or target == "sm_75")):
-        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1, or 2 for fp32 from sm_80 up")
+    if config["dot"] not in (0, 1):
+        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _TMA_TARGETS):
         raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
     if config["dot"] == 1 and config["block_s"] >= 64 and target == "sm_90" and _ragged(shape, dtype):
