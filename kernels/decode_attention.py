@@ -7,7 +7,8 @@ Traffic: e · (B·HQ·D + 2·B·HKV·S·D) bytes read and e · B·HQ·D written,
 Source: splitting the keys among programs is Flash-Decoding (Dao, Haziza, Massa, Sizov, 2023); the running maximum is
 FlashAttention-2, arXiv 2307.08691, algorithm 1.
 The work model excludes: partial results of the splits (written and read in L2), the padding of a group of query heads
-to 16 and of keys to whole tiles, and the corrections where a running maximum rises.
+to 16 and of keys to whole tiles, the corrections where a running maximum rises, and, without tensor cores, keys and
+values read again (from L2) where a group has more than four query heads.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
 the end. fp32 takes plain multiply-adds only.
@@ -65,6 +66,7 @@ def decode_attention_kernel(
     n_units,
     scale_log2,
     UNIT: tl.constexpr,
+    SHARERS: tl.constexpr,
     GROUP: tl.constexpr,
     GROUP_PADDED: tl.constexpr,
     BLOCK_G: tl.constexpr,
@@ -99,7 +101,8 @@ def decode_attention_kernel(
     q_columns = tl.trans(q)
     # One query row is broadcast over the keys where no tensor core helps.
     q_rows = q.to(tl.float32)[:, None, :]
-    cache_row = head.to(tl.int64) * n_keys
+    key_head = head // SHARERS
+    cache_row = key_head.to(tl.int64) * n_keys
 
     steps = tl.cdiv(n_keys, BLOCK_S)
     first = split * steps // SPLITS
@@ -110,8 +113,8 @@ def decode_attention_kernel(
     for step in tl.range(first, last, num_stages=STAGES):
         keys = step * BLOCK_S + range_s
         if TMA:
-            k_tile = k.load([head, step * BLOCK_S, 0]).reshape(BLOCK_S, BLOCK_D)
-            v_tile = v.load([head, step * BLOCK_S, 0]).reshape(BLOCK_S, BLOCK_D)
+            k_tile = k.load([key_head, step * BLOCK_S, 0]).reshape(BLOCK_S, BLOCK_D)
+            v_tile = v.load([key_head, step * BLOCK_S, 0]).reshape(BLOCK_S, BLOCK_D)
         else:
             at = (cache_row + keys)[:, None] * n_dims + range_d[None, :]
             mask = (keys < n_keys)[:, None] & dim_mask[None, :]
@@ -393,7 +396,7 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
     b, hkv, s, d = k.shape
     shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
     constants = _constants(config, shape)
-    heads, splits, group = b * hkv, config["splits"], constants["GROUP"]
+    heads, splits, group = b * hkv * constants["SHARERS"], config["splits"], constants["GROUP"]
     slots = heads * splits if splits > 1 else 1
     partial = torch.empty(slots * group * constants["BLOCK_D"], dtype=torch.float32, device=q.device)
     stats = torch.empty(slots * 2 * group, dtype=torch.float32, device=q.device)
@@ -401,7 +404,7 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
     cache: tuple[object, object] = (k, v)
     if config["tma"]:
         block = [1, config["block_s"], constants["BLOCK_D"]]
-        cache = (_descriptor(k.view(heads, s, d), block), _descriptor(v.view(heads, s, d), block))
+        cache = (_descriptor(k.view(b * hkv, s, d), block), _descriptor(v.view(b * hkv, s, d), block))
     scale_log2 = _scale_log2(d)
 
     def launch() -> None:
@@ -484,11 +487,13 @@ def _early(config: Config) -> dict[str, bool]:
 
 
 def _constants(config: Config, shape: Shape) -> dict[str, int]:
-    group = shape["HQ"] // shape["HKV"]
+    sharers = _sharers(config, shape)
+    group = shape["HQ"] // shape["HKV"] // sharers
     group_padded, splits_padded = _power_of_two(group), _power_of_two(config["splits"])
     block_d = max(_power_of_two(shape["D"]), 16)
     return {
         "UNIT": math.gcd(shape["D"], _WIDEST_UNIT),
+        "SHARERS": sharers,
         "GROUP": group,
         "GROUP_PADDED": group_padded,
         "BLOCK_G": max(group_padded, 16) if config["dot"] else group_padded,
@@ -503,6 +508,16 @@ def _constants(config: Config, shape: Shape) -> dict[str, int]:
         "TMA": config["tma"],
         "PDL": config["pdl"],
     }
+
+
+def _sharers(config: Config, shape: Shape) -> int:
+    """Return how many programs share a key head's keys, each with some of its query heads."""
+    group = shape["HQ"] // shape["HKV"]
+    if config["dot"]:
+        return 1
+    return next(
+        sharers for sharers in range(1, group + 1) if not group % sharers and group // sharers <= _MOST_WITHOUT_DOT
+    )
 
 
 def _power_of_two(value: int) -> int:
@@ -597,7 +612,8 @@ _MANY_PROGRAMS = 1056
 # A partial sum that is not there yet: a NaN that no sum yields.
 _EMPTY = 0x7FFFDEAD
 _MOST_SPLITS = 128
-_MOST_WITHOUT_DOT = 8
+# Query heads whose plain multiply-adds one program takes: more would need more registers than it has.
+_MOST_WITHOUT_DOT = 4
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
 _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
@@ -664,35 +680,28 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         raise InputError(
             f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
         )
-    config = _portable_tiles(shape, dtype, target, _dot(shape, dtype, target))
-    if config["dot"] and shared_bytes(config, shape, dtype) > _SHARED_BYTES[target]:
-        return _portable_tiles(shape, dtype, target, 0)
-    return config
-
-
-def _portable_tiles(shape: Shape, dtype: Dtype, target: str, dot: int) -> dict[str, int]:
-    heads, group = shape["B"] * shape["HKV"], shape["HQ"] // shape["HKV"]
-    aligned, plain = not _ragged(shape, dtype), _is_plain(dtype, target)
+    aligned = not _ragged(shape, dtype)
     config = {
-        # With plain multiply-adds a thread of four warps would hold more than its registers.
-        "num_warps": 8 if dot and plain else 4,
-        "dot": dot,
+        "num_warps": 4,
+        "dot": _dot(dtype, target),
         "tma": int(target in _TMA_TARGETS and aligned),
         "pdl": int(target in _TMA_TARGETS),
         "pipeline": 0,
     }
-    if dot == 0 and group > 1:
+    sharers = _sharers(config, shape)
+    heads, group = shape["B"] * shape["HKV"] * sharers, shape["HQ"] // shape["HKV"] // sharers
+    if config["dot"] == 0 and group > 1:
         # One warp a program adds up its scores without a barrier; many programs keep the memory busy.
         # Elsewhere than measured, a ring of tiles would spill.
         block_s, num_stages = 16, 4 if target in ("sm_80", "sm_90") else 1
         splits = min(max(4, 512 // heads), -(-shape["S"] // block_s), 32)
         if num_stages == 4 and heads * splits >= _MANY_PROGRAMS:
             num_stages = 3
-        config["num_warps"] = 1
+        # Ragged rows, loaded element by element, and wide ones take more registers than one warp has.
+        config["num_warps"] = 1 if aligned and shape["D"] <= 128 else 4
     else:
-        on_tensor_cores = dot == 1 and not plain
-        block_s = 64 if on_tensor_cores and aligned else 32
-        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], on_tensor_cores)
+        block_s = 64 if config["dot"] and aligned else 32
+        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], config["dot"] == 1)
     config = {"block_s": block_s, "splits": splits, "num_stages": 1 if target == "sm_75" else num_stages, **config}
     while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -701,18 +710,9 @@ def _portable_tiles(shape: Shape, dtype: Dtype, target: str, dot: int) -> dict[s
     return config
 
 
-def _is_plain(dtype: Dtype, target: str) -> bool:
-    """Whether products are plain multiply-adds, whoever writes them."""
-    return dtype == "fp32" or target == "sm_75"
-
-
-def _dot(shape: Shape, dtype: Dtype, target: str) -> int:
-    """Return whether products are Triton's: on tensor cores, or plain multiply-adds out of shared memory."""
-    if not _is_plain(dtype, target):
-        return 1
-    # Written out, a program of one warp holds a group's queries, sums and tile: eight heads of whole rows fit.
-    group = shape["HQ"] // shape["HKV"]
-    return int(group > _MOST_WITHOUT_DOT or (group > 1 and _ragged(shape, dtype)))
+def _dot(dtype: Dtype, target: str) -> int:
+    """Return which products to take: 0 plain multiply-adds, 1 tensor cores."""
+    return int(dtype != "fp32" and target != "sm_75")
 
 
 def _tiling(shape: Shape, block_s: int, multiprocessors: int, short: bool) -> tuple[int, int, int]:

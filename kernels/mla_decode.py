@@ -195,11 +195,11 @@ def _score_tiles(
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     hopper.mbarrier.wait(q_full, 0)
     q_rope = p_ring.index(0).reshape([HEADS, ROPE]).load(gl.DotOperandLayout(0, layout, 2))
+    q_held = q_smem.index(0).reshape([HEADS, PIECE]).load(gl.DotOperandLayout(0, layout, 2))
     highest = gl.full([HEADS], -float("inf"), gl.float32, rows)
-    kept = gl.zeros([HEADS], gl.float32, rows)
     total = gl.zeros([HEADS], gl.float32, rows)
-    powers = gl.zeros([HEADS, BLOCK_S], gl.float32, layout)
     zeros = gl.zeros([HEADS, BLOCK_S], gl.float32, layout)
+    SLACK: gl.constexpr = 8.0
     for i in range(steps):
         stage = i % 2
         phase = i // 2 & 1
@@ -210,17 +210,21 @@ def _score_tiles(
             if piece > 1:
                 hopper.mbarrier.wait(full.index(stage * 3 + piece - 1), phase)
             keys = ring.index(stage * 4 + piece).reshape([BLOCK_S, PIECE]).permute((1, 0))
-            pending = hopper.warpgroup_mma(q_smem.index(piece).reshape([HEADS, PIECE]), keys, pending, is_async=True)
-        # The sum of the tile before fits in while the tensor cores work.
-        total = total * kept + gl.sum(powers, axis=1)
-        scores, q_rope = hopper.warpgroup_mma_wait(0, deps=(pending, q_rope))
+            if piece == 0:
+                pending = hopper.warpgroup_mma(q_held, keys, pending, is_async=True)
+            else:
+                pending = hopper.warpgroup_mma(
+                    q_smem.index(piece).reshape([HEADS, PIECE]), keys, pending, is_async=True
+                )
+        scores, q_rope, q_held = hopper.warpgroup_mma_wait(0, deps=(pending, q_rope, q_held))
         hopper.mbarrier.arrive(scored.index(stage), count=1)
         at = (first + i) * BLOCK_S
         if at + BLOCK_S > n_keys:
             columns = at + gl.arange(0, BLOCK_S, gl.SliceLayout(0, layout))
             scores = gl.where((columns < n_keys)[None, :], scores, -float("inf"))
         # The scale is positive, so it may follow the maximum: one multiply-add a score.
-        risen = gl.maximum(highest, gl.max(scores, axis=1) * scale_log2)
+        top = gl.max(scores, axis=1) * scale_log2
+        risen = gl.where(top > highest + SLACK, top, highest)
         powers = gl.exp2(scores * scale_log2 - risen[:, None])
         kept = gl.exp2(highest - risen)
         highest = risen
@@ -228,8 +232,9 @@ def _score_tiles(
         p_ring.index(stage).reshape([HEADS, BLOCK_S]).store(powers.to(p_ring.dtype))
         kept_ring.index(stage).store(kept)
         hopper.mbarrier.arrive(p_full.index(stage), count=1)
+        total = total * kept + gl.sum(powers, axis=1)
     stats.index(0).store(highest)
-    stats.index(1).store(total * kept + gl.sum(powers, axis=1))
+    stats.index(1).store(total)
     hopper.mbarrier.arrive(stats_full, count=1)
 
 
@@ -244,16 +249,18 @@ def _add_half(
     # Products of 256 columns at once would need more registers than a thread starts with.
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, PIECE, 16])
     rows: gl.constexpr = gl.SliceLayout(1, layout)
+    every: gl.constexpr = gl.BlockedLayout([2], [32], [gl.num_warps()], [0])
     acc = gl.zeros([HEADS, PIECE], gl.float32, layout)
     acc_next = gl.zeros([HEADS, PIECE], gl.float32, layout)
     for i in range(steps):
         stage = i % 2
         slot = stage * 4 + PART * 2
         hopper.mbarrier.wait(p_full.index(stage), i // 2 & 1)
-        kept = kept_ring.index(stage).load(rows)[:, None]
         powers = p_ring.index(stage).reshape([HEADS, BLOCK_S]).load(gl.DotOperandLayout(0, layout, 2))
-        acc = acc * kept
-        acc_next = acc_next * kept
+        if gl.min(kept_ring.index(stage).load(every), axis=0) < 1.0:
+            kept = kept_ring.index(stage).load(rows)[:, None]
+            acc = acc * kept
+            acc_next = acc_next * kept
         if PART == 1:
             # The right half stays off the tensor cores until the next scores are there, and works beside their softmax.
             hopper.mbarrier.wait(scored.index(1 - stage), (i + 1) // 2 & 1, pred=i + 1 < steps)

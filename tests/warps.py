@@ -341,7 +341,7 @@ class Gluon:
 
     float16, float32, int32, int64 = np.float16, np.float32, np.int32, np.int64
     static_range = range
-    minimum, maximum, where = staticmethod(np.minimum), staticmethod(np.maximum), staticmethod(np.where)
+    minimum, maximum = staticmethod(np.minimum), staticmethod(np.maximum)
 
     def __init__(self, machine: Machine, grid: tuple[int, ...]) -> None:
         self.machine, self.grid = machine, grid
@@ -389,8 +389,16 @@ class Gluon:
         return value
 
     @staticmethod
+    def where(condition: Any, value: Any, other: Any) -> Tensor:
+        return tensor(np.where(condition, value, other))
+
+    @staticmethod
     def max(value: Tensor, axis: int) -> Any:
         return np.max(value, axis=axis)
+
+    @staticmethod
+    def min(value: Tensor, axis: int) -> Any:
+        return np.min(value, axis=axis)
 
     @staticmethod
     def sum(value: Tensor, axis: int) -> Any:
