@@ -624,6 +624,7 @@ _TILES = {
     ("sm_100", 64): (128, 64, 8, 2),
     ("sm_100", 128): (128, 64, 8, 2),
 }
+_RAGGED_TILES = (64, 32, 8, 1)
 # Columns of a head -> tiles of 128 keys or values that fit beside two blocks of 128 queries on sm_90.
 _PIPELINED_STAGES = {64: 10, 128: 5}
 _MULTIPROCESSORS = 132
@@ -650,6 +651,9 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     _check_dtype(dtype, target)
     block_m, block_n, num_warps, num_stages = _TILES[target, 64 if shape["D"] <= 64 else 128]
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
+    if not aligned and target != "sm_75":
+        # Rows loaded element by element need registers for their addresses: the others spill.
+        block_m, block_n, num_warps, num_stages = _RAGGED_TILES
     config = {
         "block_m": block_m,
         "block_n": block_n,

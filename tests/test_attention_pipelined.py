@@ -69,10 +69,11 @@ def _flash(module: ModuleType, shape: Shape, seed: int) -> float:
 
 
 def _mla(module: ModuleType, shape: Shape, seed: int) -> float:
-    """Return the largest error of tiles of 8 heads, 16 keys and 64 + 64 + 16 columns, two launches."""
-    b, h, s, splits = (shape[key] for key in ("B", "H", "S", "splits"))
+    """Return the largest error of tiles of 8 heads, 16 keys and 4 · 32 + 16 columns, two launches."""
+    b, h, s, splits, gain = (shape[key] for key in ("B", "H", "S", "splits", "gain"))
     random = np.random.default_rng(seed)
     q, cache = (random.standard_normal((b, n, 144)).astype(np.float16) for n in (h, s))
+    q *= np.float16(gain)
     expected = _softmax(q.astype(float) @ cache.astype(float).transpose(0, 2, 1) / 12) @ cache[:, :, :128]
     blocks, worst = -(-h // 8), 0.0
     partial, stats = _empty(b * blocks * splits * 8 * 128), _empty(b * blocks * splits * 8 * 4)
@@ -136,8 +137,9 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "flash_attention": _FLASH,
     "flash_attention_causal": _FLASH,
     "mla_decode": tuple(
-        dict(zip(("B", "H", "S", "splits"), sizes, strict=True))
-        for sizes in ((1, 1, 1, 1), (2, 11, 37, 1), (1, 8, 67, 2), (2, 9, 70, 4))
+        # With a gain of 16 maxima rise by more than what is left uncorrected.
+        dict(zip(("B", "H", "S", "splits", "gain"), sizes, strict=True))
+        for sizes in ((1, 1, 1, 1, 1), (2, 11, 37, 1, 1), (1, 8, 67, 2, 1), (2, 9, 70, 4, 16), (1, 8, 99, 1, 16))
     ),
     "decode_attention": tuple(
         dict(zip(("heads", "group", "S", "D", "splits"), sizes, strict=True))
@@ -188,19 +190,27 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
 MUTANTS: tuple[Mutant, ...] = (
     *_flash_mutants("flash_attention"),
     *_flash_mutants("flash_attention_causal"),
-    Mutant("mla_decode", "half_given_up_early",
-           "        acc, powers = hopper.warpgroup_mma_wait(0, deps=(pending, powers))\n        hopper.mbarrier.arrive"
-           "(empty.index(stage * 2 + PART), count=1)\n",
-           "        hopper.mbarrier.arrive(empty.index(stage * 2 + PART), count=1)\n        acc, powers = "
-           "hopper.warpgroup_mma_wait(0, deps=(pending, powers))\n"),
-    Mutant("mla_decode", "tile_held_by_one_group_only",
-           "hopper.mbarrier.init(empty.index(i), count=2)", "hopper.mbarrier.init(empty.index(i), count=1)"),
-    Mutant("mla_decode", "right_half_not_waited_for",
-           "        hopper.mbarrier.wait(full.index(right), phase)\n        keys", "        keys"),
-    Mutant("mla_decode", "powers_not_waited_for", "hopper.mbarrier.wait(p_full.index(stage), phase)", "pass"),
-    Mutant("mla_decode", "sums_not_waited_for", "hopper.mbarrier.wait(stats_full, 0)", "pass"),
-    Mutant("mla_decode", "uncorrected_output",
-           "acc = acc * kept_ring.index(stage).load(rows)[:, None]", "acc = acc * 1.0"),
+    Mutant("mla_decode", "piece_given_up_early",
+           "        acc = hopper.warpgroup_mma_wait(1, deps=(pending,))\n"
+           "        hopper.mbarrier.arrive(empty.index(slot), count=1)\n",
+           "        hopper.mbarrier.arrive(empty.index(slot), count=1)\n"
+           "        acc = hopper.warpgroup_mma_wait(1, deps=(pending,))\n"),
+    Mutant("mla_decode", "product_not_waited_for",
+           "hopper.warpgroup_mma_wait(1, deps=(pending,))", "hopper.warpgroup_mma_wait(2, deps=(pending,))"),
+    Mutant("mla_decode", "piece_not_waited_for",
+           "hopper.mbarrier.wait(full.index(stage * 3 + piece - 1), phase)", "pass"),
+    Mutant("mla_decode", "wrong_phase", "phase = (i // 2 & 1) ^ 1", "phase = i // 2 & 1"),
+    Mutant("mla_decode", "powers_not_waited_for", "hopper.mbarrier.wait(p_full.index(stage), i // 2 & 1)", "pass"),
+    Mutant("mla_decode", "held_back_for_scores_that_never_come", "& 1, pred=i + 1 < steps)", "& 1)"),
+    Mutant("mla_decode", "sums_given_too_early",
+           "    stats.index(0).store(highest)\n    stats.index(1).store(total)\n"
+           "    hopper.mbarrier.arrive(stats_full, count=1)\n",
+           "    hopper.mbarrier.arrive(stats_full, count=1)\n"
+           "    stats.index(0).store(highest)\n    stats.index(1).store(total)\n"),
+    Mutant("mla_decode", "uncorrected_output", "            acc = acc * kept\n", "            acc = acc * 1.0\n"),
+    Mutant("mla_decode", "uncorrected_sum", "total = total * kept + gl.sum(powers, axis=1)",
+           "total = total + gl.sum(powers, axis=1)"),
+    Mutant("mla_decode", "unmasked_keys", "if at + BLOCK_S > n_keys:", "if at + BLOCK_S > n_keys + 99:"),
     Mutant("mla_decode", "parts_not_waited_for",
            "waiting = gl.max(gl.max(missing, axis=0), axis=0)", "waiting = 0"),
     Mutant("mla_decode", "parts_not_emptied", "gl.store(partial_ptrs + chunk * COLS, empty)", "pass"),
