@@ -20,6 +20,9 @@ def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 1, "HQ": 17, "HKV": 1, "S": 70, "D": 16}, dtype, {**_DECODE, "splits": 2}),
         Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 39, "D": 32}, dtype, plain),
         Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 127, "D": 19}, dtype, plain_split),
+        # Groups that several programs share: 6 heads as 3 and 3, 5 as one each.
+        Trial({"B": 2, "HQ": 12, "HKV": 2, "S": 61, "D": 16}, dtype, plain_split),
+        Trial({"B": 1, "HQ": 10, "HKV": 2, "S": 43, "D": 16}, dtype, plain),
         # Scores of these exceed the exponent range of fp32.
         Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 97, "D": 16}, dtype, _DECODE, scale=256.0),
         Trial({"B": 1, "HQ": 2, "HKV": 1, "S": 101, "D": 16}, dtype, split, scale=256.0),
@@ -122,8 +125,8 @@ MUTANTS: tuple[Mutant, ...] = (
            "weights = tl.where(known, 1.0, 0.0)"),
     Mutant("decode_attention", "lost_last_step", "last = (split + 1) * steps // SPLITS",
            "last = tl.maximum((split + 1) * steps // SPLITS - split // 2, first + 1)"),
-    Mutant("decode_attention", "wrong_key_head", "cache_row = head.to(tl.int64) * n_keys",
-           "cache_row = (head // 2).to(tl.int64) * n_keys"),
+    Mutant("decode_attention", "wrong_key_head", "key_head = head // SHARERS", "key_head = head // (2 * SHARERS)"),
+    Mutant("decode_attention", "sharers_ignored", "key_head = head // SHARERS", "key_head = head"),
     *(
         mutant
         for kernel in ("flash_attention", "flash_attention_causal")
