@@ -66,6 +66,7 @@ def decode_attention_kernel(
     n_units,
     scale_log2,
     UNIT: tl.constexpr,
+    HEADS: tl.constexpr,
     SHARERS: tl.constexpr,
     GROUP: tl.constexpr,
     GROUP_PADDED: tl.constexpr,
@@ -90,9 +91,14 @@ def decode_attention_kernel(
     range_g = tl.arange(0, BLOCK_G)
     range_d = tl.arange(0, BLOCK_D)
     range_s = tl.arange(0, BLOCK_S)
-    group_mask = range_g < GROUP
+    # HEADS query heads share a key head; each of its SHARERS takes GROUP of them, the last one what is left.
+    key_head = head // SHARERS
+    share = head % SHARERS * GROUP
+    live = tl.minimum(HEADS - share, GROUP)
+    group_mask = range_g < live
     dim_mask = range_d < n_dims
-    query_rows = head.to(tl.int64) * GROUP + range_g
+    first_row = key_head.to(tl.int64) * HEADS + share
+    query_rows = first_row + range_g
     q = tl.load(
         q_ptr + query_rows[:, None] * n_dims + range_d[None, :],
         mask=group_mask[:, None] & dim_mask[None, :],
@@ -101,7 +107,6 @@ def decode_attention_kernel(
     q_columns = tl.trans(q)
     # One query row is broadcast over the keys where no tensor core helps.
     q_rows = q.to(tl.float32)[:, None, :]
-    key_head = head // SHARERS
     cache_row = key_head.to(tl.int64) * n_keys
 
     steps = tl.cdiv(n_keys, BLOCK_S)
@@ -161,13 +166,13 @@ def decode_attention_kernel(
             parts = tl.arange(0, SPLITS_PADDED)
             members = tl.arange(0, GROUP_PADDED)
             slots = head.to(tl.int64) * SPLITS + parts
-            known = (parts < SPLITS)[:, None] & (members < GROUP)[None, :]
+            known = (parts < SPLITS)[:, None] & (members < live)[None, :]
             stats = stats_ptr + slots[:, None] * (2 * GROUP) + members[None, :]
             highs = tl.load(stats, mask=known, other=-float("inf"), cache_modifier=".cg")
             totals = tl.load(stats + GROUP, mask=known, other=0.0, cache_modifier=".cg")
-            top = tl.where(members < GROUP, tl.max(highs, axis=0), 0.0)
+            top = tl.where(members < live, tl.max(highs, axis=0), 0.0)
             weights = tl.exp2(highs - top[None, :])
-            sums = tl.where(members < GROUP, tl.sum(weights * totals, axis=0), 1.0)
+            sums = tl.where(members < live, tl.sum(weights * totals, axis=0), 1.0)
             weights = weights / sums[None, :]
             for chunk in tl.static_range(0, BLOCK_D, CHUNK_D):
                 dims = chunk + tl.arange(0, CHUNK_D)
@@ -179,11 +184,11 @@ def decode_attention_kernel(
                     cache_modifier=".cg",
                 )
                 y = tl.sum(part * weights[:, :, None], axis=0)
-                y_rows = head.to(tl.int64) * GROUP + members
+                y_rows = first_row + members
                 tl.store(
                     y_ptr + y_rows[:, None] * n_dims + dims[None, :],
                     y.to(y_ptr.dtype.element_ty),
-                    mask=(members < GROUP)[:, None] & (dims < n_dims)[None, :],
+                    mask=(members < live)[:, None] & (dims < n_dims)[None, :],
                 )
             # Ready for the next launch, which starts after this one ends.
             tl.store(arrivals_ptr + head, 0)
@@ -487,12 +492,13 @@ def _early(config: Config) -> dict[str, bool]:
 
 
 def _constants(config: Config, shape: Shape) -> dict[str, int]:
-    sharers = _sharers(config, shape)
-    group = shape["HQ"] // shape["HKV"] // sharers
+    heads, sharers = shape["HQ"] // shape["HKV"], _sharers(config, shape)
+    group = -(-heads // sharers)
     group_padded, splits_padded = _power_of_two(group), _power_of_two(config["splits"])
     block_d = max(_power_of_two(shape["D"]), 16)
     return {
         "UNIT": math.gcd(shape["D"], _WIDEST_UNIT),
+        "HEADS": heads,
         "SHARERS": sharers,
         "GROUP": group,
         "GROUP_PADDED": group_padded,
@@ -512,12 +518,7 @@ def _constants(config: Config, shape: Shape) -> dict[str, int]:
 
 def _sharers(config: Config, shape: Shape) -> int:
     """Return how many programs share a key head's keys, each with some of its query heads."""
-    group = shape["HQ"] // shape["HKV"]
-    if config["dot"]:
-        return 1
-    return next(
-        sharers for sharers in range(1, group + 1) if not group % sharers and group // sharers <= _MOST_WITHOUT_DOT
-    )
+    return 1 if config["dot"] else -(-(shape["HQ"] // shape["HKV"]) // _MOST_WITHOUT_DOT)
 
 
 def _power_of_two(value: int) -> int:
@@ -689,7 +690,7 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "pipeline": 0,
     }
     sharers = _sharers(config, shape)
-    heads, group = shape["B"] * shape["HKV"] * sharers, shape["HQ"] // shape["HKV"] // sharers
+    heads, group = shape["B"] * shape["HKV"] * sharers, -(-(shape["HQ"] // shape["HKV"]) // sharers)
     if config["dot"] == 0 and group > 1:
         # One warp a program adds up its scores without a barrier; many programs keep the memory busy.
         # Elsewhere than measured, a ring of tiles would spill.

@@ -20,7 +20,7 @@ def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 1, "HQ": 17, "HKV": 1, "S": 70, "D": 16}, dtype, {**_DECODE, "splits": 2}),
         Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 39, "D": 32}, dtype, plain),
         Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 127, "D": 19}, dtype, plain_split),
-        # Groups that several programs share: 6 heads as 3 and 3, 5 as one each.
+        # Groups that several programs share: 6 heads as 3 and 3, 5 as 3 and 2.
         Trial({"B": 2, "HQ": 12, "HKV": 2, "S": 61, "D": 16}, dtype, plain_split),
         Trial({"B": 1, "HQ": 10, "HKV": 2, "S": 43, "D": 16}, dtype, plain),
         # Scores of these exceed the exponent range of fp32.
@@ -127,6 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
            "last = tl.maximum((split + 1) * steps // SPLITS - split // 2, first + 1)"),
     Mutant("decode_attention", "wrong_key_head", "key_head = head // SHARERS", "key_head = head // (2 * SHARERS)"),
     Mutant("decode_attention", "sharers_ignored", "key_head = head // SHARERS", "key_head = head"),
+    Mutant("decode_attention", "last_share_taken_for_full", "live = tl.minimum(HEADS - share, GROUP)", "live = GROUP"),
     *(
         mutant
         for kernel in ("flash_attention", "flash_attention_causal")
