@@ -624,7 +624,6 @@ _TILES = {
     ("sm_100", 64): (128, 64, 8, 2),
     ("sm_100", 128): (128, 64, 8, 2),
 }
-_RAGGED_TILES = (64, 32, 8, 1)
 # Columns of a head -> tiles of 128 keys or values that fit beside two blocks of 128 queries on sm_90.
 _PIPELINED_STAGES = {64: 10, 128: 5}
 _MULTIPROCESSORS = 132
@@ -653,7 +652,7 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     aligned = shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0
     if not aligned and target != "sm_75":
         # Rows loaded element by element need registers for their addresses: the others spill.
-        block_m, block_n, num_warps, num_stages = _RAGGED_TILES
+        block_m, block_n, num_warps, num_stages = 32, 32 if shape["D"] <= 128 else 16, 8, 1
     config = {
         "block_m": block_m,
         "block_n": block_n,

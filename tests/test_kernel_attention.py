@@ -77,6 +77,21 @@ BUILDS = [
     for dtype in ("fp16", "bf16")
 ]
 
+# Rows of a size that is no multiple of 16 bytes, and groups of query heads that several programs share.
+_RAGGED = {"B": 3, "HQ": 14, "HKV": 2, "S": 1031, "D": 67}
+UNCOMMON = [
+    pytest.param(name, shape, dtype, target, id=f"{name}-{shape_id(shape)}-{dtype}-{target}")
+    for name, shape, dtype, target in (
+        ("decode_attention", _RAGGED, "fp32", "sm_90"),
+        ("decode_attention", _RAGGED, "fp16", "sm_75"),
+        ("decode_attention", {**_RAGGED, "HQ": 32, "D": 128}, "fp32", "sm_90"),
+        ("decode_attention", {**_RAGGED, "HQ": 32, "D": 128}, "fp32", "sm_75"),
+        ("flash_attention", _RAGGED, "fp16", "sm_90"),
+        ("flash_attention_causal", _RAGGED, "bf16", "sm_80"),
+        ("flash_attention_causal", {**_RAGGED, "D": 131}, "bf16", "sm_90"),
+    )
+]
+
 
 @pytest.mark.parametrize(
     ("name", "shape", "expected"),
@@ -238,6 +253,21 @@ def test_attention_ahead_takes_its_path_fits_and_does_not_spill(
     assert made.shared <= SHARED_LIMIT[target]
     config, bound = kernel.config(shape, dtype, target), sys.modules[kernel.config.__module__].shared_bytes
     assert made.shared <= (bound(config, dtype) if name == "mla_decode" else bound(config, shape, dtype))
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "shape", "dtype", "target"), UNCOMMON)
+def test_uncommon_attention_ahead_fits_and_does_not_spill(
+    name: str, shape: dict[str, int], dtype: Any, target: str
+) -> None:
+    made = compiled(name, tuple(shape.items()), dtype, target)
+    kernel = load_kernel(name, launch=True).kernel
+    assert made.stack == 0
+    assert made.shared <= sys.modules[kernel.config.__module__].shared_bytes(
+        kernel.config(shape, dtype, target), shape, dtype
+    )
+    if kernel.path(dtype, target, "triton") == "fp32":
+        assert not re.search(r"\bmma\.sync|wgmma|tcgen05", made.ptx)
 
 
 @pytest.mark.gpu
