@@ -629,7 +629,7 @@ _MOST_SPLITS = 64
 _EMPTY = 0x7FFFDEAD
 # What a score is multiplied by, so that powers of two make its softmax.
 _SCALE_LOG2 = math.log2(math.e) * MLA_SCALE
-# Time to fill the pipeline and, a wave, to add up splits, in tiles of 64 keys (1.65 us): fitted to 14 timings on an H200
+# Time to fill the pipeline and, a wave, to add up splits, in tiles of 64 keys (1.65 us): fitted to timings on an H200
 # (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
 _FILL, _JOIN, _JOIN_A_PROGRAM = 1.4, 5.0, 0.06
 _MULTIPROCESSORS = {"sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
