@@ -125,8 +125,9 @@ MUTANTS: tuple[Mutant, ...] = (
            "weights = tl.where(known, 1.0, 0.0)"),
     Mutant("decode_attention", "lost_last_step", "last = (split + 1) * steps // SPLITS",
            "last = tl.maximum((split + 1) * steps // SPLITS - split // 2, first + 1)"),
-    Mutant("decode_attention", "wrong_key_head", "key_head = head // SHARERS", "key_head = head // (2 * SHARERS)"),
-    Mutant("decode_attention", "sharers_ignored", "key_head = head // SHARERS", "key_head = head"),
+    Mutant("decode_attention", "wrong_key_head", "cache_row = key_head.to(tl.int64) * n_keys",
+           "cache_row = (key_head // 2).to(tl.int64) * n_keys"),
+    Mutant("decode_attention", "first_share_again", "share = head % SHARERS * GROUP", "share = head % SHARERS * 0"),
     Mutant("decode_attention", "last_share_taken_for_full", "live = tl.minimum(HEADS - share, GROUP)", "live = GROUP"),
     *(
         mutant
