@@ -280,6 +280,9 @@ def test_attention_is_right_on_the_gpu(name: str, dtype: Any) -> None:
     kernel = load_kernel(name, launch=True).kernel
     shapes = (*kernel.cases, *ODD_SHAPES[name])
     own = [Trial(shape, dtype, kernel.config(shape, dtype, target)) for shape in shapes]
+    if name == "mla_decode":
+        # Scores so far apart that references rise after the first tile.
+        own += [Trial(shape, dtype, kernel.config(shape, dtype, target), 16.0) for shape in ODD_SHAPES[name]]
     small = [variant for trial in TRIALS[name](dtype) for variant in gpu_variants(trial, target)]
     wrong = {f"{trial.id}-{trial.config}": judge(kernel, trial, "cuda") for trial in (*own, *small)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
