@@ -20,7 +20,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import LAYERNORM, LAYERNORM_EPS, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -304,21 +304,13 @@ def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Confi
 
     x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
     inner = list(gain.shape)
-
-    def launch() -> None:
-        torch.nn.functional.layer_norm(x, inner, gain, bias, LAYERNORM_EPS)
-
-    return launch
+    return keeping(lambda: torch.nn.functional.layer_norm(x, inner, gain, bias, LAYERNORM_EPS))
 
 
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of layer_norm."""
     compiled, x, gain, bias = _compiled(), inputs["x"], inputs["gain"], inputs["bias"]
-
-    def launch() -> None:
-        compiled(x, gain, bias)
-
-    return launch
+    return keeping(lambda: compiled(x, gain, bias))
 
 
 @functools.cache

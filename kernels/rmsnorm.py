@@ -18,7 +18,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import RMSNORM, RMSNORM_EPS, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -242,21 +242,13 @@ def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Confi
 
     x, gain = inputs["x"], inputs["gain"]
     inner = list(gain.shape)
-
-    def launch() -> None:
-        torch.nn.functional.rms_norm(x, inner, gain, RMSNORM_EPS)
-
-    return launch
+    return keeping(lambda: torch.nn.functional.rms_norm(x, inner, gain, RMSNORM_EPS))
 
 
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of rms_norm."""
     compiled, x, gain = _compiled(), inputs["x"], inputs["gain"]
-
-    def launch() -> None:
-        compiled(x, gain)
-
-    return launch
+    return keeping(lambda: compiled(x, gain))
 
 
 @functools.cache

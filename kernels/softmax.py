@@ -18,7 +18,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import SOFTMAX, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -225,11 +225,7 @@ def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Confi
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of softmax."""
     compiled, x = _compiled(), inputs["x"]
-
-    def launch() -> None:
-        compiled(x)
-
-    return launch
+    return keeping(lambda: compiled(x))
 
 
 @functools.cache
