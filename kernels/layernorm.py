@@ -104,13 +104,17 @@ def layernorm_kernel(
     row = first * N_COLS
     rows = tl.arange(0, BLOCK_M)[:, None]
     cols = tl.arange(0, BLOCK_N)[None, :]
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = rows * N_COLS + cols
     # Columns before the first one at a multiple of 16 bytes, and those of the last block.
     head = 0
     left = N_COLS - FULL * BLOCK_N
     if RAGGED:
-        head = ((row + VECTOR - 1) // VECTOR * VECTOR - row).to(tl.int32)
+        start = row + rows * N_COLS
+        row = (start + VECTOR - 1) // VECTOR * VECTOR
+        head = (row - start).to(tl.int32)
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        row = (row + VECTOR - 1) // VECTOR * VECTOR
+        offsets = cols
     # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
     row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
     whole = row_mask & (cols >= 0)
@@ -118,8 +122,6 @@ def layernorm_kernel(
         last_mask = row_mask & (cols // VECTOR < left // VECTOR)
     else:
         last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
     x_tile = x_ptr + row + offsets
     y_tile = y_ptr + row + offsets
     # Every row reads gain and bias in the layout of x: from the L1, without an exchange between threads.
@@ -148,13 +150,13 @@ def layernorm_kernel(
         total = tl.sum(last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)
+        lane = tl.arange(0, 4 * VECTOR)[None, :]
         edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        edge = tl.load(x_ptr + row - head + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        edge_mask = row_mask & tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         edge_bias = tl.load(bias_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        total += tl.sum(edge)
+        total += tl.sum(edge, axis=1)
     mean = (total / N_COLS)[:, None]
     last = tl.where(last_mask, last - mean, 0.0)
     if FULL > 0:
@@ -164,8 +166,8 @@ def layernorm_kernel(
     else:
         total = tl.sum(last * last, axis=1)
     if RAGGED:
-        edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)
-        total += tl.sum(edge * edge)
+        edge = tl.where(edge_mask, edge - mean, 0.0)
+        total += tl.sum(edge * edge, axis=1)
     rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
     if PIPE and FULL > 0:
         x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
@@ -173,7 +175,7 @@ def layernorm_kernel(
         bias_next = _load_scale(biases + (FULL - 1) * BLOCK_N, whole, FAR)
     _store(y_tile + FULL * BLOCK_N, last * rstd * gain + bias, last_mask)
     if RAGGED:
-        _store(y_ptr + row - head + edge_cols, edge * tl.sum(rstd) * edge_gain + edge_bias, edge_mask)
+        _store(y_ptr + start + edge_cols, edge * rstd * edge_gain + edge_bias, edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     if FULL > 0:
         for block in tl.range(FULL - 1, -1, -1):
@@ -273,7 +275,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and block_m == 1
+    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or n_cols > _NARROW // 2)
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:

@@ -72,13 +72,17 @@ def softmax_kernel(
     row = first * N_COLS
     rows = tl.arange(0, BLOCK_M)[:, None]
     cols = tl.arange(0, BLOCK_N)[None, :]
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = rows * N_COLS + cols
     # Columns before the first one at a multiple of 16 bytes, and those of the last block.
     head = 0
     left = N_COLS - FULL * BLOCK_N
     if RAGGED:
-        head = ((row + VECTOR - 1) // VECTOR * VECTOR - row).to(tl.int32)
+        start = row + rows * N_COLS
+        row = (start + VECTOR - 1) // VECTOR * VECTOR
+        head = (row - start).to(tl.int32)
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        row = (row + VECTOR - 1) // VECTOR * VECTOR
+        offsets = cols
     # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
     row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
     whole = row_mask & (cols >= 0)
@@ -86,8 +90,6 @@ def softmax_kernel(
         last_mask = row_mask & (cols // VECTOR < left // VECTOR)
     else:
         last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
     x_tile = x_ptr + row + offsets
     y_tile = y_ptr + row + offsets
     NONE: tl.constexpr = -float("inf")
@@ -111,11 +113,11 @@ def softmax_kernel(
         highest = tl.max(last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)
+        lane = tl.arange(0, 4 * VECTOR)[None, :]
         edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        edge = tl.load(x_ptr + row - head + edge_cols, mask=edge_mask, other=NONE).to(tl.float32)
-        highest = tl.maximum(highest, tl.max(edge))
+        edge_mask = row_mask & tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=NONE).to(tl.float32)
+        highest = tl.maximum(highest, tl.max(edge, axis=1))
     # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
     highest = tl.where(row_mask, highest[:, None], 0.0)
     powers = _exp(last - highest)
@@ -124,14 +126,14 @@ def softmax_kernel(
     else:
         total = tl.sum(powers, axis=1)
     if RAGGED:
-        edge_powers = _exp(edge - tl.sum(highest))
-        total += tl.sum(edge_powers)
+        edge_powers = _exp(edge - highest)
+        total += tl.sum(edge_powers, axis=1)
     inverse = (1.0 / total)[:, None]
     if PIPE and FULL > 0:
         x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
     _store(y_tile + FULL * BLOCK_N, powers * inverse, last_mask)
     if RAGGED:
-        _store(y_ptr + row - head + edge_cols, edge_powers * tl.sum(inverse), edge_mask)
+        _store(y_ptr + start + edge_cols, edge_powers * inverse, edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     if FULL > 0:
         for block in tl.range(FULL - 1, -1, -1):
@@ -194,7 +196,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and block_m == 1
+    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or n_cols > _NARROW // 2)
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:

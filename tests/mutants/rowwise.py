@@ -40,6 +40,10 @@ def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         trial(9, 71 if dtype == "fp32" else 79, block_n=64, copies=1, far=1, pipe=1),
         trial(9, 141, block_n=32, copies=1, far=1, pipe=1),
         trial(9, 99, copies=1),
+        # Several such rows a program, the last one of it beyond the last row; of one block and of two.
+        trial(9, 525, block_m=2, block_n=512),
+        trial(11, 523, block_m=4, block_n=512, copies=1, far=1),
+        trial(9, 541, block_m=2, block_n=256, copies=1, pipe=1),
     )
 
 
@@ -78,8 +82,11 @@ TRIALS = {
 def _of_rows(kernel: str) -> tuple[Mutant, ...]:
     """Return wrong twins of what the row kernels share: the places of vectors and edges, and the second reading."""
     return (
-        Mutant(kernel, "misplaced_vectors", "        row = (row + VECTOR - 1) // VECTOR * VECTOR\n",
-               "        row = row // VECTOR * VECTOR\n"),
+        Mutant(kernel, "misplaced_vectors", "row = (start + VECTOR - 1) // VECTOR * VECTOR\n",
+               "row = start // VECTOR * VECTOR\n"),
+        Mutant(kernel, "heads_of_the_first_row", "start = row + rows * N_COLS\n",
+               "start = row + rows * (N_COLS // VECTOR * VECTOR)\n"),
+        Mutant(kernel, "edges_beyond_the_last_row", "edge_mask = row_mask & tl.where", "edge_mask = tl.where"),
         Mutant(kernel, "vectors_beyond_the_block",
                "tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)",
                "(N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N"),
@@ -127,7 +134,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm", "lost_last_block", "squares + _by_lane(last * last, LANE)", "squares"),
     *_of_rows("rmsnorm"),
     *_of_scale("rmsnorm", "gain", "_load_gain", "gains"),
-    Mutant("rmsnorm", "edge_left_out_of_sum", "total += tl.sum(edge * edge)", "total += 0.0"),
+    Mutant("rmsnorm", "edge_left_out_of_sum", "total += tl.sum(edge * edge, axis=1)", "total += 0.0"),
     Mutant("layernorm", "uncentred_squares", "total = tl.sum(last * last, axis=1)",
            "total = tl.sum((last + mean) * (last + mean), axis=1)"),
     Mutant("layernorm", "padding_in_variance", "last = tl.where(last_mask, last - mean, 0.0)", "last = last - mean"),
@@ -144,8 +151,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of_scale("layernorm", "gain", "_load_scale", "gains"),
     *_of_scale("layernorm", "bias", "_load_scale", "biases"),
     *_of_pipe("layernorm", ("x", "tl.load(x_tile"), ("gain", "_load_scale(gains"), ("bias", "_load_scale(biases")),
-    Mutant("layernorm", "edge_padding_in_variance", "edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)",
-           "edge = edge - tl.sum(mean)"),
+    Mutant("layernorm", "edge_padding_in_variance", "edge = tl.where(edge_mask, edge - mean, 0.0)",
+           "edge = edge - mean"),
     Mutant("softmax", "missing_max_subtraction", "powers = _exp(last - highest)", "powers = _exp(last)"),
     Mutant("softmax", "missing_max_subtraction_in_loop", "_exp(x_again - highest) * inverse",
            "_exp(x_again) * inverse / _exp(highest)"),
