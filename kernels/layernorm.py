@@ -371,6 +371,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         block_n = 1 << (n - 1).bit_length()
         num_warps = 2 if block_n * element == 2048 else 4
         block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
+    elif n <= _NARROW and element == 2:
+        # Several rows that start anywhere: the launch of one program a row would take longer than the copy.
+        block_m, num_warps = _TALL
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
@@ -386,6 +389,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _NARROW, _TILE_BYTES = 1024, 4096
+_TALL = (4, 4)
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far, pipe), the best of a sweep on an H200 at N 1000 to 64001.
@@ -403,7 +407,7 @@ _BLOCKS = {
 # Edges, gain and bias of ragged rows take registers, so with 2 bytes an element fewer columns a program run best.
 _RAGGED_BLOCKS = (
     (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (6144, 1024, 4, 0, 0), (12_288, 2048, 8, 0, 0),
-    (32_768, 4096, 8, 0, 1), (2**31, 8192, 32, 1, 0),
+    (32_768, 4096, 8, 0, 1), (49_152, 8192, 16, 1, 0), (2**31, 8192, 32, 1, 0),
 )  # fmt: skip
 
 

@@ -304,6 +304,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n, num_warps = 1 << (n - 1).bit_length(), 4
         block_m = max(_TILE_BYTES // (block_n * element), 1)
+    elif n <= _NARROW and element == 2:
+        # Several rows that start anywhere: the launch of one program a row would take longer than the copy.
+        block_m, num_warps = _TALL
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
@@ -318,6 +321,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _NARROW, _TILE_BYTES = 1024, 4096
+_TALL = (4, 4)
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far), the best of a sweep on an H200 at N 1000 to 64001.

@@ -280,8 +280,10 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
             # Neighbours in threads of their own: the warps and rows that ran best.
             tile_bytes, num_warps = next(rest for most, *rest in _ODD if n <= most)
         block_m = max(tile_bytes // (block_n * element), 1)
-    elif n % (16 // element) and element == 2 and n > _LONGEST_VECTORS:
-        block_n, num_warps, pipe = 16_384, 16, 1
+        if _ragged(n, 16 // element, 1) and element == 2 and n > _NARROW // 2:
+            block_m, num_warps = _TALL
+    elif n % (16 // element) and element == 2 and n > _LONG:
+        block_n, num_warps, pipe = next(rest for most, *rest in _LONG_RAGGED if n <= most)
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
         block_n = min(block_n, 4096)
@@ -298,8 +300,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _NARROW, _TILE_BYTES = 1024, 4096
+_TALL = (4, 4)
 # Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
-_ODD = ((16, 4096, 4), (64, 1024, 1), (256, 4096, 2), (1024, 8192, 4))
+_ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (1024, 8192, 4))
 # Bytes an element -> (most columns, BLOCK_N, num_warps, pipe), the best of a sweep on an H200 at N 1000 to 64001.
 _BLOCKS = {
     2: (
@@ -311,7 +314,8 @@ _BLOCKS = {
         (2**31, 16_384, 32, 1),
     ),
 }  # fmt: skip
-_LONGEST_VECTORS = 49_152
+# Rows of more columns than _LONG that start anywhere, with 2 bytes an element.
+_LONG, _LONG_RAGGED = 24_576, ((49_152, 8192, 32, 0), (2**31, 16_384, 16, 1))
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
