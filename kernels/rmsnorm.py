@@ -295,6 +295,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         raise InputError(f"rmsnorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
     vector = 16 // element
+    tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
     block_m = 1
     block_n, num_warps, far = next(rest for most, *rest in _BLOCKS[element] if n <= most)
     if target != "sm_90":
@@ -304,12 +305,15 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n, num_warps = 1 << (n - 1).bit_length(), 4
         block_m = max(_TILE_BYTES // (block_n * element), 1)
-    elif n <= _NARROW and element == 2:
+    elif tall:
         # Several rows that start anywhere: the launch of one program a row would take longer than the copy.
-        block_m, num_warps = _TALL
+        block_m = _TALL
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
+    if tall:
+        # A warp for each row's edges: with more, every thread would hold several copies of them.
+        num_warps = max(block_m, 2)
     return {
         "block_m": block_m,
         "block_n": block_n,
@@ -321,7 +325,8 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _NARROW, _TILE_BYTES = 1024, 4096
-_TALL = (4, 4)
+# Rows a program, of more than half as many columns that start anywhere, with 2 bytes an element.
+_TALL = 4
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far), the best of a sweep on an H200 at N 1000 to 64001.

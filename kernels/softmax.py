@@ -270,9 +270,14 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"softmax: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
+    vector = 16 // element
+    tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
     block_m = 1
     block_n, num_warps, pipe = next(rest for most, *rest in _BLOCKS[element] if n <= most)
-    if n <= _NARROW:
+    if tall:
+        # Several rows that start anywhere: the launch of one program a row would take longer than the copy.
+        block_m, block_n = _TALL, _NARROW
+    elif n <= _NARROW:
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n = 1 << (n - 1).bit_length()
         tile_bytes, num_warps = _TILE_BYTES, 4
@@ -280,9 +285,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
             # Neighbours in threads of their own: the warps and rows that ran best.
             tile_bytes, num_warps = next(rest for most, *rest in _ODD if n <= most)
         block_m = max(tile_bytes // (block_n * element), 1)
-        if _ragged(n, 16 // element, 1) and element == 2 and n > _NARROW // 2:
-            block_m, num_warps = _TALL
-    elif n % (16 // element) and element == 2 and n > _LONG:
+    elif n % vector and element == 2 and n > _LONG:
         block_n, num_warps, pipe = next(rest for most, *rest in _LONG_RAGGED if n <= most)
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
@@ -290,6 +293,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
+    if tall:
+        # A warp for each row's edges: with more, every thread would hold several copies of them.
+        num_warps = max(block_m, 2)
     return {
         "block_m": block_m,
         "block_n": block_n,
@@ -300,7 +306,8 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _NARROW, _TILE_BYTES = 1024, 4096
-_TALL = (4, 4)
+# Rows a program, of more than half as many columns that start anywhere, with 2 bytes an element.
+_TALL = 4
 # Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
 _ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (1024, 8192, 4))
 # Bytes an element -> (most columns, BLOCK_N, num_warps, pipe), the best of a sweep on an H200 at N 1000 to 64001.
