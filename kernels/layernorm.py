@@ -104,17 +104,13 @@ def layernorm_kernel(
     row = first * N_COLS
     rows = tl.arange(0, BLOCK_M)[:, None]
     cols = tl.arange(0, BLOCK_N)[None, :]
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
     # Columns before the first one at a multiple of 16 bytes, and those of the last block.
     head = 0
     left = N_COLS - FULL * BLOCK_N
     if RAGGED:
-        start = row + rows * N_COLS
-        row = (start + VECTOR - 1) // VECTOR * VECTOR
-        head = (row - start).to(tl.int32)
+        head = ((row + VECTOR - 1) // VECTOR * VECTOR - row).to(tl.int32)
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        offsets = cols
+        row = (row + VECTOR - 1) // VECTOR * VECTOR
     # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
     row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
     whole = row_mask & (cols >= 0)
@@ -122,6 +118,8 @@ def layernorm_kernel(
         last_mask = row_mask & (cols // VECTOR < left // VECTOR)
     else:
         last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = rows * N_COLS + cols
     x_tile = x_ptr + row + offsets
     y_tile = y_ptr + row + offsets
     # Every row reads gain and bias in the layout of x: from the L1, without an exchange between threads.
@@ -150,13 +148,13 @@ def layernorm_kernel(
         total = tl.sum(last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)[None, :]
+        lane = tl.arange(0, 4 * VECTOR)
         edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = row_mask & tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge = tl.load(x_ptr + row - head + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         edge_bias = tl.load(bias_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        total += tl.sum(edge, axis=1)
+        total += tl.sum(edge)
     mean = (total / N_COLS)[:, None]
     last = tl.where(last_mask, last - mean, 0.0)
     if FULL > 0:
@@ -166,8 +164,8 @@ def layernorm_kernel(
     else:
         total = tl.sum(last * last, axis=1)
     if RAGGED:
-        edge = tl.where(edge_mask, edge - mean, 0.0)
-        total += tl.sum(edge * edge, axis=1)
+        edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)
+        total += tl.sum(edge * edge)
     rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
     if PIPE and FULL > 0:
         x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
@@ -175,7 +173,7 @@ def layernorm_kernel(
         bias_next = _load_scale(biases + (FULL - 1) * BLOCK_N, whole, FAR)
     _store(y_tile + FULL * BLOCK_N, last * rstd * gain + bias, last_mask)
     if RAGGED:
-        _store(y_ptr + start + edge_cols, edge * rstd * edge_gain + edge_bias, edge_mask)
+        _store(y_ptr + row - head + edge_cols, edge * tl.sum(rstd) * edge_gain + edge_bias, edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     if FULL > 0:
         for block in tl.range(FULL - 1, -1, -1):
@@ -275,7 +273,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or n_cols > _NARROW // 2)
+    return n_cols % vector != 0 and n_cols >= 2 * vector and block_m == 1
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:
@@ -360,7 +358,6 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         raise InputError(f"layernorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
     vector = 16 // element
-    tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
     block_m = 1
     blocks = _RAGGED_BLOCKS if n % vector and element == 2 else _BLOCKS[element]
     block_n, num_warps, far, pipe = next(rest for most, *rest in blocks if n <= most)
@@ -372,15 +369,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         block_n = 1 << (n - 1).bit_length()
         num_warps = 2 if block_n * element == 2048 else 4
         block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
-    elif tall:
-        # Several rows that start anywhere: the launch of one program a row would take longer than the copy.
-        block_m = _TALL
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
-    if tall:
-        # A warp for each row's edges: with more, every thread would hold several copies of them.
-        num_warps = max(block_m, 2)
     return {
         "block_m": block_m,
         "block_n": block_n,
@@ -393,8 +384,6 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _NARROW, _TILE_BYTES = 1024, 4096
-# Rows a program, of more than half as many columns that start anywhere, with 2 bytes an element.
-_TALL = 4
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far, pipe), the best of a sweep on an H200 at N 1000 to 64001.
@@ -412,7 +401,7 @@ _BLOCKS = {
 # Edges, gain and bias of ragged rows take registers, so with 2 bytes an element fewer columns a program run best.
 _RAGGED_BLOCKS = (
     (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (6144, 1024, 4, 0, 0), (12_288, 2048, 8, 0, 0),
-    (32_768, 4096, 8, 0, 1), (49_152, 8192, 16, 1, 0), (2**31, 8192, 32, 1, 0),
+    (24_576, 4096, 8, 0, 1), (49_152, 8192, 16, 1, 0), (2**31, 8192, 32, 1, 0),
 )  # fmt: skip
 
 

@@ -48,6 +48,12 @@ def _load_gain(pointers, mask, FAR: tl.constexpr):
 
 
 @triton.jit
+def _for_edges(of_rows):
+    # The edges of a single row are a vector: what belongs to the row is then a number, in no layout of a tile.
+    return tl.sum(of_rows) if of_rows.shape[0] == 1 else of_rows
+
+
+@triton.jit
 def _store(pointers, y, mask):
     tl.store(pointers, y.to(pointers.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
@@ -98,7 +104,7 @@ def rmsnorm_kernel(
     head = 0
     left = N_COLS - FULL * BLOCK_N
     if RAGGED:
-        start = row + rows * N_COLS
+        start = row if BLOCK_M == 1 else row + rows * N_COLS
         row = (start + VECTOR - 1) // VECTOR * VECTOR
         head = (row - start).to(tl.int32)
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
@@ -124,16 +130,18 @@ def rmsnorm_kernel(
     total = tl.sum(squares + _by_lane(last * last, LANE) if FULL > 0 else last * last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)[None, :]
+        lane = tl.arange(0, 4 * VECTOR) if BLOCK_M == 1 else tl.arange(0, 4 * VECTOR)[None, :]
         edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = row_mask & tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        if BLOCK_M > 1:
+            edge_mask = row_mask & edge_mask
         edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        total += tl.sum(edge * edge, axis=1)
+        total += tl.sum(edge * edge, axis=0 if BLOCK_M == 1 else 1)
     rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
     _store(y_tile + FULL * BLOCK_N, last * rstd * gain, last_mask)
     if RAGGED:
-        _store(y_ptr + start + edge_cols, edge * rstd * edge_gain, edge_mask)
+        _store(y_ptr + start + edge_cols, edge * _for_edges(rstd) * edge_gain, edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     for block in tl.range(FULL - 1, -1, -1):
         x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first").to(tl.float32)
@@ -212,7 +220,8 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or n_cols > _NARROW // 2)
+    several = vector == 8 and n_cols > _NARROW // 2
+    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:
@@ -298,22 +307,21 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
     block_m = 1
     block_n, num_warps, far = next(rest for most, *rest in _BLOCKS[element] if n <= most)
+    if n % vector and element == 2 and 32_768 < n <= 49_152:
+        block_n, num_warps, far = _LONG_RAGGED
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
         block_n = min(block_n, 4096)
     if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n, num_warps = 1 << (n - 1).bit_length(), 4
-        block_m = max(_TILE_BYTES // (block_n * element), 1)
+        block_m = max(_tile_bytes(m, n, element) // (block_n * element), 1)
     elif tall:
-        # Several rows that start anywhere: the launch of one program a row would take longer than the copy.
-        block_m = _TALL
+        # Two rows that start anywhere: one program a row could not be started fast enough.
+        block_m, num_warps = 2, 2
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
-    if tall:
-        # A warp for each row's edges: with more, every thread would hold several copies of them.
-        num_warps = max(block_m, 2)
     return {
         "block_m": block_m,
         "block_n": block_n,
@@ -324,9 +332,16 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     }
 
 
+def _tile_bytes(m: int, n: int, element: int) -> int:
+    """Return the bytes of a tile of whole rows; where x is small, starting programs is what takes the time."""
+    return _TILE_BYTES * (2 if element == 2 and n > _NARROW // 2 and m * n * element < _SMALL else 1)
+
+
 _NARROW, _TILE_BYTES = 1024, 4096
-# Rows a program, of more than half as many columns that start anywhere, with 2 bytes an element.
-_TALL = 4
+# Bytes of x below which a tile of rows of more than _NARROW / 2 columns of 2 bytes is twice as large.
+_SMALL = 1 << 24
+# Blocks of rows of 32769 to 49152 columns that start anywhere, with 2 bytes an element.
+_LONG_RAGGED = (8192, 32, 1)
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far), the best of a sweep on an H200 at N 1000 to 64001.

@@ -44,6 +44,12 @@ def _exp(values):
 
 
 @triton.jit
+def _for_edges(of_rows):
+    # The edges of a single row are a vector: what belongs to the row is then a number, in no layout of a tile.
+    return tl.sum(of_rows) if of_rows.shape[0] == 1 else of_rows
+
+
+@triton.jit
 def _store(pointers, y, mask):
     tl.store(pointers, y.to(pointers.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
@@ -78,7 +84,7 @@ def softmax_kernel(
     head = 0
     left = N_COLS - FULL * BLOCK_N
     if RAGGED:
-        start = row + rows * N_COLS
+        start = row if BLOCK_M == 1 else row + rows * N_COLS
         row = (start + VECTOR - 1) // VECTOR * VECTOR
         head = (row - start).to(tl.int32)
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
@@ -113,11 +119,13 @@ def softmax_kernel(
         highest = tl.max(last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)[None, :]
+        lane = tl.arange(0, 4 * VECTOR) if BLOCK_M == 1 else tl.arange(0, 4 * VECTOR)[None, :]
         edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = row_mask & tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        if BLOCK_M > 1:
+            edge_mask = row_mask & edge_mask
         edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=NONE).to(tl.float32)
-        highest = tl.maximum(highest, tl.max(edge, axis=1))
+        highest = tl.maximum(highest, tl.max(edge, axis=0 if BLOCK_M == 1 else 1))
     # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
     highest = tl.where(row_mask, highest[:, None], 0.0)
     powers = _exp(last - highest)
@@ -126,14 +134,14 @@ def softmax_kernel(
     else:
         total = tl.sum(powers, axis=1)
     if RAGGED:
-        edge_powers = _exp(edge - highest)
-        total += tl.sum(edge_powers, axis=1)
+        edge_powers = _exp(edge - _for_edges(highest))
+        total += tl.sum(edge_powers, axis=0 if BLOCK_M == 1 else 1)
     inverse = (1.0 / total)[:, None]
     if PIPE and FULL > 0:
         x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
     _store(y_tile + FULL * BLOCK_N, powers * inverse, last_mask)
     if RAGGED:
-        _store(y_ptr + start + edge_cols, edge_powers * inverse, edge_mask)
+        _store(y_ptr + start + edge_cols, edge_powers * _for_edges(inverse), edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     if FULL > 0:
         for block in tl.range(FULL - 1, -1, -1):
@@ -196,7 +204,8 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or n_cols > _NARROW // 2)
+    several = vector == 8 and n_cols > _NARROW // 2
+    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:
@@ -275,12 +284,12 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     block_m = 1
     block_n, num_warps, pipe = next(rest for most, *rest in _BLOCKS[element] if n <= most)
     if tall:
-        # Several rows that start anywhere: the launch of one program a row would take longer than the copy.
-        block_m, block_n = _TALL, _NARROW
+        # Two rows that start anywhere: one program a row could not be started fast enough.
+        block_m, block_n, num_warps = 2, _NARROW, 2
     elif n <= _NARROW:
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n = 1 << (n - 1).bit_length()
-        tile_bytes, num_warps = _TILE_BYTES, 4
+        tile_bytes, num_warps = _tile_bytes(m, n, element), 4
         if n % 2:
             # Neighbours in threads of their own: the warps and rows that ran best.
             tile_bytes, num_warps = next(rest for most, *rest in _ODD if n <= most)
@@ -293,9 +302,6 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
-    if tall:
-        # A warp for each row's edges: with more, every thread would hold several copies of them.
-        num_warps = max(block_m, 2)
     return {
         "block_m": block_m,
         "block_n": block_n,
@@ -305,9 +311,14 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     }
 
 
+def _tile_bytes(m: int, n: int, element: int) -> int:
+    """Return the bytes of a tile of whole rows; where x is small, starting programs is what takes the time."""
+    return _TILE_BYTES * (2 if element == 2 and n > _NARROW // 2 and m * n * element < _SMALL else 1)
+
+
 _NARROW, _TILE_BYTES = 1024, 4096
-# Rows a program, of more than half as many columns that start anywhere, with 2 bytes an element.
-_TALL = 4
+# Bytes of x below which a tile of rows of more than _NARROW / 2 columns of 2 bytes is twice as large.
+_SMALL = 1 << 24
 # Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
 _ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (1024, 8192, 4))
 # Bytes an element -> (most columns, BLOCK_N, num_warps, pipe), the best of a sweep on an H200 at N 1000 to 64001.
