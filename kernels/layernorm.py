@@ -369,6 +369,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         block_n = 1 << (n - 1).bit_length()
         num_warps = 2 if block_n * element == 2048 else 4
         block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
+    elif n <= _NARROW and m * n * element < _WORTH_COPIES:
+        # Without copies gain and bias come 2 bytes at a time, and two warps would spill.
+        num_warps = 4
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
