@@ -404,7 +404,7 @@ _BLOCKS = {
 # Edges, gain and bias of ragged rows take registers, so with 2 bytes an element fewer columns a program run best.
 _RAGGED_BLOCKS = (
     (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (6144, 1024, 4, 0, 0), (12_288, 2048, 8, 0, 0),
-    (24_576, 4096, 8, 0, 1), (49_152, 8192, 16, 1, 0), (2**31, 8192, 32, 1, 0),
+    (24_576, 4096, 8, 0, 1), (49_152, 4096, 16, 1, 1), (2**31, 8192, 32, 1, 0),
 )  # fmt: skip
 
 
