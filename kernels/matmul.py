@@ -400,7 +400,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
 #pragma unroll 1
             for (int i = walk.first; i < walk.last; ++i) {
                 wait(full(s), phase);
-                const u32 at = ring + s * STAGE_BYTES;
+                const u32 at = (ring & 0x3ffff) + s * STAGE_BYTES;
                 const u64 a = a_shape | (at + group * 8192) >> 4, b = b_shape | (at + A_BYTES) >> 4;
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -950,10 +950,8 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         tiles = 2 * _ceil_div(shape["M"], 2 * block_m) * _ceil_div(shape["N"], block_n)
         # Of its tile of B a program reads half; the other of the cluster reads the rest for both.
         read_n = block_n // 2
-    parts = 1
-    if config["stream"]:
-        # Tiles are divided by steps: as many equal pieces as steps.
-        parts = inner // block_k
+    # Where tiles are divided by steps there are as many equal pieces as steps.
+    parts = inner // block_k if config["stream"] else 1
     return Candidate(
         config=config,
         tiles=tiles * parts,
