@@ -254,6 +254,7 @@ DEVICE void wait(u32 bar, u32 phase) {
     asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
         "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar), "r"(phase) : "memory");
 }
+DEVICE void prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
@@ -334,12 +335,16 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
     const int rank = blockIdx.x % 2;
     auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     if (threadIdx.x == 0) {
+        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
         // A stage is free when the warps of both programs have read it: half of B comes from the other one.
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 2 * CONSUMERS); }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    // The launch before this one may have written the operands, and may still read what this one writes.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 
     const int tiles_m = (n_rows + 2 * BLOCK_M - 1) / (2 * BLOCK_M), tiles_n = (n_cols + BLOCK_N - 1) / BLOCK_N;
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
@@ -399,8 +404,9 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
             int before = 0;
 #pragma unroll 1
             for (int i = walk.first; i < walk.last; ++i) {
+                // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
+                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
                 wait(full(s), phase);
-                const u32 at = (ring & 0x3ffff) + s * STAGE_BYTES;
                 const u64 a = a_shape | (at + group * 8192) >> 4, b = b_shape | (at + A_BYTES) >> 4;
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -439,10 +445,10 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
                 for (int other = cluster - 1;; --other) {
                     if (walk.bound(other + 1) > walk.bound(other)) {
                         int* flag = ready + (2 * other + rank) * 2 + group;
-                        int there = lane;
-                        while (!there)
+                        int there;
+                        do {
                             asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
-                        __syncwarp();
+                        } while (!__all_sync(~0u, there));
                         const float4* from = partial + (long long)(2 * other + rank) * (ACC / 4 * 256) + thread;
 #pragma unroll
                         for (int k = 0; k < ACC / 4; ++k) {
@@ -542,7 +548,7 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
         threads=_CLUSTER_THREADS,
         shared_bytes=shared_bytes(config, dtype),
         arguments=[*maps, partial, ready, n_rows, n_cols, n_inner, config["group_m"]],
-        overlap=False,
+        overlap=bool(config["pdl"]),
     )
 
 
@@ -770,6 +776,7 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "tma": int(target in _TMA_TARGETS and aligned),
         "pipeline": 0,
         "stream": 0,
+        "pdl": 0,
     }
     while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -815,8 +822,11 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
     _check_tma(config, shape, dtype, target)
     if config["pipeline"] == 2:
         _check_cluster(config, dtype, target)
-    elif config["stream"]:
-        raise InputError(f"matmul: stream is {config['stream']} with pipeline {config['pipeline']}; expected 0")
+    elif config["stream"] or config["pdl"]:
+        raise InputError(
+            f"matmul: stream is {config['stream']} and pdl {config['pdl']} with pipeline {config['pipeline']}; "
+            "expected 0"
+        )
     elif config["pipeline"]:
         _check_pipeline(config, dtype, target)
     if shared_bytes(config, dtype) > _SHARED_BYTES[target]:
@@ -842,8 +852,8 @@ def _check_cluster(config: Config, dtype: Dtype, target: str) -> None:
     fixed = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1}
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(f"matmul: pipeline is 2; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
-    if config["block_n"] not in (128, 256) or config["stream"] not in (0, 1):
-        raise InputError("matmul: pipeline is 2; expected block_n 128 or 256 and stream 0 or 1")
+    if config["block_n"] not in (128, 256) or config["stream"] not in (0, 1) or config["pdl"] not in (0, 1):
+        raise InputError("matmul: pipeline is 2; expected block_n 128 or 256, stream 0 or 1 and pdl 0 or 1")
     if config["num_stages"] < 2 or config["programs"] < 2:
         raise InputError("matmul: pipeline is 2; expected at least 2 stages and 2 programs")
 
@@ -912,16 +922,16 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
     if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        cluster = {**own, **_CLUSTER_KEYS}
+        cluster = {**own, **_CLUSTER_KEYS, "pdl": 1}
         for config in variations(cluster, {"block_n": (128, 256), "stream": (0, 1), "group_m": (4, 8, 16)}):
             yield from _candidates(config, shape, dtype, target)
-        pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0}
+        pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0, "pdl": 0}
         choices: dict[str, tuple[int, ...]] = {
             "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2), "group_m": (4, 8, 16),
         }  # fmt: skip
         for config in variations(pipelined, choices):
             yield from _candidates(config, shape, dtype, target)
-    portable = {**own, "pipeline": 0, "subtiles": 1, "stream": 0}
+    portable = {**own, "pipeline": 0, "subtiles": 1, "stream": 0, "pdl": 0}
     choices = {
         "block_m": (32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "num_warps": (4, 8),
     }  # fmt: skip
@@ -965,7 +975,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
 
 _CONFIG_KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
-    "pipeline", "stream",
+    "pipeline", "stream", "pdl",
 )  # fmt: skip
 _CONFIG_RANGES = (
     ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16), ("subtiles", 1, 2),

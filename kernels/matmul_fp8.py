@@ -287,6 +287,7 @@ DEVICE void wait(u32 bar, u32 phase) {
     asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
         "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar), "r"(phase) : "memory");
 }
+DEVICE void prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
@@ -367,12 +368,16 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
     const int rank = blockIdx.x % 2;
     auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     if (threadIdx.x == 0) {
+        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
         // A stage is free when the warps of both programs have read it: half of B comes from the other one.
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 2 * CONSUMERS); }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    // The launch before this one may have written the operands, and may still read what this one writes.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 
     const int tiles_m = (n_rows + 2 * BLOCK_M - 1) / (2 * BLOCK_M), tiles_n = (n_cols + BLOCK_N - 1) / BLOCK_N;
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
@@ -420,8 +425,9 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
 #pragma unroll
             for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
             auto multiply = [&](float (&sums)[ACC]) {
+                // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
+                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
                 wait(full(s), phase);
-                const u32 at = (ring & 0x3ffff) + s * STAGE_BYTES;
                 const u64 a = shape | (at + group * 8192) >> 4, b = shape | (at + A_BYTES) >> 4;
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -476,10 +482,10 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
                 for (int other = cluster - 1;; --other) {
                     if (walk.bound(other + 1) > walk.bound(other)) {
                         int* flag = ready + (2 * other + rank) * 2 + group;
-                        int there = lane;
-                        while (!there)
+                        int there;
+                        do {
                             asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
-                        __syncwarp();
+                        } while (!__all_sync(~0u, there));
                         const float4* from = partial + (long long)(2 * other + rank) * (ACC / 4 * 256) + thread;
 #pragma unroll
                         for (int k = 0; k < ACC / 4; ++k) {
@@ -577,7 +583,7 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, 
         threads=_CLUSTER_THREADS,
         shared_bytes=shared_bytes(config),
         arguments=[*maps, partial, ready, float(scale), n_rows, n_cols, n_inner, config["group_m"]],
-        overlap=False,
+        overlap=bool(config["pdl"]),
     )
 
 
@@ -784,6 +790,7 @@ def _portable_config(shape: Shape, target: str) -> dict[str, int]:
         "tma": int(target in _TMA_TARGETS and aligned),
         "pipeline": 0,
         "stream": 0,
+        "pdl": 0,
     }
     while shared_bytes(config) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -841,8 +848,10 @@ def _check_pipeline(config: Config, target: str) -> None:
     if pipeline == 2:
         _check_cluster(config, target)
         return
-    if config["stream"]:
-        raise InputError(f"matmul_fp8: stream is {config['stream']} with pipeline {pipeline}; expected 0")
+    if config["stream"] or config["pdl"]:
+        raise InputError(
+            f"matmul_fp8: stream is {config['stream']} and pdl {config['pdl']} with pipeline {pipeline}; expected 0"
+        )
     if pipeline == 0:
         if config["subtiles"] != 1:
             raise InputError(f"matmul_fp8: subtiles is {config['subtiles']} with pipeline 0; expected 1")
@@ -867,8 +876,10 @@ def _check_cluster(config: Config, target: str) -> None:
     }  # fmt: skip
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(f"matmul_fp8: pipeline is 2; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
-    if config["stream"] not in (0, 1) or config["num_stages"] < 2 or config["programs"] < 2:
-        raise InputError("matmul_fp8: pipeline is 2; expected stream 0 or 1, at least 2 stages and 2 programs")
+    if config["stream"] not in (0, 1) or config["pdl"] not in (0, 1):
+        raise InputError("matmul_fp8: pipeline is 2; expected stream 0 or 1 and pdl 0 or 1")
+    if config["num_stages"] < 2 or config["programs"] < 2:
+        raise InputError("matmul_fp8: pipeline is 2; expected at least 2 stages and 2 programs")
 
 
 def _check_tma(config: Config, shape: Shape, target: str) -> None:
@@ -919,17 +930,17 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape)
     if target == "sm_90" and own["tma"]:
-        cluster = {**own, **_CLUSTER_KEYS}
+        cluster = {**own, **_CLUSTER_KEYS, "pdl": 1}
         for config in variations(cluster, {"stream": (0, 1), "group_m": (4, 8)}):
             yield from _candidates(config, shape, dtype, target)
-        pipelined = {**own, "pipeline": 1, "num_warps": 4, "stream": 0}
+        pipelined = {**own, "pipeline": 1, "num_warps": 4, "stream": 0, "pdl": 0}
         choices: dict[str, tuple[int, ...]] = {
             "block_m": (128, 256), "block_n": (64, 128, 256), "block_k": (128, 256), "subtiles": (1, 2, 4),
             "group_m": (8, 16),
         }  # fmt: skip
         for config in variations(pipelined, choices):
             yield from _candidates(config, shape, dtype, target)
-    portable = {**own, "pipeline": 0, "subtiles": 1, "stream": 0}
+    portable = {**own, "pipeline": 0, "subtiles": 1, "stream": 0, "pdl": 0}
     choices = {
         "block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64, 128, 256), "num_warps": (4, 8),
     }  # fmt: skip
@@ -973,7 +984,7 @@ def _candidate(config: Config, shape: Shape) -> Candidate:
 
 _CONFIG_KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "promote", "tma",
-    "pipeline", "stream",
+    "pipeline", "stream", "pdl",
 )  # fmt: skip
 _CONFIG_RANGES = (
     ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 32, 256), ("num_warps", 1, 16), ("subtiles", 1, 4),

@@ -71,12 +71,12 @@ def cluster_fp8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_fp8's CUDA C++: ragged edges, odd and even numbers of steps, whole and divided tiles."""
     whole = {
         "block_m": 128, "block_n": 128, "block_k": 128, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
-        "num_stages": 6, "promote": 1, "tma": 1, "pipeline": 2, "stream": 0,
+        "num_stages": 6, "promote": 1, "tma": 1, "pipeline": 2, "stream": 0, "pdl": 1,
     }  # fmt: skip
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     return (
         Trial({"M": 1, "N": 16, "K": 16}, dtype, whole),
-        Trial({"M": 700, "N": 272, "K": 528}, dtype, {**whole, **few}),
+        Trial({"M": 700, "N": 272, "K": 528}, dtype, {**whole, **few, "pdl": 0}),
         Trial({"M": 1000, "N": 1512, "K": 2064}, dtype, {**whole, "stream": 1}),
         Trial({"M": 513, "N": 784, "K": 1040}, dtype, {**whole, **few, "stream": 1}),
         Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream": 1}),
