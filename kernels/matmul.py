@@ -216,7 +216,7 @@ def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GRO
 # CUDA C++ for sm_90, which Gluon cannot express in triton 3.6: two programs of a cluster multiply tiles one above the
 # other and load half of their tile of B each, for both. With STREAM the tiles that would leave the last wave nearly
 # empty are divided by steps of k among all clusters; who ends a tile adds the others' sums in a fixed order. The other
-# macros are BLOCK_N, STAGES and BF16.
+# macros are BLOCK_N, STAGES, BUFFERS and BF16.
 _CLUSTER = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -230,8 +230,8 @@ constexpr int BLOCK_M = 128, BLOCK_K = 64, CHUNKS = BLOCK_K / 16;
 constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
 constexpr int CONSUMERS = 8, LOADER = 8;                 // warps
 constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr u32 C_AT = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
-constexpr u32 BARRIERS_AT = C_AT + CONSUMERS * 2 * C_BYTES;
+constexpr u32 C_AT = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, BUFFERS of them a warp
+constexpr u32 BARRIERS_AT = C_AT + CONSUMERS * BUFFERS * C_BYTES;
 
 #define DEVICE __device__ __forceinline__
 DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -392,12 +392,11 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
         // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom.
         const u64 a_shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
         const u64 b_shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-        const u32 out = ring + C_AT + warp * 2 * C_BYTES;
+        const u32 out = ring + C_AT + warp * BUFFERS * C_BYTES;
         // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
         const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
         const int cluster = cluster_id();
         Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / 2);
-        u32 flip = 0;
         int s = 0, phase = 0;
         while (walk.advance()) {
             float acc[ACC];
@@ -468,10 +467,9 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
             row += group * 64 + warp % 4 * 16;
 #pragma unroll
             for (int o = 0; o < BLOCK_N / 64; ++o) {
-                const u32 buffer = out + flip;
-                flip ^= C_BYTES;
+                const u32 buffer = out + o % BUFFERS * C_BYTES;
                 // The store that used this buffer has read it.
-                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(BUFFERS - 1) : "memory");
                 __syncwarp();
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
@@ -511,14 +509,22 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
 }}"""
     defines = {
         "BLOCK_N": columns, "STAGES": config["num_stages"], "STREAM": config["stream"], "BF16": int(dtype == "bf16"),
+        "BUFFERS": _cluster_buffers(config),
     }  # fmt: skip
     text = _CLUSTER.replace("@MMA@", multiply)
     return CudaSource(text, "matmul_cluster", tuple((name, str(value)) for name, value in defines.items()))
 
 
 _CLUSTER_THREADS = 384
-# Eight warps store through two buffers of 16 rows by 64 columns each.
-_CLUSTER_STORE_BYTES = 8 * 2 * 16 * 64 * 2
+# Eight warps store through buffers of 16 rows by 64 columns.
+_CLUSTER_STORE_BYTES = 8 * 16 * 64 * 2
+
+
+def _cluster_buffers(config: Config) -> int:
+    """Return through how many buffers a warp stores its rows of a tile: all of them where the ring leaves the room."""
+    whole = config["block_n"] // 64
+    ring = config["num_stages"] * (2 * config["block_k"] * (config["block_m"] + config["block_n"]) + 16)
+    return whole if ring + whole * _CLUSTER_STORE_BYTES <= _SHARED_BYTES["sm_90"] else 2
 
 
 def _cluster_programs(config: Config, shape: Shape) -> int:
@@ -789,7 +795,7 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     loop = config["num_stages"] * element * block_k * (block_m + block_n)
     if config["pipeline"] == 2:
-        return loop + _CLUSTER_STORE_BYTES + 16 * config["num_stages"]
+        return loop + _cluster_buffers(config) * _CLUSTER_STORE_BYTES + 16 * config["num_stages"]
     # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
         return loop + element * block_m * block_n // config["subtiles"] + 1024
