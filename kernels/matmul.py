@@ -216,7 +216,7 @@ def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GRO
 # CUDA C++ for sm_90, which Gluon cannot express in triton 3.6: two programs of a cluster multiply tiles one above the
 # other and load half of their tile of B each, for both. With STREAM the tiles that would leave the last wave nearly
 # empty are divided by steps of k among all clusters; who ends a tile adds the others' sums in a fixed order. The other
-# macros are BLOCK_N, STAGES, BUFFERS and BF16.
+# macros are BLOCK_N, STAGES and BF16.
 _CLUSTER = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -230,8 +230,8 @@ constexpr int BLOCK_M = 128, BLOCK_K = 64, CHUNKS = BLOCK_K / 16;
 constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
 constexpr int CONSUMERS = 8, LOADER = 8;                 // warps
 constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr u32 C_AT = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, BUFFERS of them a warp
-constexpr u32 BARRIERS_AT = C_AT + CONSUMERS * BUFFERS * C_BYTES;
+constexpr u32 C_AT = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
+constexpr u32 BARRIERS_AT = C_AT + CONSUMERS * 2 * C_BYTES;
 
 #define DEVICE __device__ __forceinline__
 DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -392,7 +392,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
         // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom.
         const u64 a_shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
         const u64 b_shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-        const u32 out = ring + C_AT + warp * BUFFERS * C_BYTES;
+        const u32 out = ring + C_AT + warp * 2 * C_BYTES;
         // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
         const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
         const int cluster = cluster_id();
@@ -467,9 +467,9 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
             row += group * 64 + warp % 4 * 16;
 #pragma unroll
             for (int o = 0; o < BLOCK_N / 64; ++o) {
-                const u32 buffer = out + o % BUFFERS * C_BYTES;
+                const u32 buffer = out + o % 2 * C_BYTES;
                 // The store that used this buffer has read it.
-                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(BUFFERS - 1) : "memory");
+                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
                 __syncwarp();
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
@@ -509,22 +509,14 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
 }}"""
     defines = {
         "BLOCK_N": columns, "STAGES": config["num_stages"], "STREAM": config["stream"], "BF16": int(dtype == "bf16"),
-        "BUFFERS": _cluster_buffers(config),
     }  # fmt: skip
     text = _CLUSTER.replace("@MMA@", multiply)
     return CudaSource(text, "matmul_cluster", tuple((name, str(value)) for name, value in defines.items()))
 
 
 _CLUSTER_THREADS = 384
-# Eight warps store through buffers of 16 rows by 64 columns.
-_CLUSTER_STORE_BYTES = 8 * 16 * 64 * 2
-
-
-def _cluster_buffers(config: Config) -> int:
-    """Return through how many buffers a warp stores its rows of a tile: all of them where the ring leaves the room."""
-    whole = config["block_n"] // 64
-    ring = config["num_stages"] * (2 * config["block_k"] * (config["block_m"] + config["block_n"]) + 16)
-    return whole if ring + whole * _CLUSTER_STORE_BYTES <= _SHARED_BYTES["sm_90"] else 2
+# Eight warps store through two buffers of 16 rows by 64 columns each.
+_CLUSTER_STORE_BYTES = 8 * 2 * 16 * 64 * 2
 
 
 def _cluster_programs(config: Config, shape: Shape) -> int:
@@ -739,14 +731,16 @@ _Tile = tuple[int, int, int, int, int, float]
 # 7168, M = 512 to 3000 with K = 1024 to 8192, and at rows that are no multiple of 128 bytes.
 _Frame = tuple[int, int, int, int, float, int]
 _FRAMES: tuple[_Frame, ...] = (
-    (1, 256, 3, 0, 1.0, 0),
-    (1, 128, 6, 0, 0.96, 0),
-    (2, 256, 4, 0, 0.98, 500),
-    (2, 128, 6, 0, 0.98, 500),
-    (2, 256, 4, 1, 0.98, 10_000),
-    (2, 128, 6, 1, 0.98, 7_000),
+    (1, 256, 3, 0, 1.0, 800),
+    (1, 128, 6, 0, 0.98, 800),
+    (2, 256, 4, 0, 0.98, 0),
+    (2, 128, 6, 0, 0.975, 0),
+    (2, 256, 4, 1, 0.965, 9_000),
+    (2, 128, 6, 1, 0.96, 6_500),
 )
-_CLUSTER_KEYS = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1, "pipeline": 2, "pdl": 1}
+_CLUSTER_KEYS = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1, "pipeline": 2}
+# Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
+_GROUP = 8
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
@@ -761,8 +755,14 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
         return portable
     pipeline, block_n, num_stages, stream, _, _ = frame
-    kernel = _CLUSTER_KEYS if pipeline == 2 else {**_CLUSTER_KEYS, "num_warps": 4, "pipeline": 1, "pdl": 0}
-    return {**portable, **kernel, "block_n": block_n, "num_stages": num_stages, "stream": stream}
+    config = {**portable, **_CLUSTER_KEYS, "block_n": block_n, "num_stages": num_stages, "stream": stream}
+    if pipeline == 1:
+        return {**config, "num_warps": 4, "pipeline": 1}
+    # Groups of equal size; where rows lie in two lines of L2, calls that overlap were measured slower.
+    tiles_m = _ceil_div(shape["M"], 2 * config["block_m"])
+    config["group_m"] = _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
+    config["pdl"] = int(_lines(shape["K"]) == _lines(shape["N"]) == 1)
+    return config
 
 
 def _clocks(frame: _Frame, shape: Shape) -> float:
@@ -770,7 +770,8 @@ def _clocks(frame: _Frame, shape: Shape) -> float:
     pipeline, block_n, _, stream, rate, launch = frame
     slots = _MULTIPROCESSORS["sm_90"] // pipeline
     tiles = _ceil_div(shape["M"], 128 * pipeline) * _ceil_div(shape["N"], block_n)
-    waves = tiles / slots if stream else math.ceil(tiles / slots)
+    # Fewer tiles than clusters are not divided: each would be added up from many parts at once.
+    waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
     # Of a tile of B a program of a cluster reads half.
     return (waves + _EDGE) * _once(shape, 128, block_n, rate, read_n=block_n // pipeline) + launch
 
@@ -812,7 +813,7 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "block_m": block_m,
         "block_n": block_n,
         "block_k": block_k if element == 2 else block_k // 2,
-        "group_m": 8,
+        "group_m": _GROUP,
         "subtiles": 1,
         "programs": _MULTIPROCESSORS[target],
         "num_warps": num_warps,
@@ -833,7 +834,7 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     loop = config["num_stages"] * element * block_k * (block_m + block_n)
     if config["pipeline"] == 2:
-        return loop + _cluster_buffers(config) * _CLUSTER_STORE_BYTES + 16 * config["num_stages"]
+        return loop + _CLUSTER_STORE_BYTES + 16 * config["num_stages"]
     # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
         return loop + element * block_m * block_n // config["subtiles"] + 1024
@@ -966,11 +967,15 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
     if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        cluster = {**own, **_CLUSTER_KEYS, "pdl": 1}
-        for config in variations(cluster, {"block_n": (128, 256), "stream": (0, 1), "group_m": (4, 8, 16)}):
+        cluster = {**own, **_CLUSTER_KEYS}
+        groups = tuple({4, 6, 8, own["group_m"]})
+        choices: dict[str, tuple[int, ...]] = {
+            "block_n": (128, 256), "stream": (0, 1), "group_m": groups, "pdl": (0, 1),
+        }  # fmt: skip
+        for config in variations(cluster, choices):
             yield from _candidates(config, shape, dtype, target)
         pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0, "pdl": 0}
-        choices: dict[str, tuple[int, ...]] = {
+        choices = {
             "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2), "group_m": (4, 8, 16),
         }  # fmt: skip
         for config in variations(pipelined, choices):
