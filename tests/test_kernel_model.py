@@ -110,7 +110,7 @@ def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         ({"num_stages": 5}, "shared memory"),
         ({"pipeline": 1, "num_warps": 4}, "stream is 1"),
         ({"pipeline": 3}, "stream is 1"),
-        ({"pipeline": 3, "stream": 0}, "pipeline is 3"),
+        ({"pipeline": 3, "stream": 0, "pdl": 0}, "pipeline is 3"),
     ],
 )
 def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.checker import Trial
 from mutants.kernels import Mutant
+from mutants.trials import cluster_matmul_trials
 
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
            "num_stages": 2, "tma": 0, "pipeline": 0}  # fmt: skip
@@ -52,7 +53,11 @@ _WIDE = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles"
 
 def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_bias_relu's pipelined kernel, which only sm_90 runs."""
-    return (*_pipelined(dtype, _WIDE), Trial({"M": 200, "N": 520, "K": 264}, dtype, {**_WIDE, "block_n": 256}))
+    return (
+        *_pipelined(dtype, _WIDE),
+        Trial({"M": 200, "N": 520, "K": 264}, dtype, {**_WIDE, "block_n": 256}),
+        *cluster_matmul_trials(dtype),
+    )
 
 
 def pipelined_fp8_trials(dtype: str) -> tuple[Trial, ...]:
@@ -155,6 +160,11 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "out = (gl.where(acc < 0.0, 0.0, acc) + (total - acc)).to(c.dtype)"),
     Mutant("matmul_bias_relu", "pipelined_bias_of_the_first_tile", "cols = col + gl.arange",
            "cols = 0 * col + gl.arange"),
+    Mutant("matmul_bias_relu", "cluster_dropped_bias", "at < n_cols ? *(const u32*)(bias + at) : 0u", "0u"),
+    Mutant("matmul_bias_relu", "cluster_bias_of_the_first_tile", "(const u32*)(bias + at)",
+           "(const u32*)(bias + at - col)"),
+    Mutant("matmul_bias_relu", "cluster_relu_before_bias",
+           "const float sum = acc[4 * j + k] + (", "const float sum = max(acc[4 * j + k], 0.f) + ("),
     Mutant("matmul_fp8", "pipelined_unscaled_epilogue", "out = (acc * scale).to(c.dtype)",
            "out = (acc + 0.0 * scale).to(c.dtype)"),
     Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0"),
