@@ -4,11 +4,12 @@ Formula: C[m, n] = Σ_k A[m, k] · B[k, n]
 Shapes: A (M, K), B (K, N), C (M, N), all row-major and of one dtype (fp16 or bf16).
 Traffic: e · (M·K + K·N) bytes read and e · M·N written, e bytes an element: each operand once.
 Source: the grouped tile order is the one of Triton's matrix-multiplication tutorial.
-The work model excludes: re-reads of A and B by other tiles (L2) and the padding of M, N and K to
-whole tiles.
+The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, and with
+`stream` the sums that programs leave for one another (at most 17 MB written and read, L2).
 
-Precision: fp32 accumulation, one rounding to the dtype. Determinism: each element is one program's
-sum in the order of k, so the same inputs give the same bits.
+Precision: fp32 accumulation, one rounding to the dtype.
+Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums, added
+in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -1046,7 +1047,7 @@ KERNEL = Kernel(
     formula="C = A · B",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
-    excludes="re-reads of A and B by other tiles (L2), padding to whole tiles",
+    excludes="re-reads of A and B by other tiles and sums handed on between programs (L2), padding to whole tiles",
     path=path,
     config=config_for,
     check_config=check_config,
