@@ -8,8 +8,8 @@ The work model excludes: re-reads of A and B by other tiles (L2), the padding of
 `stream` the sums that programs leave for one another (at most 17 MB written and read, L2).
 
 Precision: fp32 accumulation, one rounding to the dtype.
-Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums, added
-in a fixed order, so the same inputs give the same bits.
+Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums,
+added in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations

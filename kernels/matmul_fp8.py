@@ -11,8 +11,8 @@ scaling of the result, and with `stream` the sums that programs leave for one an
 Precision: wgmma adds fp8 products with fewer bits than fp32 has. With `promote` its sums over 128 products are added
 in fp32 registers; without, the whole sum stays in wgmma, as with the library's fast accumulation. One rounding to
 fp16.
-Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums, added
-in a fixed order, so the same inputs give the same bits.
+Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums,
+added in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations
