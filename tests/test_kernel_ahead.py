@@ -104,7 +104,7 @@ def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_sp
     kernel = load_kernel("matmul", launch=True).kernel
     for trial in CLUSTER_TRIALS["matmul"](dtype):
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
-        assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, dtype))
+        assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, trial.shape, dtype))
         assert f"wgmma.mma_async.sync.aligned.m64n{trial.config['block_n']}k16" in made.ptx
         assert ".multicast::cluster" in made.ptx
 
