@@ -106,7 +106,6 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;"),
     Mutant("matmul", "cluster_reads_before_the_other_parts",
            "while (!__all_sync(~0u, there));", "while (false);"),
-    Mutant("matmul", "cluster_sums_not_taken_back", "if (thread % 128 == 0) *flag = 0;", ""),
     Mutant("matmul", "cluster_one_part_of_many", "if (walk.bound(other) <= start) break;", "break;"),
     Mutant("matmul", "cluster_swapped_halves_of_a_store",
            "col + o * 64, row, buffer", "col + (o ^ 1) * 64, row, buffer"),
