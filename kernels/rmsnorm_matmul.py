@@ -33,6 +33,7 @@ from ledger.kernel import (
     Prepare,
     Tolerance,
     import_triton,
+    keeping,
     variations,
 )
 from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
@@ -1047,11 +1048,7 @@ def _prepare_compiled(mode: str) -> Prepare:
     def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
         compiled = _compiled(mode)
         x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
-
-        def launch() -> None:
-            compiled(x, gain, weight)
-
-        return launch
+        return keeping(lambda: compiled(x, gain, weight))
 
     return prepare
 
