@@ -4,10 +4,12 @@ Formula: C[m, n] = max(0, Σ_k A[m, k] · B[k, n] + bias[n])
 Shapes: A (M, K), B (K, N), bias (N), C (M, N), all row-major and of one dtype (fp16 or bf16).
 Traffic: e · (M·K + K·N + N) bytes read and e · M·N written, e bytes an element: each operand once.
 Source: the grouped tile order is the one of Triton's matrix-multiplication tutorial.
-The work model excludes: re-reads of A, B and bias by other tiles (L2) and the padding of M, N and K to whole tiles.
+The work model excludes: re-reads of A, B and bias by other tiles (L2), the padding of M, N and K to whole
+tiles, and with `stream` the sums that programs leave for one another (at most 17 MB written and read, L2).
 
-Precision: fp32 accumulation, bias and maximum in fp32, one rounding to the dtype; NaN stays NaN. Determinism: each
-element is one program's sum in the order of k, so the same inputs give the same bits.
+Precision: fp32 accumulation, bias and maximum in fp32, one rounding to the dtype; NaN stays NaN.
+Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums,
+added in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import (
     Ahead,
+    AheadCuda,
     Candidate,
     Config,
     Kernel,
@@ -233,6 +237,368 @@ def matmul_bias_relu_pipelined(a, b, c, bias, n_rows, n_cols, n_inner, STAGES: g
     )
 
 
+# CUDA C++ for sm_90: the frame of matmul's cluster kernel (kernels/matmul.py). Two programs of a cluster multiply tiles
+# one above the other and load half of their tile of B each, for both; with STREAM the tiles of the last wave are
+# divided by steps of k among all clusters.
+_CLUSTER = r"""
+#if BF16
+#define TWO "bf16x2"
+#else
+#define TWO "f16x2"
+#endif
+typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
+struct __align__(64) TensorMap { u64 opaque[16]; };
+
+constexpr int BLOCK_M = 128, BLOCK_K = 64, CHUNKS = BLOCK_K / 16;
+constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
+constexpr int CONSUMERS = 8, LOADER = 8;                 // warps
+constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr u32 C_AT = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
+constexpr u32 BARRIERS_AT = C_AT + CONSUMERS * 2 * C_BYTES;
+
+#define DEVICE __device__ __forceinline__
+DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE bool elected() {
+    u32 one;
+    asm volatile("{.reg .pred p; elect.sync _|p, -1; selp.u32 %0, 1, 0, p;}" : "=r"(one));
+    return one;
+}
+DEVICE void init(u32 bar, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count));
+}
+DEVICE void expect(u32 bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+}
+DEVICE void arrive(u32 bar, u32 rank) {
+    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];}" :: "r"(bar), "r"(rank) : "memory");
+}
+DEVICE void wait(u32 bar, u32 phase) {
+    asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar), "r"(phase) : "memory");
+}
+DEVICE void prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
+DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
+}
+// Into the shared memory of both programs of the cluster, at the same place, counted at the barrier of each.
+DEVICE void load_for_both(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [%0], [%1, {%2, %3}], [%4], %5;"
+        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)3) : "memory");
+}
+DEVICE void store(const TensorMap* map, int inner, int outer, u32 from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+        :: "l"(map), "r"(inner), "r"(outer), "r"(from) : "memory");
+}
+#if BF16
+DEVICE float low(u32 two) { return __uint_as_float(two << 16); }
+DEVICE float high(u32 two) { return __uint_as_float(two & 0xffff0000u); }
+#else
+DEVICE float low(u32 two) {
+    float f;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(f) : "r"(two));
+    return f;
+}
+DEVICE float high(u32 two) {
+    float f;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(two));
+    return f;
+}
+#endif
+DEVICE u32 packed(float lo, float hi) {
+    u32 r;
+    asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+// Read anew in each role: what both roles hold the compiler keeps in local memory.
+DEVICE int cluster_id() {
+    int id;
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+    return id;
+}
+DEVICE int thread_id() {
+    int id;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
+    return id;
+}
+DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, 128;" :: "r"(group + 1) : "memory"); }
+@MMA@
+
+// Lists what a cluster multiplies, the same for its loader and for the warps that multiply: whole tiles in turn, then
+// its share of the tiles that would leave the last wave nearly empty, whose steps all clusters divide evenly.
+struct Walk {
+    int tiles, steps, clusters, whole, next;
+    int begin, end;
+    int tile, first, last;
+
+    DEVICE Walk(int tiles, int steps, int cluster, int clusters)
+        : tiles(tiles), steps(steps), clusters(clusters), whole(tiles), next(cluster) {
+        begin = end = 0;
+        if (STREAM && tiles % clusters) {
+            const int divided = tiles < clusters ? tiles : clusters + tiles % clusters;
+            whole = tiles - divided;
+            begin = bound(cluster);
+            end = bound(cluster + 1);
+        }
+    }
+    DEVICE int bound(int cluster) const { return (u32)((tiles - whole) * steps * cluster) / (u32)clusters; }
+    // The last piece comes first: another cluster waits for it, and none for the piece that ends a tile.
+    DEVICE bool advance() {
+        if (next < whole) {
+            tile = next; first = 0; last = steps;
+            next += clusters;
+            return true;
+        }
+        if (begin >= end) return false;
+        tile = (end - 1) / steps;
+        const int start = tile * steps;
+        first = max(begin - start, 0);
+        last = end - start;
+        end = start + first;
+        tile += whole;
+        return true;
+    }
+};
+
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) matmul_bias_relu_cluster(
+    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+    const __grid_constant__ TensorMap c_map, const u16* bias, float4* partial, int* ready, int n_rows, int n_cols,
+    int n_inner, int group_rows)
+{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const u32 ring = shared(memory);
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const int rank = blockIdx.x % 2;
+    auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
+    auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    if (threadIdx.x == 0) {
+        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
+        // A stage is free when the warps of both programs have read it: half of B comes from the other one.
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 2 * CONSUMERS); }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    // The launch before this one may have written the operands, and may still read what this one writes.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
+    const int tiles_m = (n_rows + 2 * BLOCK_M - 1) / (2 * BLOCK_M), tiles_n = (n_cols + BLOCK_N - 1) / BLOCK_N;
+    const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
+    auto place = [&](int tile, int& row, int& col) {
+        const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
+        const int rows = min(group_rows, tiles_m - group * group_rows);
+        row = ((group * group_rows + rest % rows) * 2 + rank) * BLOCK_M;
+        col = rest / rows * BLOCK_N;
+    };
+    int row, col;
+
+    if (warp >= CONSUMERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (warp == LOADER && elected()) {
+            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / 2);
+            int s = 0, phase = 1;
+            while (walk.advance()) {
+                place(walk.tile, row, col);
+#pragma unroll 1
+                for (int i = walk.first; i < walk.last; ++i) {
+                    wait(empty(s), phase);
+                    expect(full(s), STAGE_BYTES);
+                    const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
+                    load(a, &a_map, i * BLOCK_K, row, full(s));
+                    if (BLOCK_N / 64 % 2 == 0) {
+#pragma unroll
+                        for (int o = 0; o < BLOCK_N / 128; ++o) {
+                            const int part = rank * (BLOCK_N / 128) + o;
+                            load_for_both(b + part * 8192, &b_map, col + part * 64, i * BLOCK_K, full(s));
+                        }
+                    } else {
+#pragma unroll
+                        for (int o = 0; o < BLOCK_N / 64; ++o)
+                            load_for_both(b + o * 8192 + rank * 4096, &b_map, col + o * 64, i * BLOCK_K + rank * 32,
+                                          full(s));
+                    }
+                    if (++s == STAGES) { s = 0; phase ^= 1; }
+                }
+            }
+        }
+        __syncwarp();
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        const int group = warp / 4, thread = thread_id(), lane = thread % 32;
+        // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom.
+        const u64 a_shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+        const u64 b_shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+        const u32 out = ring + C_AT + warp * 2 * C_BYTES;
+        // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
+        const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
+        const int cluster = cluster_id();
+        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / 2);
+        int s = 0, phase = 0;
+        while (walk.advance()) {
+            float acc[ACC];
+            int before = 0;
+#pragma unroll 1
+            for (int i = walk.first; i < walk.last; ++i) {
+                // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
+                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
+                wait(full(s), phase);
+                const u64 a = a_shape | (at + group * 8192) >> 4, b = b_shape | (at + A_BYTES) >> 4;
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                for (int k = 0; k < CHUNKS; ++k)
+                    mma(acc, a + k * (32 >> 4), b + k * (2048 >> 4), k > 0 || i > walk.first);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                // The products of the step before are done; these run on.
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                if (i > walk.first && lane < 2) arrive(empty(before), lane);
+                before = s;
+                if (++s == STAGES) { s = 0; phase ^= 1; }
+            }
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+            for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
+            if (lane < 2) arrive(empty(before), lane);
+
+            if (STREAM && walk.last < walk.steps) {
+                // Another cluster ends this tile: it gets the sums so far, in the places of the same threads.
+                float4* to = partial + (long long)blockIdx.x * (ACC / 4 * 256) + thread;
+#pragma unroll
+                for (int k = 0; k < ACC / 4; ++k)
+                    __stcg(to + k * 256, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
+                group_barrier(group);
+                if (thread % 128 == 0) {
+                    __threadfence();
+                    asm volatile("st.release.gpu.global.s32 [%0], 1;"
+                        :: "l"(ready + blockIdx.x * 2 + group) : "memory");
+                }
+                continue;
+            }
+            if (STREAM && walk.first > 0) {
+                const int start = (walk.tile - walk.whole) * walk.steps;
+                // Always in the same order, so that the sum has always the same bits.
+#pragma unroll 1
+                for (int other = cluster - 1;; --other) {
+                    if (walk.bound(other + 1) > walk.bound(other)) {
+                        int* flag = ready + (2 * other + rank) * 2 + group;
+                        int there;
+                        do {
+                            asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
+                        } while (!__all_sync(~0u, there));
+                        const float4* from = partial + (long long)(2 * other + rank) * (ACC / 4 * 256) + thread;
+#pragma unroll
+                        for (int k = 0; k < ACC / 4; ++k) {
+                            // More at once would not stay in registers.
+                            if (k % 16 == 0) asm volatile("" ::: "memory");
+                            const float4 v = __ldcg(from + k * 256);
+                            acc[4 * k] += v.x; acc[4 * k + 1] += v.y; acc[4 * k + 2] += v.z; acc[4 * k + 3] += v.w;
+                        }
+                        group_barrier(group);
+                        // Ready for the next launch, which starts after this one ends.
+                        if (thread % 128 == 0) *flag = 0;
+                    }
+                    if (walk.bound(other) <= start) break;
+                }
+            }
+            place(walk.tile, row, col);
+#pragma unroll
+            for (int j = 0; j < BLOCK_N / 8; ++j) {
+                const int at = col + 8 * j + lane % 4 * 2;
+                const u32 two = at < n_cols ? *(const u32*)(bias + at) : 0u;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const float sum = acc[4 * j + k] + (k % 2 ? high(two) : low(two));
+                    // Not a maximum, which would turn NaN into 0.
+                    acc[4 * j + k] = sum < 0.f ? 0.f : sum;
+                }
+            }
+            row += group * 64 + warp % 4 * 16;
+#pragma unroll
+            for (int o = 0; o < BLOCK_N / 64; ++o) {
+                const u32 buffer = out + o % 2 * C_BYTES;
+                // The store that used this buffer has read it.
+                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+                __syncwarp();
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const int k = 32 * o + 8 * j;
+                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                        :: "r"(buffer + out_row + ((2 * j + out_half) ^ out_swizzle) * 16),
+                        "r"(packed(acc[k], acc[k + 1])), "r"(packed(acc[k + 2], acc[k + 3])),
+                        "r"(packed(acc[k + 4], acc[k + 5])), "r"(packed(acc[k + 6], acc[k + 7])) : "memory");
+                }
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                __syncwarp();
+                if (lane == 0) {
+                    if (row < n_rows && col + o * 64 < n_cols) store(&c_map, col + o * 64, row, buffer);
+                    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+                }
+            }
+        }
+        if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        __syncwarp();
+    }
+    // The other program may still count at this one's barriers.
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+"""
+
+
+def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
+    columns, kind = config["block_n"], "bf16" if dtype == "bf16" else "f16"
+    sums = columns // 2
+    registers = ", ".join(f"%{i}" for i in range(sums))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
+    multiply = f"""DEVICE void mma(float (&d)[{sums}], u64 a, u64 b, int add) {{
+    asm volatile("{{.reg .pred p; setp.ne.b32 p, %{sums + 2}, 0;\\n"
+        "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},"
+        " %{sums}, %{sums + 1}, p, 1, 1, 0, 1;}}"
+        : {outputs} : "l"(a), "l"(b), "r"(add));
+}}"""
+    defines = {
+        "BLOCK_N": columns, "STAGES": config["num_stages"], "STREAM": config["stream"], "BF16": int(dtype == "bf16"),
+    }  # fmt: skip
+    text = _CLUSTER.replace("@MMA@", multiply)
+    return CudaSource(text, "matmul_bias_relu_cluster", tuple((name, str(value)) for name, value in defines.items()))
+
+
+_CLUSTER_THREADS = 384
+# Eight warps store through two buffers of 16 rows by 64 columns each.
+_CLUSTER_STORE_BYTES = 8 * 2 * 16 * 64 * 2
+
+
+def _cluster_programs(config: Config, shape: Shape) -> int:
+    pairs = _ceil_div(shape["M"], 2 * config["block_m"]) * _ceil_div(shape["N"], config["block_n"])
+    pieces = pairs * _ceil_div(shape["K"], config["block_k"]) if config["stream"] else pairs
+    return 2 * min(pieces, config["programs"] // 2)
+
+
+def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    import torch
+
+    a, b = inputs["a"], inputs["b"]
+    (n_rows, n_inner), n_cols = a.shape, b.shape[1]
+    dtype = _dtype_name(a)
+    programs = _cluster_programs(config, {"M": n_rows, "N": n_cols, "K": n_inner})
+    shared = programs if config["stream"] else 0
+    partial = torch.empty(shared * config["block_m"] * config["block_n"] + 4, dtype=torch.float32, device=a.device)
+    ready = torch.zeros(2 * shared + 1, dtype=torch.int32, device=a.device)
+    maps = [
+        tensor_map(a, (config["block_m"], config["block_k"])),
+        tensor_map(b, (config["block_k"], 64)),
+        tensor_map(out, (16, 64)),
+    ]
+    return prepare_cuda(
+        _cluster_source(config, dtype),
+        programs=programs,
+        threads=_CLUSTER_THREADS,
+        shared_bytes=shared_bytes(config, dtype),
+        arguments=[*maps, inputs["bias"], partial, ready, n_rows, n_cols, n_inner, config["group_m"]],
+        overlap=bool(config["pdl"]),
+    )
+
+
 def matmul_bias_relu(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
     """Return max(0, a · b + bias).
 
@@ -254,7 +620,8 @@ def matmul_bias_relu(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Make the descriptors and return the launch."""
     if config["pipeline"]:
-        return _prepare_pipelined(inputs, out, config)
+        prepare = (_prepare_pipelined, _prepare_cluster)[config["pipeline"] - 1]
+        return prepare(inputs, out, config)
     a, b = inputs["a"], inputs["b"]
     (n_rows, n_inner), n_cols = a.shape, b.shape[1]
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
@@ -434,40 +801,88 @@ _RAGGED: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
     "sm_100": ((128, 64, 64, 8, 3, 1.0),),
 }
 
-# As above for the pipelined kernel, measured on an H200 at M = N = K = 3584 to 8192 and M = 512 and 2048.
-_PIPELINED = ((128, 256, 64, 4, 3, 1.0), (128, 128, 64, 4, 6, 0.96))
+# What a multiprocessor of sm_90 multiplies, and takes from L2, in a clock: operations, and bytes of rows of a multiple
+# of 128 bytes. A tile's share of any other row lies in two lines of L2 and counts twice, as measured for
+# kernels/matmul.py.
+_TENSOR_FLOPS = 4096
+_PORT_BYTES = 72
 
 # What the first loads and the last store of a program cost, in tiles: at M = N = K = 2048, two small tiles a program
 # were measured 1.02 times as fast as one large one.
 _EDGE = 0.125
 
 _Tile = tuple[int, int, int, int, int, float]
+# (pipeline, BLOCK_N, num_stages, stream, rate of its arithmetic relative to the first, clocks that a launch costs
+# beside its tiles), as measured for kernels/matmul.py. Both kernels multiply tiles of 128 rows in steps of 64.
+_Frame = tuple[int, int, int, int, float, int]
+_FRAMES: tuple[_Frame, ...] = (
+    (1, 256, 3, 0, 1.0, 800),
+    (1, 128, 6, 0, 0.98, 800),
+    (2, 256, 4, 0, 0.98, 0),
+    (2, 128, 6, 0, 0.975, 0),
+    (2, 256, 4, 1, 0.965, 9_000),
+    (2, 128, 6, 1, 0.96, 6_500),
+)
+_CLUSTER_KEYS = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1, "pipeline": 2}
+# Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
+_GROUP = 8
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    """Return the launch configuration of a shape: the tile whose waves take least time.
+    """Return the launch configuration of a shape: the kernel and tile whose waves take least time.
 
     Raises: InputError for a target without one.
     """
     portable = _portable_config(shape, dtype, target)
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
         return portable
-    tile = min((*_PIPELINED, *_TILES[target][2:]), key=_cost(shape, target, edge=_EDGE))
-    if tile not in _PIPELINED:
+    frame = min(_FRAMES, key=lambda one: _clocks(one, shape))
+    if min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
         return portable
-    block_m, block_n, block_k, num_warps, num_stages, _ = tile
-    return {
-        **portable, "block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": num_warps,
-        "num_stages": num_stages, "pipeline": 1,
-    }  # fmt: skip
+    pipeline, block_n, num_stages, stream, _, _ = frame
+    config = {**portable, **_CLUSTER_KEYS, "block_n": block_n, "num_stages": num_stages, "stream": stream}
+    if pipeline == 1:
+        return {**config, "num_warps": 4, "pipeline": 1}
+    # Groups of equal size; where rows lie in two lines of L2, calls that overlap were measured slower.
+    tiles_m = _ceil_div(shape["M"], 2 * config["block_m"])
+    config["group_m"] = _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
+    config["pdl"] = int(_lines(shape["K"]) == _lines(shape["N"]) == 1)
+    return config
 
 
-def _cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[_Tile], float]:
+def _clocks(frame: _Frame, shape: Shape) -> float:
+    """Return about how many clocks the busiest program of a frame takes for a shape."""
+    pipeline, block_n, _, stream, rate, launch = frame
+    slots = _MULTIPROCESSORS["sm_90"] // pipeline
+    tiles = _ceil_div(shape["M"], 128 * pipeline) * _ceil_div(shape["N"], block_n)
+    # Fewer tiles than clusters are not divided: each would be added up from many parts at once.
+    waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
+    # Of a tile of B a program of a cluster reads half.
+    return (waves + _EDGE) * _once(shape, 128, block_n, rate, read_n=block_n // pipeline) + launch
+
+
+def _tile_clocks(tile: _Tile, shape: Shape) -> float:
+    block_m, block_n, rate = tile[0], tile[1], tile[-1]
+    waves = math.ceil(_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n) / _MULTIPROCESSORS["sm_90"])
+    return (waves + _EDGE) * _once(shape, block_m, block_n, rate, read_n=block_n)
+
+
+def _once(shape: Shape, block_m: int, block_n: int, rate: float, *, read_n: int) -> float:
+    """Return the clocks of one tile: its arithmetic, or what it takes from L2."""
+    read = 2 * (block_m * _lines(shape["K"]) + read_n * _lines(shape["N"]))
+    return max(2 * block_m * block_n / _TENSOR_FLOPS / rate, read / _PORT_BYTES) * shape["K"]
+
+
+def _lines(columns: int) -> int:
+    return 1 if columns % 64 == 0 else 2
+
+
+def _cost(shape: Shape, target: str) -> Callable[[_Tile], float]:
     slots = _MULTIPROCESSORS[target]
 
     def cost(tile: _Tile) -> float:
         tiles = _ceil_div(shape["M"], tile[0]) * _ceil_div(shape["N"], tile[1])
-        return (math.ceil(tiles / slots) + edge) * tile[0] * tile[1] / tile[5]
+        return math.ceil(tiles / slots) * tile[0] * tile[1] / tile[5]
 
     return cost
 
@@ -492,6 +907,8 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "num_stages": num_stages,
         "tma": int(target in _TMA_TARGETS and aligned),
         "pipeline": 0,
+        "stream": 0,
+        "pdl": 0,
     }
     while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -503,6 +920,8 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     element = DTYPE_BYTES[dtype]
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     loop = config["num_stages"] * element * block_k * (block_m + block_n)
+    if config["pipeline"] == 2:
+        return loop + _CLUSTER_STORE_BYTES + 16 * config["num_stages"]
     # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
         return loop + element * block_m * block_n // config["subtiles"] + 1024
@@ -533,7 +952,14 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         if config[key] < 1:
             raise InputError(f"matmul_bias_relu: {key} is {config[key]}; expected at least 1")
     _check_tma(config, shape, dtype, target)
-    if config["pipeline"]:
+    if config["pipeline"] == 2:
+        _check_cluster(config, dtype, target)
+    elif config["stream"] or config["pdl"]:
+        raise InputError(
+            f"matmul_bias_relu: stream is {config['stream']} and pdl {config['pdl']} with pipeline "
+            f"{config['pipeline']}; expected 0"
+        )
+    elif config["pipeline"]:
         _check_pipeline(config, dtype, target)
     if shared_bytes(config, dtype) > _SHARED_BYTES[target]:
         raise InputError(
@@ -545,11 +971,23 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
 def _check_pipeline(config: Config, dtype: Dtype, target: str) -> None:
     if config["pipeline"] != 1 or target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not config["tma"]:
         raise InputError(
-            f"matmul_bias_relu: pipeline is {config['pipeline']} on {target} in {dtype}; expected 0, or 1 on sm_90 in "
-            "fp16 or bf16 with tma 1"
+            f"matmul_bias_relu: pipeline is {config['pipeline']} on {target} in {dtype}; expected 0, or 1 or 2 on "
+            "sm_90 in fp16 or bf16 with tma 1"
         )
     if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
         raise InputError("matmul_bias_relu: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more")
+
+
+def _check_cluster(config: Config, dtype: Dtype, target: str) -> None:
+    if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
+        raise InputError(f"matmul_bias_relu: pipeline is 2 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
+    fixed = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1}
+    if any(config[key] != value for key, value in fixed.items()):
+        raise InputError(f"matmul_bias_relu: pipeline is 2; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
+    if config["block_n"] not in (128, 256) or config["stream"] not in (0, 1) or config["pdl"] not in (0, 1):
+        raise InputError("matmul_bias_relu: pipeline is 2; expected block_n 128 or 256, stream 0 or 1 and pdl 0 or 1")
+    if config["num_stages"] < 2 or config["programs"] < 2:
+        raise InputError("matmul_bias_relu: pipeline is 2; expected at least 2 stages and 2 programs")
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -569,8 +1007,15 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
             )
 
 
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
-    """Return what Triton needs to compile the kernel without a GPU."""
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
+    """Return what the compiler needs to compile the kernel without a GPU."""
+    if config["pipeline"] == 2:
+        return AheadCuda(
+            _cluster_source(config, dtype),
+            programs=_cluster_programs(config, shape),
+            threads=_CLUSTER_THREADS,
+            shared_bytes=shared_bytes(config, dtype),
+        )
     if config["pipeline"]:
         return _ahead_pipelined(config, dtype)
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
@@ -609,13 +1054,20 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
     if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64}
+        cluster = {**own, **_CLUSTER_KEYS}
+        groups = tuple({4, 6, 8, own["group_m"]})
         choices: dict[str, tuple[int, ...]] = {
+            "block_n": (128, 256), "stream": (0, 1), "group_m": groups, "pdl": (0, 1),
+        }  # fmt: skip
+        for config in variations(cluster, choices):
+            yield from _candidates(config, shape, dtype, target)
+        pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0, "pdl": 0}
+        choices = {
             "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2), "group_m": (4, 8, 16),
         }  # fmt: skip
         for config in variations(pipelined, choices):
             yield from _candidates(config, shape, dtype, target)
-    portable = {**own, "pipeline": 0, "subtiles": 1}
+    portable = {**own, "pipeline": 0, "subtiles": 1, "stream": 0, "pdl": 0}
     choices = {
         "block_m": (32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "num_warps": (4, 8),
     }  # fmt: skip
@@ -638,11 +1090,19 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         warps = config["num_warps"]
         # The sums, and some for addresses and operands on their way.
         registers = block_m * block_n // (32 * warps) + 48
+    tiles = _ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n)
+    read_n = block_n
+    if config["pipeline"] == 2:
+        tiles = 2 * _ceil_div(shape["M"], 2 * block_m) * _ceil_div(shape["N"], block_n)
+        # Of its tile of B a program reads half; the other of the cluster reads the rest for both.
+        read_n = block_n // 2
+    # Where tiles are divided by steps there are as many equal pieces as steps.
+    parts = inner // block_k if config["stream"] else 1
     return Candidate(
         config=config,
-        tiles=_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n),
-        tile_flops=2 * block_m * block_n * inner,
-        tile_bytes=DTYPE_BYTES[dtype] * (block_m + block_n) * inner,
+        tiles=tiles * parts,
+        tile_flops=2 * block_m * block_n * inner // parts,
+        tile_bytes=DTYPE_BYTES[dtype] * (block_m + read_n) * inner // parts,
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config, dtype),
@@ -651,7 +1111,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
 
 _CONFIG_KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
-    "pipeline",
+    "pipeline", "stream", "pdl",
 )  # fmt: skip
 _CONFIG_RANGES = (
     ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16), ("subtiles", 1, 2),
@@ -673,7 +1133,7 @@ KERNEL = Kernel(
     formula="C = max(0, A · B + bias)",
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
-    excludes="re-reads of A, B and bias by other tiles (L2), padding to whole tiles",
+    excludes="re-reads of A, B, bias and sums handed on between programs (L2), padding to whole tiles",
     path=path,
     config=config_for,
     check_config=check_config,
@@ -685,7 +1145,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch},
     reference=reference,
-    launched="^matmul_bias_relu_(kernel|pipelined)$",
+    launched="^matmul_bias_relu_(kernel|pipelined|cluster)$",
     baselines={
         "torch_eager": prepare_torch,
         "torch_addmm_activation": prepare_activation,

@@ -5,12 +5,14 @@ Shapes: A (M, K), B (N, K), both row-major in fp8 e4m3; s one number in fp32; C 
 Traffic: M·K + N·K bytes read and 2·M·N written: each operand once.
 Source: the layout (both operands with k innermost) is the one that wgmma has for eight-bit types, and that of
 torch._scaled_mm with a transposed second operand.
-The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, and the
-scaling of the result.
+The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, the
+scaling of the result, and with `stream` the sums that programs leave for one another (L2).
 
 Precision: wgmma adds fp8 products with fewer bits than fp32 has. With `promote` its sums over 128 products are added
 in fp32 registers; without, the whole sum stays in wgmma, as with the library's fast accumulation. One rounding to
-fp16. Determinism: each element is one program's sum in the order of k, so the same inputs give the same bits.
+fp16.
+Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums,
+added in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import (
     Ahead,
+    AheadCuda,
     Candidate,
     Config,
     Kernel,
@@ -250,6 +254,341 @@ def matmul_fp8_pipelined(
     )  # fmt: skip
 
 
+# CUDA C++ for sm_90: the frame of matmul's cluster kernel (kernels/matmul.py). Two programs of a cluster multiply tiles
+# one above the other and load half of their tile of B each, for both; with STREAM the tiles of the last wave are
+# divided by steps of k among all clusters. Sums are promoted in pairs: while wgmma makes one, the other is added.
+_CLUSTER = r"""
+typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
+struct __align__(64) TensorMap { u64 opaque[16]; };
+
+constexpr int BLOCK_M = 128, BLOCK_K = 128, CHUNKS = BLOCK_K / 32;
+constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
+constexpr int CONSUMERS = 8, LOADER = 8;                 // warps
+constexpr u32 A_BYTES = BLOCK_M * BLOCK_K, B_BYTES = BLOCK_N * BLOCK_K, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr u32 C_AT = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
+constexpr u32 BARRIERS_AT = C_AT + CONSUMERS * 2 * C_BYTES;
+
+#define DEVICE __device__ __forceinline__
+DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE bool elected() {
+    u32 one;
+    asm volatile("{.reg .pred p; elect.sync _|p, -1; selp.u32 %0, 1, 0, p;}" : "=r"(one));
+    return one;
+}
+DEVICE void init(u32 bar, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count));
+}
+DEVICE void expect(u32 bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+}
+DEVICE void arrive(u32 bar, u32 rank) {
+    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];}" :: "r"(bar), "r"(rank) : "memory");
+}
+DEVICE void wait(u32 bar, u32 phase) {
+    asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar), "r"(phase) : "memory");
+}
+DEVICE void prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
+DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
+}
+// Into the shared memory of both programs of the cluster, at the same place, counted at the barrier of each.
+DEVICE void load_for_both(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [%0], [%1, {%2, %3}], [%4], %5;"
+        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)3) : "memory");
+}
+DEVICE void store(const TensorMap* map, int inner, int outer, u32 from) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+        :: "l"(map), "r"(inner), "r"(outer), "r"(from) : "memory");
+}
+DEVICE u32 packed(float lo, float hi, float scale) {
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi * scale), "f"(lo * scale));
+    return r;
+}
+// Read anew in each role: what both roles hold the compiler keeps in local memory.
+DEVICE int cluster_id() {
+    int id;
+    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+    return id;
+}
+DEVICE int thread_id() {
+    int id;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
+    return id;
+}
+DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, 128;" :: "r"(group + 1) : "memory"); }
+@MMA@
+
+// Lists what a cluster multiplies, the same for its loader and for the warps that multiply: whole tiles in turn, then
+// its share of the tiles that would leave the last wave nearly empty, whose steps all clusters divide evenly.
+struct Walk {
+    int tiles, steps, clusters, whole, next;
+    int begin, end;
+    int tile, first, last;
+
+    DEVICE Walk(int tiles, int steps, int cluster, int clusters)
+        : tiles(tiles), steps(steps), clusters(clusters), whole(tiles), next(cluster) {
+        begin = end = 0;
+        if (STREAM && tiles % clusters) {
+            const int divided = tiles < clusters ? tiles : clusters + tiles % clusters;
+            whole = tiles - divided;
+            begin = bound(cluster);
+            end = bound(cluster + 1);
+        }
+    }
+    DEVICE int bound(int cluster) const { return (u32)((tiles - whole) * steps * cluster) / (u32)clusters; }
+    // The last piece comes first: another cluster waits for it, and none for the piece that ends a tile.
+    DEVICE bool advance() {
+        if (next < whole) {
+            tile = next; first = 0; last = steps;
+            next += clusters;
+            return true;
+        }
+        if (begin >= end) return false;
+        tile = (end - 1) / steps;
+        const int start = tile * steps;
+        first = max(begin - start, 0);
+        last = end - start;
+        end = start + first;
+        tile += whole;
+        return true;
+    }
+};
+
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) matmul_fp8_cluster(
+    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+    const __grid_constant__ TensorMap c_map, float4* partial, int* ready, float scale, int n_rows, int n_cols,
+    int n_inner, int group_rows)
+{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const u32 ring = shared(memory);
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const int rank = blockIdx.x % 2;
+    auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
+    auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    if (threadIdx.x == 0) {
+        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
+        // A stage is free when the warps of both programs have read it: half of B comes from the other one.
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 2 * CONSUMERS); }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    // The launch before this one may have written the operands, and may still read what this one writes.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
+    const int tiles_m = (n_rows + 2 * BLOCK_M - 1) / (2 * BLOCK_M), tiles_n = (n_cols + BLOCK_N - 1) / BLOCK_N;
+    const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
+    auto place = [&](int tile, int& row, int& col) {
+        const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
+        const int rows = min(group_rows, tiles_m - group * group_rows);
+        row = ((group * group_rows + rest % rows) * 2 + rank) * BLOCK_M;
+        col = rest / rows * BLOCK_N;
+    };
+    int row, col;
+
+    if (warp >= CONSUMERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (warp == LOADER && elected()) {
+            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / 2);
+            int s = 0, phase = 1;
+            while (walk.advance()) {
+                place(walk.tile, row, col);
+#pragma unroll 1
+                for (int i = walk.first; i < walk.last; ++i) {
+                    wait(empty(s), phase);
+                    expect(full(s), STAGE_BYTES);
+                    const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
+                    load(a, &a_map, i * BLOCK_K, row, full(s));
+                    load_for_both(b + rank * (B_BYTES / 2), &b_map, i * BLOCK_K, col + rank * (BLOCK_N / 2), full(s));
+                    if (++s == STAGES) { s = 0; phase ^= 1; }
+                }
+            }
+        }
+        __syncwarp();
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        const int group = warp / 4, thread = thread_id(), lane = thread % 32;
+        // Rows of 128 inner positions (bytes, swizzled), 8 an atom.
+        const u64 shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+        const u32 out = ring + C_AT + warp * 2 * C_BYTES;
+        // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
+        const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
+        const int cluster = cluster_id();
+        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / 2);
+        u32 flip = 0;
+        int s = 0, phase = 0;
+        while (walk.advance()) {
+            float acc[ACC], even[ACC], odd[ACC];
+#pragma unroll
+            for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+            auto multiply = [&](float (&sums)[ACC]) {
+                // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
+                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
+                wait(full(s), phase);
+                const u64 a = shape | (at + group * 8192) >> 4, b = shape | (at + A_BYTES) >> 4;
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                for (int k = 0; k < CHUNKS; ++k) mma(sums, a + k * (32 >> 4), b + k * (32 >> 4), k > 0);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                const u32 used = empty(s);
+                if (++s == STAGES) { s = 0; phase ^= 1; }
+                return used;
+            };
+            // Sums of 128 products stay in wgmma, which keeps fewer bits than fp32, and are added here.
+            auto add = [&](float (&sums)[ACC], u32 used) {
+                if (lane < 2) arrive(used, lane);
+#pragma unroll
+                for (int i = 0; i < ACC; ++i) {
+                    asm volatile("" : "+f"(sums[i]) :: "memory");
+                    acc[i] += sums[i];
+                }
+            };
+            int i = walk.first;
+#pragma unroll 1
+            for (; i + 1 < walk.last; i += 2) {
+                const u32 first = multiply(even), second = multiply(odd);
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                add(even, first);
+                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                add(odd, second);
+            }
+            if (i < walk.last) {
+                const u32 first = multiply(even);
+                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                add(even, first);
+            }
+
+            if (STREAM && walk.last < walk.steps) {
+                // Another cluster ends this tile: it gets the sums so far, in the places of the same threads.
+                float4* to = partial + (long long)blockIdx.x * (ACC / 4 * 256) + thread;
+#pragma unroll
+                for (int k = 0; k < ACC / 4; ++k)
+                    __stcg(to + k * 256, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
+                group_barrier(group);
+                if (thread % 128 == 0) {
+                    __threadfence();
+                    asm volatile("st.release.gpu.global.s32 [%0], 1;"
+                        :: "l"(ready + blockIdx.x * 2 + group) : "memory");
+                }
+                continue;
+            }
+            if (STREAM && walk.first > 0) {
+                const int start = (walk.tile - walk.whole) * walk.steps;
+                // Always in the same order, so that the sum has always the same bits.
+#pragma unroll 1
+                for (int other = cluster - 1;; --other) {
+                    if (walk.bound(other + 1) > walk.bound(other)) {
+                        int* flag = ready + (2 * other + rank) * 2 + group;
+                        int there;
+                        do {
+                            asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
+                        } while (!__all_sync(~0u, there));
+                        const float4* from = partial + (long long)(2 * other + rank) * (ACC / 4 * 256) + thread;
+#pragma unroll
+                        for (int k = 0; k < ACC / 4; ++k) {
+                            // More at once would not stay in registers.
+                            if (k % 16 == 0) asm volatile("" ::: "memory");
+                            const float4 v = __ldcg(from + k * 256);
+                            acc[4 * k] += v.x; acc[4 * k + 1] += v.y; acc[4 * k + 2] += v.z; acc[4 * k + 3] += v.w;
+                        }
+                        group_barrier(group);
+                        // Ready for the next launch, which starts after this one ends.
+                        if (thread % 128 == 0) *flag = 0;
+                    }
+                    if (walk.bound(other) <= start) break;
+                }
+            }
+            place(walk.tile, row, col);
+            row += group * 64 + warp % 4 * 16;
+#pragma unroll
+            for (int o = 0; o < BLOCK_N / 64; ++o) {
+                const u32 buffer = out + flip;
+                flip ^= C_BYTES;
+                // The store that used this buffer has read it.
+                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+                __syncwarp();
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const int k = 32 * o + 8 * j;
+                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                        :: "r"(buffer + out_row + ((2 * j + out_half) ^ out_swizzle) * 16),
+                        "r"(packed(acc[k], acc[k + 1], scale)), "r"(packed(acc[k + 2], acc[k + 3], scale)),
+                        "r"(packed(acc[k + 4], acc[k + 5], scale)), "r"(packed(acc[k + 6], acc[k + 7], scale))
+                        : "memory");
+                }
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                __syncwarp();
+                if (lane == 0) {
+                    if (row < n_rows && col + o * 64 < n_cols) store(&c_map, col + o * 64, row, buffer);
+                    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+                }
+            }
+        }
+        if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        __syncwarp();
+    }
+    // The other program may still count at this one's barriers.
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+"""
+
+
+def _cluster_source(config: Config) -> CudaSource:
+    columns = config["block_n"]
+    sums = columns // 2
+    registers = ", ".join(f"%{i}" for i in range(sums))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
+    multiply = f"""DEVICE void mma(float (&d)[{sums}], u64 a, u64 b, int add) {{
+    asm volatile("{{.reg .pred p; setp.ne.b32 p, %{sums + 2}, 0;\\n"
+        "wgmma.mma_async.sync.aligned.m64n{columns}k32.f32.e4m3.e4m3 {{{registers}}},"
+        " %{sums}, %{sums + 1}, p, 1, 1;}}"
+        : {outputs} : "l"(a), "l"(b), "r"(add));
+}}"""
+    defines = {"BLOCK_N": columns, "STAGES": config["num_stages"], "STREAM": config["stream"]}
+    text = _CLUSTER.replace("@MMA@", multiply)
+    return CudaSource(text, "matmul_fp8_cluster", tuple((name, str(value)) for name, value in defines.items()))
+
+
+_CLUSTER_THREADS = 384
+# Eight warps store through two buffers of 16 rows by 64 columns each.
+_CLUSTER_STORE_BYTES = 8 * 2 * 16 * 64 * 2
+
+
+def _cluster_programs(config: Config, shape: Shape) -> int:
+    pairs = _ceil_div(shape["M"], 2 * config["block_m"]) * _ceil_div(shape["N"], config["block_n"])
+    pieces = pairs * _ceil_div(shape["K"], config["block_k"]) if config["stream"] else pairs
+    return 2 * min(pieces, config["programs"] // 2)
+
+
+def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, scale: float) -> Launch:
+    import torch
+
+    a, b = inputs["a"], inputs["b"]
+    (n_rows, n_inner), n_cols = a.shape, b.shape[0]
+    programs = _cluster_programs(config, {"M": n_rows, "N": n_cols, "K": n_inner})
+    shared = programs if config["stream"] else 0
+    partial = torch.empty(shared * config["block_m"] * config["block_n"] + 4, dtype=torch.float32, device=a.device)
+    ready = torch.zeros(2 * shared + 1, dtype=torch.int32, device=a.device)
+    maps = [
+        tensor_map(a, (config["block_m"], config["block_k"])),
+        tensor_map(b, (config["block_n"] // 2, config["block_k"])),
+        tensor_map(out, (16, 64)),
+    ]
+    return prepare_cuda(
+        _cluster_source(config),
+        programs=programs,
+        threads=_CLUSTER_THREADS,
+        shared_bytes=shared_bytes(config),
+        arguments=[*maps, partial, ready, float(scale), n_rows, n_cols, n_inner, config["group_m"]],
+        overlap=bool(config["pdl"]),
+    )
+
+
 def matmul_fp8(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
     """Return scale · a · bᵀ in float16.
 
@@ -277,6 +616,8 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 
 
 def _launcher(inputs: Mapping[str, Tensor], out: Tensor, config: Config, scale: float) -> Launch:
+    if config["pipeline"] == 2:
+        return _prepare_cluster(inputs, out, config, scale)
     a, b = inputs["a"], inputs["b"]
     (n_rows, n_inner), n_cols = a.shape, b.shape[0]
     tensors = {"a": a, "b": b, "c": out}
@@ -387,40 +728,41 @@ _TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
 # must stay in registers (no spills, as compiled ahead of time; not measured).
 _RAGGED = ((64, 64, 64, 8, 2, 1.0),)
 
-# As above for the pipelined kernel, with subtiles after num_stages; measured on an H200 at M = N = K = 3584, 5120 and
-# 7168. With twice the columns there are no registers left to promote into.
-_PIPELINED = ((128, 128, 256, 4, 3, 1, 1.0),)
-
-# What the first loads and the last store of a program cost, in tiles, as in kernels/matmul.py.
-_EDGE = 0.125
-
 # A group of four warps has 232 registers a thread; 128 of them hold sums.
 _GROUP_ELEMENTS = 128 * 128
 
+# What the rule takes on sm_90: measured on an H200 at M = N = K = 2048 to 7168, where it was level with the pipelined
+# kernel (128 x 128 x 256) or faster; dividing the last wave's tiles gained nothing.
+_CLUSTER_KEYS = {
+    "block_m": 128, "block_n": 128, "block_k": 128, "num_warps": 8, "subtiles": 1, "promote": 1, "tma": 1,
+    "pipeline": 2,
+}  # fmt: skip
+_GROUP = 8
+
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    """Return the launch configuration of a shape: the tile whose waves take least time.
+    """Return the launch configuration of a shape: the cluster kernel where rows allow TMA.
 
     Raises: InputError for a target without one.
     """
     portable = _portable_config(shape, target)
     if target != "sm_90" or not portable["tma"] or shape["M"] <= 64:
         return portable
-    block_m, block_n, block_k, num_warps, num_stages, subtiles, _ = min(
-        _PIPELINED, key=_cost(shape, target, edge=_EDGE)
-    )
+    # Groups of rows of equal size; where rows lie in two lines of L2, calls that overlap are slower, as in matmul.
+    tiles_m = _ceil_div(shape["M"], 2 * _CLUSTER_KEYS["block_m"])
+    aligned = shape["K"] % 128 == 0 and shape["N"] * _OUTPUT_BYTES % 128 == 0
     return {
-        **portable, "block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": num_warps,
-        "num_stages": num_stages, "subtiles": subtiles, "pipeline": 1,
+        **portable, **_CLUSTER_KEYS, "num_stages": 6, "pdl": int(aligned),
+        "group_m": _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP)),
     }  # fmt: skip
 
 
-def _cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[tuple[Any, ...]], float]:
+def _cost(shape: Shape, target: str) -> Callable[[tuple[Any, ...]], float]:
     slots = _MULTIPROCESSORS[target]
 
     def cost(tile: tuple[Any, ...]) -> float:
         tiles = _ceil_div(shape["M"], tile[0]) * _ceil_div(shape["N"], tile[1])
-        return float((math.ceil(tiles / slots) + edge) * tile[0] * tile[1] / tile[-1])
+        return float(math.ceil(tiles / slots) * tile[0] * tile[1] / tile[-1])
 
     return cost
 
@@ -437,7 +779,7 @@ def _portable_config(shape: Shape, target: str) -> dict[str, int]:
         "block_m": block_m,
         "block_n": block_n,
         "block_k": block_k,
-        "group_m": 8,
+        "group_m": _GROUP,
         "subtiles": 1,
         "programs": _MULTIPROCESSORS[target],
         "num_warps": num_warps,
@@ -445,6 +787,8 @@ def _portable_config(shape: Shape, target: str) -> dict[str, int]:
         "promote": int(target in ("sm_89", "sm_90")),
         "tma": int(target in _TMA_TARGETS and aligned),
         "pipeline": 0,
+        "stream": 0,
+        "pdl": 0,
     }
     while shared_bytes(config) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
@@ -455,6 +799,8 @@ def shared_bytes(config: Config, dtype: Dtype = "fp8_e4m3") -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     loop = config["num_stages"] * block_k * (block_m + block_n)
+    if config["pipeline"] == 2:
+        return loop + _CLUSTER_STORE_BYTES + 16 * config["num_stages"]
     # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
         return loop + _OUTPUT_BYTES * block_m * block_n // config["subtiles"] + 1024
@@ -497,12 +843,19 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
 
 def _check_pipeline(config: Config, target: str) -> None:
     pipeline = config["pipeline"]
+    if pipeline == 2:
+        _check_cluster(config, target)
+        return
+    if config["stream"] or config["pdl"]:
+        raise InputError(
+            f"matmul_fp8: stream is {config['stream']} and pdl {config['pdl']} with pipeline {pipeline}; expected 0"
+        )
     if pipeline == 0:
         if config["subtiles"] != 1:
             raise InputError(f"matmul_fp8: subtiles is {config['subtiles']} with pipeline 0; expected 1")
         return
     if pipeline != 1 or target != "sm_90" or not config["tma"]:
-        raise InputError(f"matmul_fp8: pipeline is {pipeline} on {target}; expected 0, or 1 on sm_90 with tma 1")
+        raise InputError(f"matmul_fp8: pipeline is {pipeline} on {target}; expected 0, or 1 or 2 on sm_90 with tma 1")
     if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
         raise InputError("matmul_fp8: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more")
     group = config["block_m"] // 2 * config["block_n"] * (1 + config["promote"])
@@ -511,6 +864,20 @@ def _check_pipeline(config: Config, target: str) -> None:
             f"matmul_fp8: promote is {config['promote']} with a tile of {config['block_m']} × {config['block_n']}; a "
             f"group of four warps keeps {group} sums in its registers, expected at most {_GROUP_ELEMENTS}"
         )
+
+
+def _check_cluster(config: Config, target: str) -> None:
+    if target != "sm_90":
+        raise InputError(f"matmul_fp8: pipeline is 2 on {target}; expected sm_90")
+    fixed = {
+        "block_m": 128, "block_n": 128, "block_k": 128, "num_warps": 8, "subtiles": 1, "promote": 1, "tma": 1,
+    }  # fmt: skip
+    if any(config[key] != value for key, value in fixed.items()):
+        raise InputError(f"matmul_fp8: pipeline is 2; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
+    if config["stream"] not in (0, 1) or config["pdl"] not in (0, 1):
+        raise InputError("matmul_fp8: pipeline is 2; expected stream 0 or 1 and pdl 0 or 1")
+    if config["num_stages"] < 2 or config["programs"] < 2:
+        raise InputError("matmul_fp8: pipeline is 2; expected at least 2 stages and 2 programs")
 
 
 def _check_tma(config: Config, shape: Shape, target: str) -> None:
@@ -526,8 +893,15 @@ def _check_tma(config: Config, shape: Shape, target: str) -> None:
             )
 
 
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
-    """Return what Triton needs to compile the kernel without a GPU."""
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
+    """Return what the compiler needs to compile the kernel without a GPU."""
+    if config["pipeline"] == 2:
+        return AheadCuda(
+            _cluster_source(config),
+            programs=_cluster_programs(config, shape),
+            threads=_CLUSTER_THREADS,
+            shared_bytes=shared_bytes(config),
+        )
     types = {"a": "fp8e4nv", "b": "fp8e4nv", "c": "fp16"}
     operands = {name: f"*{kind}" for name, kind in types.items()}
     if config["tma"]:
@@ -554,14 +928,17 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape)
     if target == "sm_90" and own["tma"]:
-        pipelined = {**own, "pipeline": 1, "num_warps": 4}
+        cluster = {**own, **_CLUSTER_KEYS, "pdl": 1}
+        for config in variations(cluster, {"stream": (0, 1), "pdl": (0, 1), "group_m": (4, 8)}):
+            yield from _candidates(config, shape, dtype, target)
+        pipelined = {**own, "pipeline": 1, "num_warps": 4, "stream": 0, "pdl": 0}
         choices: dict[str, tuple[int, ...]] = {
             "block_m": (128, 256), "block_n": (64, 128, 256), "block_k": (128, 256), "subtiles": (1, 2, 4),
             "group_m": (8, 16),
         }  # fmt: skip
         for config in variations(pipelined, choices):
             yield from _candidates(config, shape, dtype, target)
-    portable = {**own, "pipeline": 0, "subtiles": 1}
+    portable = {**own, "pipeline": 0, "subtiles": 1, "stream": 0, "pdl": 0}
     choices = {
         "block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64, 128, 256), "num_warps": (4, 8),
     }  # fmt: skip
@@ -584,11 +961,19 @@ def _candidate(config: Config, shape: Shape) -> Candidate:
         warps = config["num_warps"]
         # The sums, and some for addresses and operands on their way.
         registers = block_m * block_n // (32 * warps) + 48
+    tiles = _ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n)
+    read_n = block_n
+    if config["pipeline"] == 2:
+        tiles = 2 * _ceil_div(shape["M"], 2 * block_m) * _ceil_div(shape["N"], block_n)
+        # Of its tile of B a program reads half; the other of the cluster reads the rest for both.
+        read_n = block_n // 2
+    # Where tiles are divided by steps there are as many equal pieces as steps.
+    parts = inner // block_k if config["stream"] else 1
     return Candidate(
         config=config,
-        tiles=_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n),
-        tile_flops=2 * block_m * block_n * inner,
-        tile_bytes=(block_m + block_n) * inner,
+        tiles=tiles * parts,
+        tile_flops=2 * block_m * block_n * inner // parts,
+        tile_bytes=(block_m + read_n) * inner // parts,
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config),
@@ -597,7 +982,7 @@ def _candidate(config: Config, shape: Shape) -> Candidate:
 
 _CONFIG_KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "promote", "tma",
-    "pipeline",
+    "pipeline", "stream", "pdl",
 )  # fmt: skip
 _CONFIG_RANGES = (
     ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 32, 256), ("num_warps", 1, 16), ("subtiles", 1, 4),
@@ -629,7 +1014,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^matmul_fp8_(kernel|pipelined)$",
+    launched="^matmul_fp8_(kernel|pipelined|cluster)$",
     baselines={
         "torch_scaled_mm": _prepare_scaled_mm(fast=False),
         "torch_scaled_mm_fast": _prepare_scaled_mm(fast=True),

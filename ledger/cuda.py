@@ -125,10 +125,11 @@ def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -
 
 
 def tensor_map(tensor: Tensor, box: tuple[int, int]) -> Any:
-    """Return the tensor map by which the copy engine loads boxes of a row-major matrix in 128-byte swizzle.
+    """Return the tensor map by which the copy engine moves boxes of a row-major matrix in 128-byte swizzle.
 
-    Shapes: tensor (rows, columns) of a 2-byte dtype, columns a multiple of 8, 16-byte aligned; box (rows, columns),
-    columns at most 64. What lies outside the matrix is loaded as zero. Raises: MachineError when the driver refuses.
+    Shapes: tensor (rows, columns) of fp16, bf16 or fp8, 16-byte aligned with rows of a multiple of 16 bytes; box (rows,
+    columns), its columns at most 128 bytes. What lies outside the matrix is loaded as zero and not stored.
+    Raises: MachineError when the driver refuses.
     """
     import torch
 
@@ -137,6 +138,7 @@ def tensor_map(tensor: Tensor, box: tuple[int, int]) -> Any:
     kind = {
         torch.float16: kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         torch.bfloat16: kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        torch.float8_e4m3fn: kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }[tensor.dtype]
     swizzles = driver.CUtensorMapSwizzle
     rows, columns = tensor.shape

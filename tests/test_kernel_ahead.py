@@ -13,7 +13,7 @@ import pytest
 from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead
 from mutants.checker import load_source
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
-from mutants.trials import cluster_trials
+from mutants.trials import CLUSTER_TRIALS
 
 from ledger.cuda import CudaSource, compile_cuda
 from ledger.errors import InputError
@@ -30,7 +30,12 @@ SHAPES = {
             (128, 4096, 4096), (64, 8192, 8192), (128, 5120, 13824), (512, 8192, 8192),
         )
     ),
-    "matmul": ({"M": 4096, "N": 4096, "K": 4096}, {"M": 64, "N": 512, "K": 512}),
+    "matmul": tuple(
+        {"M": m, "N": n, "K": k}
+        for m, n, k in (
+            (4096, 4096, 4096), (64, 512, 512), (3840, 3840, 3840), (1000, 1512, 2056), (3000, 5000, 7000),
+        )
+    ),
 }  # fmt: skip
 BUILDS = [
     pytest.param(name, index, dtype, target, id=f"{name}-{index}-{dtype}-{target}")
@@ -94,6 +99,16 @@ def test_ahead_does_not_spill(name: str, index: int, dtype: Any, target: str) ->
     assert build(name, index, dtype, target).stack == 0
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_spill(dtype: Any) -> None:
+    kernel = load_kernel("matmul", launch=True).kernel
+    for trial in CLUSTER_TRIALS["matmul"](dtype):
+        made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
+        assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, trial.shape, dtype))
+        assert f"wgmma.mma_async.sync.aligned.m64n{trial.config['block_n']}k16" in made.ptx
+        assert ".multicast::cluster" in made.ptx
+
+
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> None:
     kernel = load_kernel(name).kernel
@@ -105,11 +120,11 @@ def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> 
     assert "cp.async.bulk.tensor" in build(name, 0, "fp16", "sm_90").ptx
 
 
-@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_a_wrong_twin_of_cuda_cpp_compiles_and_is_another_kernel(mutant: Mutant, tmp_path: Path) -> None:
     kernel = load_kernel(mutant.kernel, launch=True)
     twin = load_source(f"{mutant.kernel}_{mutant.name}", mutant.apply(kernel.source.decode()), tmp_path).KERNEL
-    trial = cluster_trials("fp16")[3]
+    trial = CLUSTER_TRIALS[mutant.kernel]("fp16")[3]
     right, wrong = (k.ahead(trial.config, trial.shape, "fp16", "sm_90") for k in (kernel.kernel, twin))
     assert isinstance(right, AheadCuda) and isinstance(wrong, AheadCuda)
     assert compile_cuda(right.source, "sm_90") != compile_cuda(wrong.source, "sm_90")
@@ -128,6 +143,7 @@ def test_compiling_without_a_word_leaves_the_constants_of_the_program_alone() ->
 
 
 def test_every_cluster_trial_has_a_configuration_that_the_kernel_allows() -> None:
-    kernel = load_kernel("rmsnorm_matmul").kernel
-    for trial in (*cluster_trials("fp16"), *cluster_trials("bf16")):
-        kernel.check_config(trial.config, trial.shape, trial.dtype, "sm_90")
+    for name, trials in CLUSTER_TRIALS.items():
+        kernel = load_kernel(name).kernel
+        for trial in (*trials("fp16"), *trials("bf16")):
+            kernel.check_config(trial.config, trial.shape, trial.dtype, "sm_90")

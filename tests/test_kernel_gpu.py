@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mutants.checker import Trial, judge, load_source
 from mutants.kernels import CLUSTER_MUTANTS, MUTANTS, PIPELINED_MUTANTS, Mutant
-from mutants.trials import PIPELINED_TRIALS, TRIALS, cluster_trials
+from mutants.trials import CLUSTER_TRIALS, PIPELINED_TRIALS, TRIALS
 
 from ledger.kernel import load_kernel
 
@@ -84,20 +84,21 @@ def test_checker_rejects_mutant_of_pipelined_kernel(mutant: Mutant, tmp_path: Pa
 
 
 @pytest.mark.parametrize("dtype", ("fp16", "bf16"))
-def test_cluster_kernel_is_right_on_small_trials(dtype: str) -> None:
+@pytest.mark.parametrize("name", list(CLUSTER_TRIALS))
+def test_cluster_kernel_is_right_on_small_trials(name: str, dtype: str) -> None:
     if _target() != "sm_90":
         pytest.skip(f"{_target()}: the cluster kernel is for sm_90")
-    wrong = {trial.id: judge(_kernel("rmsnorm_matmul"), trial, "cuda") for trial in cluster_trials(dtype)}
+    wrong = {trial.id: judge(_kernel(name), trial, "cuda") for trial in CLUSTER_TRIALS[name](dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
 
 
-@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_checker_rejects_mutant_of_cluster_kernel(mutant: Mutant, tmp_path: Path) -> None:
     if _target() != "sm_90":
         pytest.skip(f"{_target()}: the cluster kernel is for sm_90")
     source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
     twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
-    assert any(judge(twin, trial, "cuda") for trial in cluster_trials("fp16"))
+    assert any(judge(twin, trial, "cuda") for trial in CLUSTER_TRIALS[mutant.kernel]("fp16"))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")

@@ -99,6 +99,31 @@ def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         kernel.check_config(config, shape, "fp16", "sm_90")
 
 
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_n": 64}, "block_n 128 or 256"),
+        ({"stream": 2}, "stream 0 or 1"),
+        ({"num_warps": 4}, "num_warps 8"),
+        ({"num_stages": 1}, "2 stages"),
+        ({"programs": 1}, "2 programs"),
+        ({"num_stages": 5}, "shared memory"),
+        ({"pipeline": 1, "num_warps": 4}, "stream is 1"),
+        ({"pipeline": 3}, "stream is 1"),
+        ({"pipeline": 3, "stream": 0, "pdl": 0}, "pipeline is 3"),
+    ],
+)
+def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
+    from mutants.trials import cluster_matmul_trials
+
+    kernel, trial = load_kernel("matmul").kernel, cluster_matmul_trials("fp16")[3]
+    kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
+        kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
+
+
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])
 def test_kernel_refuses_tma_where_there_is_none(name: str) -> None:
     kernel = load_kernel(name).kernel

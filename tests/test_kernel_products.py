@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled import SHARED_LIMIT
+from compiled import SHARED_LIMIT, compile_ahead
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import KERNELS, TARGETS, cpu_errors, element_errors, gpu_target, interpreted, shape_id, trial_ids
@@ -87,11 +87,21 @@ EDITS: list[tuple[dict[str, int], str]] = [
 ]
 
 
+# What the rule would take if it took the pipelined kernel.
+PIPELINED = {"pipeline": 1, "num_warps": 4, "num_stages": 3, "stream": 0, "pdl": 0}
+
+
+def pipelined_config(kernel: Any) -> dict[str, int]:
+    config = kernel.config(SHAPES[0], kernel.dtypes[0], "sm_90")
+    return {**config, **{key: value for key, value in PIPELINED.items() if key in config}}
+
+
 @pytest.mark.parametrize("name", list(LACKING))
 @pytest.mark.parametrize(("edit", "says"), EDITS)
 def test_config_is_refused(name: str, edit: dict[str, int], says: str) -> None:
     kernel = load_kernel(name).kernel
-    config = {**kernel.config(SHAPES[0], kernel.dtypes[0], "sm_90"), **edit}
+    kernel.check_config(pipelined_config(kernel), SHAPES[0], kernel.dtypes[0], "sm_90")
+    config = {**pipelined_config(kernel), **edit}
     with pytest.raises(InputError, match=says):
         kernel.check_config(config, SHAPES[0], kernel.dtypes[0], "sm_90")
 
@@ -106,9 +116,50 @@ def test_config_is_refused(name: str, edit: dict[str, int], says: str) -> None:
 )
 def test_fp8_config_is_refused(edit: dict[str, int], says: str) -> None:
     kernel = load_kernel("matmul_fp8").kernel
-    config = {**kernel.config(SHAPES[0], "fp8_e4m3", "sm_90"), "num_stages": 2, **edit}
+    config = {**pipelined_config(kernel), "num_stages": 2, **edit}
     with pytest.raises(InputError, match=says):
         kernel.check_config(config, SHAPES[0], "fp8_e4m3", "sm_90")
+
+
+CLUSTERED = [("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmul_fp8", "fp8_e4m3")]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CLUSTERED)
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_m": 256}, "expected block_m 128"),
+        ({"stream": 2}, "stream 0 or 1"),
+        ({"pdl": 2}, "pdl 0 or 1"),
+        ({"num_stages": 1}, "at least 2 stages"),
+        ({"programs": 1}, "2 programs"),
+        ({"num_stages": 9}, "shared memory"),
+        ({"pipeline": 1, "num_warps": 4}, "stream is 1 and pdl 1"),
+    ],
+)
+def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, int], says: str) -> None:
+    kernel = load_kernel(name).kernel
+    trial = next(one for one in PIPELINED_TRIALS[name](dtype) if one.config.get("stream") and one.config["pdl"])
+    kernel.check_config(trial.config, trial.shape, dtype, "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**trial.config, **edit}, trial.shape, dtype, "sm_90")
+    with pytest.raises(InputError, match="sm_100"):
+        kernel.check_config(trial.config, trial.shape, dtype, "sm_100")
+
+
+@needs_triton
+@pytest.mark.parametrize(("name", "dtype"), CLUSTERED)
+def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_spill(name: str, dtype: Any) -> None:
+    import sys
+
+    kernel = load_kernel(name, launch=True).kernel
+    bound = sys.modules[kernel.config.__module__].shared_bytes
+    for trial in PIPELINED_TRIALS[name](dtype):
+        if trial.config["pipeline"] == 2:
+            made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
+            assert (made.stack, made.shared) == (0, bound(trial.config, dtype))
+            assert f"wgmma.mma_async.sync.aligned.m64n{trial.config['block_n']}" in made.ptx
+            assert ".multicast::cluster" in made.ptx
 
 
 @pytest.mark.parametrize(("name", "shape"), [("matmul_fp8", {"K": 4104}), ("matmul_int8", {"N": 4098})])
@@ -207,7 +258,7 @@ def test_ahead_stays_within_the_bound_of_shared_memory(name: str, index: int, dt
 def test_ahead_for_sm_90_is_the_pipelined_kernel_where_rows_allow_it(name: str) -> None:
     dtype = load_kernel(name).kernel.dtypes[0]
     large, ragged = inspected(name, 0, dtype, "sm_90"), inspected(name, 2, dtype, "sm_90")
-    assert large.config["pipeline"] == 1 and large.instructions.tma
+    assert large.config["pipeline"] >= 1 and large.instructions.tma
     assert ragged.config["pipeline"] == 0 and not ragged.instructions.tma
 
 

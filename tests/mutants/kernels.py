@@ -100,6 +100,15 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm_matmul", "cluster_forgets_the_other_part", "if (p == own) {", "if (p <= own) {"),
     Mutant("rmsnorm_matmul", "cluster_rows_of_the_first_tile",
            "const int row = row_tile * BLOCK_B + row_in + lane / 4,", "const int row = row_in + lane / 4,"),
+    Mutant("matmul", "cluster_lost_last_step", "first = 0; last = steps;", "first = 0; last = max(steps - 1, 1);"),
+    Mutant("matmul", "cluster_rows_of_the_first_program", "* 2 + rank) * BLOCK_M;", "* 2) * BLOCK_M;"),
+    Mutant("matmul", "cluster_columns_of_the_first_program", "&b_map, col + part * 64,", "&b_map, col + o * 64,"),
+    Mutant("matmul", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;"),
+    Mutant("matmul", "cluster_reads_before_the_other_parts",
+           "while (!__all_sync(~0u, there));", "while (false);"),
+    Mutant("matmul", "cluster_one_part_of_many", "if (walk.bound(other) <= start) break;", "break;"),
+    Mutant("matmul", "cluster_swapped_halves_of_a_store",
+           "col + o * 64, row, buffer", "col + (o ^ 1) * 64, row, buffer"),
 )  # fmt: skip
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm_matmul", "pipelined_dropped_column_mask",

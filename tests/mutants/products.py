@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.checker import Trial
 from mutants.kernels import Mutant
+from mutants.trials import cluster_matmul_trials
 
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
            "num_stages": 2, "tma": 0, "pipeline": 0}  # fmt: skip
@@ -52,7 +53,11 @@ _WIDE = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles"
 
 def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_bias_relu's pipelined kernel, which only sm_90 runs."""
-    return (*_pipelined(dtype, _WIDE), Trial({"M": 200, "N": 520, "K": 264}, dtype, {**_WIDE, "block_n": 256}))
+    return (
+        *_pipelined(dtype, _WIDE),
+        Trial({"M": 200, "N": 520, "K": 264}, dtype, {**_WIDE, "block_n": 256}),
+        *cluster_matmul_trials(dtype),
+    )
 
 
 def pipelined_fp8_trials(dtype: str) -> tuple[Trial, ...]:
@@ -63,6 +68,23 @@ def pipelined_fp8_trials(dtype: str) -> tuple[Trial, ...]:
         *_pipelined(dtype, promoting),
         Trial({"M": 200, "N": 528, "K": 1040}, dtype, {**promoting, "block_k": 256}),
         Trial({"M": 201, "N": 528, "K": 272}, dtype, fast),
+        *cluster_fp8_trials(dtype),
+    )
+
+
+def cluster_fp8_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul_fp8's CUDA C++: ragged edges, odd and even numbers of steps, whole and divided tiles."""
+    whole = {
+        "block_m": 128, "block_n": 128, "block_k": 128, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
+        "num_stages": 6, "promote": 1, "tma": 1, "pipeline": 2, "stream": 0, "pdl": 1,
+    }  # fmt: skip
+    few = {"programs": 6, "group_m": 2, "num_stages": 2}
+    return (
+        Trial({"M": 1, "N": 16, "K": 16}, dtype, whole),
+        Trial({"M": 700, "N": 272, "K": 528}, dtype, {**whole, **few, "pdl": 0}),
+        Trial({"M": 1000, "N": 1512, "K": 2064}, dtype, {**whole, "stream": 1}),
+        Trial({"M": 513, "N": 784, "K": 1040}, dtype, {**whole, **few, "stream": 1}),
+        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream": 1}),
     )
 
 
@@ -138,9 +160,21 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "out = (gl.where(acc < 0.0, 0.0, acc) + (total - acc)).to(c.dtype)"),
     Mutant("matmul_bias_relu", "pipelined_bias_of_the_first_tile", "cols = col + gl.arange",
            "cols = 0 * col + gl.arange"),
+    Mutant("matmul_bias_relu", "cluster_dropped_bias", "at < n_cols ? *(const u32*)(bias + at) : 0u", "0u"),
+    Mutant("matmul_bias_relu", "cluster_bias_of_the_first_tile", "(const u32*)(bias + at)",
+           "(const u32*)(bias + at - col)"),
+    Mutant("matmul_bias_relu", "cluster_relu_before_bias",
+           "const float sum = acc[4 * j + k] + (", "const float sum = max(acc[4 * j + k], 0.f) + ("),
     Mutant("matmul_fp8", "pipelined_unscaled_epilogue", "out = (acc * scale).to(c.dtype)",
            "out = (acc + 0.0 * scale).to(c.dtype)"),
     Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0"),
+    Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed(float lo, float hi, float scale) {",
+           "DEVICE u32 packed(float lo, float hi, float scale) {\n    scale = 1.f;"),
+    Mutant("matmul_fp8", "cluster_lost_odd_step",
+           'aligned 0;" ::: "memory");\n                add(even, first);',
+           'aligned 0;" ::: "memory");\n                if (lane < 2) arrive(first, lane);'),
+    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];"),
+    Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;"),
     Mutant("matmul_int8", "pipelined_unscaled_epilogue", "out = acc.to(gl.float32) * scale",
            "out = acc.to(gl.float32) + 0.0 * scale"),
     Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS"),

@@ -7,7 +7,7 @@ from mutants.checker import Trial
 _SKINNY = {"block_b": 16, "block_o": 64, "block_k": 32, "num_warps": 4, "num_stages": 2}
 _PORTABLE = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "programs": 3, "num_warps": 4, "num_stages": 2,
-           "pipeline": 0}  # fmt: skip
+           "pipeline": 0, "stream": 0, "pdl": 0}  # fmt: skip
 
 
 def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
@@ -105,7 +105,7 @@ def pipelined_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul's pipelined kernel, which only sm_90 runs."""
     one = {
         "block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
-        "num_stages": 3, "tma": 1, "pipeline": 1,
+        "num_stages": 3, "tma": 1, "pipeline": 1, "stream": 0, "pdl": 0,
     }  # fmt: skip
     return (
         Trial({"M": 1, "N": 8, "K": 8}, dtype, one),
@@ -115,5 +115,29 @@ def pipelined_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
+def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of matmul's CUDA C++, which only sm_90 runs: ragged edges, whole tiles in turn and divided ones."""
+    whole = {
+        "block_m": 128, "block_n": 256, "block_k": 64, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
+        "num_stages": 4, "tma": 1, "pipeline": 2, "stream": 0, "pdl": 1,
+    }  # fmt: skip
+    narrow = {**whole, "block_n": 128, "num_stages": 6}
+    stream, narrow_stream = {**whole, "stream": 1}, {**narrow, "stream": 1}
+    # Few programs take many tiles each, and of the last ones a tile and a bit; many share a tile between three or four.
+    few = {"programs": 6, "group_m": 2, "num_stages": 2}
+    return (
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, whole),
+        Trial({"M": 67, "N": 136, "K": 104}, dtype, narrow),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**whole, **few}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, stream),
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, stream),
+        Trial({"M": 300, "N": 520, "K": 3000}, dtype, narrow_stream),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**stream, **few}),
+        Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**narrow_stream, **few}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**narrow, **few, "pdl": 0}),
+    )
+
+
+CLUSTER_TRIALS = {"rmsnorm_matmul": cluster_trials, "matmul": cluster_matmul_trials}
 PIPELINED_TRIALS = {"rmsnorm_matmul": pipelined_trials, "matmul": pipelined_matmul_trials}
 TRIALS = {"rmsnorm_matmul": rmsnorm_matmul_trials, "matmul": matmul_trials}
