@@ -1,9 +1,9 @@
 """Shows which orders of shared memory racecheck follows: minimal kernels, each under its own name.
 
-Usage where a GPU is: PYTHONPATH=. compute-sanitizer --tool racecheck python tests/gpu/racecheck.py. `no_order` is a race
-and must be reported; in every other kernel the reads are ordered after the writes by the PTX memory model, since
-barriers and an mbarrier's arrive (release) and wait (acquire) order what came before them transitively, for whichever
-thread arrives. Those that are reported nevertheless are what racecheck does not follow.
+Usage where a GPU is: PYTHONPATH=. compute-sanitizer --tool racecheck python tests/gpu/racecheck.py. `no_order` is a
+race and must be reported. In every other kernel the reads come after the writes by the PTX memory model: barriers, and
+an mbarrier's arrive (release) and wait (acquire), order what came before them transitively, whichever thread arrives.
+Those of them that are reported are what racecheck does not follow.
 """
 
 from __future__ import annotations
