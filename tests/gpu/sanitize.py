@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -35,7 +35,7 @@ from mutants.checker import Trial, fill_inputs
 from ledger.kernel import load_kernel
 
 TOOLS = ("memcheck", "racecheck")
-LAUNCHES_A_RUN = 8
+LAUNCHES_A_RUN = 16
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
@@ -80,33 +80,33 @@ def launches(name: str) -> Iterator[Trial]:
 # Under the tool
 
 
-def launch_all(name: str, shard: int, shards: int) -> int:
-    """Launch a kernel on a share of its trials, twice each, and return how many went wrong."""
+def launch_all(kernel: Any, chosen: Iterable[Trial]) -> int:
+    """Launch a kernel on trials, twice each, print how many there were, and return how many went wrong."""
     import torch
 
     from ledger.measuring.inputs import torch_dtype
 
-    kernel, wrong, count = load_kernel(name, launch=True).kernel, 0, 0
-    for trial in list(launches(name))[shard::shards]:
-        kernel.check_config(trial.config, trial.shape, trial.dtype, TARGET)  # type: ignore[arg-type]
+    wrong = count = 0
+    for trial in chosen:
+        kernel.check_config(trial.config, trial.shape, trial.dtype, TARGET)
         here = fill_inputs(kernel, trial, "cpu")
         inputs = {key: torch.empty(value.shape, dtype=value.dtype, device="cuda") for key, value in here.items()}
         for key, value in here.items():
             inputs[key].copy_(value)
         dims = kernel.operation.output_dims(trial.shape)
-        written = torch_dtype(kernel.operation.output_dtype(trial.dtype))  # type: ignore[arg-type]
+        written = torch_dtype(kernel.operation.output_dtype(trial.dtype))
         out = torch.empty(dims, dtype=written, device="cuda")
         out.copy_(torch.full(dims, float("nan"), dtype=written))
         launch = kernel.implementations["triton"](inputs, out, trial.config)
         launch()
         launch()
         torch.cuda.synchronize()
-        expected, bound = kernel.reference(here), kernel.tolerances[trial.dtype]  # type: ignore[index]
+        expected, bound = kernel.reference(here), kernel.tolerances[trial.dtype]
         excess = (out.cpu().double() - expected).abs() - bound.atol - bound.rtol * expected.abs()
         count += 1
         if not (excess <= 0).all():
             wrong += 1
-            print(f"WRONG {name} {dict(trial.shape)} {dict(trial.config)}", flush=True)
+            print(f"WRONG {kernel.name} {dict(trial.shape)} {dict(trial.config)}", flush=True)
     print(f"LAUNCHED {count} WRONG {wrong}", flush=True)
     return wrong
 
@@ -120,6 +120,7 @@ class Part:
 
     kernel: str
     tool: str
+    launched: str
     shard: int
     shards: int
 
@@ -164,9 +165,8 @@ def reports(text: str) -> Counter[str]:
 def sanitized(part: Part, *, folder: Path, sanitizer: str, limit_s: float, port: int) -> Run:
     """Run a share of a kernel's launches under a tool and return what it said. Its output is kept in the folder."""
     name, tool = part.kernel, part.tool
-    kernel = load_kernel(name).kernel
     command = [sanitizer, "--tool", tool, "--target-processes", "application-only", "--port", str(port)]
-    command += ["--kernel-name", f"regex={kernel.launched}", "--show-backtrace", "no", "--print-limit", "0"]
+    command += ["--kernel-name", f"regex={part.launched}", "--show-backtrace", "no", "--print-limit", "0"]
     command += [sys.executable, __file__, "--launch", name, str(part.shard), str(part.shards)]
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     start, log = time.monotonic(), folder / f"{name}-{tool}-{part.shard}.txt"
@@ -195,10 +195,10 @@ def main() -> int:
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--jobs", type=int, default=min(14, os.cpu_count() or 1))
     parser.add_argument("--limit", type=float, default=120.0)
-    chosen = parser.parse_args()
+    chosen = parser.parse_intermixed_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     parts = [
-        Part(name, tool, shard, shards)
+        Part(name, tool, load_kernel(name).kernel.launched, shard, shards)
         for tool in chosen.tool or TOOLS
         for name in chosen.kernels or kernel_names()
         for shards in [-(-len(list(launches(name))) // LAUNCHES_A_RUN)]
@@ -231,5 +231,6 @@ def together(name: str, tool: str, shares: list[Run]) -> Run:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--launch":
-        sys.exit(launch_all(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])) > 0)
+        share = list(launches(sys.argv[2]))[int(sys.argv[3]) :: int(sys.argv[4])]
+        sys.exit(launch_all(load_kernel(sys.argv[2], launch=True).kernel, share) > 0)
     sys.exit(main())
