@@ -13,6 +13,7 @@ and the timer's rounds are taken in one process, in turns.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -77,6 +78,12 @@ CASES = (
 )
 
 
+def chosen_cases() -> tuple[Case, ...]:
+    """Return the cases: all, or those whose numbers the environment names in AGREEMENT_CASES."""
+    numbers = os.environ.get("AGREEMENT_CASES")
+    return CASES if numbers is None else tuple(CASES[int(number)] for number in numbers.split(","))
+
+
 def prepared(case: Case) -> list[Any]:
     """Return the launches of a case, one an input set of the timer's own rotation, ours proved right."""
     hardware, facts = profile_of_this_machine(None), cuda_facts()
@@ -135,7 +142,7 @@ def measured() -> list[dict[str, Any]]:
     """Time each case, trace the timer at it, and time it again: tracing must leave no mark on the timer."""
     rows = []
     with awake("cuda"):
-        for case in CASES:
+        for case in chosen_cases():
             launches = prepared(case)
             rounds = GraphRounds(launches)
             row = {"case": case.words, "input_sets": len(launches), "timer": timed(rounds), "cupti": traced(rounds)}
@@ -161,7 +168,7 @@ def watch(folder: Path) -> None:
 
     marker, rows = marker_launch(), []
     marker()
-    for case in CASES:
+    for case in chosen_cases():
         launches = prepared(case)
         rounds = GraphRounds(launches)
         blocks = [timed(rounds)]
@@ -193,7 +200,7 @@ def _profiled(launch: Any) -> None:
 def watch_ranges(folder: Path) -> None:
     """Replay the timer's graph of every case as a range of its own, which ncu times as a whole."""
     rows = []
-    for case in CASES:
+    for case in chosen_cases():
         launches = prepared(case)
         rounds = GraphRounds(launches)
         before = timed(rounds)
@@ -212,7 +219,8 @@ def watch_ranges(folder: Path) -> None:
 def _under_ncu(folder: Path, watched: str, options: list[str]) -> tuple[list[dict[str, Any]], list[Any]]:
     """Return what the watched process wrote and what ncu said of it. Raises: MachineError when it gave nothing."""
     found, report = profiler.find_ncu(), folder / "agreement.ncu-rep"
-    command = [found.path, "--target-processes", "application-only", *options]
+    # A graph as one workload: taken node by node, its launches would be slowed down even while nothing is profiled.
+    command = [found.path, "--target-processes", "application-only", "--graph-profiling", "graph", *options]
     command += ["--clock-control", "none", "--cache-control", "none", "--metrics", ",".join(METRICS)]
     command += ["-o", str(report), "--force-overwrite", sys.executable, __file__, watched, str(folder)]
     done = profiler._run(command, timeout_s=150, folder=folder)
@@ -221,7 +229,12 @@ def _under_ncu(folder: Path, watched: str, options: list[str]) -> tuple[list[dic
     raw = [found.path, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
     seen = parse_raw(profiler._run(raw, timeout_s=60, folder=folder).output, wanted=METRICS, what="ncu")
     report.unlink()
-    return json.loads((folder / "watched.json").read_text()), list(seen)
+    rows = json.loads((folder / "watched.json").read_text())
+    if len(rows) != len(chosen_cases()):
+        raise MachineError(
+            f"{len(rows)} of {len(chosen_cases())} cases were watched to their end: {done.output[-1500:]}"
+        )
+    return rows, list(seen)
 
 
 def under_ncu(folder: Path) -> list[dict[str, Any]]:
