@@ -168,7 +168,7 @@ def reports(text: str) -> list[Report]:
             said.append(more)
         words = " ".join(part.removeprefix("=========").strip() for part in said)
         accesses = tuple(Access(kind, function, int(at or 0)) for kind, function, at in _ACCESS.findall(words))
-        found.append(Report(re.sub(r"\+0x[0-9a-f]+|\[\d+ hazards\]", "", words), accesses))
+        found.append(Report(re.sub(r"\+0x[0-9a-f]+| \[\d+ hazards\]", "", words), accesses))
     return found
 
 
@@ -224,6 +224,19 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
     return Run(tool, text, trouble, time.monotonic() - start)
 
 
+def kernels_of(report: Report) -> set[str]:
+    """Return the kernels whose functions a report names."""
+    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|copies)\b", report.words))
+    return named & set(kernel_names())
+
+
+def unread(text: str) -> str | None:
+    """Return in words that a run's own count of errors is not that of the reports that were read, or None."""
+    counts = [int(count) for count in re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", text)]
+    found = len(reports(text))
+    return None if sum(counts) == found or not counts else f"{sum(counts)} errors, of which {found} were read"
+
+
 def summary(name: str, runs: list[Run], *, release: tuple[int, int]) -> tuple[str, list[str]]:
     """Return a kernel's line, and what was found beyond the known, each with how often."""
     text = "\n".join(run.text for run in runs)
@@ -233,8 +246,8 @@ def summary(name: str, runs: list[Run], *, release: tuple[int, int]) -> tuple[st
         trouble.append("its launches did not end")
     if any(wrong for _, wrong in done):
         trouble.append("a launch gave a wrong result")
-    mine = re.compile(rf"\b{name}_[a-z]+(?= |\+|$)")
-    told = [report for report in reports(text) if mine.search(report.words)]
+    trouble += sorted({said for run in runs if (said := unread(run.text))})
+    told = [one for one in reports(text) if name in (of := kernels_of(one)) or not of]
     kinds = Counter(known(report, kernel=name, release=release) for report in told)
     found = Counter(report.words for report in told if known(report, kernel=name, release=release) is None)
     words = [f"{count} of {kind}" for kind, count in kinds.items() if kind is not None]
