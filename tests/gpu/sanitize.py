@@ -48,6 +48,8 @@ ARRIVED_FOR = {
     "flash_attention_causal": ("blocks.index(slot).store(",),
     "mla_decode": ("kept_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
+# Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
+DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 KERNELS = Path(__file__).parents[2] / "kernels"
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
@@ -181,7 +183,7 @@ def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | Non
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
     if writes and all(any(part in text for part in ARRIVED_FOR.get(kernel, ())) for text in writes):
         return "one thread arrives for all"
-    own = (f"def {kernel}_pipelined(", "gl.warp_specialize(")
+    own = (f"def {kernel}_pipelined(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
     places = [texts.get(one, "") for one in report.accesses]
     if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
         return "Triton's dispatch"
