@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
 from ledger.operations import FLASH_ATTENTION_CAUSAL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -551,11 +551,11 @@ def _prepare_sdpa(backend: str) -> Prepare:
         grouped = q.shape[1] != k.shape[1]
         chosen = getattr(SDPBackend, backend)
 
-        def launch() -> None:
+        def attend() -> Tensor:
             with sdpa_kernel(chosen):
-                torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=CAUSAL, enable_gqa=grouped)
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=CAUSAL, enable_gqa=grouped)
 
-        return launch
+        return keeping(attend)
 
     return prepare
 

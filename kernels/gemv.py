@@ -17,7 +17,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, keeping, variations
 from ledger.operations import GEMV, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -151,11 +151,7 @@ def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Confi
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of torch.mv."""
     compiled, x, weight = _compiled(), inputs["x"], inputs["weight"]
-
-    def launch() -> None:
-        compiled(weight, x)
-
-    return launch
+    return keeping(lambda: compiled(weight, x))
 
 
 @functools.cache

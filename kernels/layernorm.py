@@ -20,7 +20,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import LAYERNORM, LAYERNORM_EPS, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -315,21 +315,13 @@ def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Confi
 
     x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
     inner = list(gain.shape)
-
-    def launch() -> None:
-        torch.nn.functional.layer_norm(x, inner, gain, bias, LAYERNORM_EPS)
-
-    return launch
+    return keeping(lambda: torch.nn.functional.layer_norm(x, inner, gain, bias, LAYERNORM_EPS))
 
 
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of layer_norm."""
     compiled, x, gain, bias = _compiled(), inputs["x"], inputs["gain"], inputs["bias"]
-
-    def launch() -> None:
-        compiled(x, gain, bias)
-
-    return launch
+    return keeping(lambda: compiled(x, gain, bias))
 
 
 @functools.cache
@@ -388,6 +380,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         block_n = 1 << (n - 1).bit_length()
         num_warps = 2 if block_n * element == 2048 else 4
         block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
+    elif n <= _NARROW and m * n * element < _WORTH_COPIES:
+        # Without copies gain and bias come 2 bytes at a time, and two warps would spill.
+        num_warps = 4
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
@@ -420,7 +415,7 @@ _BLOCKS = {
 # Edges, gain and bias of ragged rows take registers, so with 2 bytes an element fewer columns a program run best.
 _RAGGED_BLOCKS = (
     (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (6144, 1024, 4, 0, 0), (12_288, 2048, 8, 0, 0),
-    (32_768, 4096, 8, 0, 1), (2**31, 8192, 32, 1, 0),
+    (24_576, 4096, 8, 0, 1), (49_152, 4096, 16, 1, 1), (2**31, 8192, 32, 1, 0),
 )  # fmt: skip
 
 

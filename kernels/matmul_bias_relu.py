@@ -27,6 +27,7 @@ from ledger.kernel import (
     Prepare,
     Tolerance,
     import_triton,
+    keeping,
     variations,
 )
 from ledger.operations import MATMUL_BIAS_RELU, Shape
@@ -356,11 +357,7 @@ def _prepare_compiled(mode: str) -> Prepare:
     def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
         compiled = _compiled(mode)
         a, b, bias = inputs["a"], inputs["b"], inputs["bias"]
-
-        def launch() -> None:
-            compiled(a, b, bias)
-
-        return launch
+        return keeping(lambda: compiled(a, b, bias))
 
     return prepare
 

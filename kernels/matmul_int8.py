@@ -27,6 +27,7 @@ from ledger.kernel import (
     Launch,
     Tolerance,
     import_triton,
+    keeping,
     variations,
 )
 from ledger.operations import MATMUL_INT8, Shape, int8_scale
@@ -330,11 +331,7 @@ def prepare_int_mm(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
     import torch
 
     a, b = inputs["a"], inputs["b"].t()
-
-    def launch() -> None:
-        torch._int_mm(a, b)
-
-    return launch
+    return keeping(lambda: torch._int_mm(a, b))
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:

@@ -18,7 +18,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import RMSNORM, RMSNORM_EPS, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -45,6 +45,12 @@ def _load_gain(pointers, mask, FAR: tl.constexpr):
     else:
         values = tl.load(pointers, mask=mask, other=0.0, eviction_policy="evict_last")
     return values.to(tl.float32)
+
+
+@triton.jit
+def _for_edges(of_rows):
+    # The edges of a single row are a vector: what belongs to the row is then a number, in no layout of a tile.
+    return tl.sum(of_rows) if of_rows.shape[0] == 1 else of_rows
 
 
 @triton.jit
@@ -92,13 +98,17 @@ def rmsnorm_kernel(
     row = first * N_COLS
     rows = tl.arange(0, BLOCK_M)[:, None]
     cols = tl.arange(0, BLOCK_N)[None, :]
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = rows * N_COLS + cols
     # Columns before the first one at a multiple of 16 bytes, and those of the last block.
     head = 0
     left = N_COLS - FULL * BLOCK_N
     if RAGGED:
-        head = ((row + VECTOR - 1) // VECTOR * VECTOR - row).to(tl.int32)
+        start = row if BLOCK_M == 1 else row + rows * N_COLS
+        row = (start + VECTOR - 1) // VECTOR * VECTOR
+        head = (row - start).to(tl.int32)
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        row = (row + VECTOR - 1) // VECTOR * VECTOR
+        offsets = cols
     # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
     row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
     whole = row_mask & (cols >= 0)
@@ -106,8 +116,6 @@ def rmsnorm_kernel(
         last_mask = row_mask & (cols // VECTOR < left // VECTOR)
     else:
         last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
     x_tile = x_ptr + row + offsets
     y_tile = y_ptr + row + offsets
     # Every row reads the gain in the layout of x: from the L1, without an exchange between threads.
@@ -122,16 +130,18 @@ def rmsnorm_kernel(
     total = tl.sum(squares + _by_lane(last * last, LANE) if FULL > 0 else last * last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)
+        lane = tl.arange(0, 4 * VECTOR) if BLOCK_M == 1 else tl.arange(0, 4 * VECTOR)[None, :]
         edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
         edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        edge = tl.load(x_ptr + row - head + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        if BLOCK_M > 1:
+            edge_mask = row_mask & edge_mask
+        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        total += tl.sum(edge * edge)
+        total += tl.sum(edge * edge, axis=0 if BLOCK_M == 1 else 1)
     rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
     _store(y_tile + FULL * BLOCK_N, last * rstd * gain, last_mask)
     if RAGGED:
-        _store(y_ptr + row - head + edge_cols, edge * tl.sum(rstd) * edge_gain, edge_mask)
+        _store(y_ptr + start + edge_cols, edge * _for_edges(rstd) * edge_gain, edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     for block in tl.range(FULL - 1, -1, -1):
         x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first").to(tl.float32)
@@ -210,7 +220,8 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and block_m == 1
+    several = vector == 8 and n_cols > _NARROW // 2
+    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:
@@ -242,21 +253,13 @@ def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Confi
 
     x, gain = inputs["x"], inputs["gain"]
     inner = list(gain.shape)
-
-    def launch() -> None:
-        torch.nn.functional.rms_norm(x, inner, gain, RMSNORM_EPS)
-
-    return launch
+    return keeping(lambda: torch.nn.functional.rms_norm(x, inner, gain, RMSNORM_EPS))
 
 
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of rms_norm."""
     compiled, x, gain = _compiled(), inputs["x"], inputs["gain"]
-
-    def launch() -> None:
-        compiled(x, gain)
-
-    return launch
+    return keeping(lambda: compiled(x, gain))
 
 
 @functools.cache
@@ -301,15 +304,21 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         raise InputError(f"rmsnorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
     vector = 16 // element
+    tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
     block_m = 1
     block_n, num_warps, far = next(rest for most, *rest in _BLOCKS[element] if n <= most)
+    if n % vector and element == 2 and 32_768 < n <= 49_152:
+        block_n, num_warps, far = _LONG_RAGGED
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
         block_n = min(block_n, 4096)
     if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n, num_warps = 1 << (n - 1).bit_length(), 4
-        block_m = max(_TILE_BYTES // (block_n * element), 1)
+        block_m = max(_tile_bytes(m, n, element) // (block_n * element), 1)
+    elif tall:
+        # Two rows that start anywhere: one program a row could not be started fast enough.
+        block_m, num_warps = 2, 2
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
@@ -323,7 +332,16 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     }
 
 
+def _tile_bytes(m: int, n: int, element: int) -> int:
+    """Return the bytes of a tile of whole rows; where x is small, starting programs is what takes the time."""
+    return _TILE_BYTES * (2 if element == 2 and n > _NARROW // 2 and m * n * element < _SMALL else 1)
+
+
 _NARROW, _TILE_BYTES = 1024, 4096
+# Bytes of x below which a tile of rows of more than _NARROW / 2 columns of 2 bytes is twice as large.
+_SMALL = 1 << 24
+# Blocks of rows of 32769 to 49152 columns that start anywhere, with 2 bytes an element.
+_LONG_RAGGED = (8192, 32, 1)
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far), the best of a sweep on an H200 at N 1000 to 64001.

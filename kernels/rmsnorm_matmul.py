@@ -33,6 +33,7 @@ from ledger.kernel import (
     Prepare,
     Tolerance,
     import_triton,
+    keeping,
     variations,
 )
 from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
@@ -383,7 +384,8 @@ def rmsnorm_matmul_pipelined(
 
 # CUDA C++ for sm_90: above B = 32 a program and its neighbour share a tile's inner dimension as a cluster, which Gluon
 # cannot express in triton 3.6. x is wgmma's A operand, scaled by the gain in registers on its way there; the weights
-# are its B operand. The macros are BLOCK_B, BLOCK_O, SPLIT, STAGES and BF16.
+# are its B operand. The macros are BLOCK_B, BLOCK_O, SPLIT, STAGES and BF16. After a loop that waits for data in memory
+# the compiler holds no address in uniform registers, which costs 7% of the time: hence the break of a split's one tile.
 _CLUSTER = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -393,20 +395,25 @@ _CLUSTER = r"""
 typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
 struct __align__(64) TensorMap { u64 opaque[16]; };
 
-constexpr int BLOCK_K = 64, CHUNKS = BLOCK_K / 16;
+constexpr int BLOCK_K = 64, CHUNKS = BLOCK_K / 16, FRAG = 4 * CHUNKS;
 constexpr int GROUP_ROWS = 8;
-constexpr int COLS = BLOCK_B == 128 ? BLOCK_O : BLOCK_O / 2;   // columns of one group of four warps
-constexpr int ACC = COLS / 2;
-constexpr int CONSUMERS = 8, LOADER = 8;                // warps
-constexpr int WARPS = COLS == 256 ? 12 : 9;
-constexpr int SHARE = COLS / 8 / SPLIT;                        // groups of 8 columns that a part adds up
-constexpr u32 W_BYTES = BLOCK_K * BLOCK_O * 2, X_BYTES = BLOCK_B * BLOCK_K * 2, GAIN_BYTES = BLOCK_K * 2;
+constexpr int TEAM = 4;                                        // column tiles that share their squares (_TEAM)
+constexpr int COL_GROUPS = BLOCK_B == 64 ? 2 : 1;              // two groups of four warps share the rows or the columns
+constexpr int COLS = BLOCK_O / COL_GROUPS, ACC = COLS / 2;     // of a group
+constexpr int CONSUMERS = 8, LOADER = 8;                       // warps
+constexpr int WARPS = COLS == 256 ? 12 : 9;             // with 256 columns the loader's registers go to the others
+constexpr int UNITS = COLS / 16, OWN = UNITS / SPLIT;          // of 8 sums a thread: a part stores whole ones
+constexpr u32 EMPTY = 0x7fffdead;                              // a NaN that no arithmetic gives: not written yet
+
+constexpr u32 W_BYTES = BLOCK_K * BLOCK_O * 2, X_BYTES = BLOCK_B * BLOCK_K * 2;
 constexpr u32 STAGE_BYTES = W_BYTES + X_BYTES;
-constexpr u32 GAIN_AT = STAGES * STAGE_BYTES;
-constexpr u32 RECEIVED_AT = GAIN_AT + STAGES * GAIN_BYTES;     // partial sums [part][group of columns][thread][4]
-constexpr u32 SQUARES_AT = RECEIVED_AT + (SPLIT - 1) * SHARE * CONSUMERS * 32 * 16;   // [part][row]
-constexpr u32 BARRIERS_AT = SQUARES_AT + (SPLIT - 1) * BLOCK_B * 4;
-constexpr u32 RECEIVED_BYTES = BARRIERS_AT - RECEIVED_AT;
+constexpr u32 HALF = CONSUMERS * 32 * 16;                      // of a unit, of all threads
+constexpr u32 RECEIVED_BYTES = (SPLIT - 1) * OWN * 2 * HALF;   // partial sums [part][unit][half][thread][4]
+constexpr u32 BARRIERS_AT = STAGES * STAGE_BYTES;
+constexpr u32 GAIN_AT = (BARRIERS_AT + STAGES * 16 + 16 + 127) / 128 * 128;   // all of a part's
+static_assert(RECEIVED_BYTES <= STAGE_BYTES, "the others' sums fit into a stage");
+constexpr int GAIN_STEPS = 4;                                  // that one load brings (_GAIN_STEPS)
+static_assert(UNITS % SPLIT == 0, "parts store whole units");
 
 #define DEVICE __device__ __forceinline__
 DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -441,10 +448,6 @@ DEVICE u32 peer(u32 address, int part) {
     return there;
 }
 // Writes to another part's shared memory and counts the bytes at its barrier.
-DEVICE void send(u32 at, float value, u32 bar) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
-        :: "r"(at), "f"(value), "r"(bar) : "memory");
-}
 DEVICE void send(u32 at, float a, float b, float c, float d, u32 bar) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
         :: "r"(at), "f"(a), "f"(b), "f"(c), "f"(d), "r"(bar) : "memory");
@@ -471,25 +474,6 @@ DEVICE u32 packed(float lo, float hi) {
 }
 @MMA@
 
-// x of 16 rows a warp and 64 inner positions, as wgmma's A operand.
-DEVICE void load_x(u32 (&b)[16], u32 x, int row, int lane) {
-#pragma unroll
-    for (int k = 0; k < CHUNKS; ++k) {
-        const u32 at = x + row * 128 + (((k * 2 + lane / 16) ^ (row & 7)) * 16);
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-            : "=r"(b[4 * k]), "=r"(b[4 * k + 1]), "=r"(b[4 * k + 2]), "=r"(b[4 * k + 3]) : "r"(at) : "memory");
-    }
-}
-DEVICE void scale_x(u32 (&a)[16], const u32 (&b)[16], float (&squares)[4], u32 gain, int lane) {
-    u32 g[8];
-#pragma unroll
-    for (int k = 0; k < 8; ++k)
-        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(g[k]) : "r"(gain + k * 16 + lane % 4 * 4) : "memory");
-#pragma unroll
-    for (int k = 0; k < 16; ++k) a[k] = scaled(b[k], g[k / 4 * 2 + k / 2 % 2]);
-#pragma unroll
-    for (int k = 0; k < 16; ++k) squares[k % 4] = squared(b[k], squares[k % 4]);
-}
 // Lane i of four gets what all four hold at place i.
 DEVICE void transpose(u32 (&v)[4], int lane) {
 #pragma unroll
@@ -505,10 +489,11 @@ DEVICE void transpose(u32 (&v)[4], int lane) {
 
 extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_cluster(
     const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap gain_map,
-    const __grid_constant__ TensorMap weight_map, u16* y, int n_rows, int n_inner, int n_cols, float eps)
+    const __grid_constant__ TensorMap weight_map, u16* y, float* row_sums, int n_rows, int n_inner, int n_cols,
+    float eps)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const u32 ring = shared(memory), received = ring + BARRIERS_AT + STAGES * 16;
+    const u32 ring = shared(memory), received = ring + BARRIERS_AT + STAGES * 16, ready = received + 8;
     const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     const int part = blockIdx.x % SPLIT;
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -518,6 +503,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), CONSUMERS); }
         init(received, 1);
         expect(received, RECEIVED_BYTES);
+        init(ready, SPLIT > 1 ? SPLIT - 1 : 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -526,189 +512,302 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
 
     const int row_tiles = (n_rows + BLOCK_B - 1) / BLOCK_B, col_tiles = (n_cols + BLOCK_O - 1) / BLOCK_O;
     const int all = (n_inner + BLOCK_K - 1) / BLOCK_K;
-    const int first = all * part / SPLIT, steps = all * (part + 1) / SPLIT - first;
+    auto steps_of = [&](int p) { return all * (p + 1) / SPLIT - all * p / SPLIT; };
+    const int first = all * part / SPLIT, steps = steps_of(part);
+    // What others send to a part lies in the stage that the part would fill next.
+    auto free_stage = [&](int p) { return (u32)(steps_of(p) % STAGES * STAGE_BYTES); };
     const int tiles = row_tiles * col_tiles, workers = gridDim.x / SPLIT;
-    auto place = [&](int tile, int& row, int& col) {
+    auto place = [&](int tile, int& row_tile, int& col_tile) {
         const int group = tile / (GROUP_ROWS * col_tiles), rest = tile % (GROUP_ROWS * col_tiles);
         const int rows = min(GROUP_ROWS, row_tiles - group * GROUP_ROWS);
-        row = (group * GROUP_ROWS + rest % rows) * BLOCK_B;
-        col = rest / rows * BLOCK_O;
+        row_tile = group * GROUP_ROWS + rest % rows;
+        col_tile = rest / rows;
     };
+    // A team of column tiles shares the squares of its rows: each member begins with the steps that it squares.
+    int team = 0, member = 0, members = 1, row_tile, col_tile;
+    place(blockIdx.x / SPLIT, row_tile, col_tile);
+    if (SPLIT > 1) {
+        team = col_tile / TEAM;
+        member = col_tile % TEAM;
+        members = min(TEAM, col_tiles - team * TEAM);
+    }
+    auto begins = [&](int m) { return m < members ? steps * m / members / GAIN_STEPS * GAIN_STEPS : steps; };
+    const int start = begins(member), squared_steps = begins(member + 1) - start;
 
     if (warp >= CONSUMERS) {
         if (COLS == 256) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (warp == LOADER && elected()) {
             u64 policy;
             asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-            int row, col, it = 0;
-            auto inner = [&](int i) { return (first + i) * BLOCK_K; };
-            auto load_weight = [&](int i, int s) {
-                expect(full(s), STAGE_BYTES + GAIN_BYTES);
-#pragma unroll
-                for (int o = 0; o < BLOCK_O / 64; ++o) {
-                    const u32 to = ring + s * STAGE_BYTES + o * 8192;
-                    if (row_tiles == 1) load_once(to, &weight_map, col + o * 64, inner(i), full(s), policy);
-                    else load(to, &weight_map, col + o * 64, inner(i), full(s));
-                }
-            };
-            auto load_rest = [&](int i, int s) {
-                load(ring + s * STAGE_BYTES + W_BYTES, &x_map, inner(i), row, full(s));
-                load(ring + GAIN_AT + s * GAIN_BYTES, &gain_map, inner(i), 0, full(s));
-            };
+            int it = 0;
             for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += workers) {
-                place(tile, row, col);
-                int i = 0;
+                place(tile, row_tile, col_tile);
+                const int row = row_tile * BLOCK_B, col = col_tile * BLOCK_O;
+                auto load_weight = [&](int k, int s) {
+                    // The gain of several steps comes with the first of them, once.
+                    const bool gain = tile == blockIdx.x / SPLIT && k % GAIN_STEPS == 0;
+                    expect(full(s), gain ? STAGE_BYTES + GAIN_STEPS * BLOCK_K * 2 : STAGE_BYTES);
+#pragma unroll
+                    for (int o = 0; o < BLOCK_O / 64; ++o) {
+                        const u32 to = ring + s * STAGE_BYTES + o * 8192;
+                        if (row_tiles == 1)
+                            load_once(to, &weight_map, col + o * 64, (first + k) * BLOCK_K, full(s), policy);
+                        else
+                            load(to, &weight_map, col + o * 64, (first + k) * BLOCK_K, full(s));
+                    }
+                };
+                auto load_rest = [&](int k, int s) {
+                    load(ring + s * STAGE_BYTES + W_BYTES, &x_map, (first + k) * BLOCK_K, row, full(s));
+                    if (tile == blockIdx.x / SPLIT && k % GAIN_STEPS == 0)
+                        load(ring + GAIN_AT + k * BLOCK_K * 2, &gain_map, (first + k) * BLOCK_K, 0, full(s));
+                };
+                int i = 0, k = start;
                 if (it == 0) {
                     const int ahead = min(steps, STAGES);
 #pragma unroll 1
-                    for (int s = 0; s < ahead; ++s) load_weight(s, s);
+                    for (int s = 0; s < ahead; ++s) {
+                        load_weight(k, s);
+                        if (++k == steps) k = 0;
+                    }
                     // The launch before this one may have written x and the gain; the weights were not waited for.
                     asm volatile("griddepcontrol.wait;" ::: "memory");
+                    k = start;
 #pragma unroll 1
-                    for (int s = 0; s < ahead; ++s) load_rest(s, s);
+                    for (int s = 0; s < ahead; ++s) {
+                        load_rest(k, s);
+                        if (++k == steps) k = 0;
+                    }
                     it = i = ahead;
                 }
+                int s = it % STAGES, turn = it / STAGES;
 #pragma unroll 1
                 for (; i < steps; ++i, ++it) {
-                    const int s = it % STAGES;
-                    wait(empty(s), (it / STAGES & 1) ^ 1);
-                    load_weight(i, s);
-                    load_rest(i, s);
+                    wait(empty(s), (turn & 1) ^ 1);
+                    load_weight(k, s);
+                    load_rest(k, s);
+                    if (++k == steps) k = 0;
+                    if (++s == STAGES) { s = 0; ++turn; }
                 }
             }
         }
         __syncwarp();
-        if (SPLIT > 1) wait_for_parts();
+        if (SPLIT > 1) {
+            wait_for_parts();
+            // The others may send once all products that read that stage are done.
+            if (elected()) {
+                wait(empty(steps % STAGES), steps / STAGES & 1 ^ 1);
+#pragma unroll
+                for (int to = 0; to < SPLIT; ++to)
+                    if (to != part)
+                        asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(peer(ready, to)) : "memory");
+            }
+        }
     } else {
         if (COLS == 256) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        const int group = warp / 4;
-        const int row_in = (BLOCK_B == 128 ? group * 64 : 0) + warp % 4 * 16;
-        const int col_in = BLOCK_B == 128 ? 0 : group * COLS;
+        const int group = warp / 4, col_group = BLOCK_B == 64 ? group : 0;
+        const int row_in = (BLOCK_B == 64 ? 0 : group * 64) + warp % 4 * 16;
         // Columns of W lie side by side: 64 of them (128 bytes, swizzled) by 8 inner positions are an atom.
-        const u64 shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+        constexpr u64 shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+        const int col_in = col_group * COLS;
         const u32 weight_in = col_in / 64 * 8192 + col_in % 64 * 2;
+
+        // Sums of squares [row tile and team][reader][writer][row]: a word is its own flag.
+        constexpr int WRITERS = TEAM * SPLIT, READERS = WRITERS * COL_GROUPS;
+        const int teams = (col_tiles + TEAM - 1) / TEAM, writer = member * SPLIT + part;
+        float* const words =
+            row_sums + (long long)(row_tile * teams + team) * (READERS * WRITERS * BLOCK_B) + row_in + lane / 4;
         int it = 0;
         for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += workers) {
             float acc[ACC], squares[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
             for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
-            u32 a[2][16], raw[16];
-            if (steps > 0) {
-                const int s = it % STAGES;
-                wait(full(s), it / STAGES & 1);
-                load_x(raw, ring + s * STAGE_BYTES + W_BYTES, row_in + lane % 16, lane);
-                scale_x(a[0], raw, squares, ring + GAIN_AT + s * GAIN_BYTES, lane);
-            }
-            auto step = [&](u32 (&now)[16], u32 (&next)[16], bool more) {
-                const int s = it % STAGES, n = (it + 1) % STAGES;
-                const u64 weights = shape | (ring + s * STAGE_BYTES + weight_in & 0x3ffff) >> 4;
-                if (more) {
-                    wait(full(n), (it + 1) / STAGES & 1);
-                    load_x(raw, ring + n * STAGE_BYTES + W_BYTES, row_in + lane % 16, lane);
+            u32 a[2][FRAG];
+            int s = it % STAGES, x = s, x_turn = it / STAGES, k_step = start;
+            const u32 gain_in = ring + GAIN_AT + lane % 4 * 4;
+            auto of_row = [&](int h) {
+                float sum = squares[h] + squares[h + 2];
+                sum += __shfl_xor_sync(~0u, sum, 1);
+                return sum + __shfl_xor_sync(~0u, sum, 2);
+            };
+            auto publish = [&]() {
+                const float low = of_row(0), high = of_row(1);
+                if (col_group > 0) return;
+#pragma unroll
+                for (int r = 0; r < (READERS + 3) / 4; ++r) {
+                    const int reader = r * 4 + lane % 4;
+                    if (reader < members * SPLIT * COL_GROUPS) {
+                        float* const to = words + (reader * WRITERS + writer) * BLOCK_B;
+                        to[0] = low;
+                        to[8] = high;
+                    }
                 }
+            };
+            // x of 16 rows a warp and 64 inner positions becomes wgmma's A operand, scaled by the gain and squared.
+            auto take = [&](u32 (&to)[FRAG], bool square) {
+                wait(full(x), x_turn & 1);
+                const u32 at = ring + x * STAGE_BYTES + W_BYTES + (row_in + lane % 16) * (BLOCK_K * 2);
+#pragma unroll
+                for (int k = 0; k < CHUNKS; ++k)
+                    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                        : "=r"(to[4 * k]), "=r"(to[4 * k + 1]), "=r"(to[4 * k + 2]), "=r"(to[4 * k + 3])
+                        : "r"(at + (((k * 2 + lane / 16) ^ (lane & 7)) * 16)) : "memory");
+                const u32 gain = gain_in + k_step * BLOCK_K * 2;
+                u32 g[2 * CHUNKS];
+#pragma unroll
+                for (int k = 0; k < 2 * CHUNKS; ++k)
+                    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(g[k]) : "r"(gain + k * 16) : "memory");
+                if (square) {
+#pragma unroll
+                    for (int k = 0; k < FRAG; ++k) squares[k % 4] = squared(to[k], squares[k % 4]);
+                }
+#pragma unroll
+                for (int k = 0; k < FRAG; ++k) to[k] = scaled(to[k], g[k / 4 * 2 + k / 2 % 2]);
+                if (++k_step == steps) k_step = 0;
+                if (++x == STAGES) { x = 0; ++x_turn; }
+            };
+            int before = -1;
+            auto step = [&](u32 (&now)[FRAG], u32 (&next)[FRAG], bool more, bool square) {
+                const u64 weights = shape | (ring + s * STAGE_BYTES + weight_in & 0x3ffff) >> 4;
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
                 for (int k = 0; k < CHUNKS; ++k)
                     mma(acc, now[4 * k], now[4 * k + 1], now[4 * k + 2], now[4 * k + 3], weights + k * (2048 >> 4));
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                // The product of the step before is done: its stage and its registers are free.
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                if (before >= 0 && lane == 0) arrive(empty(before));
+                before = s;
                 // While the tensor cores multiply this step, the next one's x is scaled.
-                if (more) scale_x(next, raw, squares, ring + GAIN_AT + n * GAIN_BYTES, lane);
-                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-                if (lane == 0) arrive(empty(s));
-                ++it;
+                if (more) take(next, square);
+                if (++s == STAGES) s = 0;
             };
-#pragma unroll 1
-            for (int i = 0; i < steps; i += 2) {
-                step(a[0], a[1], i + 1 < steps);
-                if (i + 1 < steps) step(a[1], a[0], i + 2 < steps);
-            }
-#pragma unroll
-            for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
-            int row, col;
-            place(tile, row, col);
-            row += row_in + lane / 4;
-            col += col_in;
-            // Sixteen bytes a lane: of four groups of columns, each lane of four stores one.
-            auto store = [&](int j, const float (&sum)[4][4], float r0, float r1) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    u32 v[4];
-                    const float r = half ? r1 : r0;
-#pragma unroll
-                    for (int k = 0; k < 4; ++k) v[k] = packed(sum[k][2 * half] * r, sum[k][2 * half + 1] * r);
-                    transpose(v, lane);
-                    const int at = col + (j + lane % 4) * 8, to = row + half * 8;
-                    if (to < n_rows && at < n_cols)
-                        *(uint4*)(y + (long long)to * n_cols + at) = make_uint4(v[0], v[1], v[2], v[3]);
-                }
-            };
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                squares[h] += squares[h + 2];
-                squares[h] += __shfl_xor_sync(~0u, squares[h], 1);
-                squares[h] += __shfl_xor_sync(~0u, squares[h], 2);
-            }
+            int i = 0;
             if (SPLIT == 1) {
-                const float r0 = rsqrtf(squares[0] / n_inner + eps), r1 = rsqrtf(squares[1] / n_inner + eps);
-#pragma unroll
-                for (int j = 0; j < COLS / 8; j += 4) {
-                    float sum[4][4];
-#pragma unroll
-                    for (int k = 0; k < 16; ++k) sum[k / 4][k % 4] = acc[4 * j + k];
-                    store(j, sum, r0, r1);
+                if (steps > 0) take(a[0], true);
+#pragma unroll 1
+                for (; i < steps; i += 2) {
+                    step(a[0], a[1], i + 1 < steps, true);
+                    if (i + 1 < steps) step(a[1], a[0], i + 2 < steps, true);
                 }
             } else {
-                wait_for_parts();
-#pragma unroll
-                for (int to = 0; to < SPLIT; ++to) {
-                    if (to == part) continue;
-                    const u32 there = peer(ring + RECEIVED_AT, to), bar = peer(received, to);
-                    const int slot = part - (part > to);
-                    if (lane % 4 == 0 && (BLOCK_B == 128 || group == 0)) {
-                        const u32 at = peer(ring + SQUARES_AT + (slot * BLOCK_B + row_in + lane / 4) * 4, to);
-                        send(at, squares[0], bar);
-                        send(at + 32, squares[1], bar);
-                    }
-#pragma unroll
-                    for (int j = 0; j < SHARE; ++j) {
-                        const int k = 4 * (to * SHARE + j);
-                        const u32 at = there + ((slot * SHARE + j) * CONSUMERS * 32 + thread) * 16;
-                        send(at, acc[k], acc[k + 1], acc[k + 2], acc[k + 3], bar);
-                    }
+                // The own steps come first, so that their squares reach the team long before the end.
+                if (squared_steps > 0) take(a[0], true);
+                else if (steps > 0) take(a[0], false);
+#pragma unroll 1
+                for (; i + 2 < squared_steps; i += 2) {
+                    step(a[0], a[1], true, true);
+                    step(a[1], a[0], true, true);
                 }
-                wait(received, 0);
-                const float* others = (const float*)(memory + SQUARES_AT) + row_in + lane / 4;
-                const float4* sums = (const float4*)(memory + RECEIVED_AT);
-                float s0 = 0.f, s1 = 0.f;
-#pragma unroll
-                for (int p = 0; p < SPLIT; ++p) {
-                    const int slot = p - (p > part);
-                    s0 += p == part ? squares[0] : others[slot * BLOCK_B];
-                    s1 += p == part ? squares[1] : others[slot * BLOCK_B + 8];
+                if (i + 1 < squared_steps) {
+                    step(a[0], a[1], true, true);
+                    step(a[1], a[0], i + 2 < steps, false);
+                    i += 2;
                 }
-                const float r0 = rsqrtf(s0 / n_inner + eps), r1 = rsqrtf(s1 / n_inner + eps);
-                // The own sums stay in registers, which only a constant may index: one copy of this a part.
-#pragma unroll
-                for (int own = 0; own < SPLIT; ++own) {
-                    if (own != part) continue;
-#pragma unroll
-                    for (int j = 0; j < SHARE; j += 4) {
-                        float sum[4][4];
-#pragma unroll
-                        for (int k = 0; k < 4; ++k) {
-                            sum[k][0] = sum[k][1] = sum[k][2] = sum[k][3] = 0.f;
-#pragma unroll
-                            for (int p = 0; p < SPLIT; ++p) {
-                                const int at = 4 * (own * SHARE + j + k), slot = p - (p > own);
-                                float4 v = make_float4(acc[at], acc[at + 1], acc[at + 2], acc[at + 3]);
-                                if (p != own) v = sums[(slot * SHARE + j + k) * CONSUMERS * 32 + thread];
-                                sum[k][0] += v.x; sum[k][1] += v.y; sum[k][2] += v.z; sum[k][3] += v.w;
-                            }
-                        }
-                        store(own * SHARE + j, sum, r0, r1);
-                    }
+                publish();
+#pragma unroll 1
+                for (; i < steps; i += 2) {
+                    step(a[0], a[1], i + 1 < steps, false);
+                    if (i + 1 < steps) step(a[1], a[0], i + 2 < steps, false);
                 }
             }
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            if (before >= 0 && lane == 0) arrive(empty(before));
+            it += steps;
+#pragma unroll
+            for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
+            place(tile, row_tile, col_tile);
+            const int row = row_tile * BLOCK_B + row_in + lane / 4, col = col_tile * BLOCK_O + col_in;
+            // Sixteen bytes a lane: of four groups of 8 columns, each lane of four stores one.
+            auto store = [&](int unit, const float (&sum)[8], float r) {
+                u32 v[4];
+#pragma unroll
+                for (int k = 0; k < 4; ++k) v[k] = packed(sum[2 * k] * r, sum[2 * k + 1] * r);
+                transpose(v, lane);
+                const int to = row + unit % 2 * 8, at = col + (unit / 2 * 4 + lane % 4) * 8;
+                if (to < n_rows && at < n_cols)
+                    *(uint4*)(y + (long long)to * n_cols + at) = make_uint4(v[0], v[1], v[2], v[3]);
+            };
+            if (SPLIT > 1) {
+                wait_for_parts();
+                wait(ready, 0);
+#pragma unroll
+                for (int u = 0; u < UNITS; ++u) {
+                    const int to = u / OWN, slot = part - (part > to), at = u / 2 * 16 + u % 2 * 2;
+                    if (to == part) continue;
+                    const u32 place = ring + free_stage(to) + (slot * OWN + u % OWN) * 2 * HALF + thread * 16;
+                    const u32 there = peer(place, to), bar = peer(received, to);
+                    send(there, acc[at], acc[at + 1], acc[at + 4], acc[at + 5], bar);
+                    send(there + HALF, acc[at + 8], acc[at + 9], acc[at + 12], acc[at + 13], bar);
+                }
+            }
+            float r[2];
+            if (SPLIT > 1) {
+                // Each lane of four reads some of a row's words, and empties them for the next launch.
+                const int n = members * SPLIT;
+                float* const mine = words + (writer * COL_GROUPS + col_group) * WRITERS * BLOCK_B;
+                float got[(WRITERS + 3) / 4][2];
+                bool missing;
+                do {
+                    missing = false;
+#pragma unroll
+                    for (int w = 0; w < (WRITERS + 3) / 4; ++w) {
+                        const int from = w * 4 + lane % 4;
+                        got[w][0] = got[w][1] = 0.f;
+                        if (from < n) {
+                            got[w][0] = *(volatile float*)(mine + from * BLOCK_B);
+                            got[w][1] = *(volatile float*)(mine + from * BLOCK_B + 8);
+                        }
+                    }
+#pragma unroll
+                    for (int w = 0; w < (WRITERS + 3) / 4; ++w)
+                        missing |= __float_as_uint(got[w][0]) == EMPTY || __float_as_uint(got[w][1]) == EMPTY;
+                } while (missing);
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    float sum = 0.f;
+#pragma unroll
+                    for (int w = 0; w < (WRITERS + 3) / 4; ++w) {
+                        sum += got[w][h];
+                        if (w * 4 + lane % 4 < n) mine[(w * 4 + lane % 4) * BLOCK_B + h * 8] = __uint_as_float(EMPTY);
+                    }
+                    __syncwarp();
+                    sum += __shfl_xor_sync(~0u, sum, 1);
+                    r[h] = sum + __shfl_xor_sync(~0u, sum, 2);
+                }
+            } else {
+                r[0] = of_row(0);
+                r[1] = of_row(1);
+            }
+#pragma unroll
+            for (int h = 0; h < 2; ++h) r[h] = rsqrtf(r[h] / n_inner + eps);
+            if (SPLIT > 1) wait(received, 0);
+            // The own sums stay in registers, which only a constant may index: one copy of this a part.
+#pragma unroll
+            for (int own = 0; own < SPLIT; ++own) {
+                if (SPLIT > 1 && own != part) continue;
+#pragma unroll
+                for (int o = 0; o < OWN; ++o) {
+                    const int u = own * OWN + o;
+                    float sum[8];
+#pragma unroll
+                    for (int k = 0; k < 8; ++k) sum[k] = 0.f;
+#pragma unroll
+                    for (int p = 0; p < SPLIT; ++p) {
+                        if (p == own) {
+#pragma unroll
+                            for (int k = 0; k < 8; ++k) sum[k] += acc[u / 2 * 16 + k / 2 * 4 + u % 2 * 2 + k % 2];
+                        } else {
+                            const int unit = (p - (p > own)) * OWN + o;
+                            const unsigned char* const from = memory + free_stage(part) + unit * 2 * HALF + thread * 16;
+                            const float4 low = *(const float4*)from, high = *(const float4*)(from + HALF);
+                            sum[0] += low.x; sum[1] += low.y; sum[2] += low.z; sum[3] += low.w;
+                            sum[4] += high.x; sum[5] += high.y; sum[6] += high.z; sum[7] += high.w;
+                        }
+                    }
+                    store(u, sum, r[u % 2]);
+                }
+            }
+            if (SPLIT > 1) break;
         }
     }
 }
@@ -751,22 +850,35 @@ def _cluster_programs(config: Config, n_rows: int, n_cols: int) -> int:
     return tiles * config["split_k"] if config["split_k"] > 1 else min(tiles, _MULTIPROCESSORS["sm_90"])
 
 
+def _row_sums(config: Config, n_rows: int, n_cols: int) -> int:
+    """Return how many words the sums of squares take: row tile, team of column tiles, reader, writer, row."""
+    if config["split_k"] == 1:
+        return 1
+    writers = _TEAM * config["split_k"]
+    readers = writers * (2 if config["block_b"] == 64 else 1)
+    teams = _ceil_div(_ceil_div(n_cols, config["block_o"]), _TEAM)
+    return _ceil_div(n_rows, config["block_b"]) * teams * readers * writers * int(config["block_b"])
+
+
 def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    import torch
+
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
     n_rows, n_inner = x.shape
     n_cols = weight.shape[1]
     dtype = _dtype_name(x)
     maps = [
         tensor_map(x, (config["block_b"], config["block_k"])),
-        tensor_map(gain.view(1, n_inner), (1, config["block_k"])),
+        tensor_map(gain.view(1, n_inner), (1, _GAIN_STEPS * config["block_k"])),
         tensor_map(weight, (config["block_k"], 64)),
     ]
+    row_sums = torch.full((_row_sums(config, n_rows, n_cols),), _EMPTY, dtype=torch.int32, device=x.device)
     return prepare_cuda(
         _cluster_source(config, dtype),
         programs=_cluster_programs(config, n_rows, n_cols),
         threads=_cluster_threads(config),
-        shared_bytes=shared_bytes(config, dtype),
-        arguments=[*maps, out, n_rows, n_inner, n_cols, float(eps)],
+        shared_bytes=shared_bytes(config, dtype, n_inner),
+        arguments=[*maps, out, row_sums, n_rows, n_inner, n_cols, float(eps)],
         overlap=bool(config["pdl"]),
     )
 
@@ -934,11 +1046,7 @@ def _prepare_compiled(mode: str) -> Prepare:
     def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
         compiled = _compiled(mode)
         x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
-
-        def launch() -> None:
-            compiled(x, gain, weight)
-
-        return launch
+        return keeping(lambda: compiled(x, gain, weight))
 
     return prepare
 
@@ -994,6 +1102,9 @@ _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_10
 _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 _REGISTERS = 65_536
 _MAX_SPLITS = 8
+# Of the cluster kernel: steps of the inner dimension whose gain comes in one load, and column tiles that share squares.
+_GAIN_STEPS = 4
+_TEAM = 4
 # The bits of a partial sum that was not written yet: a NaN that no arithmetic gives.
 _EMPTY = 0x7FFF_DEAD
 
@@ -1039,43 +1150,49 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     aligned = all(shape[key] * element % _TMA_ALIGNMENT == 0 for key in ("H", "O"))
     if target != "sm_90" or element != 2 or not aligned:
         return _portable_config(shape, dtype, target)
-    # For 64 rows the cluster pays where the columns alone fill more than half of the chip.
-    if shape["B"] > 64 or (shape["B"] > 32 and 2 * _ceil_div(shape["O"], 128) > _MULTIPROCESSORS["sm_90"] // 2):
-        return _cluster_config(shape, dtype)
-    return _pipelined_config(shape, dtype)
+    cluster = _cluster_config(shape, dtype) if shape["B"] > 32 else None
+    return cluster or (_pipelined_config if shape["B"] <= 64 else _portable)(shape, dtype)
 
 
-# (block_b, BLOCK_O, parts) -> time of a tile, its whole inner dimension, relative to 128 x 256 in one part. Measured
-# on an H200 at B 64 and 128 and H = O 2048, 4096 and 8192, and for 256 columns at B = 3072, H = 5120; that of 64 x 256
-# is assumed to be that of 128 x 128.
+# (block_b, BLOCK_O, parts) -> time of a tile, its whole inner dimension, in units of the rule's own. Fitted to runs on
+# an H200: B 40 to 128 and H = O 2048, 4096 and 8192, O 13824 and 14336, and for 256 columns B 640 to 3072; that of
+# 64 x 256 is a guess.
 _CLUSTER_TILES = {
-    (64, 128, 2): 0.31, (64, 128, 1): 0.48, (64, 256, 1): 0.62,
-    (128, 64, 2): 0.20, (128, 128, 2): 0.33, (128, 64, 1): 0.48, (128, 128, 1): 0.62, (128, 256, 1): 1.0,
+    (64, 64, 2): 0.17, (64, 128, 2): 0.20, (64, 128, 1): 0.38, (64, 256, 1): 0.62,
+    (128, 64, 2): 0.205, (128, 128, 2): 0.28, (128, 64, 1): 0.48, (128, 128, 1): 0.55, (128, 256, 1): 0.76,
 }  # fmt: skip
-_CLUSTER_STAGES = 12
+# Programs on more than half of the chip leave no room for the next launch to load its first weights.
+_CLUSTER_CROWDED = 1.3
+_CLUSTER_STAGES = 13
 
 
-def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
+def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
+    """Return the cluster kernel's configuration, or None where all of the gain does not fit into shared memory."""
     b, h, o = shape["B"], shape["H"], shape["O"]
-    block_b = 64 if b <= 64 else 128
 
     def cost(tile: tuple[int, int, int]) -> float:
-        programs = _ceil_div(b, block_b) * _ceil_div(o, tile[1]) * tile[2]
-        return math.ceil(programs / _MULTIPROCESSORS["sm_90"]) * _CLUSTER_TILES[tile]
+        programs = _ceil_div(b, tile[0]) * _ceil_div(o, tile[1]) * tile[2]
+        waves = math.ceil(programs / _MULTIPROCESSORS["sm_90"])
+        return waves * _CLUSTER_TILES[tile] * (_CLUSTER_CROWDED if 2 * programs > _MULTIPROCESSORS["sm_90"] else 1.0)
 
-    _, block_o, split_k = min((tile for tile in _CLUSTER_TILES if tile[0] == block_b), key=cost)
-    if h < 2 * _LEAST_INNER:
-        split_k = 1
+    def fits(tile: tuple[int, int, int]) -> bool:
+        # Tiles of 64 rows read the weights once for each of them.
+        return (tile[0] == 64 if b <= 64 else tile[0] == 128 or b <= 128) and (tile[2] == 1 or h >= 2 * _LEAST_INNER)
+
+    block_b, block_o, split_k = min(filter(fits, _CLUSTER_TILES), key=cost)
     config = {
-        "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": split_k, "num_warps": 8, "num_stages": 2,
-        "tma": 1, "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
+        "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": split_k, "num_warps": 8,
+        "num_stages": _CLUSTER_STAGES, "tma": 1, "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
     }  # fmt: skip
-    while config["num_stages"] < _CLUSTER_STAGES:
-        config["num_stages"] += 1
-        if shared_bytes(config, dtype) > _SHARED_BYTES["sm_90"]:
-            config["num_stages"] -= 1
-            break
+    while shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
+        config["num_stages"] -= 1
+        if config["num_stages"] < 2:
+            return None
     return config
+
+
+def _portable(shape: Shape, dtype: Dtype) -> dict[str, int]:
+    return _portable_config(shape, dtype, "sm_90")
 
 
 def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
@@ -1095,7 +1212,7 @@ def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
     steps = _ceil_div(_ceil_div(h, block_k), split_k)
     while config["num_stages"] < max(steps, 2):
         config["num_stages"] += 1
-        if shared_bytes(config, dtype) > _SHARED_BYTES["sm_90"]:
+        if shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
             config["num_stages"] -= 1
             break
     return config
@@ -1129,7 +1246,7 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "tma": int(target in _TMA_TARGETS and o * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0),
         **_NOT_PIPELINED,
     }
-    while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
+    while shared_bytes(config, dtype, h) > _SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
     return config
 
@@ -1150,16 +1267,16 @@ def _splits(b: int, h: int, tiles: int, steps: int, slots: int) -> int:
     return min(range(1, min(_MAX_SPLITS, steps) + 1), key=cost)
 
 
-def shared_bytes(config: Config, dtype: Dtype) -> int:
-    """Return an upper bound of the shared memory of one program, in bytes."""
+def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
+    """Return an upper bound of the shared memory of one program, in bytes; the cluster kernel holds all of the gain."""
     element = DTYPE_BYTES[dtype]
     block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
     x_tile, weight_tile = element * block_b * block_k, element * block_k * block_o
     stages = config["num_stages"]
     if config["pipeline"] == 2:
-        parts, share = config["split_k"], _cluster_columns(config) // 8 // config["split_k"]
-        received = (parts - 1) * (share * 4096 + 4 * block_b)
-        return stages * (weight_tile + x_tile + element * block_k + 16) + received + 8
+        gain_boxes = _ceil_div(_ceil_div(_ceil_div(n_inner, block_k), config["split_k"]), _GAIN_STEPS)
+        ring = stages * (weight_tile + x_tile + 16) + 16
+        return _ceil_div(ring, 128) * 128 + gain_boxes * element * block_k * _GAIN_STEPS
     if config["pipeline"]:
         x_stage = x_tile + element * block_k + 24
         # The last term covers alignment and what reductions across warps use.
@@ -1205,9 +1322,10 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
     if not 1 <= config["num_stages"] <= 16:
         raise InputError(f"rmsnorm_matmul: num_stages is {config['num_stages']}; expected 1 to 16")
     _check_tma(config, shape, dtype, target)
-    if shared_bytes(config, dtype) > _SHARED_BYTES[target]:
+    needed = shared_bytes(config, dtype, shape["H"])
+    if needed > _SHARED_BYTES[target]:
         raise InputError(
-            f"rmsnorm_matmul: tiles need {shared_bytes(config, dtype)} bytes of shared memory; {target} has "
+            f"rmsnorm_matmul: tiles need {needed} bytes of shared memory; {target} has "
             f"{_SHARED_BYTES[target]} a block: take fewer num_stages or a smaller block_k"
         )
 
@@ -1249,10 +1367,10 @@ def _check_cluster(config: Config, shape: Shape, dtype: Dtype, target: str) -> N
     if config["block_b"] not in (64, 128) or not 64 <= config["block_o"] <= 256:
         raise InputError("rmsnorm_matmul: pipeline is 2; expected block_b 64 or 128 and block_o 64 to 256")
     columns, parts = _cluster_columns(config), config["split_k"]
-    if parts not in (1, 2) or columns < 32 * parts or (columns == 256 and parts > 1):
+    if parts not in (1, 2) or (columns == 256 and parts > 1):
         raise InputError(
-            f"rmsnorm_matmul: split_k is {parts} with {columns} columns a group of warps; expected 1, or 2 "
-            "with 64 or 128"
+            f"rmsnorm_matmul: split_k is {parts} with {columns} columns a group of warps; expected 1, or 2 with up "
+            "to 128"
         )
     if config["num_stages"] < 2:
         raise InputError("rmsnorm_matmul: pipeline is 2; expected at least 2 stages")
@@ -1280,7 +1398,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
             _cluster_source(config, dtype),
             programs=_cluster_programs(config, shape["B"], shape["O"]),
             threads=_cluster_threads(config),
-            shared_bytes=shared_bytes(config, dtype),
+            shared_bytes=shared_bytes(config, dtype, shape["H"]),
         )
     if config["pipeline"]:
         return _ahead_pipelined(config, dtype)
@@ -1344,7 +1462,8 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         if own["pipeline"] == 1:
             config["num_warps"] = config["block_o"] // 16
         # As many stages as fit, or one less.
-        fitting = [n for n in range(2, 13) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES[target]]
+        limit, h = _SHARED_BYTES[target], shape["H"]
+        fitting = [n for n in range(2, 14) if shared_bytes({**config, "num_stages": n}, dtype, h) <= limit]
         yield from (_candidate({**config, "num_stages": stages}, shape, dtype) for stages in fitting[-2:])
 
 
@@ -1364,7 +1483,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         tile_bytes=DTYPE_BYTES[dtype] * (block_b + block_o) * block_k * steps,
         warps=warps,
         registers=registers,
-        shared_bytes=shared_bytes(config, dtype),
+        shared_bytes=shared_bytes(config, dtype, shape["H"]),
         bytes_under_way=DTYPE_BYTES[dtype] * block_k * block_o * config["num_stages"],
     )
 

@@ -18,7 +18,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import SOFTMAX, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -41,6 +41,12 @@ def _by_lane(values, LANE: tl.constexpr):
 def _exp(values):
     # In base 2 the compiler flushes subnormal results and needs half the instructions.
     return tl.exp2(values * 1.4426950408889634)
+
+
+@triton.jit
+def _for_edges(of_rows):
+    # The edges of a single row are a vector: what belongs to the row is then a number, in no layout of a tile.
+    return tl.sum(of_rows) if of_rows.shape[0] == 1 else of_rows
 
 
 @triton.jit
@@ -72,13 +78,17 @@ def softmax_kernel(
     row = first * N_COLS
     rows = tl.arange(0, BLOCK_M)[:, None]
     cols = tl.arange(0, BLOCK_N)[None, :]
+    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
+    offsets = rows * N_COLS + cols
     # Columns before the first one at a multiple of 16 bytes, and those of the last block.
     head = 0
     left = N_COLS - FULL * BLOCK_N
     if RAGGED:
-        head = ((row + VECTOR - 1) // VECTOR * VECTOR - row).to(tl.int32)
+        start = row if BLOCK_M == 1 else row + rows * N_COLS
+        row = (start + VECTOR - 1) // VECTOR * VECTOR
+        head = (row - start).to(tl.int32)
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        row = (row + VECTOR - 1) // VECTOR * VECTOR
+        offsets = cols
     # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
     row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
     whole = row_mask & (cols >= 0)
@@ -86,8 +96,6 @@ def softmax_kernel(
         last_mask = row_mask & (cols // VECTOR < left // VECTOR)
     else:
         last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
     x_tile = x_ptr + row + offsets
     y_tile = y_ptr + row + offsets
     NONE: tl.constexpr = -float("inf")
@@ -111,11 +119,13 @@ def softmax_kernel(
         highest = tl.max(last, axis=1)
     if RAGGED:
         # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)
+        lane = tl.arange(0, 4 * VECTOR) if BLOCK_M == 1 else tl.arange(0, 4 * VECTOR)[None, :]
         edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
         edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        edge = tl.load(x_ptr + row - head + edge_cols, mask=edge_mask, other=NONE).to(tl.float32)
-        highest = tl.maximum(highest, tl.max(edge))
+        if BLOCK_M > 1:
+            edge_mask = row_mask & edge_mask
+        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=NONE).to(tl.float32)
+        highest = tl.maximum(highest, tl.max(edge, axis=0 if BLOCK_M == 1 else 1))
     # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
     highest = tl.where(row_mask, highest[:, None], 0.0)
     powers = _exp(last - highest)
@@ -124,14 +134,14 @@ def softmax_kernel(
     else:
         total = tl.sum(powers, axis=1)
     if RAGGED:
-        edge_powers = _exp(edge - tl.sum(highest))
-        total += tl.sum(edge_powers)
+        edge_powers = _exp(edge - _for_edges(highest))
+        total += tl.sum(edge_powers, axis=0 if BLOCK_M == 1 else 1)
     inverse = (1.0 / total)[:, None]
     if PIPE and FULL > 0:
         x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
     _store(y_tile + FULL * BLOCK_N, powers * inverse, last_mask)
     if RAGGED:
-        _store(y_ptr + row - head + edge_cols, edge_powers * tl.sum(inverse), edge_mask)
+        _store(y_ptr + start + edge_cols, edge_powers * _for_edges(inverse), edge_mask)
     # Backwards: what was read last is still in the nearest cache.
     if FULL > 0:
         for block in tl.range(FULL - 1, -1, -1):
@@ -194,7 +204,8 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and block_m == 1
+    several = vector == 8 and n_cols > _NARROW // 2
+    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:
@@ -225,11 +236,7 @@ def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Confi
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of softmax."""
     compiled, x = _compiled(), inputs["x"]
-
-    def launch() -> None:
-        compiled(x)
-
-    return launch
+    return keeping(lambda: compiled(x))
 
 
 @functools.cache
@@ -272,18 +279,23 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"softmax: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
+    vector = 16 // element
+    tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
     block_m = 1
     block_n, num_warps, pipe = next(rest for most, *rest in _BLOCKS[element] if n <= most)
-    if n <= _NARROW:
+    if tall:
+        # Two rows that start anywhere: one program a row could not be started fast enough.
+        block_m, block_n, num_warps = 2, _NARROW, 2
+    elif n <= _NARROW:
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n = 1 << (n - 1).bit_length()
-        tile_bytes, num_warps = _TILE_BYTES, 4
+        tile_bytes, num_warps = _tile_bytes(m, n, element), 4
         if n % 2:
             # Neighbours in threads of their own: the warps and rows that ran best.
             tile_bytes, num_warps = next(rest for most, *rest in _ODD if n <= most)
         block_m = max(tile_bytes // (block_n * element), 1)
-    elif n % (16 // element) and element == 2 and n > _LONGEST_VECTORS:
-        block_n, num_warps, pipe = 16_384, 16, 1
+    elif n % vector and element == 2 and n > _LONG:
+        block_n, num_warps, pipe = next(rest for most, *rest in _LONG_RAGGED if n <= most)
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
         block_n = min(block_n, 4096)
@@ -299,9 +311,16 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     }
 
 
+def _tile_bytes(m: int, n: int, element: int) -> int:
+    """Return the bytes of a tile of whole rows; where x is small, starting programs is what takes the time."""
+    return _TILE_BYTES * (2 if element == 2 and n > _NARROW // 2 and m * n * element < _SMALL else 1)
+
+
 _NARROW, _TILE_BYTES = 1024, 4096
+# Bytes of x below which a tile of rows of more than _NARROW / 2 columns of 2 bytes is twice as large.
+_SMALL = 1 << 24
 # Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
-_ODD = ((16, 4096, 4), (64, 1024, 1), (256, 4096, 2), (1024, 8192, 4))
+_ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (1024, 8192, 4))
 # Bytes an element -> (most columns, BLOCK_N, num_warps, pipe), the best of a sweep on an H200 at N 1000 to 64001.
 _BLOCKS = {
     2: (
@@ -313,7 +332,8 @@ _BLOCKS = {
         (2**31, 16_384, 32, 1),
     ),
 }  # fmt: skip
-_LONGEST_VECTORS = 49_152
+# Rows of more columns than _LONG that start anywhere, with 2 bytes an element.
+_LONG, _LONG_RAGGED = 24_576, ((49_152, 8192, 32, 0), (2**31, 16_384, 16, 1))
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:

@@ -15,7 +15,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import VECTOR_ADD, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -104,11 +104,7 @@ def prepare_torch(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> 
 def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return what torch.compile makes of a + b."""
     compiled, a, b = _compiled(), inputs["a"], inputs["b"]
-
-    def launch() -> None:
-        compiled(a, b)
-
-    return launch
+    return keeping(lambda: compiled(a, b))
 
 
 @functools.cache

@@ -27,6 +27,23 @@ Config = Mapping[str, int]
 Launch = Callable[[], None]
 Prepare = Callable[[Mapping[str, Any], Any, Config], Launch]
 
+
+def keeping(call: Callable[[], object]) -> Launch:
+    """Return a launch of a library call that makes its own result, of which the latest is kept until the next call.
+
+    A result dropped at once would leave its memory to the next call: the calls of a rotation over input sets would all
+    write to one buffer, which stays in the cache, while what is compared with them writes to one for each set.
+    """
+    kept: list[object] = []
+
+    def launch() -> None:
+        # Dropped first, so that the new result can take the old one's place: one buffer for each launch, not two.
+        kept.clear()
+        kept.append(call())
+
+    return launch
+
+
 _only_the_model: ContextVar[bool] = ContextVar("only_the_model", default=False)
 
 
@@ -100,7 +117,8 @@ class Kernel:
     implementations: name -> prepare(inputs, out, config), which allocates everything and returns the launch: a
         function without arguments that only launches, may be captured in a CUDA graph and called any number of times.
     reference: inputs -> output in float64 (torch tensors on any device).
-    baselines: name -> prepare(inputs, out, config) of what the library offers for the same result.
+    baselines: name -> prepare(inputs, out, config) of what the library offers for the same result; one that returns its
+        result instead of writing `out` keeps it (`keeping`).
     ahead: (config, shape, dtype, target) -> how to compile ahead of time.
     launched: a regular expression that matches the names of the GPU kernels that one call launches.
     candidates: (shape, dtype, target) -> configurations that ledger tune may time, those that cannot run included.

@@ -59,13 +59,13 @@ def build(name: str, index: int, dtype: Any, target: str) -> Build:
     # A launch tells the compiler which pointers and sizes are multiples of 16; so must we.
     multiples = {"n_inner", "n_cols"} | ({"n_rows"} if name == "matmul" else set())
     made = compile_ahead(kernel, config, shape, dtype, target, multiples=multiples)
-    return Build(made.ptx, made.shared, made.stack, _bound(name, config, dtype))
+    return Build(made.ptx, made.shared, made.stack, _bound(name, config, shape, dtype))
 
 
-def _bound(name: str, config: Any, dtype: str) -> int:
+def _bound(name: str, config: Any, shape: Any, dtype: str) -> int:
     # The bound is the kernel file's own; the contract does not carry it.
     module = sys.modules[load_kernel(name, launch=True).kernel.config.__module__]
-    return module.shared_bytes(config, dtype)
+    return module.shared_bytes(config, dtype, *([shape["H"]] if name == "rmsnorm_matmul" else []))
 
 
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)

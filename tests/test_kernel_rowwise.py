@@ -41,7 +41,7 @@ needs_triton = pytest.mark.skipif(
 )
 SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     "vector_add": ({"N": 1 << 20},),
-    **{name: tuple({"M": 4096, "N": n} for n in (33, 768, 4096, 5001, 6144, 65_536)) for name in ROWS},
+    **{name: tuple({"M": 4096, "N": n} for n in (33, 768, 1001, 4096, 5001, 6144, 65_536)) for name in ROWS},
 }
 BUILDS = [
     pytest.param(name, shape, dtype, target, id=f"{name}-{shape_id(shape)}-{dtype}-{target}")
@@ -177,6 +177,8 @@ def test_rowwise_ahead_fits_does_not_spill_and_takes_plain_pipes(
     [
         ("vector_add", {"N": 1 << 20}),
         *((name, {"M": 4096, "N": n}) for name in ROWS for n in (6144, 8101)),
+        # Enough bytes for shifted copies of the gain.
+        *((name, {"M": 9000, "N": 1001}) for name in ROWS),
     ],
     ids=lambda value: value if isinstance(value, str) else shape_id(value),
 )

@@ -97,6 +97,7 @@ def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: 
         "kernel_sha256": file.sha256,
         "order": "contestants interleaved round by round in one run on the same input sets",
         "inputs": f"cold: rotation over input sets that exceed the last cache, as {protocol.name}",
+        "outputs": "cold: one result for each input set; a baseline that returns its own keeps it until its next call",
         "overlap": overlap_words(case),
         "statistic": "median of rounds, 95% bootstrap interval",
         "fp32_products": _fp32_products(),

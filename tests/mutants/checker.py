@@ -17,7 +17,8 @@ from typing import Any
 from ledger.binding import integers_of_bytes
 from ledger.measuring.inputs import torch_dtype
 
-GUARD = 256
+# More than a row of any trial with several rows a program: a write beyond the last row must hit a guard.
+GUARD = 1024
 SENTINEL = 12345.0
 
 

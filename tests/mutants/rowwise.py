@@ -43,6 +43,15 @@ def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
     )
 
 
+def _tall_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
+    """Return trials of several ragged rows a program, the last of them beyond the last row, of one block and of two."""
+    return (
+        Trial({"M": 9, "N": 525}, dtype, _config(kernel, block_m=2, block_n=512)),
+        Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=4, block_n=512, copies=1, far=1)),
+        Trial({"M": 9, "N": 541}, dtype, _config(kernel, block_m=2, block_n=256, copies=1, pipe=1)),
+    )
+
+
 def _scaled_trials(kernel: str, dtype: str, scale: float) -> tuple[Trial, ...]:
     """Return a trial of one block and one of several, with the first input scaled."""
     return (
@@ -54,7 +63,8 @@ def _scaled_trials(kernel: str, dtype: str, scale: float) -> tuple[Trial, ...]:
 def rmsnorm_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of rmsnorm, some whose squares exceed the largest fp16, some where eps is half of their mean."""
     scaled = (_scaled_trials("rmsnorm", dtype, scale) for scale in (256.0, 2.0**-10))
-    return _row_trials("rmsnorm", dtype) + tuple(trial for trials in scaled for trial in trials)
+    rows = _row_trials("rmsnorm", dtype) + _tall_trials("rmsnorm", dtype)
+    return rows + tuple(trial for trials in scaled for trial in trials)
 
 
 def layernorm_trials(dtype: str) -> tuple[Trial, ...]:
@@ -64,7 +74,8 @@ def layernorm_trials(dtype: str) -> tuple[Trial, ...]:
 
 def softmax_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of softmax, some whose exponential exceeds the largest fp32."""
-    return _row_trials("softmax", dtype) + _scaled_trials("softmax", dtype, 64.0)
+    rows = _row_trials("softmax", dtype) + _tall_trials("softmax", dtype)
+    return rows + _scaled_trials("softmax", dtype, 64.0)
 
 
 TRIALS = {
@@ -75,11 +86,11 @@ TRIALS = {
 }
 
 
-def _of_rows(kernel: str) -> tuple[Mutant, ...]:
+def _of_rows(kernel: str, *, first: str = "start") -> tuple[Mutant, ...]:
     """Return wrong twins of what the row kernels share: the places of vectors and edges, and the second reading."""
     return (
-        Mutant(kernel, "misplaced_vectors", "        row = (row + VECTOR - 1) // VECTOR * VECTOR\n",
-               "        row = row // VECTOR * VECTOR\n"),
+        Mutant(kernel, "misplaced_vectors", f"({first} + VECTOR - 1) // VECTOR * VECTOR\n",
+               f"{first} // VECTOR * VECTOR\n"),
         Mutant(kernel, "vectors_beyond_the_block",
                "tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)",
                "(N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N"),
@@ -87,6 +98,17 @@ def _of_rows(kernel: str) -> tuple[Mutant, ...]:
         Mutant(kernel, "edge_of_the_next_row", "lane < head, edge_cols < N_COLS)",
                "lane < head, edge_cols < N_COLS + 1)"),
         Mutant(kernel, "lost_first_block", "tl.range(FULL - 1, -1, -1)", "tl.range(FULL - 1, 0, -1)"),
+    )  # fmt: skip
+
+
+def _of_several_rows(kernel: str, edges: str) -> tuple[Mutant, ...]:
+    """Return wrong twins of how a program takes several ragged rows."""
+    return (
+        Mutant(kernel, "rows_as_if_aligned", "else row + rows * N_COLS\n",
+               "else row + rows * (N_COLS // VECTOR * VECTOR)\n"),
+        Mutant(kernel, "edges_beyond_the_last_row", "edge_mask = row_mask & edge_mask", "edge_mask = edge_mask & True"),
+        Mutant(kernel, "edges_of_all_rows_in_one_sum", f"tl.sum({edges}, axis=0 if BLOCK_M == 1 else 1)",
+               f"tl.sum({edges})"),
     )  # fmt: skip
 
 
@@ -126,8 +148,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm", "dropped_row_mask", "else rows < n_rows - first", "else (rows < n_rows - first) | True"),
     Mutant("rmsnorm", "lost_last_block", "squares + _by_lane(last * last, LANE)", "squares"),
     *_of_rows("rmsnorm"),
+    *_of_several_rows("rmsnorm", "edge * edge"),
     *_of_scale("rmsnorm", "gain", "_load_gain", "gains"),
-    Mutant("rmsnorm", "edge_left_out_of_sum", "total += tl.sum(edge * edge)", "total += 0.0"),
+    Mutant("rmsnorm", "edge_left_out_of_sum", "total += tl.sum(edge * edge, axis=0 if BLOCK_M == 1 else 1)",
+           "total += 0.0"),
     Mutant("layernorm", "uncentred_squares", "total = tl.sum(last * last, axis=1)",
            "total = tl.sum((last + mean) * (last + mean), axis=1)"),
     Mutant("layernorm", "padding_in_variance", "last = tl.where(last_mask, last - mean, 0.0)", "last = last - mean"),
@@ -140,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
            "last * rstd * gain + 0.0 * bias, last_mask"),
     Mutant("layernorm", "dropped_eps", "tl.rsqrt(total / N_COLS + eps)", "tl.rsqrt(total / N_COLS)"),
     Mutant("layernorm", "dropped_column_mask", "(cols < left) if N_COLS % BLOCK_N", "(cols >= 0) if N_COLS % BLOCK_N"),
-    *_of_rows("layernorm"),
+    *_of_rows("layernorm", first="row"),
     *_of_scale("layernorm", "gain", "_load_scale", "gains"),
     *_of_scale("layernorm", "bias", "_load_scale", "biases"),
     *_of_pipe("layernorm", ("x", "tl.load(x_tile"), ("gain", "_load_scale(gains"), ("bias", "_load_scale(biases")),
@@ -159,5 +183,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("softmax", "fp16_sum", "total = tl.sum(powers, axis=1)", "total = tl.sum(powers.to(tl.float16), axis=1)"),
     Mutant("softmax", "natural_base", "values * 1.4426950408889634", "values * 1.44"),
     *_of_rows("softmax"),
+    *_of_several_rows("softmax", "edge_powers"),
     *_of_pipe("softmax", ("x", "tl.load(x_tile")),
 )  # fmt: skip

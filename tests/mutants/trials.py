@@ -59,9 +59,9 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         "block_b": 128, "block_o": 256, "block_k": 64, "split_k": 1, "num_warps": 8, "num_stages": 4, "tma": 1,
         "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
     }  # fmt: skip
-    two = {**one, "block_o": 128, "split_k": 2, "num_stages": 5}
-    narrow = {**one, "block_o": 64, "split_k": 2, "num_stages": 8}
-    half = {**one, "block_b": 64, "block_o": 128, "split_k": 2, "num_stages": 8}
+    two = {**one, "block_o": 128, "split_k": 2, "num_stages": 6}
+    narrow = {**one, "block_o": 64, "split_k": 2, "num_stages": 9}
+    half = {**one, "block_b": 64, "block_o": 128, "split_k": 2, "num_stages": 9}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
@@ -73,6 +73,9 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**half, "split_k": 1}),
         Trial({"B": 59, "H": 520, "O": 264}, dtype, {**half, "block_o": 256, "split_k": 1, "num_stages": 4}),
         Trial({"B": 3, "H": 192, "O": 520}, dtype, {**one, "block_o": 64}),
+        # Fewer steps than stages, and than members of a team; teams that are not whole; two tiles of rows.
+        Trial({"B": 127, "H": 2000, "O": 2040}, dtype, {**half, "block_o": 64, "num_stages": 13}),
+        Trial({"B": 128, "H": 4104, "O": 1160}, dtype, {**half, "pdl": 0}),
         # More tiles than multiprocessors: a program takes one after the other.
         Trial({"B": 2100, "H": 264, "O": 4104}, dtype, one),
         Trial({"B": 300, "H": 1000, "O": 1000}, dtype, two),
