@@ -53,7 +53,7 @@ DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 KERNELS = Path(__file__).parents[2] / "kernels"
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
-CLUSTER = {"rmsnorm_matmul": trials.cluster_trials}
+CLUSTER = getattr(trials, "CLUSTER_TRIALS", {"rmsnorm_matmul": trials.cluster_trials})
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
 OWN: dict[str, tuple[dict[str, int], ...]] = {
