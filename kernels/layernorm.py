@@ -226,7 +226,7 @@ def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: flo
         if copy is not None:
             copy()
         layernorm_kernel[grid](
-            x, gain, bias, out, n_rows, eps, **constants, num_warps=config["num_warps"], **_early(config)
+            x, gain, bias, out, n_rows, eps, **constants, num_warps=config["num_warps"], **_options(config, constants)
         )
 
     return launch
@@ -253,6 +253,17 @@ def _copies(gain: Tensor, bias: Tensor, constants: Mapping[str, int], config: Co
 def _early(config: Config) -> dict[str, bool]:
     """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
     return {"launch_pdl": True} if config["pdl"] else {}
+
+
+def _options(config: Config, constants: Mapping[str, int]) -> dict[str, bool]:
+    """Return the launch options that change the code.
+
+    Where a thread holds one element, as many as a lane has neighbours hold its sum, and all of them store it. Fused
+    with the first addition, a square is rounded in one thread and not in the next: they would store different sums.
+    """
+    several_blocks = constants["N_COLS"] > config["block_n"]
+    apart = config["block_m"] * config["block_n"] <= 32 * config["num_warps"]
+    return {**_early(config), **({"enable_fp_fusion": False} if several_blocks and apart else {})}
 
 
 def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
@@ -452,7 +463,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
             **pointers, "n_rows": "i32", "eps": "fp32", **dict.fromkeys(constants, "constexpr"),
         },
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options={"num_warps": config["num_warps"], **_options(config, constants)},
     )  # fmt: skip
 
 

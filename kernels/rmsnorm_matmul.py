@@ -174,9 +174,7 @@ def _load_x(x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, row
 
 
 @gluon.jit
-def _scale_x(
-    x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, PART: gl.constexpr, PARTS: gl.constexpr
-):
+def _scale_x(x_ring, gain_ring, squares, x_full, x_ready, steps, PART: gl.constexpr, PARTS: gl.constexpr):
     STAGES: gl.constexpr = x_ring.shape[0]
     BLOCK_B: gl.constexpr = x_ring.shape[1]
     BLOCK_K: gl.constexpr = x_ring.shape[2]
@@ -196,19 +194,14 @@ def _scale_x(
         x32 = gl.convert_layout(grouped, eights, assert_trivial=True).to(gl.float32)
         sums += gl.sum(x32 * x32, axis=2)
     squares.index(PART).store(gl.sum(sums, axis=1))
-    hopper.mbarrier.arrive(squares_ready, count=1)
 
 
 @gluon.jit
-def _multiply(
-    y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty, squares_ready,
-    steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K: gl.constexpr,
-):  # fmt: skip
+def _multiply(w_ring, x_ring, w_full, w_empty, x_ready, x_empty, steps):
     W_STAGES: gl.constexpr = w_ring.shape[0]
     X_STAGES: gl.constexpr = x_ring.shape[0]
     BLOCK_O: gl.constexpr = w_ring.shape[2]
     BLOCK_B: gl.constexpr = x_ring.shape[1]
-    SCALERS: gl.constexpr = squares.shape[0]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_B, 16])
     acc = gl.zeros([BLOCK_O, BLOCK_B], gl.float32, layout)
     for i in range(steps):
@@ -221,9 +214,17 @@ def _multiply(
         acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
         hopper.mbarrier.arrive(w_empty.index((i + W_STAGES - 1) % W_STAGES), count=1, pred=i > 0)
         hopper.mbarrier.arrive(x_empty.index((i + X_STAGES - 1) % X_STAGES), count=1, pred=i > 0)
-    acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
+    return (hopper.warpgroup_mma_wait(0, deps=(acc,)),)
 
-    hopper.mbarrier.wait(squares_ready, 0)
+
+@gluon.jit
+def _finish(
+    acc, y, y_ptr, partial_ptr, squares_ptr, w_ring, squares, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps,
+    BLOCK_B: gl.constexpr, SPLIT_K: gl.constexpr,
+):  # fmt: skip
+    BLOCK_O: gl.constexpr = w_ring.shape[2]
+    SCALERS: gl.constexpr = squares.shape[0]
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_B, 16])
     b_layout: gl.constexpr = gl.SliceLayout(0, layout)
     row_squares = squares.index(0).load(b_layout)
     for part in gl.static_range(1, SCALERS):
@@ -338,7 +339,6 @@ def rmsnorm_matmul_pipelined(
     x_full = gl.allocate_shared_memory(gl.int64, [X_STAGES, 1], barrier)
     x_ready = gl.allocate_shared_memory(gl.int64, [X_STAGES, 1], barrier)
     x_empty = gl.allocate_shared_memory(gl.int64, [X_STAGES, 1], barrier)
-    squares_ready = gl.allocate_shared_memory(gl.int64, [1], barrier)
     for i in gl.static_range(W_STAGES):
         hopper.mbarrier.init(w_full.index(i), count=1)
         hopper.mbarrier.init(w_empty.index(i), count=1)
@@ -346,7 +346,6 @@ def rmsnorm_matmul_pipelined(
         hopper.mbarrier.init(x_full.index(i), count=1)
         hopper.mbarrier.init(x_ready.index(i), count=1)
         hopper.mbarrier.init(x_empty.index(i), count=1)
-    hopper.mbarrier.init(squares_ready, count=SCALERS)
 
     # The parts of a tile are neighbours, so that when one runs and waits, the others run or come next.
     pid_o = gl.program_id(0) // SPLIT_K
@@ -361,26 +360,25 @@ def rmsnorm_matmul_pipelined(
     REGISTERS: gl.constexpr = 88 if gl.num_warps() == 4 else 72
     # fmt: off
     if SCALERS == 1:
-        gl.warp_specialize([
-            (_multiply, (
-                y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty,
-                squares_ready, steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K,
-            )),
+        (acc,) = gl.warp_specialize([
+            (_multiply, (w_ring, x_ring, w_full, w_empty, x_ready, x_empty, steps)),
             (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
             (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
-            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, steps, FIRST, SCALERS)),
         ], [1, 1, 4], [24, 24, REGISTERS])
     else:
-        gl.warp_specialize([
-            (_multiply, (
-                y, y_ptr, partial_ptr, squares_ptr, w_ring, x_ring, squares, w_full, w_empty, x_ready, x_empty,
-                squares_ready, steps, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps, SPLIT_K,
-            )),
+        (acc,) = gl.warp_specialize([
+            (_multiply, (w_ring, x_ring, w_full, w_empty, x_ready, x_empty, steps)),
             (_load_weight, (weight, w_ring, w_full, w_empty, first, steps, turn, pid_o * BLOCK_O)),
             (_load_x, (x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, pid_b * BLOCK_B)),
-            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, FIRST, SCALERS)),
-            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, squares_ready, steps, SECOND, SCALERS)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, steps, FIRST, SCALERS)),
+            (_scale_x, (x_ring, gain_ring, squares, x_full, x_ready, steps, SECOND, SCALERS)),
         ], [1, 1, 4, 4], [24, 24, REGISTERS, REGISTERS])
+    # Every thread has come here through one barrier, so the sums of squares need none of their own.
+    _finish(
+        acc, y, y_ptr, partial_ptr, squares_ptr, w_ring, squares, pid_o, pid_k, pid_b, n_rows, n_inner, n_cols, eps,
+        BLOCK_B, SPLIT_K,
+    )
     # fmt: on
 
 

@@ -112,6 +112,20 @@ def _built(nvrtc: Any, program: Any, source: CudaSource, architecture: str, form
 
 
 @functools.cache
+def _primary_context(device: int) -> Any:
+    """Return the context that torch and the CUDA runtime use on a device; it is kept as long as the process."""
+    driver, _ = _bindings()
+    return _checked(driver.cuDevicePrimaryCtxRetain(device), f"the context of device {device}")
+
+
+def _need_context(device: int) -> None:
+    """Make the device's context current in this thread, if none is. Assumes: the driver has been initialised."""
+    driver, _ = _bindings()
+    if int(_checked(driver.cuCtxGetCurrent(), "the current context")) == 0:
+        _checked(driver.cuCtxSetCurrent(_primary_context(device)), f"taking the context of device {device}")
+
+
+@functools.cache
 def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -> Any:
     """Return the loaded kernel of a source on one device; a module lives as long as the process."""
     driver, _ = _bindings()
@@ -190,8 +204,7 @@ def prepare_cuda(
 
     driver, _ = _bindings()
     device = torch.cuda.current_device()
-    # torch makes the device's context current.
-    torch.cuda.current_stream().synchronize()
+    _need_context(device)
     major, minor = torch.cuda.get_device_capability(device)
     function = _function(source, f"sm_{major}{minor}", shared_bytes, device)
     addresses, held = zip(*(_parameter(value) for value in arguments), strict=True)

@@ -41,6 +41,7 @@ class Operation:
     inputs: shape -> the input tensors, in the order that numbers them for the generator.
     output_dims: shape -> dimensions of the single output, row-major.
     element: (shape, flat output position, read) -> that element in float64.
+    products: shape -> multiply-adds of the sums of products in the definition (docs/format.md); 0 where it has none.
     spread: shape -> the size of outputs relative to those that SAMPLE_TOLERANCES is made for.
     output_dtype: dtype of the inputs -> dtype of the output, which is also that of its samples.
     """
@@ -50,6 +51,7 @@ class Operation:
     inputs: Callable[[Shape], tuple[TensorSpec, ...]]
     output_dims: Callable[[Shape], tuple[int, ...]]
     element: Callable[[Shape, int, Read], float]
+    products: Callable[[Shape], int]
     spread: Callable[[Shape], float] = lambda _shape: 1.0
     output_dtype: Callable[[Dtype], Dtype] = lambda dtype: dtype
 
@@ -99,6 +101,14 @@ def _matmul_element(shape: Shape, position: int, read: Read) -> float:
     row, column = divmod(position, n)
     k = np.arange(inner, dtype=np.int64)
     return float(np.sum(read("a", row * inner + k) * read("b", k * n + column)))
+
+
+def _matmul_products(shape: Shape) -> int:
+    return shape["M"] * shape["N"] * shape["K"]
+
+
+def _no_products(_shape: Shape) -> int:
+    return 0
 
 
 def _matmul_bias_relu_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
@@ -310,6 +320,7 @@ RMSNORM_MATMUL = Operation(
     inputs=_rmsnorm_matmul_inputs,
     output_dims=lambda shape: (shape["B"], shape["O"]),
     element=_rmsnorm_matmul_element,
+    products=lambda shape: shape["B"] * shape["H"] * shape["O"],
 )
 
 MATMUL = Operation(
@@ -318,6 +329,7 @@ MATMUL = Operation(
     inputs=_matmul_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_matmul_element,
+    products=_matmul_products,
 )
 
 MATMUL_BIAS_RELU = Operation(
@@ -326,6 +338,7 @@ MATMUL_BIAS_RELU = Operation(
     inputs=_matmul_bias_relu_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_matmul_bias_relu_element,
+    products=_matmul_products,
 )
 
 MATMUL_FP8 = Operation(
@@ -334,6 +347,7 @@ MATMUL_FP8 = Operation(
     inputs=lambda shape: _eight_bit_inputs(shape, "short"),
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=lambda shape, position, read: _eight_bit_element(shape, position, read, scale=fp8_scale(shape["K"])),
+    products=_matmul_products,
     output_dtype=lambda _dtype: "fp16",
 )
 
@@ -343,6 +357,7 @@ MATMUL_INT8 = Operation(
     inputs=lambda shape: _eight_bit_inputs(shape, "byte"),
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=lambda shape, position, read: _eight_bit_element(shape, position, read, scale=int8_scale(shape["K"])),
+    products=_matmul_products,
     output_dtype=lambda _dtype: "fp32",
 )
 
@@ -352,6 +367,7 @@ VECTOR_ADD = Operation(
     inputs=_vector_add_inputs,
     output_dims=lambda shape: (shape["N"],),
     element=_vector_add_element,
+    products=_no_products,
 )
 
 RMSNORM = Operation(
@@ -360,6 +376,7 @@ RMSNORM = Operation(
     inputs=_rmsnorm_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_rmsnorm_element,
+    products=_no_products,
 )
 
 LAYERNORM = Operation(
@@ -368,6 +385,7 @@ LAYERNORM = Operation(
     inputs=_layernorm_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_layernorm_element,
+    products=_no_products,
 )
 
 SOFTMAX = Operation(
@@ -376,6 +394,7 @@ SOFTMAX = Operation(
     inputs=_softmax_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_softmax_element,
+    products=_no_products,
     # Rows sum to 1; the floor leaves room for the rounding of subnormal fp16.
     spread=lambda shape: max(1.0 / shape["N"], 2.0**-14),
 )
@@ -386,6 +405,7 @@ GEMV = Operation(
     inputs=_gemv_inputs,
     output_dims=lambda shape: (shape["N"],),
     element=_gemv_element,
+    products=lambda shape: shape["N"] * shape["K"],
 )
 
 DECODE_ATTENTION = Operation(
@@ -394,6 +414,7 @@ DECODE_ATTENTION = Operation(
     inputs=_decode_attention_inputs,
     output_dims=lambda shape: (shape["B"], shape["HQ"], shape["D"]),
     element=lambda shape, position, read: _heads_element(shape, position, read, queries=1, causal=False),
+    products=lambda shape: 2 * shape["B"] * shape["HQ"] * shape["S"] * shape["D"],
 )
 
 FLASH_ATTENTION = Operation(
@@ -402,6 +423,7 @@ FLASH_ATTENTION = Operation(
     inputs=_flash_attention_inputs,
     output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
     element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=False),
+    products=lambda shape: 2 * shape["B"] * shape["HQ"] * shape["S"] ** 2 * shape["D"],
 )
 
 FLASH_ATTENTION_CAUSAL = Operation(
@@ -410,6 +432,7 @@ FLASH_ATTENTION_CAUSAL = Operation(
     inputs=_flash_attention_inputs,
     output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
     element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=True),
+    products=lambda shape: shape["B"] * shape["HQ"] * shape["S"] * (shape["S"] + 1) * shape["D"],
 )
 
 MLA_DECODE = Operation(
@@ -418,6 +441,7 @@ MLA_DECODE = Operation(
     inputs=_mla_decode_inputs,
     output_dims=lambda shape: (shape["B"], shape["H"], MLA_LATENT),
     element=_mla_decode_element,
+    products=lambda shape: shape["B"] * shape["H"] * shape["S"] * (2 * MLA_LATENT + MLA_ROPE),
 )
 
 OPERATIONS: dict[str, Operation] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled import SHARED_LIMIT
+from compiled import SHARED_LIMIT, compile_ahead
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import (
@@ -198,6 +198,20 @@ def test_softmax_ahead_takes_the_short_exponential(target: str) -> None:
     ptx = compiled("softmax", (("M", 4096), ("N", 6144)), "fp16", target).ptx
     assert re.search(r"ex2\.approx\.ftz\.f32", ptx)
     assert not re.search(r"ex2\.approx\.f32", ptx)
+
+
+@pytest.mark.parametrize(
+    ("shape", "block_n"), [({"M": 9, "N": 141}, 32), ({"M": 3, "N": 160}, 64)], ids=("ragged", "whole")
+)
+def test_layernorm_threads_that_hold_one_sum_hold_the_same_bits(shape: dict[str, int], block_n: int) -> None:
+    kernel = load_kernel("layernorm", launch=True).kernel
+    config = {**kernel.config(shape, "fp16", "sm_90"), "block_m": 1, "block_n": block_n, "num_warps": 4}
+    kernel.check_config(config, shape, "fp16", "sm_90")
+    ptx = compile_ahead(kernel, config, shape, "fp16", "sm_90").ptx
+    shuffled = set(re.findall(r"shfl\.sync\.bfly\.b32\s+(%r\d+)", ptx))
+    assert shuffled
+    # An own square, not rounded, plus a neighbour's, which is: the neighbour adds them the other way round.
+    assert not shuffled & set(re.findall(r"fma\.rn\.f32\s+%r\d+, %r\d+, %r\d+, (%r\d+)", ptx))
 
 
 @pytest.mark.gpu

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 
 from ledger.model.wording import si
-from ledger.operations import MLA_LATENT, MLA_ROPE, Operation, Shape
+from ledger.operations import Operation, Shape
 from ledger.records import Work
 
 WIDEST_BYTES = 8
@@ -19,24 +18,6 @@ WIDEST_BYTES = 8
 
 _FLOPS_PER_ELEMENT = 32
 _MOST_FLOPS = 4
-
-_PRODUCTS: dict[str, Callable[[Shape], int]] = {
-    "rmsnorm_matmul/1": lambda s: s["B"] * s["H"] * s["O"],
-    "matmul/1": lambda s: s["M"] * s["N"] * s["K"],
-    "matmul_bias_relu/1": lambda s: s["M"] * s["N"] * s["K"],
-    "matmul_fp8/1": lambda s: s["M"] * s["N"] * s["K"],
-    "matmul_int8/1": lambda s: s["M"] * s["N"] * s["K"],
-    "vector_add/1": lambda _: 0,
-    "rmsnorm/1": lambda _: 0,
-    "layernorm/1": lambda _: 0,
-    "softmax/1": lambda _: 0,
-    "gemv/1": lambda s: s["N"] * s["K"],
-    "decode_attention/1": lambda s: 2 * s["B"] * s["HQ"] * s["S"] * s["D"],
-    "flash_attention/1": lambda s: 2 * s["B"] * s["HQ"] * s["S"] ** 2 * s["D"],
-    "flash_attention_causal/1": lambda s: s["B"] * s["HQ"] * s["S"] * (s["S"] + 1) * s["D"],
-    "mla_decode/1": lambda s: s["B"] * s["H"] * s["S"] * (2 * MLA_LATENT + MLA_ROPE),
-}
-"""Multiply-adds of the sums of products in an operation's definition (docs/format.md), by its name."""
 
 
 def elements(operation: Operation, shape: Shape) -> tuple[int, int]:
@@ -53,7 +34,7 @@ def _elements(operation: Operation, sizes: tuple[tuple[str, int], ...]) -> tuple
 
 def usual_flops(operation: Operation, shape: Shape) -> int:
     """Return the most operations that a work model usually counts: the products, a quarter more, 32 an element."""
-    products = _PRODUCTS[operation.name](shape)
+    products = operation.products(shape)
     return 2 * products + products // 2 + _FLOPS_PER_ELEMENT * sum(elements(operation, shape))
 
 

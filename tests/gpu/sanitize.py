@@ -1,0 +1,321 @@
+"""Runs every kernel under compute-sanitizer: memcheck and racecheck over small launches of each of its paths on sm_90.
+
+Usage where a GPU and compute-sanitizer are: PYTHONPATH=. python tests/gpu/sanitize.py FOLDER [KERNEL …] prints one line
+a kernel and tool and keeps what each run said in FOLDER; it exits with 1 when anything was found that is not known.
+--tool memcheck runs one tool alone, --sanitizer PATH takes another compute-sanitizer, --jobs N runs N at once, --limit
+S gives each S seconds. `--launch KERNEL …` is what the tool watches: each result is compared with the reference, so
+that a run in which nothing was computed is no clean run.
+
+Nothing is cached between allocations (PYTORCH_NO_CUDA_MEMORY_CACHING), so that a read or write outside a tensor is
+outside an allocation, and only the kernel's own launches are watched.
+
+Two orders are known that racecheck does not follow (docs/sanitizer.md proves both with minimal kernels). Their reports
+are told apart by their place, counted and printed, never hidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kernel_suite import gpu_variants
+from mutants import attention, gemv, products, rowwise, trials
+from mutants.checker import Trial, fill_inputs
+
+from ledger.kernel import load_kernel
+
+TOOLS = ("racecheck", "memcheck")
+# Starting a process takes longer than these kernels' launches: they share one.
+TOGETHER = ("gemv", "layernorm", "rmsnorm", "softmax", "vector_add")
+SHARES = {"rmsnorm_matmul": 2}
+# The first release that follows barriers of a group of warps beside those of the block.
+FOLLOWS_GROUPS = (2026, 1)
+# What all threads of a group store, and one of them, behind a barrier of the group, arrives for: the lines that store.
+ARRIVED_FOR = {
+    "flash_attention": ("blocks.index(slot).store(",),
+    "flash_attention_causal": ("blocks.index(slot).store(",),
+    "mla_decode": ("kept_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
+}
+# Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
+DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
+KERNELS = Path(__file__).parents[2] / "kernels"
+TARGET = "sm_90"
+LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
+CLUSTER = getattr(trials, "CLUSTER_TRIALS", {"rmsnorm_matmul": trials.cluster_trials})
+PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
+# Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
+OWN: dict[str, tuple[dict[str, int], ...]] = {
+    "rmsnorm_matmul": ({"B": 8, "H": 1024, "O": 512}, {"B": 32, "H": 1024, "O": 512}, {"B": 128, "H": 512, "O": 264}),
+    "matmul": ({"M": 384, "N": 264, "K": 192},),
+    "decode_attention": attention._heads((1, 17, 1, 70, 16), (2, 8, 2, 515, 128), (2, 8, 8, 256, 64)),
+    "flash_attention": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
+    "flash_attention_causal": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
+    "mla_decode": ({"B": 1, "H": 64, "S": 64}, {"B": 1, "H": 64, "S": 321}, {"B": 1, "H": 16, "S": 130}),
+    "gemv": ({"N": 512, "K": 1024}, {"N": 131, "K": 1031}),
+    "rmsnorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
+    "layernorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
+    "softmax": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
+    "vector_add": ({"N": 100_003},),
+}
+
+
+def kernel_names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in KERNELS.glob("*.py")))
+
+
+def _dtype(kernel: Any) -> str:
+    return str(kernel.dtypes[0])
+
+
+def launches(name: str) -> Iterator[Trial]:
+    """Yield the small launches of a kernel: its trials in its first dtype, and its own rule's choices."""
+    kernel = load_kernel(name, launch=True).kernel
+    dtype = _dtype(kernel)
+    listed = LISTED[name](dtype, tma=True) if name in trials.TRIALS else LISTED[name](dtype)
+    pipelined = PIPELINED[name](dtype) if name in PIPELINED else ()
+    cluster = CLUSTER[name](dtype) if name in CLUSTER else ()
+    own = [Trial(shape, dtype, kernel.config(shape, dtype, TARGET)) for shape in OWN.get(name, ())]  # type: ignore[arg-type]
+    for trial in (*listed, *pipelined, *cluster, *own):
+        if trial.scale == 1.0:
+            # The portable kernels of rmsnorm_matmul know the key pdl, and only 0 for it.
+            yield trial if name == "rmsnorm_matmul" else gpu_variants(trial, TARGET)[-1]
+
+
+# Under the tool
+
+
+def launch_all(kernel: Any, chosen: Iterable[Trial]) -> int:
+    """Launch a kernel on trials, once each, print how many there were, and return how many went wrong."""
+    import torch
+
+    from ledger.measuring.inputs import torch_dtype
+
+    wrong = count = 0
+    for trial in chosen:
+        kernel.check_config(trial.config, trial.shape, trial.dtype, TARGET)
+        here = fill_inputs(kernel, trial, "cpu")
+        inputs = {key: torch.empty(value.shape, dtype=value.dtype, device="cuda") for key, value in here.items()}
+        for key, value in here.items():
+            inputs[key].copy_(value)
+        dims = kernel.operation.output_dims(trial.shape)
+        written = torch_dtype(kernel.operation.output_dtype(trial.dtype))
+        out = torch.empty(dims, dtype=written, device="cuda")
+        out.copy_(torch.full(dims, float("nan"), dtype=written))
+        launch = kernel.implementations["triton"](inputs, out, trial.config)
+        launch()
+        torch.cuda.synchronize()
+        expected, bound = kernel.reference(here), kernel.tolerances[trial.dtype]
+        excess = (out.cpu().double() - expected).abs() - bound.atol - bound.rtol * expected.abs()
+        count += 1
+        if not (excess <= 0).all():
+            wrong += 1
+            print(f"WRONG {kernel.name} {dict(trial.shape)} {dict(trial.config)}", flush=True)
+    print(f"LAUNCHED {kernel.name} {count} WRONG {wrong}", flush=True)
+    return wrong
+
+
+def launch_share(words: str) -> int:
+    """Launch the share of a kernel's trials that NAME:SHARE/SHARES names."""
+    name, _, share = words.partition(":")
+    at, of = (int(number) for number in (share or "0/1").split("/"))
+    return launch_all(load_kernel(name, launch=True).kernel, list(launches(name))[at::of])
+
+
+# What a tool said
+
+
+@dataclass(frozen=True)
+class Access:
+    """Name one side of a report: the function that read or wrote, and the source line."""
+
+    kind: str
+    function: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Hold one report of a tool. words: its lines as one, with places but no addresses."""
+
+    words: str
+    accesses: tuple[Access, ...]
+
+
+_ACCESS = re.compile(r"(Read|Write) access at (\w+)\+0x[0-9a-f]+(?: in \S+\.(?:py|cu):(\d+))?")
+_FIRST = re.compile(r"^========= (?:(?:Error|Warning): |Invalid |Program hit |Misaligned )")
+
+
+def reports(text: str) -> list[Report]:
+    """Return what a tool reported: a report is its first line and the indented ones that follow."""
+    found, lines = [], text.splitlines()
+    for at, line in enumerate(lines):
+        if not _FIRST.match(line):
+            continue
+        said = [line]
+        for more in lines[at + 1 :]:
+            if not more.startswith("=========     "):
+                break
+            said.append(more)
+        words = " ".join(part.removeprefix("=========").strip() for part in said)
+        accesses = tuple(Access(kind, function, int(at or 0)) for kind, function, at in _ACCESS.findall(words))
+        found.append(Report(re.sub(r"\+0x[0-9a-f]+| \[\d+ hazards\]", "", words), accesses))
+    return found
+
+
+def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
+    """Return which known order a report of racecheck is about, by its place, or None for a finding."""
+    if not report.accesses or any(one.function != f"{kernel}_pipelined" for one in report.accesses):
+        return None
+    source = (KERNELS / f"{kernel}.py").read_text(encoding="utf-8").splitlines()
+    texts = {one: source[one.line - 1] for one in report.accesses if one.line}
+    writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
+    if writes and all(any(part in text for part in ARRIVED_FOR.get(kernel, ())) for text in writes):
+        return "one thread arrives for all"
+    own = (f"def {kernel}_pipelined(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
+    places = [texts.get(one, "") for one in report.accesses]
+    if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
+        return "Triton's dispatch"
+    return None
+
+
+# Around the tool
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold what one tool said of shares of kernels, and what went wrong with the run itself."""
+
+    tool: str
+    text: str
+    trouble: str
+    seconds: float
+
+
+def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: str, limit_s: float, port: int) -> Run:
+    """Run shares of kernels' launches under a tool and return what it said. Its output is kept in the folder."""
+    command = [sanitizer, "--tool", tool, "--target-processes", "application-only", "--port", str(port)]
+    command += ["--launch-timeout", "60", "--show-backtrace", "no", "--print-limit", "0"]
+    for name in dict.fromkeys(share.partition(":")[0] for share in shares):
+        command += ["--kernel-name", f"regex={load_kernel(name).kernel.launched}"]
+    command += [sys.executable, __file__, "--launch", *shares]
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    start, log = time.monotonic(), folder / f"{tool}-{shares[0].replace(':', '-').replace('/', '-')}.txt"
+    trouble = ""
+    with log.open("w") as file:
+        try:
+            subprocess.run(
+                command, stdout=file, stderr=subprocess.STDOUT, env=environment, timeout=limit_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            trouble = f"not done after {limit_s:.0f} s"
+    text = log.read_text(errors="replace")
+    if not trouble and "SUMMARY" not in text:
+        trouble = f"{tool} gave no summary"
+    return Run(tool, text, trouble, time.monotonic() - start)
+
+
+def kernels_of(report: Report) -> set[str]:
+    """Return the kernels whose functions a report names."""
+    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|copies)\b", report.words))
+    return named & set(kernel_names())
+
+
+def unread(text: str) -> str | None:
+    """Return in words that a run's own count of errors is not that of the reports that were read, or None."""
+    counts = [int(count) for count in re.findall(r"SUMMARY: (\d+) (?:errors?|hazards?)", text)]
+    found = len(reports(text))
+    return None if sum(counts) == found or not counts else f"{sum(counts)} errors, of which {found} were read"
+
+
+def summary(name: str, runs: list[Run], *, release: tuple[int, int]) -> tuple[str, list[str]]:
+    """Return a kernel's line, and what was found beyond the known, each with how often."""
+    text = "\n".join(run.text for run in runs)
+    done = [(int(n), int(wrong)) for n, wrong in re.findall(rf"^LAUNCHED {name} (\d+) WRONG (\d+)", text, re.MULTILINE)]
+    trouble = sorted({run.trouble for run in runs if run.trouble})
+    if len(done) != len(runs):
+        trouble.append("its launches did not end")
+    if any(wrong for _, wrong in done):
+        trouble.append("a launch gave a wrong result")
+    trouble += sorted({said for run in runs if (said := unread(run.text))})
+    told = [one for one in reports(text) if name in (of := kernels_of(one)) or not of]
+    kinds = Counter(known(report, kernel=name, release=release) for report in told)
+    found = Counter(report.words for report in told if known(report, kernel=name, release=release) is None)
+    words = [f"{count} of {kind}" for kind, count in kinds.items() if kind is not None]
+    words += [f"{kinds[None]} REPORTS"] if found else []
+    seconds = max(run.seconds for run in runs)
+    line = f"{name:24}{runs[0].tool:10}{sum(n for n, _ in done):4} launches {seconds:5.0f} s  "
+    line += "; ".join([*trouble, *words]) or "clean"
+    return line, [*trouble, *(f"{count} × {words}" for words, count in found.most_common())]
+
+
+def release_of(sanitizer: str) -> tuple[int, int]:
+    """Return year and number of a compute-sanitizer's release."""
+    said = subprocess.run([sanitizer, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"Version (\d{4})\.(\d+)", said)
+    assert version, said
+    return int(version[1]), int(version[2])
+
+
+def jobs_of(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return which shares of the kernels' launches run in one process; the longest first."""
+    names = tuple(names)
+    alone = [name for name in names if name not in TOGETHER]
+    split = [(f"{name}:{at}/{SHARES[name]}",) for name in alone if name in SHARES for at in range(SHARES[name])]
+    together = tuple(name for name in names if name in TOGETHER)
+    return [*split, *((name,) for name in alone if name not in SHARES), *([together] if together else [])]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="every kernel under memcheck and racecheck")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("kernels", nargs="*")
+    parser.add_argument("--tool", choices=TOOLS, action="append")
+    parser.add_argument("--sanitizer", default="compute-sanitizer")
+    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1))
+    parser.add_argument("--limit", type=float, default=300.0)
+    chosen = parser.parse_intermixed_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    names, tools = chosen.kernels or kernel_names(), chosen.tool or TOOLS
+    release = release_of(chosen.sanitizer)
+    work = [(tool, shares) for tool in tools for shares in jobs_of(names)]
+    ports = 20_000 + os.getpid() % 64 * 600
+
+    def one(at: int) -> Run:
+        made = {"folder": chosen.folder, "sanitizer": chosen.sanitizer, "limit_s": chosen.limit}
+        return sanitized(*work[at], port=ports + 12 * at, **made)
+
+    for name in names:
+        load_kernel(name)
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        pending = [pool.submit(one, at) for at in range(len(work))]
+        bad = 0
+        for tool in tools:
+            for name in names:
+                at = [i for i, (of, shares) in enumerate(work) if of == tool and name in _names(shares)]
+                line, found = summary(name, [pending[i].result() for i in at], release=release)
+                print("\n    ".join([line, *found[:6]]), flush=True)
+                bad += bool(found)
+    print(f"compute-sanitizer {release[0]}.{release[1]}: {len(names)} kernels, {bad} lines with findings")
+    return int(bad > 0)
+
+
+def _names(shares: tuple[str, ...]) -> set[str]:
+    return {share.partition(":")[0] for share in shares}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--launch":
+        sys.exit(sum(launch_share(words) for words in sys.argv[2:]) > 0)
+    sys.exit(main())
