@@ -3,7 +3,9 @@
 import pytest
 from measuring import kernel_file, this_cpu, this_gpu
 
-from ledger.errors import MachineError
+from ledger.cli.benching import _baselines, _joined
+from ledger.errors import InputError, MachineError
+from ledger.kernel import load_kernel
 from ledger.measuring.bench import bench
 from ledger.showing.bench_page import render_markdown
 
@@ -82,3 +84,18 @@ def this_gpu_profile():
     burst = profile.ceilings["burst"]
     peaks = {"fp16_tensor": burst.peaks["fp32"], "fp32": burst.peaks["fp32"]}
     return profile.model_copy(update={"ceilings": {"burst": burst.model_copy(update={"peaks": peaks})}})
+
+
+def test_two_kernels_of_one_bench_keep_their_digests_and_words():
+    one = {"conditions": {"kernel_sha256": {"a": "1"}, "overlap": None, "date": "d"}, "rows": [1]}
+    two = {"conditions": {"kernel_sha256": {"b": "2"}, "overlap": "b overlaps", "date": "d"}, "rows": [2, 3]}
+    joined = _joined(one, two)
+    assert joined["conditions"] == {"kernel_sha256": {"a": "1", "b": "2"}, "overlap": "b overlaps", "date": "d"}
+    assert joined["rows"] == [1, 2, 3]
+
+
+def test_a_baseline_is_asked_for_with_either_mark_and_an_unknown_one_is_refused():
+    files = [load_kernel("gemv"), load_kernel("matmul")]
+    assert _baselines(["torch-eager", "torch_matmul"], files) == {"torch_eager", "torch_matmul"}
+    with pytest.raises(InputError, match=r"cublas is no baseline of gemv, matmul; expected some of: .*torch_eager"):
+        _baselines(["cublas"], files)

@@ -49,12 +49,12 @@ def bench(
         _self_test(kernel, shape, dtype, hardware, trials=self_test, as_json=as_json)
         return
     document: dict[str, Any] = {}
-    for name in kernel or kernel_names(root):
-        file = load_kernel(name, root, launch=is_gpu(hardware.target))
-        only = None if baseline is None else frozenset(baseline)
+    files = [load_kernel(name, root, launch=is_gpu(hardware.target)) for name in kernel or kernel_names(root)]
+    only = None if baseline is None else _baselines(baseline, files)
+    for file in files:
         cells = _cells(file, shape, dtype)
         part = run(file, cells, hardware=hardware, ceilings=parse_ceilings(ceilings), only=only, on_progress=say)
-        document = part if not document else {**document, "rows": [*document["rows"], *part["rows"]]}
+        document = _joined(document, part) if document else part
     if output is not None:
         _write(document, output)
     if as_json:
@@ -122,6 +122,32 @@ def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None)
     sizes = [parse_shape(shape) for shape in shapes] if shapes else [dict(case) for case in kernel.cases]
     kinds = [parse_dtype(dtype) for dtype in dtypes] if dtypes else list(kernel.dtypes)
     return [(size, kind) for size in sizes for kind in kinds]
+
+
+def _baselines(asked: list[str], files: list[KernelFile]) -> frozenset[str]:
+    """Return the baselines asked for as rows name them. Raises: InputError for one that no kernel here has."""
+    from ledger.measuring.bench import baseline_names
+
+    names = frozenset[str]().union(*(baseline_names(file.kernel) for file in files))
+    only = frozenset(name.replace("-", "_") for name in asked)
+    if unknown := sorted(only - names):
+        raise InputError(
+            f"--baseline: {', '.join(unknown)} is no baseline of {', '.join(file.kernel.name for file in files)}; "
+            f"expected some of: {', '.join(sorted(names))}"
+        )
+    return only
+
+
+def _joined(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Return two kernels' benches of one run as one; each kernel's digest and what it says of overlap stay."""
+    first, second = document["conditions"], part["conditions"]
+    overlap = [words for words in (first["overlap"], second["overlap"]) if words]
+    conditions = {
+        **first,
+        "kernel_sha256": first["kernel_sha256"] | second["kernel_sha256"],
+        "overlap": "; ".join(overlap) or None,
+    }
+    return {**document, "conditions": conditions, "rows": [*document["rows"], *part["rows"]]}
 
 
 def _write(document: dict[str, Any], output: FilePath) -> None:

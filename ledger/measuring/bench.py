@@ -58,7 +58,7 @@ def bench(
 ) -> dict[str, Any]:
     """Return the bench of a kernel: device, conditions and one row a cell.
 
-    only: names of baselines to run; None runs all of them.
+    only: names of baselines to run, as rows name them (baseline_names); None runs all of them.
     Units: `_us` in microseconds a call, `floor_us` the time lower bound under the named ceilings.
     Raises: MachineError when this device is not the profile's or the kernel's result is wrong; InputError for a cell
     that the kernel does not offer.
@@ -75,12 +75,17 @@ def bench(
     return {"device": facts.name, "conditions": _conditions(facts, hardware, file, cases[0]), "rows": rows}
 
 
+def baseline_names(kernel: Kernel) -> frozenset[str]:
+    """Return a kernel's baselines as rows name them: with underscores."""
+    return frozenset(name.replace("-", "_") for name in kernel.baselines)
+
+
 def overlap_words(case: Case) -> str | None:
     """Say that a kernel's calls overlap one another, where its configuration makes them; None where they do not."""
     if not case.config.get("pdl"):
         return None
     return (
-        f"{case.kernel} asks for programmatic dependent launch: a call loads weights while the call before it ends; "
+        f"{case.kernel} asks for programmatic dependent launch: a call begins while the call before it ends; "
         "the library's kernels do not"
     )
 
@@ -94,7 +99,7 @@ def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: 
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "driver": facts.driver,
-        "kernel_sha256": file.sha256,
+        "kernel_sha256": {file.kernel.name: file.sha256},
         "order": "contestants interleaved round by round in one run on the same input sets",
         "inputs": f"cold: rotation over input sets that exceed the last cache, as {protocol.name}",
         "outputs": "cold: one result for each input set; a baseline that returns its own keeps it until its next call",
