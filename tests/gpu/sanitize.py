@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from kernel_suite import gpu_variants
 from mutants import attention, gemv, products, rowwise, trials
 from mutants.checker import Trial, fill_inputs
 
+from ledger.errors import InputError
 from ledger.kernel import load_kernel
 
 TOOLS = ("racecheck", "memcheck")
@@ -88,9 +89,22 @@ def launches(name: str) -> Iterator[Trial]:
     cluster = CLUSTER[name](dtype) if name in CLUSTER else ()
     own = [Trial(shape, dtype, kernel.config(shape, dtype, TARGET)) for shape in OWN.get(name, ())]  # type: ignore[arg-type]
     for trial in (*listed, *pipelined, *cluster, *own):
-        if trial.scale == 1.0:
-            # The portable kernels of rmsnorm_matmul know the key pdl, and only 0 for it.
-            yield trial if name == "rmsnorm_matmul" else gpu_variants(trial, TARGET)[-1]
+        if trial.scale == 1.0 and (runs := runnable(kernel, trial)) is not None:
+            yield runs
+
+
+def runnable(kernel: Any, trial: Trial) -> Trial | None:
+    """Return the last variant of a trial that the kernel allows on this target, or None: it was meant for another."""
+    # A portable trial of a kernel with several ways may leave out what only another of them knows.
+    blank = {key: 0 for key in ("stream", "pdl") if key in kernel.config(trial.shape, trial.dtype, TARGET)}
+    whole = replace(trial, config={**blank, **trial.config})
+    for variant in reversed([trial, *gpu_variants(whole, TARGET)]):
+        try:
+            kernel.check_config(variant.config, variant.shape, variant.dtype, TARGET)
+        except InputError:
+            continue
+        return variant
+    return None
 
 
 # Under the tool
@@ -207,6 +221,9 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
     """Run shares of kernels' launches under a tool and return what it said. Its output is kept in the folder."""
     command = [sanitizer, "--tool", tool, "--target-processes", "application-only", "--port", str(port)]
     command += ["--launch-timeout", "60", "--show-backtrace", "no", "--print-limit", "0"]
+    if tool == "memcheck":
+        # cuda.bindings asks the driver for names that it may not have; that is no access to memory.
+        command += ["--report-api-errors", "no"]
     for name in dict.fromkeys(share.partition(":")[0] for share in shares):
         command += ["--kernel-name", f"regex={load_kernel(name).kernel.launched}"]
     command += [sys.executable, __file__, "--launch", *shares]
