@@ -123,7 +123,12 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "(acc * rstd[None, :]).to(y.dtype)", "(acc + 0.0 * rstd[None, :]).to(y.dtype)"),
     Mutant("rmsnorm_matmul", "pipelined_racy_split", "while waiting != 0:", "while waiting > 1:"),
     Mutant("rmsnorm_matmul", "pipelined_parts_not_emptied",
-           "    gl.store(partial_ptrs, empty, mask=partial_live)\n", ""),
+           "".join(f"    {line}\n" for line in (
+               "empty = gl.full([SPLIT_K, BLOCK_B, COLS], EMPTY, gl.int32, layout).to(gl.float32, bitcast=True)",
+               "gl.store(partial_ptrs, empty, mask=partial_live)",
+               "empty = gl.full([SPLIT_K, BLOCK_B], EMPTY, gl.int32, pairs).to(gl.float32, bitcast=True)",
+               "gl.store(squares_ptrs, empty, mask=squares_live)",
+           )), ""),
     Mutant("rmsnorm_matmul", "pipelined_lost_last_step",
            "steps = tiles * (pid_k + 1) // SPLIT_K - first",
            "steps = gl.maximum(tiles * (pid_k + 1) // SPLIT_K - first - 1, 1)"),
