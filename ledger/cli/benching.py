@@ -84,7 +84,7 @@ def timeline(
     hardware = profile_of_this_machine(root, hw)
     file = load_kernel(kernel, root, launch=is_gpu(hardware.target))
     cell = _cells(file, None if shape is None else [shape], None if dtype is None else [dtype])[0]
-    only = None if baseline is None else frozenset(baseline)
+    only = None if baseline is None else _baselines(baseline, [file])
     found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say)
     if as_json:
         emit(found)

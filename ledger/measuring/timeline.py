@@ -51,7 +51,7 @@ def record_timeline(
 
     Each contestant calls each of its input sets once, up to 64 of them, one after the other; on a GPU once on a stream,
     as a program would, and once as the graph that the timer replays.
-    only: names of baselines; None takes all.
+    only: names of baselines as baseline_names gives them; None takes all.
     Units: microseconds a call. Raises: as bench.
     """
     facts = facts_for(hardware)
