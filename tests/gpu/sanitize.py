@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from kernel_suite import gpu_variants
 from mutants import attention, gemv, products, rowwise, trials
 from mutants.checker import Trial, fill_inputs
 
-from ledger.errors import InputError
 from ledger.kernel import load_kernel
 
 TOOLS = ("racecheck", "memcheck")
@@ -54,7 +53,6 @@ DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 KERNELS = Path(__file__).parents[2] / "kernels"
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
-CLUSTER = getattr(trials, "CLUSTER_TRIALS", {"rmsnorm_matmul": trials.cluster_trials})
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
 OWN: dict[str, tuple[dict[str, int], ...]] = {
@@ -86,25 +84,12 @@ def launches(name: str) -> Iterator[Trial]:
     dtype = _dtype(kernel)
     listed = LISTED[name](dtype, tma=True) if name in trials.TRIALS else LISTED[name](dtype)
     pipelined = PIPELINED[name](dtype) if name in PIPELINED else ()
-    cluster = CLUSTER[name](dtype) if name in CLUSTER else ()
+    cluster = trials.CLUSTER_TRIALS[name](dtype) if name in trials.CLUSTER_TRIALS else ()
     own = [Trial(shape, dtype, kernel.config(shape, dtype, TARGET)) for shape in OWN.get(name, ())]  # type: ignore[arg-type]
     for trial in (*listed, *pipelined, *cluster, *own):
-        if trial.scale == 1.0 and (runs := runnable(kernel, trial)) is not None:
-            yield runs
-
-
-def runnable(kernel: Any, trial: Trial) -> Trial | None:
-    """Return the last variant of a trial that the kernel allows on this target, or None: it was meant for another."""
-    # A portable trial of a kernel with several ways may leave out what only another of them knows.
-    blank = {key: 0 for key in ("stream", "pdl") if key in kernel.config(trial.shape, trial.dtype, TARGET)}
-    whole = replace(trial, config={**blank, **trial.config})
-    for variant in reversed([trial, *gpu_variants(whole, TARGET)]):
-        try:
-            kernel.check_config(variant.config, variant.shape, variant.dtype, TARGET)
-        except InputError:
-            continue
-        return variant
-    return None
+        if trial.scale == 1.0:
+            # The products' trials name each of their ways in full; what one way knows another may refuse.
+            yield trial if name in trials.TRIALS or name in products.TRIALS else gpu_variants(trial, TARGET)[-1]
 
 
 # Under the tool

@@ -15,24 +15,28 @@ _SHAPES = (
     {"M": 65, "N": 67, "K": 1031},
 )
 _EVEN = {"M": 67, "N": 144, "K": 112}
+# What matmul_bias_relu and matmul_fp8 know of their cluster kernels; their other ways take 0.
+_NO_CLUSTER = {"stream": 0, "pdl": 0}
 
 
 def bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_bias_relu: one element, primes, whole tiles, a long sum, and rows for TMA."""
-    plain = tuple(Trial(shape, dtype, _SQUARE) for shape in _SHAPES)
+    square = {**_SQUARE, **_NO_CLUSTER}
+    plain = tuple(Trial(shape, dtype, square) for shape in _SHAPES)
     return (
         *plain,
-        Trial(_EVEN, dtype, {**_SQUARE, "tma": 1}),
-        Trial(_EVEN, dtype, {**_SQUARE, "tma": 1, "subtiles": 2}),
+        Trial(_EVEN, dtype, {**square, "tma": 1}),
+        Trial(_EVEN, dtype, {**square, "tma": 1, "subtiles": 2}),
     )
 
 
 def fp8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_fp8, promoting or not, and with rows for TMA."""
-    promoting = {**_SQUARE, "promote": 1}
+    square = {**_SQUARE, **_NO_CLUSTER}
+    promoting = {**square, "promote": 1}
     plain = tuple(Trial(shape, dtype, promoting) for shape in _SHAPES)
     # On a scale, for an id of its own: this one does not promote.
-    fast = Trial({"M": 66, "N": 131, "K": 97}, dtype, {**_SQUARE, "promote": 0})
+    fast = Trial({"M": 66, "N": 131, "K": 97}, dtype, {**square, "promote": 0})
     return (*plain, fast, Trial(_EVEN, dtype, {**promoting, "tma": 1}))
 
 
@@ -53,17 +57,19 @@ _WIDE = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles"
 
 def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_bias_relu's pipelined kernel, which only sm_90 runs."""
+    wide = {**_WIDE, **_NO_CLUSTER}
     return (
-        *_pipelined(dtype, _WIDE),
-        Trial({"M": 200, "N": 520, "K": 264}, dtype, {**_WIDE, "block_n": 256}),
+        *_pipelined(dtype, wide),
+        Trial({"M": 200, "N": 520, "K": 264}, dtype, {**wide, "block_n": 256}),
         *cluster_matmul_trials(dtype),
     )
 
 
 def pipelined_fp8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_fp8's pipelined kernel: steps of 128 and 256, promoting and not."""
-    promoting = {**_WIDE, "block_k": 128, "promote": 1}
-    fast = {**_WIDE, "block_k": 128, "block_n": 256, "subtiles": 4, "promote": 0}
+    wide = {**_WIDE, **_NO_CLUSTER}
+    promoting = {**wide, "block_k": 128, "promote": 1}
+    fast = {**wide, "block_k": 128, "block_n": 256, "subtiles": 4, "promote": 0}
     return (
         *_pipelined(dtype, promoting),
         Trial({"M": 200, "N": 528, "K": 1040}, dtype, {**promoting, "block_k": 256}),
