@@ -76,7 +76,35 @@ def layernorm_copies(
 
 
 @triton.jit
-def layernorm_kernel(
+def _places(
+    starts, row_mask, cols, chunk: tl.constexpr, N_COLS: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr
+):
+    # Where a chunk of columns of some rows lies, what of it there is, and the columns before the first vector of a row.
+    WIDTH: tl.constexpr = cols.shape[1]
+    head = 0
+    if RAGGED:
+        # Vectors lie at multiples of 16 bytes, whatever the row.
+        aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
+        head = (aligned - starts).to(tl.int32)
+        mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
+        places = aligned + (chunk * WIDTH + cols)
+    else:
+        mask = row_mask & ((chunk * WIDTH + cols < N_COLS) if (chunk + 1) * WIDTH > N_COLS else (cols >= 0))
+        places = starts + (chunk * WIDTH + cols)
+    return places, mask, head
+
+
+@triton.jit
+def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
+    # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
+    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
+    lane = tl.arange(0, 32)[None, :]
+    cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
+    return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
+
+
+@triton.jit
+def _whole_rows(
     x_ptr,
     gain_ptr,
     bias_ptr,
@@ -89,20 +117,98 @@ def layernorm_kernel(
     VECTOR: tl.constexpr,
     RAGGED: tl.constexpr,
     GAIN_STEP: tl.constexpr,
+    WARPS: tl.constexpr,
+):
+    # A chunk of columns is one load of a warp, a group of rows one of all warps: no warp waits for another.
+    WIDTH: tl.constexpr = BLOCK_N if BLOCK_N < 32 * VECTOR else 32 * VECTOR
+    CHUNKS: tl.constexpr = (N_COLS + WIDTH - 1) // WIDTH
+    AT_ONCE: tl.constexpr = 32 * VECTOR * WARPS // WIDTH if RAGGED or N_COLS % VECTOR == 0 else BLOCK_M
+    ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
+    GROUPS: tl.constexpr = BLOCK_M // ROWS
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M
+    rows = tl.arange(0, ROWS)[:, None]
+    cols = tl.arange(0, WIDTH)[None, :]
+    held = ()
+    edges = ()
+    for group in tl.static_range(GROUPS):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        row_mask = rows < n_rows - first - group * ROWS
+        if RAGGED:
+            # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
+            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
+            edge = tl.load(x_ptr + starts + edge_cols, mask=edge_mask, other=0.0)
+            edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
+            x = tl.load(x_ptr + places, mask=mask, other=0.0, eviction_policy="evict_first")
+            held = held + (x.to(tl.float32),)  # noqa: RUF005
+    # Rows that start alike share what is read once; each of a ragged group reads the copy for its first vector.
+    gains = ()
+    biases = ()
+    for group in tl.static_range(GROUPS if RAGGED else 1):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, head = _places(starts, rows >= 0, cols, chunk, N_COLS, VECTOR, RAGGED)
+            scale_places = head * GAIN_STEP + rows * 0 + (chunk * WIDTH + cols)
+            gains = gains + (_load_scale(gain_ptr + scale_places, mask, False),)  # noqa: RUF005
+            biases = biases + (_load_scale(bias_ptr + scale_places, mask, False),)  # noqa: RUF005
+    for group in tl.static_range(GROUPS):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        row_mask = rows < n_rows - first - group * ROWS
+        if RAGGED:
+            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
+            edge = edges[group]
+            edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+            edge_bias = tl.load(bias_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        sums = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+        for chunk in tl.static_range(CHUNKS):
+            sums += held[group * CHUNKS + chunk]
+        total = tl.sum(sums, axis=1)
+        if RAGGED:
+            total += tl.sum(edge, axis=1)
+        mean = (total / N_COLS)[:, None]
+        squares = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
+            apart = tl.where(mask, held[group * CHUNKS + chunk] - mean, 0.0)
+            squares += apart * apart
+        total = tl.sum(squares, axis=1)
+        if RAGGED:
+            edge = tl.where(edge_mask, edge - mean, 0.0)
+            total += tl.sum(edge * edge, axis=1)
+        rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
+        if RAGGED:
+            _store(y_ptr + starts + edge_cols, edge * rstd * edge_gain + edge_bias, edge_mask)
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
+            apart = held[group * CHUNKS + chunk] - mean
+            _store(
+                y_ptr + places,
+                apart * rstd * gains[group * CHUNKS + chunk if RAGGED else chunk]
+                + biases[group * CHUNKS + chunk if RAGGED else chunk],
+                mask,
+            )
+
+
+@triton.jit
+def _one_row(
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    N_COLS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    GAIN_STEP: tl.constexpr,
     FAR: tl.constexpr,
     PIPE: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     # Blocks that are read twice; the last block of a row stays in registers.
     FULL: tl.constexpr = (N_COLS - 2 * VECTOR) // BLOCK_N if RAGGED else (N_COLS + BLOCK_N - 1) // BLOCK_N - 1
     LANE: tl.constexpr = VECTOR if BLOCK_N >= VECTOR else BLOCK_N
-    if PDL:
-        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    first = tl.program_id(0).to(tl.int64) * BLOCK_M
-    row = first * N_COLS
-    rows = tl.arange(0, BLOCK_M)[:, None]
+    row = tl.program_id(0).to(tl.int64) * N_COLS
     cols = tl.arange(0, BLOCK_N)[None, :]
     # Columns before the first one at a multiple of 16 bytes, and those of the last block.
     head = 0
@@ -112,18 +218,13 @@ def layernorm_kernel(
         left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
         row = (row + VECTOR - 1) // VECTOR * VECTOR
     # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
-    row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
-    whole = row_mask & (cols >= 0)
+    whole = cols >= 0
+    last_mask = (cols < left) if N_COLS % BLOCK_N else (cols >= 0)
     if RAGGED:
-        last_mask = row_mask & (cols // VECTOR < left // VECTOR)
-    else:
-        last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
-    x_tile = x_ptr + row + offsets
-    y_tile = y_ptr + row + offsets
-    # Every row reads gain and bias in the layout of x: from the L1, without an exchange between threads.
-    scales = head * GAIN_STEP + rows * 0 + cols
+        last_mask = cols // VECTOR < left // VECTOR
+    x_tile = x_ptr + row + cols
+    y_tile = y_ptr + row + cols
+    scales = head * GAIN_STEP + cols
     gains = gain_ptr + scales
     biases = bias_ptr + scales
     if FULL > 0:
@@ -131,12 +232,12 @@ def layernorm_kernel(
         # of the lane's own mean, so taking the difference out of the sum of squares costs few digits.
         x = tl.load(x_tile, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
         near = _by_lane(x, LANE) / LANE
-        apart = tl.reshape(x, (BLOCK_M, BLOCK_N // LANE, LANE)) - near[:, :, None]
-        deviations = tl.zeros((BLOCK_M, BLOCK_N // LANE), dtype=tl.float32)
+        apart = tl.reshape(x, (1, BLOCK_N // LANE, LANE)) - near[:, :, None]
+        deviations = tl.zeros((1, BLOCK_N // LANE), dtype=tl.float32)
         squares = tl.sum(apart * apart, axis=2)
         for block in tl.range(1, FULL, loop_unroll_factor=2):
             x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
-            apart = tl.reshape(x, (BLOCK_M, BLOCK_N // LANE, LANE)) - near[:, :, None]
+            apart = tl.reshape(x, (1, BLOCK_N // LANE, LANE)) - near[:, :, None]
             deviations += tl.sum(apart, axis=2)
             squares += tl.sum(apart * apart, axis=2)
     last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
@@ -191,6 +292,37 @@ def layernorm_kernel(
                 gain = _load_scale(gains + block * BLOCK_N, whole, FAR)
                 bias = _load_scale(biases + block * BLOCK_N, whole, FAR)
             _store(y_tile + block * BLOCK_N, (x_again - mean) * rstd * gain + bias, whole)
+
+
+@triton.jit
+def layernorm_kernel(
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    n_rows,
+    eps,
+    N_COLS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    GAIN_STEP: tl.constexpr,
+    FAR: tl.constexpr,
+    PIPE: tl.constexpr,
+    WARPS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    if PDL:
+        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    if BLOCK_M > 1:
+        _whole_rows(
+            x_ptr, gain_ptr, bias_ptr, y_ptr, n_rows, eps, N_COLS, BLOCK_M, BLOCK_N, VECTOR, RAGGED, GAIN_STEP, WARPS
+        )
+    else:
+        _one_row(x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N_COLS, BLOCK_N, VECTOR, RAGGED, GAIN_STEP, FAR, PIPE)
 
 
 def layernorm(x: Tensor, gain: Tensor, bias: Tensor, *, eps: float = LAYERNORM_EPS) -> Tensor:
@@ -278,13 +410,15 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
         "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
         "FAR": config["far"],
         "PIPE": config["pipe"],
+        "WARPS": config["num_warps"],
         "PDL": config["pdl"],
     }
 
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    return n_cols % vector != 0 and n_cols >= 2 * vector and block_m == 1
+    several = vector == 8 and n_cols > _NARROW // 2
+    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 
 def _dtype_name(tensor: Tensor) -> Dtype:
@@ -446,6 +580,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"layernorm: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
+    if config["block_m"] > 1 and config["block_n"] < shape["N"]:
+        raise InputError(f"layernorm: block_m is {config['block_m']}; expected 1 where a block holds less than a row")
 
 
 _CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pipe", "pdl")

@@ -48,12 +48,6 @@ def _load_gain(pointers, mask, FAR: tl.constexpr):
 
 
 @triton.jit
-def _for_edges(of_rows):
-    # The edges of a single row are a vector: what belongs to the row is then a number, in no layout of a tile.
-    return tl.sum(of_rows) if of_rows.shape[0] == 1 else of_rows
-
-
-@triton.jit
 def _store(pointers, y, mask):
     tl.store(pointers, y.to(pointers.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
@@ -72,6 +66,167 @@ def rmsnorm_copies(
 
 
 @triton.jit
+def _places(
+    starts, row_mask, cols, chunk: tl.constexpr, N_COLS: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr
+):
+    # Where a chunk of columns of some rows lies, what of it there is, and the columns before the first vector of a row.
+    WIDTH: tl.constexpr = cols.shape[1]
+    head = 0
+    if RAGGED:
+        # Vectors lie at multiples of 16 bytes, whatever the row.
+        aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
+        head = (aligned - starts).to(tl.int32)
+        mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
+        places = aligned + (chunk * WIDTH + cols)
+    else:
+        mask = row_mask & ((chunk * WIDTH + cols < N_COLS) if (chunk + 1) * WIDTH > N_COLS else (cols >= 0))
+        places = starts + (chunk * WIDTH + cols)
+    return places, mask, head
+
+
+@triton.jit
+def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
+    # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
+    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
+    lane = tl.arange(0, 32)[None, :]
+    cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
+    return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
+
+
+@triton.jit
+def _whole_rows(
+    x_ptr,
+    gain_ptr,
+    y_ptr,
+    n_rows,
+    eps,
+    N_COLS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    GAIN_STEP: tl.constexpr,
+    WARPS: tl.constexpr,
+):
+    # A chunk of columns is one load of a warp, a group of rows one of all warps: no warp waits for another.
+    WIDTH: tl.constexpr = BLOCK_N if BLOCK_N < 32 * VECTOR else 32 * VECTOR
+    CHUNKS: tl.constexpr = (N_COLS + WIDTH - 1) // WIDTH
+    AT_ONCE: tl.constexpr = 32 * VECTOR * WARPS // WIDTH if RAGGED or N_COLS % VECTOR == 0 else BLOCK_M
+    ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
+    GROUPS: tl.constexpr = BLOCK_M // ROWS
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M
+    rows = tl.arange(0, ROWS)[:, None]
+    cols = tl.arange(0, WIDTH)[None, :]
+    held = ()
+    edges = ()
+    for group in tl.static_range(GROUPS):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        row_mask = rows < n_rows - first - group * ROWS
+        if RAGGED:
+            # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
+            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
+            edge = tl.load(x_ptr + starts + edge_cols, mask=edge_mask, other=0.0)
+            edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
+            x = tl.load(x_ptr + places, mask=mask, other=0.0, eviction_policy="evict_first")
+            held = held + (x.to(tl.float32),)  # noqa: RUF005
+    # Rows that start alike share what is read once; each of a ragged group reads the copy for its first vector.
+    gains = ()
+    for group in tl.static_range(GROUPS if RAGGED else 1):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, head = _places(starts, rows >= 0, cols, chunk, N_COLS, VECTOR, RAGGED)
+            scale_places = head * GAIN_STEP + rows * 0 + (chunk * WIDTH + cols)
+            gains = gains + (_load_gain(gain_ptr + scale_places, mask, False),)  # noqa: RUF005
+    for group in tl.static_range(GROUPS):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        row_mask = rows < n_rows - first - group * ROWS
+        if RAGGED:
+            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
+            edge = edges[group]
+            edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        squares = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+        for chunk in tl.static_range(CHUNKS):
+            x = held[group * CHUNKS + chunk]
+            squares += x * x
+        total = tl.sum(squares, axis=1)
+        if RAGGED:
+            total += tl.sum(edge * edge, axis=1)
+        rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
+        if RAGGED:
+            _store(y_ptr + starts + edge_cols, edge * rstd * edge_gain, edge_mask)
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
+            _store(
+                y_ptr + places,
+                held[group * CHUNKS + chunk] * rstd * gains[group * CHUNKS + chunk if RAGGED else chunk],
+                mask,
+            )
+
+
+@triton.jit
+def _one_row(
+    x_ptr,
+    gain_ptr,
+    y_ptr,
+    eps,
+    N_COLS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    GAIN_STEP: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    # Blocks that are read twice; the last block of a row stays in registers.
+    FULL: tl.constexpr = (N_COLS - 2 * VECTOR) // BLOCK_N if RAGGED else (N_COLS + BLOCK_N - 1) // BLOCK_N - 1
+    LANE: tl.constexpr = VECTOR if BLOCK_N >= VECTOR else BLOCK_N
+    row = tl.program_id(0).to(tl.int64) * N_COLS
+    cols = tl.arange(0, BLOCK_N)[None, :]
+    # Columns before the first one at a multiple of 16 bytes, and those of the last block.
+    head = 0
+    left = N_COLS - FULL * BLOCK_N
+    if RAGGED:
+        start = row
+        row = (start + VECTOR - 1) // VECTOR * VECTOR
+        head = (row - start).to(tl.int32)
+        left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
+    # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
+    whole = cols >= 0
+    last_mask = (cols < left) if N_COLS % BLOCK_N else (cols >= 0)
+    if RAGGED:
+        last_mask = cols // VECTOR < left // VECTOR
+    x_tile = x_ptr + row + cols
+    y_tile = y_ptr + row + cols
+    gains = gain_ptr + head * GAIN_STEP + cols
+    if FULL > 0:
+        squares = tl.zeros((1, BLOCK_N // LANE), dtype=tl.float32)
+        for block in tl.range(0, FULL, loop_unroll_factor=2):
+            x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
+            squares += _by_lane(x * x, LANE)
+    last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    gain = _load_gain(gains + FULL * BLOCK_N, last_mask, FAR)
+    total = tl.sum(squares + _by_lane(last * last, LANE) if FULL > 0 else last * last, axis=1)
+    if RAGGED:
+        # The columns that no vector covers: before the first, after the last.
+        lane = tl.arange(0, 4 * VECTOR)
+        edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
+        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
+        total += tl.sum(edge * edge)
+    rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
+    _store(y_tile + FULL * BLOCK_N, last * rstd * gain, last_mask)
+    if RAGGED:
+        _store(y_ptr + start + edge_cols, edge * tl.sum(rstd) * edge_gain, edge_mask)
+    # Backwards: what was read last is still in the nearest cache.
+    for block in tl.range(FULL - 1, -1, -1):
+        x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        gain = _load_gain(gains + block * BLOCK_N, whole, FAR)
+        _store(y_tile + block * BLOCK_N, x * rstd * gain, whole)
+
+
+@triton.jit
 def rmsnorm_kernel(
     x_ptr,
     gain_ptr,
@@ -85,68 +240,17 @@ def rmsnorm_kernel(
     RAGGED: tl.constexpr,
     GAIN_STEP: tl.constexpr,
     FAR: tl.constexpr,
+    WARPS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    # Blocks that are read twice; the last block of a row stays in registers.
-    FULL: tl.constexpr = (N_COLS - 2 * VECTOR) // BLOCK_N if RAGGED else (N_COLS + BLOCK_N - 1) // BLOCK_N - 1
-    LANE: tl.constexpr = VECTOR if BLOCK_N >= VECTOR else BLOCK_N
     if PDL:
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    first = tl.program_id(0).to(tl.int64) * BLOCK_M
-    row = first * N_COLS
-    rows = tl.arange(0, BLOCK_M)[:, None]
-    cols = tl.arange(0, BLOCK_N)[None, :]
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
-    # Columns before the first one at a multiple of 16 bytes, and those of the last block.
-    head = 0
-    left = N_COLS - FULL * BLOCK_N
-    if RAGGED:
-        start = row if BLOCK_M == 1 else row + rows * N_COLS
-        row = (start + VECTOR - 1) // VECTOR * VECTOR
-        head = (row - start).to(tl.int32)
-        left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        offsets = cols
-    # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
-    row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
-    whole = row_mask & (cols >= 0)
-    if RAGGED:
-        last_mask = row_mask & (cols // VECTOR < left // VECTOR)
+    if BLOCK_M > 1:
+        _whole_rows(x_ptr, gain_ptr, y_ptr, n_rows, eps, N_COLS, BLOCK_M, BLOCK_N, VECTOR, RAGGED, GAIN_STEP, WARPS)
     else:
-        last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
-    x_tile = x_ptr + row + offsets
-    y_tile = y_ptr + row + offsets
-    # Every row reads the gain in the layout of x: from the L1, without an exchange between threads.
-    gains = gain_ptr + head * GAIN_STEP + rows * 0 + cols
-    if FULL > 0:
-        squares = tl.zeros((BLOCK_M, BLOCK_N // LANE), dtype=tl.float32)
-        for block in tl.range(0, FULL, loop_unroll_factor=2):
-            x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
-            squares += _by_lane(x * x, LANE)
-    last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-    gain = _load_gain(gains + FULL * BLOCK_N, last_mask, FAR)
-    total = tl.sum(squares + _by_lane(last * last, LANE) if FULL > 0 else last * last, axis=1)
-    if RAGGED:
-        # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR) if BLOCK_M == 1 else tl.arange(0, 4 * VECTOR)[None, :]
-        edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        if BLOCK_M > 1:
-            edge_mask = row_mask & edge_mask
-        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        total += tl.sum(edge * edge, axis=0 if BLOCK_M == 1 else 1)
-    rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
-    _store(y_tile + FULL * BLOCK_N, last * rstd * gain, last_mask)
-    if RAGGED:
-        _store(y_ptr + start + edge_cols, edge * _for_edges(rstd) * edge_gain, edge_mask)
-    # Backwards: what was read last is still in the nearest cache.
-    for block in tl.range(FULL - 1, -1, -1):
-        x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        gain = _load_gain(gains + block * BLOCK_N, whole, FAR)
-        _store(y_tile + block * BLOCK_N, x * rstd * gain, whole)
+        _one_row(x_ptr, gain_ptr, y_ptr, eps, N_COLS, BLOCK_N, VECTOR, RAGGED, GAIN_STEP, FAR)
 
 
 def rmsnorm(x: Tensor, gain: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
@@ -214,6 +318,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
         "RAGGED": int(_ragged(n_cols, vector, config["block_m"])),
         "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
         "FAR": config["far"],
+        "WARPS": config["num_warps"],
         "PDL": config["pdl"],
     }
 
@@ -384,6 +489,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"rmsnorm: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
+    if config["block_m"] > 1 and config["block_n"] < shape["N"]:
+        raise InputError(f"rmsnorm: block_m is {config['block_m']}; expected 1 where a block holds less than a row")
 
 
 _CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pdl")

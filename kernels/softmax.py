@@ -44,14 +44,188 @@ def _exp(values):
 
 
 @triton.jit
-def _for_edges(of_rows):
-    # The edges of a single row are a vector: what belongs to the row is then a number, in no layout of a tile.
-    return tl.sum(of_rows) if of_rows.shape[0] == 1 else of_rows
+def _store(pointers, y, mask):
+    tl.store(pointers, y.to(pointers.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
 
 @triton.jit
-def _store(pointers, y, mask):
-    tl.store(pointers, y.to(pointers.dtype.element_ty), mask=mask, cache_modifier=".cs")
+def _places(
+    starts, row_mask, cols, chunk: tl.constexpr, N_COLS: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr
+):
+    # Where a chunk of columns of some rows lies, what of it there is, and the columns before the first vector of a row.
+    WIDTH: tl.constexpr = cols.shape[1]
+    head = 0
+    if RAGGED:
+        # Vectors lie at multiples of 16 bytes, whatever the row.
+        aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
+        head = (aligned - starts).to(tl.int32)
+        mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
+        places = aligned + (chunk * WIDTH + cols)
+    else:
+        mask = row_mask & ((chunk * WIDTH + cols < N_COLS) if (chunk + 1) * WIDTH > N_COLS else (cols >= 0))
+        places = starts + (chunk * WIDTH + cols)
+    return places, mask, head
+
+
+@triton.jit
+def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
+    # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
+    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
+    lane = tl.arange(0, 32)[None, :]
+    cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
+    return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
+
+
+@triton.jit
+def _whole_rows(
+    x_ptr,
+    y_ptr,
+    n_rows,
+    N_COLS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    WARPS: tl.constexpr,
+):
+    # A chunk of columns is one load of a warp, a group of rows one of all warps: no warp waits for another.
+    WIDTH: tl.constexpr = BLOCK_N if BLOCK_N < 32 * VECTOR else 32 * VECTOR
+    CHUNKS: tl.constexpr = (N_COLS + WIDTH - 1) // WIDTH
+    AT_ONCE: tl.constexpr = 32 * VECTOR * WARPS // WIDTH if RAGGED or N_COLS % VECTOR == 0 else BLOCK_M
+    ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
+    GROUPS: tl.constexpr = BLOCK_M // ROWS
+    NONE: tl.constexpr = -float("inf")
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M
+    rows = tl.arange(0, ROWS)[:, None]
+    cols = tl.arange(0, WIDTH)[None, :]
+    held = ()
+    edges = ()
+    for group in tl.static_range(GROUPS):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        row_mask = rows < n_rows - first - group * ROWS
+        if RAGGED:
+            # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
+            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
+            edge = tl.load(x_ptr + starts + edge_cols, mask=edge_mask, other=NONE)
+            edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, _head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
+            x = tl.load(x_ptr + places, mask=mask, other=NONE, eviction_policy="evict_first")
+            held = held + (x.to(tl.float32),)  # noqa: RUF005
+    for group in tl.static_range(GROUPS):
+        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        row_mask = rows < n_rows - first - group * ROWS
+        if RAGGED:
+            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
+            edge = edges[group]
+        highs = tl.full((ROWS, WIDTH), NONE, dtype=tl.float32)
+        for chunk in tl.static_range(CHUNKS):
+            highs = tl.maximum(highs, held[group * CHUNKS + chunk])
+        highest = tl.max(highs, axis=1)
+        if RAGGED:
+            highest = tl.maximum(highest, tl.max(edge, axis=1))
+        # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
+        highest = tl.where(highest == NONE, 0.0, highest)
+        totals = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+        powers = ()
+        for chunk in tl.static_range(CHUNKS):
+            power = _exp(held[group * CHUNKS + chunk] - highest[:, None])
+            powers = powers + (power,)  # noqa: RUF005
+            totals += power
+        total = tl.sum(totals, axis=1)
+        if RAGGED:
+            edge_powers = _exp(edge - highest[:, None])
+            total += tl.sum(edge_powers, axis=1)
+        inverse = 1.0 / total
+        if RAGGED:
+            _store(y_ptr + starts + edge_cols, edge_powers * inverse[:, None], edge_mask)
+        for chunk in tl.static_range(CHUNKS):
+            places, mask, _head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
+            _store(y_ptr + places, powers[chunk] * inverse[:, None], mask)
+
+
+@triton.jit
+def _one_row(
+    x_ptr,
+    y_ptr,
+    N_COLS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr,
+    RAGGED: tl.constexpr,
+    PIPE: tl.constexpr,
+):
+    # Blocks that are read twice; the last block of a row stays in registers.
+    FULL: tl.constexpr = (N_COLS - 2 * VECTOR) // BLOCK_N if RAGGED else (N_COLS + BLOCK_N - 1) // BLOCK_N - 1
+    LANE: tl.constexpr = VECTOR if BLOCK_N >= VECTOR else BLOCK_N
+    row = tl.program_id(0).to(tl.int64) * N_COLS
+    cols = tl.arange(0, BLOCK_N)[None, :]
+    # Columns before the first one at a multiple of 16 bytes, and those of the last block.
+    head = 0
+    left = N_COLS - FULL * BLOCK_N
+    if RAGGED:
+        start = row
+        row = (start + VECTOR - 1) // VECTOR * VECTOR
+        head = (row - start).to(tl.int32)
+        left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
+    # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
+    whole = cols >= 0
+    last_mask = (cols < left) if N_COLS % BLOCK_N else (cols >= 0)
+    if RAGGED:
+        last_mask = cols // VECTOR < left // VECTOR
+    x_tile = x_ptr + row + cols
+    y_tile = y_ptr + row + cols
+    NONE: tl.constexpr = -float("inf")
+    if FULL > 0:
+        # Each lane keeps a maximum and a sum of its own; they meet after the loop.
+        lane_highest = tl.full((1, BLOCK_N // LANE), NONE, dtype=tl.float32)
+        lane_total = tl.zeros((1, BLOCK_N // LANE), dtype=tl.float32)
+        for block in tl.range(0, FULL, loop_unroll_factor=2):
+            x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_last")
+            x = tl.reshape(x.to(tl.float32), (1, BLOCK_N // LANE, LANE))
+            risen = tl.maximum(lane_highest, tl.max(x, axis=2))
+            # A lane that has seen nothing but minus infinity would compute inf - inf.
+            safe = tl.where(risen == NONE, 0.0, risen)
+            lane_total = lane_total * _exp(lane_highest - safe) + tl.sum(_exp(x - safe[:, :, None]), axis=2)
+            lane_highest = risen
+    last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=NONE, eviction_policy="evict_first").to(tl.float32)
+    if FULL > 0:
+        lanes = tl.reshape(last, (1, BLOCK_N // LANE, LANE))
+        highest = tl.max(tl.maximum(lane_highest, tl.max(lanes, axis=2)), axis=1)
+    else:
+        highest = tl.max(last, axis=1)
+    if RAGGED:
+        # The columns that no vector covers: before the first, after the last.
+        lane = tl.arange(0, 4 * VECTOR)
+        edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
+        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
+        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=NONE).to(tl.float32)
+        highest = tl.maximum(highest, tl.max(edge))
+    highest = highest[:, None]
+    powers = _exp(last - highest)
+    if FULL > 0:
+        total = tl.sum(lane_total * _exp(lane_highest - highest) + _by_lane(powers, LANE), axis=1)
+    else:
+        total = tl.sum(powers, axis=1)
+    if RAGGED:
+        edge_powers = _exp(edge - tl.sum(highest))
+        total += tl.sum(edge_powers)
+    inverse = (1.0 / total)[:, None]
+    if PIPE and FULL > 0:
+        x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
+    _store(y_tile + FULL * BLOCK_N, powers * inverse, last_mask)
+    if RAGGED:
+        _store(y_ptr + start + edge_cols, edge_powers * tl.sum(inverse), edge_mask)
+    # Backwards: what was read last is still in the nearest cache.
+    if FULL > 0:
+        for block in tl.range(FULL - 1, -1, -1):
+            if PIPE:
+                x_again = x_next.to(tl.float32)
+                more = whole & (block > 0)
+                x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=NONE, eviction_policy="evict_first")
+            else:
+                x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
+                x_again = x_again.to(tl.float32)
+            _store(y_tile + block * BLOCK_N, _exp(x_again - highest) * inverse, whole)
 
 
 @triton.jit
@@ -65,94 +239,17 @@ def softmax_kernel(
     VECTOR: tl.constexpr,
     RAGGED: tl.constexpr,
     PIPE: tl.constexpr,
+    WARPS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    # Blocks that are read twice; the last block of a row stays in registers.
-    FULL: tl.constexpr = (N_COLS - 2 * VECTOR) // BLOCK_N if RAGGED else (N_COLS + BLOCK_N - 1) // BLOCK_N - 1
-    LANE: tl.constexpr = VECTOR if BLOCK_N >= VECTOR else BLOCK_N
     if PDL:
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    first = tl.program_id(0).to(tl.int64) * BLOCK_M
-    row = first * N_COLS
-    rows = tl.arange(0, BLOCK_M)[:, None]
-    cols = tl.arange(0, BLOCK_N)[None, :]
-    # Within a tile 32 bits are enough for an offset; only its first row needs 64.
-    offsets = rows * N_COLS + cols
-    # Columns before the first one at a multiple of 16 bytes, and those of the last block.
-    head = 0
-    left = N_COLS - FULL * BLOCK_N
-    if RAGGED:
-        start = row if BLOCK_M == 1 else row + rows * N_COLS
-        row = (start + VECTOR - 1) // VECTOR * VECTOR
-        head = (row - start).to(tl.int32)
-        left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        offsets = cols
-    # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
-    row_mask = tl.full((1, 1), True, tl.int1) if BLOCK_M == 1 else rows < n_rows - first
-    whole = row_mask & (cols >= 0)
-    if RAGGED:
-        last_mask = row_mask & (cols // VECTOR < left // VECTOR)
+    if BLOCK_M > 1:
+        _whole_rows(x_ptr, y_ptr, n_rows, N_COLS, BLOCK_M, BLOCK_N, VECTOR, RAGGED, WARPS)
     else:
-        last_mask = row_mask & ((cols < left) if N_COLS % BLOCK_N else (cols >= 0))
-    x_tile = x_ptr + row + offsets
-    y_tile = y_ptr + row + offsets
-    NONE: tl.constexpr = -float("inf")
-    if FULL > 0:
-        # Each lane keeps a maximum and a sum of its own; they meet after the loop.
-        lane_highest = tl.full((BLOCK_M, BLOCK_N // LANE), NONE, dtype=tl.float32)
-        lane_total = tl.zeros((BLOCK_M, BLOCK_N // LANE), dtype=tl.float32)
-        for block in tl.range(0, FULL, loop_unroll_factor=2):
-            x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_last")
-            x = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_N // LANE, LANE))
-            risen = tl.maximum(lane_highest, tl.max(x, axis=2))
-            # A lane that has seen nothing but minus infinity would compute inf - inf.
-            safe = tl.where(risen == NONE, 0.0, risen)
-            lane_total = lane_total * _exp(lane_highest - safe) + tl.sum(_exp(x - safe[:, :, None]), axis=2)
-            lane_highest = risen
-    last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=NONE, eviction_policy="evict_first").to(tl.float32)
-    if FULL > 0:
-        lanes = tl.reshape(last, (BLOCK_M, BLOCK_N // LANE, LANE))
-        highest = tl.max(tl.maximum(lane_highest, tl.max(lanes, axis=2)), axis=1)
-    else:
-        highest = tl.max(last, axis=1)
-    if RAGGED:
-        # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR) if BLOCK_M == 1 else tl.arange(0, 4 * VECTOR)[None, :]
-        edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        if BLOCK_M > 1:
-            edge_mask = row_mask & edge_mask
-        edge = tl.load(x_ptr + start + edge_cols, mask=edge_mask, other=NONE).to(tl.float32)
-        highest = tl.maximum(highest, tl.max(edge, axis=0 if BLOCK_M == 1 else 1))
-    # A row beyond the last has only minus infinity; 0 keeps inf - inf out.
-    highest = tl.where(row_mask, highest[:, None], 0.0)
-    powers = _exp(last - highest)
-    if FULL > 0:
-        total = tl.sum(lane_total * _exp(lane_highest - highest) + _by_lane(powers, LANE), axis=1)
-    else:
-        total = tl.sum(powers, axis=1)
-    if RAGGED:
-        edge_powers = _exp(edge - _for_edges(highest))
-        total += tl.sum(edge_powers, axis=0 if BLOCK_M == 1 else 1)
-    inverse = (1.0 / total)[:, None]
-    if PIPE and FULL > 0:
-        x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
-    _store(y_tile + FULL * BLOCK_N, powers * inverse, last_mask)
-    if RAGGED:
-        _store(y_ptr + start + edge_cols, edge_powers * _for_edges(inverse), edge_mask)
-    # Backwards: what was read last is still in the nearest cache.
-    if FULL > 0:
-        for block in tl.range(FULL - 1, -1, -1):
-            if PIPE:
-                x_again = x_next.to(tl.float32)
-                more = whole & (block > 0)
-                x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=NONE, eviction_policy="evict_first")
-            else:
-                x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=NONE, eviction_policy="evict_first")
-                x_again = x_again.to(tl.float32)
-            _store(y_tile + block * BLOCK_N, _exp(x_again - highest) * inverse, whole)
+        _one_row(x_ptr, y_ptr, N_COLS, BLOCK_N, VECTOR, RAGGED, PIPE)
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -198,6 +295,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
         "VECTOR": vector,
         "RAGGED": int(_ragged(n_cols, vector, config["block_m"])),
         "PIPE": config["pipe"],
+        "WARPS": config["num_warps"],
         "PDL": config["pdl"],
     }
 
@@ -361,6 +459,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"softmax: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
             f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
         )
+    if config["block_m"] > 1 and config["block_n"] < shape["N"]:
+        raise InputError(f"softmax: block_m is {config['block_m']}; expected 1 where a block holds less than a row")
 
 
 _CONFIG_KEYS = ("block_m", "block_n", "num_warps", "pipe", "pdl")

@@ -29,7 +29,8 @@ def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         trial(37, 1, block_m=8, block_n=1),
         trial(19, 97, block_m=8),
         trial(16, 128, block_m=8),
-        trial(7, 192, block_m=4, block_n=32),
+        trial(7, 192, block_m=4, block_n=256),
+        trial(7, 600, block_m=2, block_n=1024),
         trial(3, 160, block_n=64),
         trial(3, 168, block_n=64, pipe=1),
         # Rows that start anywhere: nine of them meet every offset. Those of 17 columns are mostly edge, and in
@@ -44,11 +45,11 @@ def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
 
 
 def _tall_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
-    """Return trials of several ragged rows a program, the last of them beyond the last row, of one block and of two."""
+    """Return trials of several ragged rows a program, the last of them beyond the last row."""
     return (
-        Trial({"M": 9, "N": 525}, dtype, _config(kernel, block_m=2, block_n=512)),
-        Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=4, block_n=512, copies=1, far=1)),
-        Trial({"M": 9, "N": 541}, dtype, _config(kernel, block_m=2, block_n=256, copies=1, pipe=1)),
+        Trial({"M": 9, "N": 525}, dtype, _config(kernel, block_m=2, block_n=1024)),
+        Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
+        Trial({"M": 9, "N": 1021}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
     )
 
 
@@ -69,7 +70,8 @@ def rmsnorm_trials(dtype: str) -> tuple[Trial, ...]:
 
 def layernorm_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of layernorm, some so small that eps is half of the variance."""
-    return _row_trials("layernorm", dtype) + _scaled_trials("layernorm", dtype, 2.0**-7)
+    rows = _row_trials("layernorm", dtype) + _tall_trials("layernorm", dtype)
+    return rows + _scaled_trials("layernorm", dtype, 2.0**-7)
 
 
 def softmax_trials(dtype: str) -> tuple[Trial, ...]:
@@ -102,13 +104,26 @@ def _of_rows(kernel: str, *, first: str = "start") -> tuple[Mutant, ...]:
 
 
 def _of_several_rows(kernel: str, edges: str) -> tuple[Mutant, ...]:
-    """Return wrong twins of how a program takes several ragged rows."""
+    """Return wrong twins of how a program takes several whole rows, aligned or ragged."""
     return (
-        Mutant(kernel, "rows_as_if_aligned", "else row + rows * N_COLS\n",
-               "else row + rows * (N_COLS // VECTOR * VECTOR)\n"),
-        Mutant(kernel, "edges_beyond_the_last_row", "edge_mask = row_mask & edge_mask", "edge_mask = edge_mask & True"),
-        Mutant(kernel, "edges_of_all_rows_in_one_sum", f"tl.sum({edges}, axis=0 if BLOCK_M == 1 else 1)",
-               f"tl.sum({edges})"),
+        Mutant(kernel, "misplaced_vectors_of_rows", "(starts + VECTOR - 1) // VECTOR * VECTOR\n",
+               "starts // VECTOR * VECTOR\n"),
+        Mutant(kernel, "rows_as_if_aligned", "starts = origin + rows * N_COLS\n",
+               "starts = origin + rows * (N_COLS // VECTOR * VECTOR)\n"),
+        Mutant(kernel, "dropped_row_mask", "row_mask = rows < n_rows - first",
+               "row_mask = (rows < n_rows - first) | True"),
+        Mutant(kernel, "dropped_column_mask_of_rows", "(cols < N_COLS) if N_COLS % BLOCK_N",
+               "(cols >= 0) if N_COLS % BLOCK_N"),
+        Mutant(kernel, "vectors_beyond_the_row", "(cols // VECTOR < (N_COLS - head) // VECTOR)",
+               "(cols // VECTOR < N_COLS // VECTOR)"),
+        Mutant(kernel, "lost_last_column_of_rows", "lane < edge_head, edge_cols < N_COLS)",
+               "lane < edge_head, edge_cols < N_COLS - 1)"),
+        Mutant(kernel, "edges_beyond_the_last_row",
+               "edge_mask = (tl.arange(0, BLOCK_M)[:, None] < n_rows - first) & edge_mask",
+               "edge_mask = edge_mask & True"),
+        Mutant(kernel, "edges_of_all_rows_in_one_sum", f"tl.sum({edges}, axis=1)", f"tl.sum({edges})"),
+        Mutant(kernel, "chunks_of_one_sum_lost", "tl.sum(tl.sum(values, axis=0), axis=1)",
+               "tl.sum(tl.max(values, axis=0), axis=1)"),
     )  # fmt: skip
 
 
@@ -140,18 +155,22 @@ MUTANTS: tuple[Mutant, ...] = (
            "if FULL > 0 else (last.to(tl.float16) * last.to(tl.float16)).to(tl.float32), axis=1)"),
     Mutant("rmsnorm", "fp16_squares_in_loop", "squares += _by_lane(x * x, LANE)",
            "squares += _by_lane((x.to(tl.float16) * x.to(tl.float16)).to(tl.float32), LANE)"),
-    Mutant("rmsnorm", "mean_over_padding", "tl.rsqrt(total / N_COLS + eps)",
-           "tl.rsqrt(total / ((FULL + 1) * BLOCK_N) + eps)"),
-    Mutant("rmsnorm", "dropped_eps", "tl.rsqrt(total / N_COLS + eps)", "tl.rsqrt(total / N_COLS)"),
+    Mutant("rmsnorm", "fp16_squares_of_rows", "_sum_of_rows(x * x)",
+           "_sum_of_rows((x.to(tl.float16) * x.to(tl.float16)).to(tl.float32))"),
+    Mutant("rmsnorm", "mean_over_padding", "tl.rsqrt(total / N_COLS + eps)[:, None]",
+           "tl.rsqrt(total / ((FULL + 1) * BLOCK_N) + eps)[:, None]"),
+    Mutant("rmsnorm", "mean_over_padding_of_rows", "tl.rsqrt(total / N_COLS + eps)\n",
+           "tl.rsqrt(total / BLOCK_N + eps)\n"),
+    Mutant("rmsnorm", "dropped_eps", "tl.rsqrt(total / N_COLS + eps)[:, None]", "tl.rsqrt(total / N_COLS)[:, None]"),
+    Mutant("rmsnorm", "dropped_gain_of_rows", "rstd[None, :, None] * gain", "rstd[None, :, None] + 0.0 * gain"),
     Mutant("rmsnorm", "dropped_gain", "last * rstd * gain, last_mask", "last * rstd + 0.0 * gain, last_mask"),
     Mutant("rmsnorm", "dropped_column_mask", "(cols < left) if N_COLS % BLOCK_N", "(cols >= 0) if N_COLS % BLOCK_N"),
-    Mutant("rmsnorm", "dropped_row_mask", "else rows < n_rows - first", "else (rows < n_rows - first) | True"),
     Mutant("rmsnorm", "lost_last_block", "squares + _by_lane(last * last, LANE)", "squares"),
     *_of_rows("rmsnorm"),
     *_of_several_rows("rmsnorm", "edge * edge"),
     *_of_scale("rmsnorm", "gain", "_load_gain", "gains"),
-    Mutant("rmsnorm", "edge_left_out_of_sum", "total += tl.sum(edge * edge, axis=0 if BLOCK_M == 1 else 1)",
-           "total += 0.0"),
+    Mutant("rmsnorm", "edge_left_out_of_sum", "total += tl.sum(edge * edge)\n",
+           "total += 0.0\n"),
     Mutant("layernorm", "uncentred_squares", "total = tl.sum(last * last, axis=1)",
            "total = tl.sum((last + mean) * (last + mean), axis=1)"),
     Mutant("layernorm", "padding_in_variance", "last = tl.where(last_mask, last - mean, 0.0)", "last = last - mean"),
@@ -159,12 +178,22 @@ MUTANTS: tuple[Mutant, ...] = (
            "squares += 0.0"),
     Mutant("layernorm", "half_shifted_variance", " - 2 * shift * deviations", " - shift * deviations"),
     Mutant("layernorm", "mean_of_lanes_only", "near * (FULL * LANE) + deviations + ", "near * (FULL * LANE) + "),
-    Mutant("layernorm", "unbiased_variance", "tl.rsqrt(total / N_COLS + eps)", "tl.rsqrt(total / (N_COLS - 1) + eps)"),
+    Mutant("layernorm", "unbiased_variance", "tl.rsqrt(total / N_COLS + eps)[:, None]",
+           "tl.rsqrt(total / (N_COLS - 1) + eps)[:, None]"),
+    Mutant("layernorm", "unbiased_variance_of_rows", "tl.rsqrt(total / N_COLS + eps)\n",
+           "tl.rsqrt(total / (N_COLS - 1) + eps)\n"),
+    Mutant("layernorm", "padding_in_variance_of_rows", "x = tl.where(mask, x - mean[None, :, None], 0.0)",
+           "x = x - mean[None, :, None]"),
+    Mutant("layernorm", "dropped_bias_of_rows", "rstd[None, :, None] * gain + bias",
+           "rstd[None, :, None] * gain + 0.0 * bias"),
+    Mutant("layernorm", "edge_padding_in_variance_of_rows", "edge = tl.where(edge_mask, edge - mean[:, None], 0.0)",
+           "edge = edge - mean[:, None]"),
     Mutant("layernorm", "dropped_bias", "last * rstd * gain + bias, last_mask",
            "last * rstd * gain + 0.0 * bias, last_mask"),
-    Mutant("layernorm", "dropped_eps", "tl.rsqrt(total / N_COLS + eps)", "tl.rsqrt(total / N_COLS)"),
+    Mutant("layernorm", "dropped_eps", "tl.rsqrt(total / N_COLS + eps)[:, None]", "tl.rsqrt(total / N_COLS)[:, None]"),
     Mutant("layernorm", "dropped_column_mask", "(cols < left) if N_COLS % BLOCK_N", "(cols >= 0) if N_COLS % BLOCK_N"),
     *_of_rows("layernorm", first="row"),
+    *_of_several_rows("layernorm", "edge * edge"),
     *_of_scale("layernorm", "gain", "_load_scale", "gains"),
     *_of_scale("layernorm", "bias", "_load_scale", "biases"),
     *_of_pipe("layernorm", ("x", "tl.load(x_tile"), ("gain", "_load_scale(gains"), ("bias", "_load_scale(biases")),
@@ -176,7 +205,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("softmax", "uncorrected_running_sum", "lane_total = lane_total * _exp(lane_highest - safe) + ",
            "lane_total = lane_total + "),
     Mutant("softmax", "padding_in_sum", "mask=last_mask, other=NONE", "mask=last_mask, other=0.0"),
-    Mutant("softmax", "edge_padding_in_sum", "mask=edge_mask, other=NONE", "mask=edge_mask, other=0.0"),
+    Mutant("softmax", "edge_padding_in_sum", "x_ptr + start + edge_cols, mask=edge_mask, other=NONE",
+           "x_ptr + start + edge_cols, mask=edge_mask, other=0.0"),
+    Mutant("softmax", "padding_in_sum_of_rows", "tl.load(x_tile, mask=mask, other=NONE",
+           "tl.load(x_tile, mask=mask, other=0.0"),
+    Mutant("softmax", "edge_padding_in_sum_of_rows", "x_ptr + edge_starts + edge_cols, mask=edge_mask, other=NONE",
+           "x_ptr + edge_starts + edge_cols, mask=edge_mask, other=0.0"),
+    Mutant("softmax", "missing_max_subtraction_of_rows", "_exp(x - highest[None, :, None])", "_exp(x)"),
     Mutant("softmax", "dropped_column_mask", "(cols < left) if N_COLS % BLOCK_N", "(cols >= 0) if N_COLS % BLOCK_N"),
     Mutant("softmax", "unscaled", "_store(y_tile + FULL * BLOCK_N, powers * inverse, last_mask)",
            "_store(y_tile + FULL * BLOCK_N, powers, last_mask)"),
