@@ -66,6 +66,14 @@ def rmsnorm_copies(
 
 
 @triton.jit
+def _group(number: tl.constexpr, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
+    # Where the rows of a group start, and which of them there are.
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M + number * ROWS
+    rows = tl.arange(0, ROWS)[:, None]
+    return first * N_COLS + rows * N_COLS, rows < n_rows - first
+
+
+@triton.jit
 def _places(
     starts, row_mask, cols, chunk: tl.constexpr, N_COLS: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr
 ):
@@ -114,14 +122,11 @@ def _whole_rows(
     AT_ONCE: tl.constexpr = 32 * VECTOR * WARPS // WIDTH if RAGGED or N_COLS % VECTOR == 0 else BLOCK_M
     ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
     GROUPS: tl.constexpr = BLOCK_M // ROWS
-    first = tl.program_id(0).to(tl.int64) * BLOCK_M
-    rows = tl.arange(0, ROWS)[:, None]
     cols = tl.arange(0, WIDTH)[None, :]
     held = ()
     edges = ()
     for group in tl.static_range(GROUPS):
-        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
-        row_mask = rows < n_rows - first - group * ROWS
+        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
@@ -131,17 +136,17 @@ def _whole_rows(
             places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
             x = tl.load(x_ptr + places, mask=mask, other=0.0, eviction_policy="evict_first")
             held = held + (x.to(tl.float32),)  # noqa: RUF005
-    # Rows that start alike share what is read once; each of a ragged group reads the copy for its first vector.
+    # Groups share what is read once, but each ragged row reads the copy that suits its first vector.
     gains = ()
     for group in tl.static_range(GROUPS if RAGGED else 1):
-        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
+        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
+        there = row_mask if RAGGED else cols >= 0
         for chunk in tl.static_range(CHUNKS):
-            places, mask, head = _places(starts, rows >= 0, cols, chunk, N_COLS, VECTOR, RAGGED)
-            scale_places = head * GAIN_STEP + rows * 0 + (chunk * WIDTH + cols)
+            places, mask, head = _places(starts, there, cols, chunk, N_COLS, VECTOR, RAGGED)
+            scale_places = head * GAIN_STEP + tl.broadcast_to(chunk * WIDTH + cols, (ROWS, WIDTH))
             gains = gains + (_load_gain(gain_ptr + scale_places, mask, False),)  # noqa: RUF005
     for group in tl.static_range(GROUPS):
-        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
-        row_mask = rows < n_rows - first - group * ROWS
+        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
             edge = edges[group]
@@ -158,11 +163,8 @@ def _whole_rows(
             _store(y_ptr + starts + edge_cols, edge * rstd * edge_gain, edge_mask)
         for chunk in tl.static_range(CHUNKS):
             places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            _store(
-                y_ptr + places,
-                held[group * CHUNKS + chunk] * rstd * gains[group * CHUNKS + chunk if RAGGED else chunk],
-                mask,
-            )
+            gain = gains[group * CHUNKS + chunk if RAGGED else chunk]
+            _store(y_ptr + places, held[group * CHUNKS + chunk] * rstd * gain, mask)
 
 
 @triton.jit

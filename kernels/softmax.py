@@ -49,6 +49,14 @@ def _store(pointers, y, mask):
 
 
 @triton.jit
+def _group(number: tl.constexpr, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
+    # Where the rows of a group start, and which of them there are.
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M + number * ROWS
+    rows = tl.arange(0, ROWS)[:, None]
+    return first * N_COLS + rows * N_COLS, rows < n_rows - first
+
+
+@triton.jit
 def _places(
     starts, row_mask, cols, chunk: tl.constexpr, N_COLS: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr
 ):
@@ -95,14 +103,11 @@ def _whole_rows(
     ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
     GROUPS: tl.constexpr = BLOCK_M // ROWS
     NONE: tl.constexpr = -float("inf")
-    first = tl.program_id(0).to(tl.int64) * BLOCK_M
-    rows = tl.arange(0, ROWS)[:, None]
     cols = tl.arange(0, WIDTH)[None, :]
     held = ()
     edges = ()
     for group in tl.static_range(GROUPS):
-        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
-        row_mask = rows < n_rows - first - group * ROWS
+        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
@@ -113,8 +118,7 @@ def _whole_rows(
             x = tl.load(x_ptr + places, mask=mask, other=NONE, eviction_policy="evict_first")
             held = held + (x.to(tl.float32),)  # noqa: RUF005
     for group in tl.static_range(GROUPS):
-        starts = (first + group * ROWS) * N_COLS + rows * N_COLS
-        row_mask = rows < n_rows - first - group * ROWS
+        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
             edge = edges[group]
