@@ -145,19 +145,15 @@ def _whole_rows(
             edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
         for chunk in tl.static_range(CHUNKS):
             places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            x = tl.load(x_ptr + places, mask=mask, other=0.0, eviction_policy="evict_first")
+            x = tl.load(x_ptr + places, mask=mask, other=0.0)
             held = held + (x.to(tl.float32),)  # noqa: RUF005
-    # Groups share what is read once, but each ragged row reads the copy that suits its first vector.
+    # All groups share what is read once. Ragged rows read the copies for their first vectors, each when it is due.
     gains = ()
     biases = ()
-    for group in tl.static_range(GROUPS if RAGGED else 1):
-        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
-        there = row_mask if RAGGED else cols >= 0
-        for chunk in tl.static_range(CHUNKS):
-            places, mask, head = _places(starts, there, cols, chunk, N_COLS, VECTOR, RAGGED)
-            scale_places = head * GAIN_STEP + tl.broadcast_to(chunk * WIDTH + cols, (ROWS, WIDTH))
-            gains = gains + (_load_scale(gain_ptr + scale_places, mask, False),)  # noqa: RUF005
-            biases = biases + (_load_scale(bias_ptr + scale_places, mask, False),)  # noqa: RUF005
+    for chunk in tl.static_range(0 if RAGGED else CHUNKS):
+        every = tl.broadcast_to(chunk * WIDTH + cols, (ROWS, WIDTH))
+        gains = gains + (_load_scale(gain_ptr + every, every < N_COLS, False),)  # noqa: RUF005
+        biases = biases + (_load_scale(bias_ptr + every, every < N_COLS, False),)  # noqa: RUF005
     for group in tl.static_range(GROUPS):
         starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
@@ -186,8 +182,13 @@ def _whole_rows(
             _store(y_ptr + starts + edge_cols, edge * rstd * edge_gain + edge_bias, edge_mask)
         for chunk in tl.static_range(CHUNKS):
             places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            gain = gains[group * CHUNKS + chunk if RAGGED else chunk]
-            bias = biases[group * CHUNKS + chunk if RAGGED else chunk]
+            if RAGGED:
+                scales = head * GAIN_STEP + (chunk * WIDTH + cols)
+                gain = _load_scale(gain_ptr + scales, mask, False)
+                bias = _load_scale(bias_ptr + scales, mask, False)
+            else:
+                gain = gains[chunk]
+                bias = biases[chunk]
             _store(y_ptr + places, (held[group * CHUNKS + chunk] - mean) * rstd * gain + bias, mask)
 
 
@@ -418,7 +419,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
 
 def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    several = vector == 8 and n_cols > _NARROW // 2
+    several = vector == 8 and n_cols > _NARROW // 8
     return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 

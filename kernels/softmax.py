@@ -115,7 +115,7 @@ def _whole_rows(
             edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
         for chunk in tl.static_range(CHUNKS):
             places, mask, _head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            x = tl.load(x_ptr + places, mask=mask, other=NONE, eviction_policy="evict_first")
+            x = tl.load(x_ptr + places, mask=mask, other=NONE)
             held = held + (x.to(tl.float32),)  # noqa: RUF005
     for group in tl.static_range(GROUPS):
         starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)

@@ -38,8 +38,8 @@ def vector_add_kernel(a_ptr, b_ptr, y_ptr, n_elements, BLOCK: tl.constexpr, PDL:
     offsets = start + tl.arange(0, BLOCK)
     # A mask whose edge may lie anywhere would make every load two or four bytes wide; only the last block needs one.
     if start + BLOCK <= n_elements:
-        a = tl.load(a_ptr + offsets, eviction_policy="evict_first").to(tl.float32)
-        b = tl.load(b_ptr + offsets, eviction_policy="evict_first").to(tl.float32)
+        a = tl.load(a_ptr + offsets).to(tl.float32)
+        b = tl.load(b_ptr + offsets).to(tl.float32)
         tl.store(y_ptr + offsets, (a + b).to(y_ptr.dtype.element_ty), cache_modifier=".cs")
     else:
         mask = offsets < n_elements

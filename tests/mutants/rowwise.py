@@ -31,6 +31,8 @@ def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         trial(16, 128, block_m=8),
         trial(7, 192, block_m=4, block_n=256),
         trial(7, 600, block_m=2, block_n=1024),
+        # More rows than one load of all warps covers.
+        trial(19, 200, block_m=16, block_n=256),
         trial(3, 160, block_n=64),
         trial(3, 168, block_n=64, pipe=1),
         # Rows that start anywhere: nine of them meet every offset. Those of 17 columns are mostly edge, and in
@@ -50,6 +52,7 @@ def _tall_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 9, "N": 525}, dtype, _config(kernel, block_m=2, block_n=1024)),
         Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
         Trial({"M": 9, "N": 1021}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
+        Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=8, block_n=1024)),
     )
 
 
@@ -181,7 +184,8 @@ MUTANTS: tuple[Mutant, ...] = (
            "        rstd = tl.rsqrt(total / (N_COLS - 1) + eps)"),
     Mutant("layernorm", "padding_in_variance_of_rows", "tl.where(mask, held[group * CHUNKS + chunk] - mean, 0.0)",
            "held[group * CHUNKS + chunk] - mean"),
-    Mutant("layernorm", "dropped_bias_of_rows", "mean) * rstd * gain + bias, mask)", "mean) * rstd * gain + 0.0 * bias, mask)"),
+    Mutant("layernorm", "dropped_bias_of_rows", "mean) * rstd * gain + bias, mask)",
+           "mean) * rstd * gain + 0.0 * bias, mask)"),
     Mutant("layernorm", "edge_padding_in_variance_of_rows", "edge = tl.where(edge_mask, edge - mean, 0.0)",
            "edge = edge - mean"),
     Mutant("layernorm", "dropped_bias", "last * rstd * gain + bias, last_mask",
