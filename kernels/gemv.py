@@ -199,6 +199,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
         # Large blocks would read a quarter more than small ones.
         block_bytes, num_warps = 4096, 4
+    elif element == 2 and k * element >= 2 * block_bytes:
+        # A row of several blocks is long enough for a program.
+        block_n = 1
     block_k = min(max(1 << (k - 1).bit_length(), 16), block_bytes // element)
     return {
         "block_n": block_n,

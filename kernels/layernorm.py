@@ -408,7 +408,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
         "BLOCK_M": config["block_m"],
         "BLOCK_N": config["block_n"],
         "VECTOR": vector,
-        "RAGGED": int(_ragged(n_cols, vector, config["block_m"])),
+        "RAGGED": int(_ragged(n_cols, vector, config["block_m"], config["copies"])),
         "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
         "FAR": config["far"],
         "PIPE": config["pipe"],
@@ -417,9 +417,9 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
     }
 
 
-def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
+def _ragged(n_cols: int, vector: int, block_m: int, copies: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    several = vector == 8 and n_cols > _NARROW // 8
+    several = vector == 8 and n_cols > (_NARROW // 8 if copies else _NARROW // 2)
     return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 
@@ -504,29 +504,43 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"layernorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
-    vector = 16 // element
+    vector, x_bytes = 16 // element, m * n * element
     block_m = 1
     blocks = _RAGGED_BLOCKS if n % vector and element == 2 else _BLOCKS[element]
     block_n, num_warps, far, pipe = next(rest for most, *rest in blocks if n <= most)
+    if n % vector == 0 and element == 2 and n > _NARROW:
+        # As many columns at once as a program can hold where all of x is soon read, or where two blocks make a row.
+        blocks = _FEW if x_bytes <= _FEW_BYTES else _EVEN
+        block_n, num_warps = next((rest for least, most, *rest in blocks if least < n <= most), (block_n, num_warps))
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
         block_n = min(block_n, 4096)
-    if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
+    copied = int(n % vector != 0 and x_bytes >= _WORTH_COPIES)
+    if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2 or (element == 2 and copied)):
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n = 1 << (n - 1).bit_length()
         num_warps = 2 if block_n * element == 2048 else 4
         block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
-    elif n <= _NARROW and m * n * element < _WORTH_COPIES:
+        tiles = _SMALL_TILES if x_bytes < _SMALL else _TILES
+        if n % vector:
+            tiles = _RAGGED_TILES if copied else ()
+        if element == 2:
+            found = ((rows, warps) for least, most, rows, warps in tiles if least < n <= most)
+            block_m, num_warps = next(found, (block_m, num_warps))
+    elif n <= _NARROW and not copied:
         # Without copies gain and bias come 2 bytes at a time, and two warps would spill.
         num_warps = 4
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
+    if block_m < num_warps and n <= _NARROW:
+        # Warps without a row of their own share rows; with 4 bytes an element that makes loads too narrow.
+        num_warps = block_m if element == 4 and n % vector == 0 and block_m > 1 else min(num_warps, 4)
     return {
         "block_m": block_m,
         "block_n": block_n,
         "num_warps": num_warps,
-        "copies": int(_ragged(n, vector, block_m) and m * n * element >= _WORTH_COPIES),
+        "copies": int(copied and _ragged(n, vector, block_m, copied)),
         "far": far,
         "pipe": pipe,
         "pdl": int(target in _PDL_TARGETS),
@@ -534,6 +548,16 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 
 _NARROW, _TILE_BYTES = 1024, 4096
+# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below _SMALL bytes, rows that start
+# anywhere with copies of gain and bias. Elsewhere _TILE_BYTES make a tile, and two or four warps.
+_SMALL = 1 << 24
+_TILES = ((64, 128, 16, 8), (512, 1024, 2, 1))
+_SMALL_TILES = ((64, 128, 16, 8), (512, 1024, 8, 8))
+_RAGGED_TILES = ((128, 256, 4, 4), (256, 1024, 2, 2))
+# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to _FEW_BYTES, any x.
+_FEW_BYTES = 1 << 25
+_FEW = ((1536, 2048, 2048, 2), (2048, 12_288, 2048, 4))
+_EVEN = ((1536, 2048, 2048, 2),)
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far, pipe), the best of a sweep on an H200 at N 1000 to 64001.
@@ -574,7 +598,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             raise InputError(f"layernorm: {key} is {config[key]}; expected 0 or 1")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"layernorm: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
-    if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"]):
+    if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"], 1):
         raise InputError(f"layernorm: copies is {config['copies']}; expected 0 but for ragged rows")
     tile = config["block_m"] * config["block_n"]
     if tile > _MOST_A_THREAD * 32 * config["num_warps"]:

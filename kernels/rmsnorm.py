@@ -316,7 +316,7 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
         "BLOCK_M": config["block_m"],
         "BLOCK_N": config["block_n"],
         "VECTOR": vector,
-        "RAGGED": int(_ragged(n_cols, vector, config["block_m"])),
+        "RAGGED": int(_ragged(n_cols, vector, config["block_m"], config["copies"])),
         "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
         "FAR": config["far"],
         "WARPS": config["num_warps"],
@@ -324,9 +324,9 @@ def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
     }
 
 
-def _ragged(n_cols: int, vector: int, block_m: int) -> bool:
+def _ragged(n_cols: int, vector: int, block_m: int, copies: int) -> bool:
     """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    several = vector == 8 and n_cols > _NARROW // 8
+    several = vector == 8 and n_cols > (_NARROW // 8 if copies else _NARROW // 2)
     return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
 
 
@@ -409,45 +409,59 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"rmsnorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
-    vector = 16 // element
-    tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
+    vector, x_bytes = 16 // element, m * n * element
     block_m = 1
     block_n, num_warps, far = next(rest for most, *rest in _BLOCKS[element] if n <= most)
     if n % vector and element == 2 and 32_768 < n <= 49_152:
         block_n, num_warps, far = _LONG_RAGGED
+    elif n % vector == 0 and element == 2 and n > _NARROW:
+        # As many columns at once as a program can hold where all of x is soon read, or where two blocks make a row.
+        blocks = _FEW if x_bytes <= _FEW_BYTES else _EVEN
+        block_n, num_warps = next((rest for least, most, *rest in blocks if least < n <= most), (block_n, num_warps))
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
         block_n = min(block_n, 4096)
-    if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2):
+    copied = int(n % vector != 0 and x_bytes >= _WORTH_COPIES)
+    if n <= _NARROW and (n % vector == 0 or element == 2 or n <= _NARROW // 2):
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
-        block_n, num_warps = 1 << (n - 1).bit_length(), 4
-        block_m = max(_tile_bytes(m, n, element) // (block_n * element), 1)
-    elif tall:
-        # Two rows that start anywhere: one program a row could not be started fast enough.
-        block_m, num_warps = 2, 2
+        block_n = 1 << (n - 1).bit_length()
+        block_m, num_warps = max(_TILE_BYTES // (block_n * element), 1), 4
+        tiles = _SMALL_TILES if x_bytes < _SMALL else _TILES
+        if element == 2 and n % vector:
+            tiles = _RAGGED_TILES if copied else _SMALL_RAGGED_TILES
+        if element == 2:
+            found = ((rows, warps) for least, most, rows, warps in tiles if least < n <= most)
+            block_m, num_warps = next(found, (block_m, num_warps))
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
+    if block_m < num_warps and n <= _NARROW:
+        # Warps without a row of their own share rows; with 4 bytes an element that makes loads too narrow.
+        num_warps = block_m if element == 4 and n % vector == 0 and block_m > 1 else min(num_warps, 4)
     return {
         "block_m": block_m,
         "block_n": block_n,
         "num_warps": num_warps,
-        "copies": int(_ragged(n, vector, block_m) and m * n * element >= _WORTH_COPIES),
+        "copies": int(copied and _ragged(n, vector, block_m, copied)),
         "far": far,
         "pdl": int(target in _PDL_TARGETS),
     }
 
 
-def _tile_bytes(m: int, n: int, element: int) -> int:
-    """Return the bytes of a tile of whole rows; where x is small, starting programs is what takes the time."""
-    return _TILE_BYTES * (2 if element == 2 and n > _NARROW // 2 and m * n * element < _SMALL else 1)
-
-
 _NARROW, _TILE_BYTES = 1024, 4096
-# Bytes of x below which a tile of rows of more than _NARROW / 2 columns of 2 bytes is twice as large.
+# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below _SMALL bytes, rows that start
+# anywhere with copies of the gain and without. Elsewhere _TILE_BYTES make a tile, and four warps.
 _SMALL = 1 << 24
+_TILES = ((128, 256, 16, 8),)
+_SMALL_TILES = ((128, 256, 16, 8), (512, 1024, 8, 8))
+_RAGGED_TILES = ((128, 256, 8, 8), (256, 512, 4, 4), (512, 1024, 2, 2))
+_SMALL_RAGGED_TILES = ((512, 1024, 2, 2),)
 # Blocks of rows of 32769 to 49152 columns that start anywhere, with 2 bytes an element.
 _LONG_RAGGED = (8192, 32, 1)
+# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to _FEW_BYTES, any x.
+_FEW_BYTES = 1 << 25
+_FEW = ((1536, 2048, 2048, 4), (2048, 4096, 4096, 8))
+_EVEN = ((1536, 2048, 2048, 4), (6144, 12_288, 2048, 16))
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far), the best of a sweep on an H200 at N 1000 to 64001.
@@ -482,7 +496,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             raise InputError(f"rmsnorm: {key} is {config[key]}; expected 0 or 1")
     if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
         raise InputError(f"rmsnorm: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
-    if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"]):
+    if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"], 1):
         raise InputError(f"rmsnorm: copies is {config['copies']}; expected 0 but for ragged rows")
     tile = config["block_m"] * config["block_n"]
     if tile > _MOST_A_THREAD * 32 * config["num_warps"]:

@@ -381,7 +381,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target not in _TARGETS:
         raise InputError(f"softmax: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
     m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
-    vector = 16 // element
+    vector, x_bytes = 16 // element, m * n * element
     tall = element == 2 and n % vector != 0 and _NARROW // 2 < n <= _NARROW
     block_m = 1
     block_n, num_warps, pipe = next(rest for most, *rest in _BLOCKS[element] if n <= most)
@@ -395,8 +395,14 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         if n % 2:
             # Neighbours in threads of their own: the warps and rows that ran best.
             tile_bytes, num_warps = next(rest for most, *rest in _ODD if n <= most)
+        elif element == 2 and n % vector == 0 and _NARROW // 8 < n <= _NARROW // 4:
+            tile_bytes, num_warps = 2 * _TILE_BYTES, 8
         block_m = max(tile_bytes // (block_n * element), 1)
-    elif n % vector and element == 2 and n > _LONG:
+    elif n % vector == 0 and element == 2:
+        # As many columns at once as a program can hold where all of x is soon read, or where two blocks make a row.
+        blocks = _FEW if x_bytes <= _FEW_BYTES else _EVEN
+        block_n, num_warps = next((rest for least, most, *rest in blocks if least < n <= most), (block_n, num_warps))
+    elif element == 2 and n > _LONG:
         block_n, num_warps, pipe = next(rest for most, *rest in _LONG_RAGGED if n <= most)
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
@@ -404,6 +410,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
+    if block_m < num_warps and n <= _NARROW:
+        # Warps without a row of their own share rows; with 4 bytes an element that makes loads too narrow.
+        num_warps = block_m if element == 4 and n % vector == 0 and block_m > 1 else min(num_warps, 4)
     return {
         "block_m": block_m,
         "block_n": block_n,
@@ -423,6 +432,10 @@ _NARROW, _TILE_BYTES = 1024, 4096
 _SMALL = 1 << 24
 # Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
 _ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (1024, 8192, 4))
+# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to _FEW_BYTES, any x.
+_FEW_BYTES = 1 << 25
+_FEW = ((1536, 4096, 2048, 4), (4096, 8192, 4096, 8))
+_EVEN = ((1536, 2048, 2048, 4),)
 # Bytes an element -> (most columns, BLOCK_N, num_warps, pipe), the best of a sweep on an H200 at N 1000 to 64001.
 _BLOCKS = {
     2: (
