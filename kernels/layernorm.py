@@ -17,16 +17,17 @@ the same inputs give the same bits.
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import LAYERNORM, LAYERNORM_EPS, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -508,10 +509,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     block_m = 1
     blocks = _RAGGED_BLOCKS if n % vector and element == 2 else _BLOCKS[element]
     block_n, num_warps, far, pipe = next(rest for most, *rest in blocks if n <= most)
-    if n % vector == 0 and element == 2 and n > _NARROW:
-        # As many columns at once as a program can hold where all of x is soon read, or where two blocks make a row.
-        blocks = _FEW if x_bytes <= _FEW_BYTES else _EVEN
-        block_n, num_warps = next((rest for least, most, *rest in blocks if least < n <= most), (block_n, num_warps))
+    if n % vector == 0 and element == 2 and 2 * _NARROW < n <= _FEW_COLUMNS and x_bytes <= _FEW_BYTES:
+        # Fewer and larger reads where all of x is soon read.
+        block_n, num_warps = 2048, 4
     if target != "sm_90":
         # Not measured there; compiled for other targets, the longest blocks spill at some N.
         block_n = min(block_n, 4096)
@@ -520,7 +520,8 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
         block_n = 1 << (n - 1).bit_length()
         num_warps = 2 if block_n * element == 2048 else 4
-        block_m = max((_TILE_BYTES >> (n % 2 and n <= 64)) // (block_n * element), 1)
+        halved = (n % 2 and n <= 64) or (n % vector and _NARROW // 8 < n <= _NARROW // 4)
+        block_m = max((_TILE_BYTES >> bool(halved)) // (block_n * element), 1)
         tiles = _SMALL_TILES if x_bytes < _SMALL else _TILES
         if n % vector:
             tiles = _RAGGED_TILES if copied else ()
@@ -530,6 +531,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     elif n <= _NARROW and not copied:
         # Without copies gain and bias come 2 bytes at a time, and two warps would spill.
         num_warps = 4
+    elif n % vector == 0 and element == 2 and 3 * _NARROW // 2 < n <= 2 * _NARROW and m >= _FOUR_FROM:
+        # A row is still what one warp can hold.
+        block_m, block_n, num_warps = 4, 2 * _NARROW, 4
     # Fewer rows a tile where there are too few to give every multiprocessor two programs.
     while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
         block_m //= 2
@@ -554,10 +558,8 @@ _SMALL = 1 << 24
 _TILES = ((64, 128, 16, 8), (512, 1024, 2, 1))
 _SMALL_TILES = ((64, 128, 16, 8), (512, 1024, 8, 8))
 _RAGGED_TILES = ((128, 256, 4, 4), (256, 1024, 2, 2))
-# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to _FEW_BYTES, any x.
-_FEW_BYTES = 1 << 25
-_FEW = ((1536, 2048, 2048, 2), (2048, 12_288, 2048, 4))
-_EVEN = ((1536, 2048, 2048, 2),)
+# Most columns and bytes of x that count as few; rows from which four of up to 2048 columns share a program.
+_FEW_COLUMNS, _FEW_BYTES, _FOUR_FROM = 12_288, 1 << 25, 1024
 # Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
 _COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
 # Bytes an element -> (most columns, BLOCK_N, num_warps, far, pipe), the best of a sweep on an H200 at N 1000 to 64001.
@@ -639,6 +641,39 @@ CASES: tuple[dict[str, int], ...] = (
     {"M": 1009, "N": 1031},
 )
 
+
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing: whole rows in registers, and rows in blocks."""
+    n, element, own = shape["N"], DTYPE_BYTES[dtype], config_for(shape, dtype, target)
+    whole = 1 << (n - 1).bit_length()
+    tiles = itertools.product((2, 4, 8, 16, 32), (whole,), (1, 2, 4, 8, 16)) if n <= 2 * _NARROW else ()
+    blocks = itertools.product((1,), (512, 1024, 2048, 4096, 8192, 16_384), (1, 2, 4, 8, 16, 32))
+    yield _candidate(own, n, shape["M"], element)
+    for block_m, block_n, num_warps in itertools.chain(tiles, blocks):
+        if block_n > 2 * whole:
+            continue
+        ragged = _ragged(n, 16 // element, block_m, own["copies"])
+        config = {**own, "block_m": block_m, "block_n": block_n, "num_warps": num_warps}
+        config["copies"] = int(own["copies"] and ragged)
+        yield _candidate(config, n, shape["M"], element)
+
+
+def _candidate(config: Config, n: int, m: int, element: int) -> Candidate:
+    held = config["block_m"] * config["block_n"] // (32 * config["num_warps"])
+    blocks = -(-n // config["block_n"])
+    return Candidate(
+        config=config,
+        tiles=-(-m // config["block_m"]),
+        tile_flops=7 * config["block_m"] * n,
+        # All blocks of a row but the last are read twice.
+        tile_bytes=element * config["block_m"] * (2 * n - n // blocks),
+        warps=config["num_warps"],
+        # Elements in fp32, the scales beside them, and some for sums and addresses.
+        registers=held + held // 2 + 24,
+        shared_bytes=4 * config["block_m"] * config["num_warps"],
+    )
+
+
 KERNEL = Kernel(
     name="layernorm",
     operation=LAYERNORM,
@@ -661,4 +696,5 @@ KERNEL = Kernel(
     launched="^layernorm_(kernel|copies)$",
     baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
     ahead=ahead,
+    candidates=candidates,
 )

@@ -15,16 +15,17 @@ program's sum in a fixed order, so the same inputs give the same bits.
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, keeping
 from ledger.operations import RMSNORM, RMSNORM_EPS, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -537,6 +538,39 @@ CASES: tuple[dict[str, int], ...] = (
     {"M": 1009, "N": 1031},
 )
 
+
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing: whole rows in registers, and rows in blocks."""
+    n, element, own = shape["N"], DTYPE_BYTES[dtype], config_for(shape, dtype, target)
+    whole = 1 << (n - 1).bit_length()
+    tiles = itertools.product((2, 4, 8, 16, 32), (whole,), (1, 2, 4, 8, 16)) if n <= 2 * _NARROW else ()
+    blocks = itertools.product((1,), (512, 1024, 2048, 4096, 8192, 16_384), (1, 2, 4, 8, 16, 32))
+    yield _candidate(own, n, shape["M"], element)
+    for block_m, block_n, num_warps in itertools.chain(tiles, blocks):
+        if block_n > 2 * whole:
+            continue
+        ragged = _ragged(n, 16 // element, block_m, own["copies"])
+        config = {**own, "block_m": block_m, "block_n": block_n, "num_warps": num_warps}
+        config["copies"] = int(own["copies"] and ragged)
+        yield _candidate(config, n, shape["M"], element)
+
+
+def _candidate(config: Config, n: int, m: int, element: int) -> Candidate:
+    held = config["block_m"] * config["block_n"] // (32 * config["num_warps"])
+    blocks = -(-n // config["block_n"])
+    return Candidate(
+        config=config,
+        tiles=-(-m // config["block_m"]),
+        tile_flops=4 * config["block_m"] * n,
+        # All blocks of a row but the last are read twice.
+        tile_bytes=element * config["block_m"] * (2 * n - n // blocks),
+        warps=config["num_warps"],
+        # Elements in fp32, the scales beside them, and some for sums and addresses.
+        registers=held + held // 2 + 24,
+        shared_bytes=4 * config["block_m"] * config["num_warps"],
+    )
+
+
 KERNEL = Kernel(
     name="rmsnorm",
     operation=RMSNORM,
@@ -559,4 +593,5 @@ KERNEL = Kernel(
     launched="^rmsnorm_(kernel|copies)$",
     baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
     ahead=ahead,
+    candidates=candidates,
 )

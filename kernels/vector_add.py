@@ -15,13 +15,13 @@ import functools
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Tolerance, import_triton, keeping
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, keeping, variations
 from ledger.operations import VECTOR_ADD, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -195,6 +195,24 @@ CASES: tuple[dict[str, int], ...] = (
     {"N": 1_000_003},
 )
 
+
+def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+    """Yield the configurations that may be worth timing."""
+    choices = {"block": (512, 1024, 2048, 4096, 8192, 16_384), "num_warps": (2, 4, 8, 16)}
+    for config in variations(config_for(shape, dtype, target), choices):
+        held = config["block"] // (32 * config["num_warps"])
+        yield Candidate(
+            config=config,
+            tiles=-(-shape["N"] // config["block"]),
+            tile_flops=config["block"],
+            tile_bytes=2 * DTYPE_BYTES[dtype] * config["block"],
+            warps=config["num_warps"],
+            # Both inputs in fp32, and some for addresses.
+            registers=2 * held + 16,
+            shared_bytes=0,
+        )
+
+
 KERNEL = Kernel(
     name="vector_add",
     operation=VECTOR_ADD,
@@ -217,4 +235,5 @@ KERNEL = Kernel(
     launched="^vector_add_kernel$",
     baselines={"torch-eager": prepare_torch, "torch-compile": prepare_torch_compile},
     ahead=ahead,
+    candidates=candidates,
 )

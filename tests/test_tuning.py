@@ -113,8 +113,8 @@ def test_candidates_are_dropped_with_the_reason() -> None:
 
 
 def test_a_kernel_without_candidates_is_refused() -> None:
-    with pytest.raises(InputError, match="softmax: offers no candidates"):
-        choose(load_kernel("softmax").kernel, TOY, shape={"M": 1, "N": 1}, dtype="fp16")
+    with pytest.raises(InputError, match="mla_decode: offers no candidates"):
+        choose(load_kernel("mla_decode").kernel, TOY, shape={"M": 1, "N": 1}, dtype="fp16")
     with pytest.raises(InputError, match="shape keys"):
         choose(toy_kernel(), TOY, shape={"M": 1}, dtype="fp16")
     with pytest.raises(InputError, match="int8 is not offered"):
@@ -128,6 +128,10 @@ def test_variations_are_all_combinations() -> None:
 
 SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     "gemv": ({"N": 6656, "K": 15360}, {"N": 1, "K": 1}),
+    **dict.fromkeys(
+        ("rmsnorm", "layernorm", "softmax"), ({"M": 8000, "N": 768}, {"M": 3000, "N": 9001}, {"M": 1, "N": 1})
+    ),
+    "vector_add": ({"N": 3_000_001}, {"N": 1}),
     "rmsnorm_matmul": ({"B": 24, "H": 3840, "O": 3840}, {"B": 512, "H": 1003, "O": 1001}),
 }
 PRODUCTS = (SHAPE, {"M": 16, "N": 14336, "K": 4096}, {"M": 127, "N": 129, "K": 131})
@@ -149,6 +153,7 @@ def test_every_kernel_keeps_its_own_configuration_or_says_why_not(name: str, har
 
 def test_the_brief_list_of_kernels_can_be_tuned() -> None:
     assert {"matmul", "rmsnorm_matmul", "gemv", "matmul_fp8", "matmul_int8", "matmul_bias_relu"} <= set(TUNED)
+    assert {"rmsnorm", "layernorm", "softmax", "vector_add"} <= set(TUNED)
 
 
 # The log
@@ -275,7 +280,7 @@ def test_dry_run_lists_candidates_without_a_gpu(tmp_path: Path) -> None:
     [
         (["matmul", "--hw", "h200"], "--shape: none given; expected one, with M,N,K"),
         (["matmul", "--hw", "h200", "--shape", "M=1", "--dry-run"], "shape keys are M"),
-        (["softmax", "--hw", "h200", "--shape", "M=1,N=1", "--dry-run"], "offers no candidates"),
+        (["mla_decode", "--hw", "h200", "--shape", "M=1,N=1", "--dry-run"], "offers no candidates"),
         (["nothing", "--hw", "h200", "--shape", "M=1,N=1,K=1", "--dry-run"], "is not known"),
     ],
 )
