@@ -186,6 +186,7 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
 _TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _MOST_A_THREAD = 128
+_FEW_ROWS = 2048
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
@@ -199,8 +200,8 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
         # Large blocks would read a quarter more than small ones.
         block_bytes, num_warps = 4096, 4
-    elif element == 2 and k * element >= 2 * block_bytes:
-        # A row of several blocks is long enough for a program.
+    elif element == 2 and k * element >= 2 * block_bytes and (dtype == "bf16" or shape["N"] <= _FEW_ROWS):
+        # A row of several blocks is long enough for a program; with many rows fp16 ran alike either way.
         block_n = 1
     block_k = min(max(1 << (k - 1).bit_length(), 16), block_bytes // element)
     return {

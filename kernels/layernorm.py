@@ -77,11 +77,10 @@ def layernorm_copies(
 
 
 @triton.jit
-def _group(number: tl.constexpr, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
-    # Where the rows of a group start, and which of them there are.
-    first = tl.program_id(0).to(tl.int64) * BLOCK_M + number * ROWS
-    rows = tl.arange(0, ROWS)[:, None]
-    return first * N_COLS + rows * N_COLS, rows < n_rows - first
+def _group(number: tl.constexpr, shift, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
+    # Where the rows of a group start within the tile, and which of them there are.
+    rows = number * ROWS + tl.arange(0, ROWS)[:, None]
+    return shift + rows * N_COLS, rows < n_rows - tl.program_id(0) * BLOCK_M
 
 
 @triton.jit
@@ -94,7 +93,7 @@ def _places(
     if RAGGED:
         # Vectors lie at multiples of 16 bytes, whatever the row.
         aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
-        head = (aligned - starts).to(tl.int32)
+        head = aligned - starts
         mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
         places = aligned + (chunk * WIDTH + cols)
     else:
@@ -106,7 +105,7 @@ def _places(
 @triton.jit
 def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
     # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
-    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
+    head = (starts + VECTOR - 1) // VECTOR * VECTOR - starts
     lane = tl.arange(0, 32)[None, :]
     cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
     return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
@@ -135,18 +134,24 @@ def _whole_rows(
     ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
     GROUPS: tl.constexpr = BLOCK_M // ROWS
     cols = tl.arange(0, WIDTH)[None, :]
+    # Within a tile 32 bits are enough for an offset; only where it starts needs 64. Ragged: at a multiple of 16 bytes.
+    origin = tl.program_id(0).to(tl.int64) * (BLOCK_M * N_COLS)
+    tile = origin // VECTOR * VECTOR if RAGGED else origin
+    shift = (origin - tile).to(tl.int32)
+    x_tile = x_ptr + tile
+    y_tile = y_ptr + tile
     held = ()
     edges = ()
     for group in tl.static_range(GROUPS):
-        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
+        starts, row_mask = _group(group, shift, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
-            edge = tl.load(x_ptr + starts + edge_cols, mask=edge_mask, other=0.0)
+            edge = tl.load(x_tile + starts + edge_cols, mask=edge_mask, other=0.0)
             edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
         for chunk in tl.static_range(CHUNKS):
             places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            x = tl.load(x_ptr + places, mask=mask, other=0.0)
+            x = tl.load(x_tile + places, mask=mask, other=0.0)
             held = held + (x.to(tl.float32),)  # noqa: RUF005
     # All groups share what is read once. Ragged rows read the copies for their first vectors, each when it is due.
     gains = ()
@@ -156,7 +161,7 @@ def _whole_rows(
         gains = gains + (_load_scale(gain_ptr + every, every < N_COLS, False),)  # noqa: RUF005
         biases = biases + (_load_scale(bias_ptr + every, every < N_COLS, False),)  # noqa: RUF005
     for group in tl.static_range(GROUPS):
-        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
+        starts, row_mask = _group(group, shift, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
             edge = edges[group]
@@ -180,7 +185,7 @@ def _whole_rows(
             total += tl.sum(edge * edge, axis=1)
         rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
         if RAGGED:
-            _store(y_ptr + starts + edge_cols, edge * rstd * edge_gain + edge_bias, edge_mask)
+            _store(y_tile + starts + edge_cols, edge * rstd * edge_gain + edge_bias, edge_mask)
         for chunk in tl.static_range(CHUNKS):
             places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
             if RAGGED:
@@ -190,7 +195,7 @@ def _whole_rows(
             else:
                 gain = gains[chunk]
                 bias = biases[chunk]
-            _store(y_ptr + places, (held[group * CHUNKS + chunk] - mean) * rstd * gain + bias, mask)
+            _store(y_tile + places, (held[group * CHUNKS + chunk] - mean) * rstd * gain + bias, mask)
 
 
 @triton.jit

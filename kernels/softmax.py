@@ -50,11 +50,10 @@ def _store(pointers, y, mask):
 
 
 @triton.jit
-def _group(number: tl.constexpr, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
-    # Where the rows of a group start, and which of them there are.
-    first = tl.program_id(0).to(tl.int64) * BLOCK_M + number * ROWS
-    rows = tl.arange(0, ROWS)[:, None]
-    return first * N_COLS + rows * N_COLS, rows < n_rows - first
+def _group(number: tl.constexpr, shift, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
+    # Where the rows of a group start within the tile, and which of them there are.
+    rows = number * ROWS + tl.arange(0, ROWS)[:, None]
+    return shift + rows * N_COLS, rows < n_rows - tl.program_id(0) * BLOCK_M
 
 
 @triton.jit
@@ -67,7 +66,7 @@ def _places(
     if RAGGED:
         # Vectors lie at multiples of 16 bytes, whatever the row.
         aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
-        head = (aligned - starts).to(tl.int32)
+        head = aligned - starts
         mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
         places = aligned + (chunk * WIDTH + cols)
     else:
@@ -79,7 +78,7 @@ def _places(
 @triton.jit
 def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
     # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
-    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
+    head = (starts + VECTOR - 1) // VECTOR * VECTOR - starts
     lane = tl.arange(0, 32)[None, :]
     cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
     return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
@@ -105,21 +104,27 @@ def _whole_rows(
     GROUPS: tl.constexpr = BLOCK_M // ROWS
     NONE: tl.constexpr = -float("inf")
     cols = tl.arange(0, WIDTH)[None, :]
+    # Within a tile 32 bits are enough for an offset; only where it starts needs 64. Ragged: at a multiple of 16 bytes.
+    origin = tl.program_id(0).to(tl.int64) * (BLOCK_M * N_COLS)
+    tile = origin // VECTOR * VECTOR if RAGGED else origin
+    shift = (origin - tile).to(tl.int32)
+    x_tile = x_ptr + tile
+    y_tile = y_ptr + tile
     held = ()
     edges = ()
     for group in tl.static_range(GROUPS):
-        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
+        starts, row_mask = _group(group, shift, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
-            edge = tl.load(x_ptr + starts + edge_cols, mask=edge_mask, other=NONE)
+            edge = tl.load(x_tile + starts + edge_cols, mask=edge_mask, other=NONE)
             edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
         for chunk in tl.static_range(CHUNKS):
             places, mask, _head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            x = tl.load(x_ptr + places, mask=mask, other=NONE)
+            x = tl.load(x_tile + places, mask=mask, other=NONE)
             held = held + (x.to(tl.float32),)  # noqa: RUF005
     for group in tl.static_range(GROUPS):
-        starts, row_mask = _group(group, n_rows, N_COLS, BLOCK_M, ROWS)
+        starts, row_mask = _group(group, shift, n_rows, N_COLS, BLOCK_M, ROWS)
         if RAGGED:
             edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
             edge = edges[group]
@@ -143,10 +148,10 @@ def _whole_rows(
             total += tl.sum(edge_powers, axis=1)
         inverse = 1.0 / total
         if RAGGED:
-            _store(y_ptr + starts + edge_cols, edge_powers * inverse[:, None], edge_mask)
+            _store(y_tile + starts + edge_cols, edge_powers * inverse[:, None], edge_mask)
         for chunk in tl.static_range(CHUNKS):
             places, mask, _head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            _store(y_ptr + places, powers[chunk] * inverse[:, None], mask)
+            _store(y_tile + places, powers[chunk] * inverse[:, None], mask)
 
 
 @triton.jit
