@@ -41,7 +41,7 @@ needs_triton = pytest.mark.skipif(
 )
 SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     "vector_add": ({"N": 1 << 20},),
-    **{name: tuple({"M": 4096, "N": n} for n in (33, 768, 1001, 4096, 5001, 6144, 65_536)) for name in ROWS},
+    **{name: tuple({"M": 4096, "N": n} for n in (33, 768, 1001, 2048, 4096, 5001, 6144, 65_536)) for name in ROWS},
 }
 BUILDS = [
     pytest.param(name, shape, dtype, target, id=f"{name}-{shape_id(shape)}-{dtype}-{target}")
@@ -93,6 +93,14 @@ def test_rowwise_refuses_config(name: str, edit: dict[str, int], says: str) -> N
     kernel, shape = load_kernel(name).kernel, {"M": 4096, "N": 4096}
     with pytest.raises(InputError, match=says):
         kernel.check_config({**kernel.config(shape, "fp16", "sm_90"), **edit}, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rowwise_takes_several_rows_a_program_only_whole(name: str) -> None:
+    kernel, shape = load_kernel(name).kernel, {"M": 4096, "N": 9001}
+    own = kernel.config(shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match="block holds less than a row"):
+        kernel.check_config({**own, "block_m": 2, "block_n": 1024, "num_warps": 8}, shape, "fp16", "sm_90")
 
 
 @pytest.mark.parametrize("name", ["rmsnorm", "layernorm"])
@@ -190,6 +198,18 @@ def test_rowwise_ahead_loads_and_stores_16_bytes_at_a_time(name: str, shape: dic
         # Ragged rows: the elements that no vector covers, at most one load of each tensor and one store.
         assert len(re.findall(r"ld\.global\S*\.b16", ptx)) <= 3
         assert len(re.findall(r"st\.global\S*\.b16", ptx)) <= 1
+
+
+@needs_triton
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", [{"M": 60_000, "N": 200}, {"M": 8000, "N": 768}], ids=shape_id)
+@pytest.mark.parametrize("name", ROWS)
+def test_warps_with_rows_of_their_own_need_no_barrier(name: str, shape: dict[str, int], target: str) -> None:
+    config = load_kernel(name).kernel.config(shape, "fp16", target)  # type: ignore[arg-type]
+    assert 1 < config["num_warps"] <= config["block_m"]
+    made = compiled(name, tuple(shape.items()), "fp16", target)
+    assert "bar.sync" not in made.ptx
+    assert made.shared == 0
 
 
 @needs_triton

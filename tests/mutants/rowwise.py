@@ -52,7 +52,7 @@ def _tall_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 9, "N": 525}, dtype, _config(kernel, block_m=2, block_n=1024)),
         Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
         Trial({"M": 9, "N": 1021}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
-        Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=8, block_n=1024)),
+        Trial({"M": 13, "N": 523}, dtype, _config(kernel, block_m=8, block_n=1024)),
     )
 
 
