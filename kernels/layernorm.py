@@ -78,7 +78,7 @@ def layernorm_copies(
 
 @triton.jit
 def _group(number: tl.constexpr, shift, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
-    # Where the rows of a group start within the tile, and which of them there are.
+    # Where the rows of a group start, counted from where the tile does, and which of them there are.
     rows = number * ROWS + tl.arange(0, ROWS)[:, None]
     return shift + rows * N_COLS, rows < n_rows - tl.program_id(0) * BLOCK_M
 
@@ -93,7 +93,7 @@ def _places(
     if RAGGED:
         # Vectors lie at multiples of 16 bytes, whatever the row.
         aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
-        head = aligned - starts
+        head = (aligned - starts).to(tl.int32)
         mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
         places = aligned + (chunk * WIDTH + cols)
     else:
@@ -105,7 +105,7 @@ def _places(
 @triton.jit
 def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
     # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
-    head = (starts + VECTOR - 1) // VECTOR * VECTOR - starts
+    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
     lane = tl.arange(0, 32)[None, :]
     cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
     return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
@@ -134,12 +134,11 @@ def _whole_rows(
     ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
     GROUPS: tl.constexpr = BLOCK_M // ROWS
     cols = tl.arange(0, WIDTH)[None, :]
-    # Within a tile 32 bits are enough for an offset; only where it starts needs 64. Ragged: at a multiple of 16 bytes.
+    # Within a tile 32 bits are enough for an offset; ragged rows count from the tensor's start, to find their vectors.
     origin = tl.program_id(0).to(tl.int64) * (BLOCK_M * N_COLS)
-    tile = origin // VECTOR * VECTOR if RAGGED else origin
-    shift = (origin - tile).to(tl.int32)
-    x_tile = x_ptr + tile
-    y_tile = y_ptr + tile
+    shift = origin if RAGGED else 0
+    x_tile = x_ptr if RAGGED else x_ptr + origin
+    y_tile = y_ptr if RAGGED else y_ptr + origin
     held = ()
     edges = ()
     for group in tl.static_range(GROUPS):
@@ -560,8 +559,8 @@ _NARROW, _TILE_BYTES = 1024, 4096
 # Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below _SMALL bytes, rows that start
 # anywhere with copies of gain and bias. Elsewhere _TILE_BYTES make a tile, and two or four warps.
 _SMALL = 1 << 24
-_TILES = ((64, 128, 16, 8), (512, 1024, 2, 1))
-_SMALL_TILES = ((64, 128, 16, 8), (512, 1024, 8, 8))
+_TILES = ((64, 256, 16, 8), (512, 1024, 2, 1))
+_SMALL_TILES = ((64, 256, 16, 8), (512, 1024, 8, 8))
 _RAGGED_TILES = ((128, 256, 4, 4), (256, 1024, 2, 2))
 # Most columns and bytes of x that count as few; rows from which four of up to 2048 columns share a program.
 _FEW_COLUMNS, _FEW_BYTES, _FOUR_FROM = 12_288, 1 << 25, 1024

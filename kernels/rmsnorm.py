@@ -68,7 +68,7 @@ def rmsnorm_copies(
 
 @triton.jit
 def _group(number: tl.constexpr, shift, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
-    # Where the rows of a group start within the tile, and which of them there are.
+    # Where the rows of a group start, counted from where the tile does, and which of them there are.
     rows = number * ROWS + tl.arange(0, ROWS)[:, None]
     return shift + rows * N_COLS, rows < n_rows - tl.program_id(0) * BLOCK_M
 
@@ -83,7 +83,7 @@ def _places(
     if RAGGED:
         # Vectors lie at multiples of 16 bytes, whatever the row.
         aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
-        head = aligned - starts
+        head = (aligned - starts).to(tl.int32)
         mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
         places = aligned + (chunk * WIDTH + cols)
     else:
@@ -95,7 +95,7 @@ def _places(
 @triton.jit
 def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
     # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
-    head = (starts + VECTOR - 1) // VECTOR * VECTOR - starts
+    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
     lane = tl.arange(0, 32)[None, :]
     cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
     return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
@@ -123,12 +123,11 @@ def _whole_rows(
     ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
     GROUPS: tl.constexpr = BLOCK_M // ROWS
     cols = tl.arange(0, WIDTH)[None, :]
-    # Within a tile 32 bits are enough for an offset; only where it starts needs 64. Ragged: at a multiple of 16 bytes.
+    # Within a tile 32 bits are enough for an offset; ragged rows count from the tensor's start, to find their vectors.
     origin = tl.program_id(0).to(tl.int64) * (BLOCK_M * N_COLS)
-    tile = origin // VECTOR * VECTOR if RAGGED else origin
-    shift = (origin - tile).to(tl.int32)
-    x_tile = x_ptr + tile
-    y_tile = y_ptr + tile
+    shift = origin if RAGGED else 0
+    x_tile = x_ptr if RAGGED else x_ptr + origin
+    y_tile = y_ptr if RAGGED else y_ptr + origin
     held = ()
     edges = ()
     for group in tl.static_range(GROUPS):
