@@ -230,7 +230,7 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
 
 def kernels_of(report: Report) -> set[str]:
     """Return the kernels whose functions a report names."""
-    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|copies)\b", report.words))
+    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|turns|copies)\b", report.words))
     return named & set(kernel_names())
 
 
