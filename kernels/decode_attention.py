@@ -24,8 +24,9 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ledger.cuda import CudaSource, prepare_cuda
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
+from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
 from ledger.operations import DECODE_ATTENTION, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -369,6 +370,374 @@ def decode_attention_pipelined(
             )  # fmt: skip
 
 
+# CUDA C++ for sm_90.
+_DIRECT = r"""
+#define INFINITY __int_as_float(0x7f800000)
+#if BF16
+#define TYPE "bf16"
+#define TWO "bf16x2"
+#else
+#define TYPE "f16"
+#define TWO "f16x2"
+#endif
+typedef unsigned int u32; typedef unsigned short u16; typedef long long i64;
+
+constexpr int THREADS = WARPS * 32, TILES = BLOCK_S / 8;       // tiles of 8 keys a step
+constexpr int PAIRS = D / 32, HALVES = D / 64;
+constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER;
+constexpr int BUFFERS = STREAM ? 2 : 1;
+constexpr u32 EMPTY = 0x7fffdead;                              // a NaN that no sum yields: not written yet
+constexpr float SLACK = 8.f;                                   // powers stay below 2 ** 8
+static_assert(BLOCK_S % 16 == 0 && D % 64 == 0 && GROUP <= 8 && SHARE % 2 == 0, "shapes of the products");
+
+#define DEVICE __device__ __forceinline__
+DEVICE float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE uint4 fetched(const u16* p) {
+    uint4 x;
+    asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+    return x;
+}
+DEVICE u32 packed(float low, float high) {
+    u32 r;
+    asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+DEVICE void mma(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32"
+        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+DEVICE bool missing(float x) { return __float_as_uint(x) == EMPTY; }
+// What a result with this reference counts beside a higher one; nothing where no key was added.
+DEVICE float weight(float high, float top) { return high == -INFINITY ? 0.f : power(high - top); }
+DEVICE u32 peer(const void* p, int rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((u32)__cvta_generic_to_shared(p)), "r"(rank));
+    return there;
+}
+DEVICE void send(u32 at, float2 x) {
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" :: "r"(at), "f"(x.x), "f"(x.y) : "memory");
+}
+
+// Sums of a group's heads: values not yet divided, and for each head its reference and the sum of its powers.
+struct __align__(16) Sums { float values[ELEMENTS]; float2 stats[GROUP]; };
+
+extern "C" __global__ void
+#if CLUSTER > 1
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+__launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
+    const u16* q_ptr, const u16* k_ptr, const u16* v_ptr, u16* y_ptr, float* partial_ptr, int n_heads, int n_keys,
+    float scale_log2)
+{
+    extern __shared__ __align__(16) unsigned char memory[];
+    Sums* const of_warps = (Sums*)memory;                      // [buffer][warp]
+    Sums* const received = of_warps + BUFFERS * WARPS;         // [rank], of which a share of the values
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, row = lane / 4, quad = lane % 4;
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    // Waited for before the first store to another program, which must have begun by then.
+    if (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+
+    // A program's steps are neighbours among those of all heads; it takes the last of them first.
+    const int steps = (n_keys + BLOCK_S - 1) / BLOCK_S;
+    const i64 all = (i64)n_heads * steps;
+    auto start_of = [&](int program) {
+        if (STREAM) return all * program / gridDim.x;
+        return (i64)(program / CLUSTER) * steps + (i64)(program % CLUSTER) * steps / CLUSTER;
+    };
+    int head, end, count;                                      // the steps before `end` of a head, and how many in all
+    {
+        const i64 last = start_of(blockIdx.x + 1);
+        count = (int)(last - start_of(blockIdx.x));
+        head = STREAM ? (int)((last - 1) / steps) : blockIdx.x / CLUSTER;
+        end = (int)(last - (i64)head * steps);
+    }
+    // Of this warp: the step that is in registers or on its way, below zero in a head before, and how many there are.
+    int left = count - warp, own_step = end - 1 - warp;
+
+    // A lane's own share of the queries, which no other reads.
+    uint4* const q = (uint4*)(received + (CLUSTER > 1 ? CLUSTER : 0)) + warp * PAIRS * 32 + lane;
+#pragma unroll
+    for (int p = 0; p < PAIRS; ++p) q[p * 32] = make_uint4(0, 0, 0, 0);
+    uint4 k[TILES][PAIRS], v[TILES / 2][4][HALVES];
+    struct Place { int head, step; };
+    auto place = [&]() {
+        Place at{head, own_step};
+        if (STREAM)
+            while (at.step < 0) { at.step += steps; --at.head; }
+        return at;
+    };
+    auto fetch_q = [&]() {
+        const u16* const from = q_ptr + ((i64)place().head * GROUP + row) * D + quad * 8;
+#pragma unroll
+        for (int p = 0; p < PAIRS; ++p)
+            if (row < GROUP)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                    :: "r"((u32)__cvta_generic_to_shared(q + p * 32)), "l"(from + p * 32) : "memory");
+    };
+    auto fetch_k = [&]() {
+        const Place at = place();
+        const u16* const keys = k_ptr + (i64)at.head * n_keys * D + quad * 8;
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) {
+            const u16* const from = keys + (i64)min(at.step * BLOCK_S + n * 8 + row, n_keys - 1) * D;
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) k[n][p] = fetched(from + p * 32);
+        }
+    };
+    auto fetch_v = [&]() {
+        const Place at = place();
+        const u16* const values = v_ptr + (i64)at.head * n_keys * D + row * 8;
+#pragma unroll
+        for (int j = 0; j < TILES / 2; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int key = at.step * BLOCK_S + j * 16 + e / 2 * 8 + quad * 2 + e % 2;
+                const u16* const from = values + (i64)min(key, n_keys - 1) * D;
+#pragma unroll
+                for (int h = 0; h < HALVES; ++h) v[j][e][h] = fetched(from + h * 64);
+            }
+    };
+    // The launch before this one may have written everything.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (left > 0) {
+        fetch_q();
+        fetch_k();
+        fetch_v();
+    }
+
+    for (int buffer = 0; STREAM ? count > 0 : buffer == 0; buffer ^= 1) {
+        float acc[4 * HALVES][4], high = -INFINITY, total = 0.f;
+#pragma unroll
+        for (int i = 0; i < 4 * HALVES; ++i)
+#pragma unroll
+            for (int c = 0; c < 4; ++c) acc[i][c] = 0.f;
+#pragma unroll 1
+        while (left > 0 && (!STREAM || own_step >= 0)) {
+            float scores[TILES][4];
+#pragma unroll
+            for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                for (int c = 0; c < 4; ++c) scores[n][c] = 0.f;
+            // Query heads are the rows of this product, of which half stay empty; both operands mix columns alike.
+            asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) {
+                const uint4 x = q[p * 32];
+#pragma unroll
+                for (int n = 0; n < TILES; ++n) {
+                    mma(scores[n], x.x, 0, x.y, 0, k[n][p].x, k[n][p].y);
+                    mma(scores[n], x.z, 0, x.w, 0, k[n][p].z, k[n][p].w);
+                }
+            }
+            const int at = own_step * BLOCK_S;
+            own_step -= WARPS;
+            left -= WARPS;
+            // The next step's keys, and the queries where it begins another head, take the place of these.
+            if (left > 0) {
+                if (STREAM && own_step < 0) fetch_q();
+                fetch_k();
+            }
+            if (at + BLOCK_S > n_keys) {
+#pragma unroll
+                for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                    for (int c = 0; c < 2; ++c)
+                        if (at + n * 8 + quad * 2 + c >= n_keys) scores[n][c] = -INFINITY;
+            }
+            float top = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < TILES; ++n) top = fmaxf(top, fmaxf(scores[n][0], scores[n][1]));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale_log2;
+            // A reference a little below the maximum serves as well, and while it stays no sum needs a correction.
+            if (__any_sync(~0u, top > high + SLACK)) {
+                const float risen = top > high + SLACK ? top : high;
+                const float kept = power(high - risen);
+                total *= kept;
+                high = risen;
+                const float even = __shfl_sync(~0u, kept, quad * 8), odd = __shfl_sync(~0u, kept, quad * 8 + 4);
+#pragma unroll
+                for (int i = 0; i < 4 * HALVES; ++i) {
+                    acc[i][0] *= even; acc[i][1] *= odd; acc[i][2] *= even; acc[i][3] *= odd;
+                }
+            }
+            u32 powers[TILES];
+#pragma unroll
+            for (int n = 0; n < TILES; ++n) {
+                const float a = power(fmaf(scores[n][0], scale_log2, -high));
+                const float b = power(fmaf(scores[n][1], scale_log2, -high));
+                total += a + b;
+                powers[n] = packed(a, b);
+            }
+            // Columns of the values are the rows of this one: two of a word go to two rows, two keys make a word.
+#pragma unroll
+            for (int j = 0; j < TILES / 2; ++j)
+#pragma unroll
+                for (int h = 0; h < HALVES; ++h)
+#pragma unroll
+                    for (int w = 0; w < 4; ++w) {
+                        auto word = [&](int e) { return w == 0 ? v[j][e][h].x : w == 1 ? v[j][e][h].y
+                            : w == 2 ? v[j][e][h].z : v[j][e][h].w; };
+                        mma(acc[h * 4 + w], __byte_perm(word(0), word(1), 0x5410), __byte_perm(word(0), word(1), 0x7632),
+                            __byte_perm(word(2), word(3), 0x5410), __byte_perm(word(2), word(3), 0x7632),
+                            powers[2 * j], powers[2 * j + 1]);
+                    }
+            if (left > 0) fetch_v();
+        }
+        total += __shfl_xor_sync(~0u, total, 1);
+        total += __shfl_xor_sync(~0u, total, 2);
+        Sums* const sums = of_warps + buffer * WARPS;
+        if (quad == 0 && row < GROUP) sums[warp].stats[row] = make_float2(high, total);
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+            if (quad * 2 + c < GROUP) {
+#pragma unroll
+                for (int i = 0; i < 2 * HALVES; ++i)
+                    *(float4*)(sums[warp].values + (quad * 2 + c) * D + i / 2 * 64 + row * 8 + i % 2 * 4) =
+                        make_float4(acc[2 * i][c], acc[2 * i][c + 2], acc[2 * i + 1][c], acc[2 * i + 1][c + 2]);
+            }
+        __syncthreads();
+
+        auto stats_of = [&](const Sums* from, int parts, int member) {
+            float top = -INFINITY, sum = 0.f;
+            for (int w = 0; w < parts; ++w) top = fmaxf(top, from[w].stats[member].x);
+            for (int w = 0; w < parts; ++w) sum += weight(from[w].stats[member].x, top) * from[w].stats[member].y;
+            return make_float2(top, sum);
+        };
+        auto values_of = [&](const Sums* from, int parts, int member, int at, float top) {
+            float2 sum = make_float2(0.f, 0.f);
+#pragma unroll 8
+            for (int w = 0; w < parts; ++w) {
+                const float share = weight(from[w].stats[member].x, top);
+                const float2 x = *(const float2*)(from[w].values + at);
+                sum.x += share * x.x;
+                sum.y += share * x.y;
+            }
+            return sum;
+        };
+        auto store = [&](int element, float2 x, float sum) {
+            *(u32*)(y_ptr + (i64)head * ELEMENTS + element) = packed(x.x / sum, x.y / sum);
+        };
+        if (CLUSTER > 1) {
+            const int rank = blockIdx.x % CLUSTER;
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+            for (int i = thread; i < GROUP * CLUSTER; i += THREADS)
+                send(peer(&received[rank].stats[i % GROUP], i / GROUP), stats_of(sums, WARPS, i % GROUP));
+            for (int e = thread * 2; e < ELEMENTS; e += THREADS * 2) {
+                const float2 stats = stats_of(sums, WARPS, e / D);
+                send(peer(&received[rank].values[e % SHARE], e / SHARE), values_of(sums, WARPS, e / D, e, stats.x));
+            }
+            asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+            for (int e = thread * 2; e < SHARE; e += THREADS * 2) {
+                const int element = rank * SHARE + e;
+                const float2 stats = stats_of(received, CLUSTER, element / D);
+                store(element, values_of(received, CLUSTER, element / D, e, stats.x), stats.y);
+            }
+            break;
+        }
+        // Of the programs that share a head, the last one adds up; the others were done with it first of all.
+        const bool ends = end == steps, whole = ends && count >= steps;
+        int writer = blockIdx.x;
+        if (STREAM && ends && !whole) {
+            const i64 begins = (i64)head * steps;
+            writer = (int)(begins * gridDim.x / all);
+            while (start_of(writer + 1) <= begins) ++writer;
+            while (start_of(writer) > begins) --writer;
+        }
+        const int n_floats = ELEMENTS + 2 * GROUP;
+        for (int e = thread * 2; e < ELEMENTS; e += THREADS * 2) {
+            const int member = e / D;
+            float2 stats = stats_of(sums, WARPS, member);
+            float2 x = values_of(sums, WARPS, member, e, stats.x);
+            if (STREAM && !ends) {
+                float* const to = partial_ptr + (i64)blockIdx.x * n_floats;
+                *(float2*)(to + e) = x;
+                if (e % D == 0) *(float2*)(to + ELEMENTS + 2 * member) = stats;
+                continue;
+            }
+            if (STREAM && !whole)
+                for (int w = writer; w < (int)blockIdx.x; ++w) {
+                    volatile float* const from = partial_ptr + (i64)w * n_floats;
+                    float2 other, more;
+                    do {
+                        other = make_float2(from[ELEMENTS + 2 * member], from[ELEMENTS + 2 * member + 1]);
+                        more = make_float2(from[e], from[e + 1]);
+                    } while (missing(other.x) || missing(other.y) || missing(more.x) || missing(more.y));
+                    from[e] = from[e + 1] = __uint_as_float(EMPTY);
+                    const float top = fmaxf(stats.x, other.x);
+                    const float a = weight(stats.x, top), b = weight(other.x, top);
+                    x = make_float2(a * x.x + b * more.x, a * x.y + b * more.y);
+                    stats = make_float2(top, a * stats.y + b * other.y);
+                }
+            store(e, x, stats.y);
+        }
+        if (STREAM && ends && !whole) {
+            // Ready for the next launch, once every thread has read them.
+            __syncthreads();
+            for (int i = thread; i < ((int)blockIdx.x - writer) * 2 * GROUP; i += THREADS)
+                partial_ptr[(i64)(writer + i / (2 * GROUP)) * n_floats + ELEMENTS + i % (2 * GROUP)] =
+                    __uint_as_float(EMPTY);
+        }
+        count -= end;
+        end = steps;
+        own_step += steps;
+        --head;
+    }
+}
+"""
+
+
+def _direct_source(config: Config, shape: Shape, dtype: Dtype) -> CudaSource:
+    streams = config["pipeline"] == _STREAMED
+    defines = {
+        "GROUP": shape["HQ"] // shape["HKV"], "D": shape["D"], "BLOCK_S": config["block_s"],
+        "WARPS": config["num_warps"], "CLUSTER": 1 if streams else config["splits"], "STREAM": int(streams),
+        "RESIDENT": config["num_stages"], "BF16": int(dtype == "bf16"),
+    }  # fmt: skip
+    return CudaSource(_DIRECT, "decode_attention_direct", tuple((name, str(value)) for name, value in defines.items()))
+
+
+def _direct_programs(config: Config, shape: Shape) -> int:
+    heads = shape["B"] * shape["HKV"]
+    if config["pipeline"] == _CLUSTERED:
+        return heads * config["splits"]
+    return min(heads * -(-shape["S"] // config["block_s"]), _MULTIPROCESSORS["sm_90"] * config["splits"])
+
+
+def _direct_bytes(config: Config, shape: Shape) -> int:
+    """Return the shared memory of one program: sums of every warp and of the other programs, queries of every lane."""
+    group, d, warps = shape["HQ"] // shape["HKV"], shape["D"], config["num_warps"]
+    streams = config["pipeline"] == _STREAMED
+    received = 0 if streams or config["splits"] == 1 else config["splits"]
+    sums = warps * (2 if streams else 1) + received
+    return sums * (-(-4 * group * (d + 2) // 16) * 16) + 512 * warps * (d // 32)
+
+
+def _prepare_direct(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    import torch
+
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    b, hkv, s, d = k.shape
+    shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
+    programs, group = _direct_programs(config, shape), q.shape[1] // hkv
+    floats = programs * group * (d + 2) if config["pipeline"] == _STREAMED else 1
+    partial = torch.full((floats,), _EMPTY, dtype=torch.int32, device=q.device)
+    return prepare_cuda(
+        _direct_source(config, shape, _dtype_name(q)),
+        programs=programs,
+        threads=32 * config["num_warps"],
+        shared_bytes=_direct_bytes(config, shape),
+        arguments=[q, k, v, out, partial, b * hkv, s, _scale_log2(d)],
+        overlap=bool(config["pdl"]),
+    )
+
+
 def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return softmax(q · kᵀ / sqrt(D)) · v of one query token per sequence.
 
@@ -391,7 +760,9 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Allocate the workspace and return the launch."""
-    return (_prepare_pipelined if config["pipeline"] else _prepare_portable)(inputs, out, config)
+    return (_prepare_portable, _prepare_pipelined, _prepare_direct, _prepare_direct)[config["pipeline"]](
+        inputs, out, config
+    )
 
 
 def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -613,6 +984,8 @@ _MANY_PROGRAMS = 1056
 # A partial sum that is not there yet: a NaN that no sum yields.
 _EMPTY = 0x7FFFDEAD
 _MOST_SPLITS = 128
+# Values of the key pipeline: 1 is the pipelined kernel in Gluon, these two are the direct one in CUDA C++.
+_CLUSTERED, _STREAMED = 2, 3
 # Query heads whose plain multiply-adds one program takes: more would need more registers than it has.
 _MOST_WITHOUT_DOT = 4
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
@@ -756,6 +1129,8 @@ _COMBINE, _COMBINE_A_SPLIT = 1.7, 0.15
 def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     element = DTYPE_BYTES[dtype]
+    if config["pipeline"] >= _CLUSTERED:
+        return _direct_bytes(config, shape)
     if config["pipeline"]:
         blocks = _blocks(config, shape)
         (_, block_g, block_d), block_s = blocks["q"], config["block_s"]
@@ -805,7 +1180,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             "triton 3.6 miscompiles wgmma on tiles whose rows are no multiple of 16 bytes"
         )
     _check_tma(config, shape, dtype, target)
-    if config["pipeline"] not in (0, 1) or (config["pipeline"] and not _can_pipeline(config, shape, dtype, target)):
+    if config["pipeline"] not in (0, 1, 2, 3) or (config["pipeline"] == 1 and not _can_pipeline(config, shape, dtype, target)):
         raise InputError(
             f"decode_attention: pipeline is {config['pipeline']} with D={shape['D']} in {dtype} on {target}; expected "
             "0, or 1 on sm_90 in fp16 or bf16 with tma 1, 4 warps, block_s 64 or 128 and D from 33 to 256"
@@ -836,8 +1211,15 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
         )
 
 
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
     """Return what Triton needs to compile the kernel without a GPU."""
+    if config["pipeline"] >= _CLUSTERED:
+        return AheadCuda(
+            source=_direct_source(config, shape, dtype),
+            programs=_direct_programs(config, shape),
+            threads=32 * config["num_warps"],
+            shared_bytes=_direct_bytes(config, shape),
+        )
     if config["pipeline"]:
         return _ahead_pipelined(config, shape, dtype)
     constants = _constants(config, shape)
@@ -905,7 +1287,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^decode_attention_(kernel|pipelined)$",
+    launched="^decode_attention_(kernel|pipelined|direct)$",
     baselines={
         "sdpa-cudnn": _prepare_sdpa("CUDNN_ATTENTION"),
         "sdpa-flash": _prepare_sdpa("FLASH_ATTENTION"),
