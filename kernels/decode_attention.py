@@ -384,11 +384,13 @@ typedef unsigned int u32; typedef unsigned short u16; typedef long long i64;
 
 constexpr int THREADS = WARPS * 32, TILES = BLOCK_S / 8;       // tiles of 8 keys a step
 constexpr int PAIRS = D / 32, HALVES = D / 64;
-constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER;
+constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER, N_FLOATS = ELEMENTS + 2 * GROUP;
 constexpr int BUFFERS = STREAM ? 2 : 1;
+constexpr int WIDTH = ELEMENTS / THREADS > 2 ? 4 : 2;          // elements that a thread adds up at once
+constexpr int AT_ONCE = 4;                                     // parts of a head that are read together
 constexpr u32 EMPTY = 0x7fffdead;                              // a NaN that no sum yields: not written yet
 constexpr float SLACK = 8.f;                                   // powers stay below 2 ** 8
-static_assert(BLOCK_S % 16 == 0 && D % 64 == 0 && GROUP <= 8 && SHARE % 2 == 0, "shapes of the products");
+static_assert(BLOCK_S % 16 == 0 && D % 64 == 0 && GROUP <= 8 && SHARE % WIDTH == 0, "shapes of the products");
 
 #define DEVICE __device__ __forceinline__
 DEVICE float power(float x) {
@@ -423,6 +425,7 @@ DEVICE u32 peer(const void* p, int rank) {
 DEVICE void send(u32 at, float2 x) {
     asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" :: "r"(at), "f"(x.x), "f"(x.y) : "memory");
 }
+struct __align__(4 * WIDTH) Run { float x[WIDTH]; };           // of neighbouring elements
 
 // Sums of a group's heads: values not yet divided, and for each head its reference and the sum of its powers.
 struct __align__(16) Sums { float values[ELEMENTS]; float2 stats[GROUP]; };
@@ -511,7 +514,34 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
         fetch_v();
     }
 
-    for (int buffer = 0; STREAM ? count > 0 : buffer == 0; buffer ^= 1) {
+    auto stats_of = [&](const Sums* from, int parts, int member) {
+        float top = -INFINITY, sum = 0.f;
+        for (int w = 0; w < parts; ++w) top = fmaxf(top, from[w].stats[member].x);
+        for (int w = 0; w < parts; ++w) sum += weight(from[w].stats[member].x, top) * from[w].stats[member].y;
+        return make_float2(top, sum);
+    };
+    auto values_of = [&](const Sums* from, int parts, int member, int at, float top) {
+        Run sum;
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i) sum.x[i] = 0.f;
+#pragma unroll 8
+        for (int w = 0; w < parts; ++w) {
+            const float share = weight(from[w].stats[member].x, top);
+            const Run part = *(const Run*)(from[w].values + at);
+#pragma unroll
+            for (int i = 0; i < WIDTH; ++i) sum.x[i] += share * part.x[i];
+        }
+        return sum;
+    };
+    auto store = [&](int element, Run run, float sum) {
+        const float share = 1.f / sum;
+#pragma unroll
+        for (int i = 0; i < WIDTH; i += 2)
+            *(u32*)(y_ptr + (i64)head * ELEMENTS + element + i) = packed(run.x[i] * share, run.x[i + 1] * share);
+    };
+
+    int buffer = 0;
+    for (; STREAM ? count > 0 : buffer == 0; buffer ^= 1) {
         float acc[4 * HALVES][4], high = -INFINITY, total = 0.f;
 #pragma unroll
         for (int i = 0; i < 4 * HALVES; ++i)
@@ -519,11 +549,12 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
             for (int c = 0; c < 4; ++c) acc[i][c] = 0.f;
 #pragma unroll 1
         while (left > 0 && (!STREAM || own_step >= 0)) {
-            float scores[TILES][4];
+            // Two chains of products a tile: each waits for the one before it.
+            float scores[TILES][4], odd_scores[TILES][4];
 #pragma unroll
             for (int n = 0; n < TILES; ++n)
 #pragma unroll
-                for (int c = 0; c < 4; ++c) scores[n][c] = 0.f;
+                for (int c = 0; c < 4; ++c) scores[n][c] = odd_scores[n][c] = 0.f;
             // Query heads are the rows of this product, of which half stay empty; both operands mix columns alike.
             asm volatile("cp.async.wait_all;" ::: "memory");
 #pragma unroll
@@ -532,9 +563,13 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
 #pragma unroll
                 for (int n = 0; n < TILES; ++n) {
                     mma(scores[n], x.x, 0, x.y, 0, k[n][p].x, k[n][p].y);
-                    mma(scores[n], x.z, 0, x.w, 0, k[n][p].z, k[n][p].w);
+                    mma(odd_scores[n], x.z, 0, x.w, 0, k[n][p].z, k[n][p].w);
                 }
             }
+#pragma unroll
+            for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                for (int c = 0; c < 2; ++c) scores[n][c] += odd_scores[n][c];
             const int at = own_step * BLOCK_S;
             own_step -= WARPS;
             left -= WARPS;
@@ -582,11 +617,12 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
                 for (int h = 0; h < HALVES; ++h)
 #pragma unroll
                     for (int w = 0; w < 4; ++w) {
-                        auto word = [&](int e) { return w == 0 ? v[j][e][h].x : w == 1 ? v[j][e][h].y
-                            : w == 2 ? v[j][e][h].z : v[j][e][h].w; };
-                        mma(acc[h * 4 + w], __byte_perm(word(0), word(1), 0x5410), __byte_perm(word(0), word(1), 0x7632),
-                            __byte_perm(word(2), word(3), 0x5410), __byte_perm(word(2), word(3), 0x7632),
-                            powers[2 * j], powers[2 * j + 1]);
+                        u32 word[4];
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) word[e] = (&v[j][e][h].x)[w];
+                        mma(acc[h * 4 + w], __byte_perm(word[0], word[1], 0x5410),
+                            __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x5410),
+                            __byte_perm(word[2], word[3], 0x7632), powers[2 * j], powers[2 * j + 1]);
                     }
             if (left > 0) fetch_v();
         }
@@ -604,91 +640,96 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
             }
         __syncthreads();
 
-        auto stats_of = [&](const Sums* from, int parts, int member) {
-            float top = -INFINITY, sum = 0.f;
-            for (int w = 0; w < parts; ++w) top = fmaxf(top, from[w].stats[member].x);
-            for (int w = 0; w < parts; ++w) sum += weight(from[w].stats[member].x, top) * from[w].stats[member].y;
-            return make_float2(top, sum);
-        };
-        auto values_of = [&](const Sums* from, int parts, int member, int at, float top) {
-            float2 sum = make_float2(0.f, 0.f);
-#pragma unroll 8
-            for (int w = 0; w < parts; ++w) {
-                const float share = weight(from[w].stats[member].x, top);
-                const float2 x = *(const float2*)(from[w].values + at);
-                sum.x += share * x.x;
-                sum.y += share * x.y;
-            }
-            return sum;
-        };
-        auto store = [&](int element, float2 x, float sum) {
-            *(u32*)(y_ptr + (i64)head * ELEMENTS + element) = packed(x.x / sum, x.y / sum);
-        };
         if (CLUSTER > 1) {
             const int rank = blockIdx.x % CLUSTER;
             asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
             for (int i = thread; i < GROUP * CLUSTER; i += THREADS)
                 send(peer(&received[rank].stats[i % GROUP], i / GROUP), stats_of(sums, WARPS, i % GROUP));
-            for (int e = thread * 2; e < ELEMENTS; e += THREADS * 2) {
-                const float2 stats = stats_of(sums, WARPS, e / D);
-                send(peer(&received[rank].values[e % SHARE], e / SHARE), values_of(sums, WARPS, e / D, e, stats.x));
+            for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
+                const Run run = values_of(sums, WARPS, e / D, e, stats_of(sums, WARPS, e / D).x);
+                const u32 to = peer(&received[rank].values[e % SHARE], e / SHARE);
+#pragma unroll
+                for (int i = 0; i < WIDTH; i += 2) send(to + 4 * i, make_float2(run.x[i], run.x[i + 1]));
             }
             asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-            for (int e = thread * 2; e < SHARE; e += THREADS * 2) {
+            for (int e = thread * WIDTH; e < SHARE; e += THREADS * WIDTH) {
                 const int element = rank * SHARE + e;
                 const float2 stats = stats_of(received, CLUSTER, element / D);
                 store(element, values_of(received, CLUSTER, element / D, e, stats.x), stats.y);
             }
             break;
         }
-        // Of the programs that share a head, the last one adds up; the others were done with it first of all.
-        const bool ends = end == steps, whole = ends && count >= steps;
-        int writer = blockIdx.x;
-        if (STREAM && ends && !whole) {
-            const i64 begins = (i64)head * steps;
-            writer = (int)(begins * gridDim.x / all);
-            while (start_of(writer + 1) <= begins) ++writer;
-            while (start_of(writer) > begins) --writer;
-        }
-        const int n_floats = ELEMENTS + 2 * GROUP;
-        for (int e = thread * 2; e < ELEMENTS; e += THREADS * 2) {
-            const int member = e / D;
-            float2 stats = stats_of(sums, WARPS, member);
-            float2 x = values_of(sums, WARPS, member, e, stats.x);
-            if (STREAM && !ends) {
-                float* const to = partial_ptr + (i64)blockIdx.x * n_floats;
-                *(float2*)(to + e) = x;
-                if (e % D == 0) *(float2*)(to + ELEMENTS + 2 * member) = stats;
-                continue;
+        // Of the programs that share a head, the one with its end adds up; the others were done with it first of all.
+        const bool ends = end == steps;
+        if (STREAM && ends && count < steps) break;
+        for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
+            const float2 stats = stats_of(sums, WARPS, e / D);
+            const Run run = values_of(sums, WARPS, e / D, e, stats.x);
+            if (!STREAM || ends) {
+                store(e, run, stats.y);
+            } else {
+                float* const to = partial_ptr + (i64)blockIdx.x * N_FLOATS;
+                *(Run*)(to + e) = run;
+                if (e % D == 0) *(float2*)(to + ELEMENTS + 2 * (e / D)) = stats;
             }
-            if (STREAM && !whole)
-                for (int w = writer; w < (int)blockIdx.x; ++w) {
-                    volatile float* const from = partial_ptr + (i64)w * n_floats;
-                    float2 other, more;
-                    do {
-                        other = make_float2(from[ELEMENTS + 2 * member], from[ELEMENTS + 2 * member + 1]);
-                        more = make_float2(from[e], from[e + 1]);
-                    } while (missing(other.x) || missing(other.y) || missing(more.x) || missing(more.y));
-                    from[e] = from[e + 1] = __uint_as_float(EMPTY);
-                    const float top = fmaxf(stats.x, other.x);
-                    const float a = weight(stats.x, top), b = weight(other.x, top);
-                    x = make_float2(a * x.x + b * more.x, a * x.y + b * more.y);
-                    stats = make_float2(top, a * stats.y + b * other.y);
-                }
-            store(e, x, stats.y);
-        }
-        if (STREAM && ends && !whole) {
-            // Ready for the next launch, once every thread has read them.
-            __syncthreads();
-            for (int i = thread; i < ((int)blockIdx.x - writer) * 2 * GROUP; i += THREADS)
-                partial_ptr[(i64)(writer + i / (2 * GROUP)) * n_floats + ELEMENTS + i % (2 * GROUP)] =
-                    __uint_as_float(EMPTY);
         }
         count -= end;
         end = steps;
         own_step += steps;
         --head;
     }
+    if (!STREAM || count <= 0) return;
+
+    int writer = (int)((i64)head * steps * gridDim.x / all);   // the first of them
+    while (start_of(writer + 1) <= (i64)head * steps) ++writer;
+    while (start_of(writer) > (i64)head * steps) --writer;
+    for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
+        const int member = e / D;
+        float2 stats = stats_of(of_warps + buffer * WARPS, WARPS, member);
+        Run run = values_of(of_warps + buffer * WARPS, WARPS, member, e, stats.x);
+        // Several at once, since each comes from far; added in their order.
+        for (int w = writer; w < (int)blockIdx.x; w += AT_ONCE) {
+            float2 other[AT_ONCE];
+            Run part[AT_ONCE];
+            bool waiting;
+            do {
+                waiting = false;
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    if (w + i >= (int)blockIdx.x) continue;
+                    const volatile float* const from = partial_ptr + (i64)(w + i) * N_FLOATS;
+                    other[i] = make_float2(from[ELEMENTS + 2 * member], from[ELEMENTS + 2 * member + 1]);
+#pragma unroll
+                    for (int j = 0; j < WIDTH; ++j) part[i].x[j] = from[e + j];
+                }
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    if (w + i >= (int)blockIdx.x) continue;
+                    waiting |= missing(other[i].x) || missing(other[i].y);
+#pragma unroll
+                    for (int j = 0; j < WIDTH; ++j) waiting |= missing(part[i].x[j]);
+                }
+            } while (waiting);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                if (w + i >= (int)blockIdx.x) continue;
+                float* const from = partial_ptr + (i64)(w + i) * N_FLOATS;
+                const float top = fmaxf(stats.x, other[i].x);
+                const float a = weight(stats.x, top), b = weight(other[i].x, top);
+#pragma unroll
+                for (int j = 0; j < WIDTH; ++j) {
+                    from[e + j] = __uint_as_float(EMPTY);
+                    run.x[j] = a * run.x[j] + b * part[i].x[j];
+                }
+                stats = make_float2(top, a * stats.y + b * other[i].y);
+            }
+        }
+        store(e, run, stats.y);
+    }
+    // Ready for the next launch, once every thread has read them.
+    __syncthreads();
+    for (int i = thread; i < ((int)blockIdx.x - writer) * 2 * GROUP; i += THREADS)
+        partial_ptr[(i64)(writer + i / (2 * GROUP)) * N_FLOATS + ELEMENTS + i % (2 * GROUP)] = __uint_as_float(EMPTY);
 }
 """
 
@@ -979,6 +1020,7 @@ _TMA_ALIGNMENT = 16
 _TMA_TARGETS = ("sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _WIDEST_GROUP = 32
+_WIDEST_DIRECT_GROUP = 8
 # From so many programs on, one more of them on a multiprocessor is worth more than a fourth stage.
 _MANY_PROGRAMS = 1056
 # A partial sum that is not there yet: a NaN that no sum yields.
@@ -1158,6 +1200,9 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"decode_attention: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
             "heads shares one key head"
         )
+    if config["pipeline"] in (_CLUSTERED, _STREAMED):
+        _check_direct(config, shape, dtype, target)
+        return
     for key, least, most in (("block_s", 16, 256), ("num_warps", 1, 16)):
         value = config[key]
         if not least <= value <= most or value & (value - 1):
@@ -1180,7 +1225,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             "triton 3.6 miscompiles wgmma on tiles whose rows are no multiple of 16 bytes"
         )
     _check_tma(config, shape, dtype, target)
-    if config["pipeline"] not in (0, 1, 2, 3) or (config["pipeline"] == 1 and not _can_pipeline(config, shape, dtype, target)):
+    if config["pipeline"] not in (0, 1) or (config["pipeline"] and not _can_pipeline(config, shape, dtype, target)):
         raise InputError(
             f"decode_attention: pipeline is {config['pipeline']} with D={shape['D']} in {dtype} on {target}; expected "
             "0, or 1 on sm_90 in fp16 or bf16 with tma 1, 4 warps, block_s 64 or 128 and D from 33 to 256"
@@ -1191,6 +1236,34 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"decode_attention: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a "
             "block: take fewer num_stages or a smaller block_s"
         )
+
+
+def _check_direct(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    if not _can_go_direct(shape, dtype, target):
+        raise InputError(
+            f"decode_attention: pipeline is {config['pipeline']} with D={shape['D']}, groups of "
+            f"{shape['HQ'] // shape['HKV']} and {dtype} on {target}; expected 2 or 3 on sm_90 alone, in fp16 or bf16, "
+            f"with D 64 or 128 and groups of at most {_WIDEST_DIRECT_GROUP}"
+        )
+    clustered = config["pipeline"] == _CLUSTERED
+    allowed = {
+        "block_s": (16, 32), "num_warps": (1, 2, 4, 8, 16), "splits": (1, 2, 4, 8, 16) if clustered else (1, 2, 3),
+        "num_stages": (1,), "dot": (1,), "tma": (0,), "pdl": (0, 1),
+    }  # fmt: skip
+    for key, values in allowed.items():
+        if config[key] not in values:
+            raise InputError(
+                f"decode_attention: {key} is {config[key]} with pipeline {config['pipeline']}; expected one of: "
+                f"{', '.join(map(str, values))}"
+            )
+    if config["num_warps"] > 512 // config["block_s"] or config["num_warps"] * config["splits"] > 16:
+        raise InputError
+
+
+def _can_go_direct(shape: Shape, dtype: Dtype, target: str) -> bool:
+    """Whether keys and values go straight to the registers of plain tensor-core products."""
+    group = shape["HQ"] // shape["HKV"]
+    return target == "sm_90" and DTYPE_BYTES[dtype] == 2 and shape["D"] in (64, 128) and group <= _WIDEST_DIRECT_GROUP
 
 
 def _ragged(shape: Shape, dtype: Dtype) -> bool:

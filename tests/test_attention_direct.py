@@ -71,9 +71,11 @@ def _for_cpu(text: str) -> str:
         r'asm volatile\("barrier.cluster.wait.acquire.aligned;" ::: "memory"\);': "emulated_wait();",
         r'asm volatile\("barrier.cluster.arrive.release[^"]*" ::: "memory"\);': "emulated_arrive_and_wait();",
         r'extern "C" __global__ void\s*#if.*?#endif\s*__launch_bounds__\([^)]*\)': "static void",
-        r"extern __shared__ __align__\(16\) unsigned char memory\[\];": "unsigned char* const memory = program->memory;",
+        r"extern __shared__ __align__\(16\) unsigned char memory": "unsigned char* const memory = program->memory",
+        r" = program->memory\[\];": " = program->memory;",
         r"#define DEVICE [^\n]*": "#define DEVICE static inline",
         r"struct __align__\(16\) Sums": "struct alignas(16) Sums",
+        r"struct __align__\(4 \* WIDTH\) Run": "struct alignas(4 * WIDTH) Run",
     }
     for pattern, replacement in assembly.items():
         text = _once(pattern, replacement, text)
@@ -156,6 +158,7 @@ RUNS = (
     Run((3, 24, 3, 90, 64), 1, 2, programs=7, gain=16.0),
     Run((2, 8, 2, 200, 64), 1, 2, programs=9),
     Run((2, 8, 2, 128, 64), 1, 1, programs=4),
+    Run((1, 2, 1, 160, 64), 1, 1, programs=10),
     Run((9, 9, 9, 33, 64), 1, 4, programs=4),
     Run((5, 15, 5, 50, 64), 1, 1, 32, programs=3),
 )
@@ -173,15 +176,16 @@ _TWINS = (
     (5, "uncorrected_output", "acc[i][0] *= even; acc[i][1] *= odd;", "acc[i][1] *= odd;"),
     (5, "uncorrected_sum", "total *= kept;", ""),
     (5, "correction_of_another_head", "kept, quad * 8 + 4)", "kept, quad * 8)"),
-    (8, "queries_of_the_head_before", "if (STREAM && own_step < 0) fetch_q();", ""),
+    (9, "queries_of_the_head_before", "if (STREAM && own_step < 0) fetch_q();", ""),
     (2, "values_of_the_step_before", "if (left > 0) fetch_v();", "if (left > WARPS) fetch_v();"),
     (5, "unweighted_parts", "const float a = weight(stats.x, top), b", "const float a = 1.f, b"),
-    (6, "parts_not_emptied", "from[e] = from[e + 1] = __uint_as_float(EMPTY);", ""),
+    (6, "parts_not_emptied", "from[e + j] = __uint_as_float(EMPTY);", ""),
     (6, "stats_not_emptied", "i < ((int)blockIdx.x - writer) * 2 * GROUP", "i < 0"),
-    (6, "one_part_too_few", "while (start_of(writer) > begins) --writer;", "if (writer + 1 < blockIdx.x) ++writer;"),
+    (6, "one_part_too_few", "while (start_of(writer) > (i64)head * steps) --writer;", "++writer;"),
     (4, "sent_to_the_wrong_place", "&received[rank].values[e % SHARE]", "&received[rank].values[e]"),
     (3, "keyless_part_counted", "high == -INFINITY ? 0.f : power", "high == INFINITY ? 0.f : power"),
-    (0, "undivided_result", "packed(x.x / sum, x.y / sum)", "packed(x.x, x.y)"),
+    (8, "parts_of_the_first_only", "w < (int)blockIdx.x; w += AT_ONCE", "w <= writer; w += AT_ONCE"),
+    (1, "undivided_result", "const float share = 1.f / sum;", "const float share = 1.f;"),
 )
 MUTANTS = [
     pytest.param(Mutant("decode_attention", name, find, replace), RUNS[run], id=name)
