@@ -195,11 +195,13 @@ def prepare_cuda(
     shared_bytes: int,
     arguments: Sequence[Argument],
     overlap: bool,
+    spread: bool = False,
 ) -> Callable[[], None]:
     """Return the launch of a kernel on torch's current stream and device.
 
     programs, threads: the one-dimensional grid and block. overlap: programmatic dependent launch, by which the kernel
-    may begin before the one ahead of it ends; its text must then wait where it needs to.
+    may begin before the one ahead of it ends; its text must then wait where it needs to. spread: whether the blocks of
+    a cluster prefer multiprocessors of their own where several would fit on one.
     Raises: MachineError when the driver refuses; InputError for a source that does not compile.
     """
     import torch
@@ -219,6 +221,11 @@ def prepare_cuda(
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value.programmaticStreamSerializationAllowed = int(overlap)
     config.attrs, config.numAttrs = [attribute], 1
+    if spread:
+        policy = driver.CUlaunchAttribute()
+        policy.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+        policy.value.clusterSchedulingPolicyPreference = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
+        config.attrs, config.numAttrs = [attribute, policy], 2
     kept = (held, parameters)
 
     def launch() -> None:
