@@ -274,7 +274,7 @@ def decode_attention_pipelined(
     STAGES: gl.constexpr,
     PDL: gl.constexpr,
 ):
-    if PDL:
+    if PDL == 1:
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         grid.gdc_launch_dependents()
     BLOCK_G: gl.constexpr = q.block_shape[1]
@@ -342,6 +342,8 @@ def decode_attention_pipelined(
         # Every warp is done with the stage before it is filled anew.
         tl.debug_barrier()
         _load_tile(k, v, k_ring, v_ring, k_full, v_full, head, step + STAGES, first, last)
+    if PDL == 2:
+        grid.gdc_launch_dependents()
     total = gl.sum(totals, axis=0)
 
     dims = gl.arange(0, BLOCK_D, gl.SliceLayout(1, layout))[:, None]
@@ -384,7 +386,8 @@ typedef unsigned int u32; typedef unsigned short u16; typedef long long i64;
 
 constexpr int THREADS = WARPS * 32, TILES = BLOCK_S / 8;       // tiles of 8 keys a step
 constexpr int PAIRS = D / 32, HALVES = D / 64;
-constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER, N_FLOATS = ELEMENTS + 2 * GROUP;
+constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER, 
+    N_FLOATS = (ELEMENTS + 2 * GROUP + 3) / 4 * 4;             // that a program leaves behind
 constexpr int BUFFERS = STREAM ? 2 : 1;
 constexpr int WIDTH = ELEMENTS / THREADS > 2 ? 4 : 2;          // elements that a thread adds up at once
 constexpr int AT_ONCE = 4;                                     // parts of a head that are read together
@@ -403,6 +406,9 @@ DEVICE uint4 fetched(const u16* p) {
     asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
     return x;
+}
+DEVICE void prefetch(const u16* p, int bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(p), "r"(bytes) : "memory");
 }
 DEVICE u32 packed(float low, float high) {
     u32 r;
@@ -435,30 +441,32 @@ extern "C" __global__ void
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
-    const u16* q_ptr, const u16* k_ptr, const u16* v_ptr, u16* y_ptr, float* partial_ptr, int n_heads, int n_keys,
-    float scale_log2)
+    const u16* q_ptr, const u16* k_ptr, const u16* v_ptr, u16* y_ptr, float* partial_ptr, int n_keys, int share,
+    int longer, float scale_log2)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     Sums* const of_warps = (Sums*)memory;                      // [buffer][warp]
     Sums* const received = of_warps + BUFFERS * WARPS;         // [rank], of which a share of the values
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, row = lane / 4, quad = lane % 4;
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    if (PDL == 1) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     // Waited for before the first store to another program, which must have begun by then.
     if (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 
     // A program's steps are neighbours among those of all heads; it takes the last of them first.
     const int steps = (n_keys + BLOCK_S - 1) / BLOCK_S;
-    const i64 all = (i64)n_heads * steps;
-    auto start_of = [&](int program) {
-        if (STREAM) return all * program / gridDim.x;
-        return (i64)(program / CLUSTER) * steps + (i64)(program % CLUSTER) * steps / CLUSTER;
-    };
     int head, end, count;                                      // the steps before `end` of a head, and how many in all
-    {
-        const i64 last = start_of(blockIdx.x + 1);
-        count = (int)(last - start_of(blockIdx.x));
-        head = STREAM ? (int)((last - 1) / steps) : blockIdx.x / CLUSTER;
-        end = (int)(last - (i64)head * steps);
+    // The first programs of a stream take one step more.
+    auto start_of = [&](int program) { return program * share + min(program, longer); };
+    if (STREAM) {
+        const int last = start_of(blockIdx.x + 1);
+        count = last - start_of(blockIdx.x);
+        head = (last - 1) / steps;
+        end = last - head * steps;
+    } else {
+        const int rank = blockIdx.x % CLUSTER;
+        head = blockIdx.x / CLUSTER;
+        end = (int)((i64)(rank + 1) * steps / CLUSTER);
+        count = end - (int)((i64)rank * steps / CLUSTER);
     }
     // Of this warp: the step that is in registers or on its way, below zero in a head before, and how many there are.
     int left = count - warp, own_step = end - 1 - warp;
@@ -506,6 +514,14 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
                 for (int h = 0; h < HALVES; ++h) v[j][e][h] = fetched(from + h * 64);
             }
     };
+    // L2 may begin to fetch before the launch ahead of this one ends: what that one still writes, L2 gets as well.
+    if (lane == 0 && left > 0) {
+        const Place at = place();
+        const i64 from = ((i64)at.head * n_keys + at.step * BLOCK_S) * D;
+        const int bytes = min(BLOCK_S, n_keys - at.step * BLOCK_S) * D * 2;
+        prefetch(k_ptr + from, bytes);
+        prefetch(v_ptr + from, bytes);
+    }
     // The launch before this one may have written everything.
     asm volatile("griddepcontrol.wait;" ::: "memory");
     if (left > 0) {
@@ -626,6 +642,7 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
                     }
             if (left > 0) fetch_v();
         }
+        if (PDL == 2 && left <= 0) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
         Sums* const sums = of_warps + buffer * WARPS;
@@ -639,7 +656,6 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
                         make_float4(acc[2 * i][c], acc[2 * i][c + 2], acc[2 * i + 1][c], acc[2 * i + 1][c + 2]);
             }
         __syncthreads();
-
         if (CLUSTER > 1) {
             const int rank = blockIdx.x % CLUSTER;
             asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -680,9 +696,8 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
     }
     if (!STREAM || count <= 0) return;
 
-    int writer = (int)((i64)head * steps * gridDim.x / all);   // the first of them
-    while (start_of(writer + 1) <= (i64)head * steps) ++writer;
-    while (start_of(writer) > (i64)head * steps) --writer;
+    const int begins = head * steps, of_longer = longer * (share + 1);
+    const int writer = begins < of_longer ? begins / (share + 1) : longer + (begins - of_longer) / share; // the first
     for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
         const int member = e / D;
         float2 stats = stats_of(of_warps + buffer * WARPS, WARPS, member);
@@ -739,9 +754,14 @@ def _direct_source(config: Config, shape: Shape, dtype: Dtype) -> CudaSource:
     defines = {
         "GROUP": shape["HQ"] // shape["HKV"], "D": shape["D"], "BLOCK_S": config["block_s"],
         "WARPS": config["num_warps"], "CLUSTER": 1 if streams else config["splits"], "STREAM": int(streams),
-        "RESIDENT": config["num_stages"], "BF16": int(dtype == "bf16"),
+        "RESIDENT": _resident(config), "PDL": config["pdl"], "BF16": int(dtype == "bf16"),
     }  # fmt: skip
     return CudaSource(_DIRECT, "decode_attention_direct", tuple((name, str(value)) for name, value in defines.items()))
+
+
+def _resident(config: Config) -> int:
+    """Return for how many programs the registers of a multiprocessor are divided: a step of 32 keys takes 224."""
+    return max(1, (8 if config["block_s"] == 32 else 12) // config["num_warps"])
 
 
 def _direct_programs(config: Config, shape: Shape) -> int:
@@ -767,14 +787,16 @@ def _prepare_direct(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -
     b, hkv, s, d = k.shape
     shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
     programs, group = _direct_programs(config, shape), q.shape[1] // hkv
-    floats = programs * group * (d + 2) if config["pipeline"] == _STREAMED else 1
+    # Sums of a program's group and their references, as the kernel's N_FLOATS.
+    floats = programs * -(-group * (d + 2) // 4) * 4 if config["pipeline"] == _STREAMED else 1
     partial = torch.full((floats,), _EMPTY, dtype=torch.int32, device=q.device)
+    share, longer = divmod(b * hkv * -(-s // config["block_s"]), programs)
     return prepare_cuda(
         _direct_source(config, shape, _dtype_name(q)),
         programs=programs,
         threads=32 * config["num_warps"],
         shared_bytes=_direct_bytes(config, shape),
-        arguments=[q, k, v, out, partial, b * hkv, s, _scale_log2(d)],
+        arguments=[q, k, v, out, partial, s, share, longer, _scale_log2(d)],
         overlap=bool(config["pdl"]),
     )
 
@@ -1036,25 +1058,58 @@ _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 2
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    config = _portable_config(shape, dtype, target)
-    choices = [
-        {**config, "block_s": block_s, "num_stages": num_stages, "num_warps": 4, "pipeline": 1}
-        for block_s, num_stages in _PIPELINED_TILES
-    ]
-    choices = [
-        choice
-        for choice in choices
-        if _can_pipeline(choice, shape, dtype, target) and shared_bytes(choice, shape, dtype) <= _SHARED_BYTES[target]
-    ]
-    if not choices:
-        return config
-    costs = {
-        (_pipelined_cost_us({**choice, "splits": splits}, shape, dtype), number, splits)
-        for number, choice in enumerate(choices)
-        for splits in range(1, min(-(-shape["S"] // choice["block_s"]), _MOST_SPLITS) + 1)
-    }
-    _, number, splits = min(costs)
-    return {**choices[number], "splits": splits}
+    portable = _portable_config(shape, dtype, target)
+    choices = [*_pipelined_choices(portable, shape, dtype, target), *_direct_choices(portable, shape, dtype, target)]
+    return min(choices, key=lambda choice: choice[0])[1] if choices else portable
+
+
+def _pipelined_choices(
+    portable: dict[str, int], shape: Shape, dtype: Dtype, target: str
+) -> list[tuple[float, dict[str, int]]]:
+    """Return modelled times in us and configurations of the pipelined kernel; none where it cannot run."""
+    choices = []
+    heads = shape["B"] * shape["HKV"]
+    for block_s, num_stages in _PIPELINED_TILES:
+        config = {**portable, "block_s": block_s, "num_stages": num_stages, "num_warps": 4, "pipeline": 1}
+        if (
+            not _can_pipeline(config, shape, dtype, target)
+            or shared_bytes(config, shape, dtype) > _SHARED_BYTES[target]
+        ):
+            continue
+        for splits in range(1, min(-(-shape["S"] // block_s), _MOST_SPLITS) + 1):
+            # Early programs of the next launch would take the places unevenly where these do not fill them.
+            late = splits == 1 and _MULTIPROCESSORS[target] < 2 * heads <= 4 * _MULTIPROCESSORS[target]
+            choice = {**config, "splits": splits, "pdl": 2 if late else 1}
+            choices.append((_PIPELINED_LAUNCH_US + _pipelined_cost_us(choice, shape, dtype), choice))
+    return choices
+
+
+def _direct_choices(
+    portable: dict[str, int], shape: Shape, dtype: Dtype, target: str
+) -> list[tuple[float, dict[str, int]]]:
+    """Return modelled times in us and configurations of the direct kernel; none where it cannot run."""
+    if not _can_go_direct(shape, dtype, target):
+        return []
+    multiprocessors = _MULTIPROCESSORS[target]
+    heads, keys = shape["B"] * shape["HKV"], shape["S"]
+    direct = {**portable, "block_s": 32, "splits": 1, "num_warps": 8, "num_stages": 1, "tma": 0, "pdl": 1}
+    # All keys and values at the rate of the whole memory, and those of a head at that of one multiprocessor.
+    shared = 4 * heads * keys * shape["D"] / _MEMORY_BYTES_PER_US
+    alone = 4 * keys * shape["D"] / _MULTIPROCESSOR_BYTES_PER_US
+    few = _STREAM_OF_FEW_US if 8 * heads < multiprocessors else 0.0
+    choices = [(_STREAM_US + few + shared, {**direct, "pipeline": _STREAMED})]
+    for num_warps in (8, 4, 2):
+        places = multiprocessors * 8 // num_warps
+        if places < 2 * heads <= 2 * places:
+            time = _ONE_A_HEAD_US + shared * places / heads
+            choices.append((time, {**direct, "num_warps": num_warps, "pipeline": _CLUSTERED}))
+    for splits in (2, 4, 8):
+        # Wider clusters than two fit into half of the multiprocessors for sure.
+        if heads * splits <= (multiprocessors if splits == 2 else multiprocessors // 2):
+            time = _CLUSTER_US + math.hypot((alone / splits) ** 2.5, shared**2.5) ** 0.4
+            cluster = {"block_s": 16, "splits": splits, "pdl": 2, "pipeline": _CLUSTERED}
+            choices.append((time, {**direct, **cluster}))
+    return choices
 
 
 def _pipelined_cost_us(config: Config, shape: Shape, dtype: Dtype) -> float:
@@ -1075,6 +1130,12 @@ def _pipelined_cost_us(config: Config, shape: Shape, dtype: Dtype) -> float:
 # divided among all programs, and of filling the pipeline beyond what all take, in us. These and the constants above
 # are fitted to 220 timings on an H200 (D 128; B 1, 6, 12, 48; S 192 to 24576), within 8% root mean square.
 _PIPELINED_TILES = {(64, 2): (0.782, 0.00795, 0.0), (64, 3): (0.67, 0.00795, 0.4), (128, 2): (1.07, 0.01606, 0.0)}
+
+
+# What a launch takes beyond what the models count, by kernel, and the rates of its loads: fitted to 45 shapes on an H200
+# (D 128; B 1 to 64, S 128 to 24576), where the choice is on average 1% slower than the best of 14 configurations.
+_PIPELINED_LAUNCH_US, _STREAM_US, _STREAM_OF_FEW_US, _ONE_A_HEAD_US, _CLUSTER_US = 1.7, 4.3, 1.0, 2.4, 2.6
+_MEMORY_BYTES_PER_US, _MULTIPROCESSOR_BYTES_PER_US = 4.66e6, 47_900
 
 
 def _can_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> bool:
@@ -1217,8 +1278,10 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
     if config["dot"] not in (0, 1):
         raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1")
-    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _TMA_TARGETS):
-        raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    if config["pdl"] not in (0, 1) and not (config["pdl"] == 2 and config["pipeline"] == 1):
+        raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0 or 1, or 2 with pipeline 1, 2 or 3")
+    if config["pdl"] and target not in _TMA_TARGETS:
+        raise InputError(f"decode_attention: pdl is {config['pdl']} on {target}; expected 0, or more from sm_90 up")
     if config["dot"] == 1 and config["block_s"] >= 64 and target == "sm_90" and _ragged(shape, dtype):
         raise InputError(
             f"decode_attention: block_s is {config['block_s']} with D={shape['D']} in {dtype}; expected at most 32: "
@@ -1247,8 +1310,8 @@ def _check_direct(config: Config, shape: Shape, dtype: Dtype, target: str) -> No
         )
     clustered = config["pipeline"] == _CLUSTERED
     allowed = {
-        "block_s": (16, 32), "num_warps": (1, 2, 4, 8, 16), "splits": (1, 2, 4, 8, 16) if clustered else (1, 2, 3),
-        "num_stages": (1,), "dot": (1,), "tma": (0,), "pdl": (0, 1),
+        "block_s": (16, 32), "num_warps": (1, 2, 4, 8), "splits": (1, 2, 4, 8) if clustered else (1, 2, 3),
+        "num_stages": (1,), "dot": (1,), "tma": (0,), "pdl": (0, 1, 2),
     }  # fmt: skip
     for key, values in allowed.items():
         if config[key] not in values:
@@ -1256,8 +1319,6 @@ def _check_direct(config: Config, shape: Shape, dtype: Dtype, target: str) -> No
                 f"decode_attention: {key} is {config[key]} with pipeline {config['pipeline']}; expected one of: "
                 f"{', '.join(map(str, values))}"
             )
-    if config["num_warps"] > 512 // config["block_s"] or config["num_warps"] * config["splits"] > 16:
-        raise InputError
 
 
 def _can_go_direct(shape: Shape, dtype: Dtype, target: str) -> bool:

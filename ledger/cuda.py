@@ -135,8 +135,6 @@ def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -
     function = _checked(driver.cuModuleGetFunction(module, source.entry.encode()), f"finding {source.entry}")
     limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes), f"{shared_bytes} bytes of shared memory")
-    wide = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-    _checked(driver.cuFuncSetAttribute(function, wide, 1), "clusters of more than eight")
     return function
 
 
@@ -195,13 +193,11 @@ def prepare_cuda(
     shared_bytes: int,
     arguments: Sequence[Argument],
     overlap: bool,
-    spread: bool = False,
 ) -> Callable[[], None]:
     """Return the launch of a kernel on torch's current stream and device.
 
     programs, threads: the one-dimensional grid and block. overlap: programmatic dependent launch, by which the kernel
-    may begin before the one ahead of it ends; its text must then wait where it needs to. spread: whether the blocks of
-    a cluster prefer multiprocessors of their own where several would fit on one.
+    may begin before the one ahead of it ends; its text must then wait where it needs to.
     Raises: MachineError when the driver refuses; InputError for a source that does not compile.
     """
     import torch
@@ -221,11 +217,6 @@ def prepare_cuda(
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value.programmaticStreamSerializationAllowed = int(overlap)
     config.attrs, config.numAttrs = [attribute], 1
-    if spread:
-        policy = driver.CUlaunchAttribute()
-        policy.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-        policy.value.clusterSchedulingPolicyPreference = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
-        config.attrs, config.numAttrs = [attribute, policy], 2
     kept = (held, parameters)
 
     def launch() -> None:

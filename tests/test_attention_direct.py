@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernel_suite import KERNELS
+from mutants.attention import DIRECT_MUTANTS
 from mutants.checker import load_source
 from mutants.kernels import Mutant
 
@@ -55,6 +56,7 @@ def _for_cpu(text: str) -> str:
         r"float power\(float x\)": "return exp2f(x);",
         r"uint4 fetched\(const u16\* p\)": "uint4 x; emulated_read(&x, p); return x;",
         r"u32 packed\(float low, float high\)": "return emulated_packed(low, high);",
+        r"void prefetch\(const u16\* p, int bytes\)": "emulated_prefetch(p, bytes);",
         r"void mma\(.*?u32 b1\)": "emulated_mma(d, a0, a1, a2, a3, b0, b1);",
         r"u32 peer\(const void\* p, int rank\)": "return emulated_peer(p, rank);",
         r"void send\(u32 at, float2 x\)": "emulated_send(at, x);",
@@ -62,7 +64,8 @@ def _for_cpu(text: str) -> str:
     for head, body in bodies.items():
         text = _once(rf"(DEVICE {head}) \{{.*?\n\}}\n", rf"\1 {{ {body} }}\n", text)
     assembly = {
-        r'asm volatile\("griddepcontrol.launch_dependents;" ::: "memory"\);': "",
+        r'if \(PDL == 1\) asm volatile\("griddepcontrol.launch_dependents;" ::: "memory"\);': "",
+        r'if \(PDL == 2 && left <= 0\) asm volatile\("griddepcontrol.launch_dependents;" ::: "memory"\);': "",
         r'asm volatile\("griddepcontrol.wait;" ::: "memory"\);': "",
         r'asm volatile\("cp.async.wait_all;" ::: "memory"\);': "",
         r'asm volatile\("cp.async.cg[^;]*;"\s*:: "r"\(\(u32\)__cvta_generic_to_shared\((.*?)\)\), "l"\((.*?)\)'
@@ -99,7 +102,8 @@ def _error(source: str, run: Run, folder: Path) -> float:
     q *= np.float16(run.gain)
     given.write_bytes(b"".join(each.tobytes() for each in (q, k, v)))
     programs = run.programs or heads * run.splits
-    sizes = (heads, s, programs, kernel._direct_bytes(config, shape))
+    share, longer = divmod(heads * -(-s // run.block_s), programs)
+    sizes = (heads, s, programs, share, longer, kernel._direct_bytes(config, shape))
     try:
         done = subprocess.run([program, given, made, *map(str, sizes)], timeout=20, check=False)
     except subprocess.TimeoutExpired:
@@ -139,6 +143,7 @@ class Run:
             "num_warps": self.num_warps,
             "block_s": self.block_s,
             "num_stages": 1,
+            "pdl": 1,
         }
 
     @property
@@ -170,27 +175,7 @@ def test_direct_attention_is_right_on_a_cpu(run: Run, tmp_path: Path) -> None:
     assert _error((KERNELS / "decode_attention.py").read_text(encoding="utf-8"), run, tmp_path) < TOLERANCE
 
 
-# Which run shows it, and the edit.
-_TWINS = (
-    (1, "unmasked_keys", "if (at + BLOCK_S > n_keys) {", "if (at + BLOCK_S > n_keys + 99) {"),
-    (5, "uncorrected_output", "acc[i][0] *= even; acc[i][1] *= odd;", "acc[i][1] *= odd;"),
-    (5, "uncorrected_sum", "total *= kept;", ""),
-    (5, "correction_of_another_head", "kept, quad * 8 + 4)", "kept, quad * 8)"),
-    (9, "queries_of_the_head_before", "if (STREAM && own_step < 0) fetch_q();", ""),
-    (2, "values_of_the_step_before", "if (left > 0) fetch_v();", "if (left > WARPS) fetch_v();"),
-    (5, "unweighted_parts", "const float a = weight(stats.x, top), b", "const float a = 1.f, b"),
-    (6, "parts_not_emptied", "from[e + j] = __uint_as_float(EMPTY);", ""),
-    (6, "stats_not_emptied", "i < ((int)blockIdx.x - writer) * 2 * GROUP", "i < 0"),
-    (6, "one_part_too_few", "while (start_of(writer) > (i64)head * steps) --writer;", "++writer;"),
-    (4, "sent_to_the_wrong_place", "&received[rank].values[e % SHARE]", "&received[rank].values[e]"),
-    (3, "keyless_part_counted", "high == -INFINITY ? 0.f : power", "high == INFINITY ? 0.f : power"),
-    (8, "parts_of_the_first_only", "w < (int)blockIdx.x; w += AT_ONCE", "w <= writer; w += AT_ONCE"),
-    (1, "undivided_result", "const float share = 1.f / sum;", "const float share = 1.f;"),
-)
-MUTANTS = [
-    pytest.param(Mutant("decode_attention", name, find, replace), RUNS[run], id=name)
-    for run, name, find, replace in _TWINS
-]
+MUTANTS = [pytest.param(mutant, RUNS[run], id=mutant.name) for run, mutant in DIRECT_MUTANTS]
 
 
 @needs_compiler

@@ -92,12 +92,14 @@ static unsigned emulated_packed(float low, float high) {
 
 struct Span { const char *from, *to; };
 static std::vector<Span> readable;
-static void emulated_read(void* to, const void* from) {
+static void need_readable(const void* from, int bytes) {
     for (const Span& span : readable)
-        if ((const char*)from >= span.from && (const char*)from + 16 <= span.to) { memcpy(to, from, 16); return; }
+        if ((const char*)from >= span.from && (const char*)from + bytes <= span.to) return;
     printf("a read outside the inputs\n");
     exit(2);
 }
+static void emulated_read(void* to, const void* from) { need_readable(from, 16); memcpy(to, from, 16); }
+static void emulated_prefetch(const void* from, int bytes) { need_readable(from, bytes); }
 static unsigned emulated_peer(const void* p, int rank) {
     return (unsigned)rank << 24 | (unsigned)((const unsigned char*)p - program->memory);
 }
