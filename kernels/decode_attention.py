@@ -10,12 +10,14 @@ The work model excludes: partial results of the splits (written and read in L2),
 to 16 and of keys to whole tiles, the corrections where a running maximum rises, and, without tensor cores, keys and
 values read again (from L2) where a group has more than four query heads.
 
-Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
-the end. fp32 takes plain multiply-adds only.
+Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v (they are up to 1,
+in the direct kernel up to 256: it raises a row's reference only for scores well above it); one rounding at the end.
+fp32 takes plain multiply-adds only.
 Determinism: the splits of a head are added in a fixed order, in the portable kernel by the last program to arrive,
-whichever that is; in the pipelined one (sm_90) each split adds a share of the columns. So the same inputs give the same
-bits. A pipelined program waits for the others of its head: they have neighbouring numbers, and the hardware places
-programs in the order of these.
+whichever that is; in the pipelined and the direct one (sm_90) each split adds a share of the columns, or, where
+programs take equal shares of all keys, the last of a head's programs adds up. So the same inputs give the same bits. A
+pipelined program waits for the others of its head: they have neighbouring numbers, and the hardware places programs in
+the order of these. A direct one waits for the others of its cluster, which run together, or for lower ones.
 """
 
 from __future__ import annotations
@@ -372,7 +374,12 @@ def decode_attention_pipelined(
             )  # fmt: skip
 
 
-# CUDA C++ for sm_90.
+# CUDA C++ for sm_90. Keys and values go from memory straight to the registers of the tensor cores' plain products: no
+# barrier stands between a warp's load and its use, and warps meet only at a head's end. Programs of a cluster (CLUSTER)
+# share a head's keys and add up in shared memory, which Gluon cannot express in triton 3.6; or each program takes an
+# equal share of all heads' keys (STREAM), and a head's parts meet in L2, the first long before the last: a program
+# begins with the head that a program after it ends, so it waits only for lower ones. PDL says when the next launch may
+# begin: at once (1), so that it fetches ahead, or at the end (2), so that it finds even places.
 _DIRECT = r"""
 #define INFINITY __int_as_float(0x7f800000)
 #if BF16
@@ -386,8 +393,8 @@ typedef unsigned int u32; typedef unsigned short u16; typedef long long i64;
 
 constexpr int THREADS = WARPS * 32, TILES = BLOCK_S / 8;       // tiles of 8 keys a step
 constexpr int PAIRS = D / 32, HALVES = D / 64;
-constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER, 
-    N_FLOATS = (ELEMENTS + 2 * GROUP + 3) / 4 * 4;             // that a program leaves behind
+constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER;
+constexpr int N_FLOATS = (ELEMENTS + 2 * GROUP + 3) / 4 * 4;   // that a program leaves behind
 constexpr int BUFFERS = STREAM ? 2 : 1;
 constexpr int WIDTH = ELEMENTS / THREADS > 2 ? 4 : 2;          // elements that a thread adds up at once
 constexpr int AT_ONCE = 4;                                     // parts of a head that are read together
@@ -474,7 +481,8 @@ __launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
     // A lane's own share of the queries, which no other reads.
     uint4* const q = (uint4*)(received + (CLUSTER > 1 ? CLUSTER : 0)) + warp * PAIRS * 32 + lane;
 #pragma unroll
-    for (int p = 0; p < PAIRS; ++p) q[p * 32] = make_uint4(0, 0, 0, 0);
+    for (int p = 0; p < PAIRS; ++p)
+        if (row >= GROUP) q[p * 32] = make_uint4(0, 0, 0, 0);
     uint4 k[TILES][PAIRS], v[TILES / 2][4][HALVES];
     struct Place { int head, step; };
     auto place = [&]() {
@@ -1132,8 +1140,8 @@ def _pipelined_cost_us(config: Config, shape: Shape, dtype: Dtype) -> float:
 _PIPELINED_TILES = {(64, 2): (0.782, 0.00795, 0.0), (64, 3): (0.67, 0.00795, 0.4), (128, 2): (1.07, 0.01606, 0.0)}
 
 
-# What a launch takes beyond what the models count, by kernel, and the rates of its loads: fitted to 45 shapes on an H200
-# (D 128; B 1 to 64, S 128 to 24576), where the choice is on average 1% slower than the best of 14 configurations.
+# What a launch takes beyond what the models count, by kernel, and the rates of its loads: fitted to 45 shapes on an
+# H200 (D 128; B 1 to 64, S 128 to 24576), where the choice is on average 1% slower than the best of 12 to 15 timed.
 _PIPELINED_LAUNCH_US, _STREAM_US, _STREAM_OF_FEW_US, _ONE_A_HEAD_US, _CLUSTER_US = 1.7, 4.3, 1.0, 2.4, 2.6
 _MEMORY_BYTES_PER_US, _MULTIPROCESSOR_BYTES_PER_US = 4.66e6, 47_900
 
