@@ -105,7 +105,7 @@ def _error(source: str, run: Run, folder: Path) -> float:
     share, longer = divmod(heads * -(-s // run.block_s), programs)
     sizes = (heads, s, programs, share, longer, kernel._direct_bytes(config, shape))
     try:
-        done = subprocess.run([program, given, made, *map(str, sizes)], timeout=20, check=False)
+        done = subprocess.run([program, given, made, *map(str, sizes)], timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return math.inf
     if done.returncode != 0:
