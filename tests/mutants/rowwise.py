@@ -32,7 +32,7 @@ def _row_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         trial(7, 192, block_m=4, block_n=256),
         trial(7, 600, block_m=2, block_n=1024),
         # More rows than one load of all warps covers.
-        trial(19, 200, block_m=16, block_n=256),
+        trial(31, 200, block_m=16, block_n=256),
         trial(3, 160, block_n=64),
         trial(3, 168, block_n=64, pipe=1),
         # Rows that start anywhere: nine of them meet every offset. Those of 17 columns are mostly edge, and in
@@ -51,8 +51,8 @@ def _tall_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
     return (
         Trial({"M": 9, "N": 525}, dtype, _config(kernel, block_m=2, block_n=1024)),
         Trial({"M": 11, "N": 523}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
-        Trial({"M": 9, "N": 1021}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
-        Trial({"M": 13, "N": 523}, dtype, _config(kernel, block_m=8, block_n=1024)),
+        Trial({"M": 11, "N": 1021}, dtype, _config(kernel, block_m=4, block_n=1024, copies=1)),
+        Trial({"M": 15, "N": 523}, dtype, _config(kernel, block_m=8, block_n=1024)),
     )
 
 
