@@ -14,6 +14,7 @@ added in a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -825,6 +826,7 @@ _Tile = tuple[int, int, int, int, int, float]
 # (pipeline, BLOCK_N, num_stages, stream, rate of its arithmetic relative to the first, clocks that a launch costs
 # beside its tiles). Both kernels multiply tiles of 128 rows in steps of 64. Measured on an H200 at M = N = K = 2048 to
 # 7168, M = 512 to 3000 with K = 1024 to 8192, and at rows that are no multiple of 128 bytes.
+_DIVIDED_CLOCKS = 6_500
 _Frame = tuple[int, int, int, int, float, int]
 _FRAMES: tuple[_Frame, ...] = (
     (1, 256, 3, 0, 1.0, 800),
@@ -834,7 +836,9 @@ _FRAMES: tuple[_Frame, ...] = (
     (2, 256, 4, 1, 0.965, 9_000),
     (2, 128, 6, 1, 0.96, 6_500),
 )
-_CLUSTER_KEYS = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1, "pipeline": 2}
+# Rows and columns of the cluster kernel's tiles.
+_CLUSTER_TILES = ((128, 128), (128, 192), (128, 256), (192, 128), (192, 192), (64, 192), (64, 256))
+_SM_REGISTERS = 65_536
 # Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
 _GROUP = 8
 
@@ -851,14 +855,32 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
         return portable
     pipeline, block_n, num_stages, stream, _, _ = frame
-    config = {**portable, **_CLUSTER_KEYS, "block_n": block_n, "num_stages": num_stages, "stream": stream}
+    keys = _cluster_keys(128, block_n, pipeline)
+    config = {**portable, **keys, "num_stages": num_stages, "stream": stream}
     if pipeline == 1:
-        return {**config, "num_warps": 4, "pipeline": 1}
-    # Groups of equal size; where rows lie in two lines of L2, calls that overlap were measured slower.
-    tiles_m = _ceil_div(shape["M"], 2 * config["block_m"])
-    config["group_m"] = _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
+        return {**config, "num_warps": 4}
+    config["group_m"] = _group_rows(config, shape)
+    # Where rows lie in two lines of L2, calls that overlap were measured slower.
     config["pdl"] = int(_lines(shape["K"]) == _lines(shape["N"]) == 1)
     return config
+
+
+def _cluster_keys(block_m: int, block_n: int, pipeline: int) -> dict[str, int]:
+    return {
+        "block_m": block_m, "block_n": block_n, "block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1,
+        "pipeline": pipeline,
+    }  # fmt: skip
+
+
+def _group_rows(config: Config, shape: Shape) -> int:
+    """Return how many rows of tiles, or of pairs of them, form a group: groups are of equal size, at most _GROUP."""
+    tiles_m = _ceil_div(shape["M"], _pair(config) * config["block_m"])
+    return _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
+
+
+def _extra_clocks(config: Config) -> int:
+    """Return what a launch costs beside its tiles, in clocks, where sums are handed on between programs."""
+    return (0, _DIVIDED_CLOCKS, 0)[config["stream"]]
 
 
 def _clocks(frame: _Frame, shape: Shape) -> float:
@@ -1074,16 +1096,11 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
     if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        cluster = {**own, **_CLUSTER_KEYS}
-        groups = tuple({4, 6, 8, own["group_m"]})
-        choices: dict[str, tuple[int, ...]] = {
-            "block_n": (128, 256), "stream": (0, 1), "group_m": groups, "pdl": (0, 1),
-        }  # fmt: skip
-        for config in variations(cluster, choices):
-            yield from _candidates(config, shape, dtype, target)
+        for config in _cluster_configs(own, shape):
+            yield from _candidates(config, shape, dtype, target, depths=1)
         pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0, "pdl": 0}
         choices = {
-            "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2), "group_m": (4, 8, 16),
+            "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2),
         }  # fmt: skip
         for config in variations(pipelined, choices):
             yield from _candidates(config, shape, dtype, target)
@@ -1095,9 +1112,19 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         yield from _candidates(config, shape, dtype, target)
 
 
-def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
+    """Yield the cluster kernel's tiles, alone and in pairs, whole, divided and halved; other groups for the rule's."""
+    for (block_m, block_n), pipeline in itertools.product(_CLUSTER_TILES, (2, 3)):
+        config = {**own, **_cluster_keys(block_m, block_n, pipeline)}
+        config["group_m"] = _group_rows(config, shape)
+        yield from variations(config, {"stream": (0, 1, 2), "pdl": (0, 1)})
+    if own["pipeline"] >= 2:
+        yield from variations(own, {"group_m": (2, 4, 6, 8, 12)})
+
+
+def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str, *, depths: int = 2) -> Iterator[Candidate]:
     fitting = [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES[target]]
-    for stages in fitting[-2:]:
+    for stages in fitting[-depths:]:
         yield _candidate({**config, "num_stages": stages}, shape, dtype)
 
 
@@ -1111,13 +1138,16 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         # The sums, and some for addresses and operands on their way.
         registers = block_m * block_n // (32 * warps) + 48
     tiles = _ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n)
-    read_n = block_n
-    if config["pipeline"] == 2:
-        tiles = 2 * _ceil_div(shape["M"], 2 * block_m) * _ceil_div(shape["N"], block_n)
-        # Of its tile of B a program reads half; the other of the cluster reads the rest for both.
-        read_n = block_n // 2
-    # Where tiles are divided by steps there are as many equal pieces as steps.
-    parts = inner // block_k if config["stream"] else 1
+    read_n, parts, extra = block_n, 1, 0
+    if config["pipeline"] >= 2:
+        pair = _pair(config)
+        warps, registers = config["num_warps"] + 4, min(168, _SM_REGISTERS // (32 * (config["num_warps"] + 4)))
+        tiles = pair * _ceil_div(shape["M"], pair * block_m) * _ceil_div(shape["N"], block_n)
+        # Of its tile of B a program of a pair reads half; the other one reads the rest for both.
+        read_n = block_n // pair
+        # Where tiles are divided by steps there are as many equal pieces as steps.
+        parts = (1, inner // block_k, 2)[config["stream"]]
+        extra = _extra_clocks(config)
     return Candidate(
         config=config,
         tiles=tiles * parts,
@@ -1126,6 +1156,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config, dtype),
+        extra_clocks=extra,
     )
 
 

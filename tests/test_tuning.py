@@ -68,6 +68,9 @@ def candidate(**changes: Any) -> Candidate:
         # 5 blocks an SM fit (100 registers: 18 resident warps, then 5 · 40 KB of shared memory), but 20 programs in all
         # keep 1 kB each under way: 50 MB ÷ 20 kB a latency of 0.5 µs.
         ({"bytes_under_way": 1000}, 1.25e-3),
+        # 50,000 clocks of 1 ns beside the tiles.
+        ({"extra_clocks": 50_000}, 250e-6),
+        ({"bytes_under_way": 1000, "extra_clocks": 50_000}, 1.3e-3),
     ],
 )
 def test_bound_is_as_worked_by_hand(changes: dict[str, Any], bound: float) -> None:
@@ -110,6 +113,36 @@ def test_candidates_are_dropped_with_the_reason() -> None:
         2: "no block of it fits on an SM: smem",
         3: "its time lower bound is 2.22 times the best one's",
     }
+
+
+def test_what_is_as_good_as_the_own_configuration_is_kept_however_low_another_bound_is() -> None:
+    optimistic, own = candidate(config={"block": 1}, tile_flops=5 * 10**8), candidate()
+    beside, above = candidate(config={"block": 2}, tile_flops=12 * 10**8), candidate(config={"block": 3}, tiles=40)
+    kernel = toy_kernel(optimistic, own, beside, above)
+
+    def kept(block: int) -> list[int]:
+        rule = replace(kernel, config=lambda *_: {"block": block})
+        return [one.config["block"] for one in choose(rule, TOY, shape=SHAPE, dtype="fp16").kept]
+
+    assert kept(64) == [1, 64, 2]
+    assert kept(1) == [1]
+
+
+def test_the_configuration_that_was_measured_fastest_is_kept() -> None:
+    # Measured on an H200: divided tiles, whose bound is lower, took 1.08 times as long as these and more.
+    shape = {"M": 1000, "N": 1512, "K": 2056}
+    choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=shape, dtype="fp16")
+    whole = {"block_m": 128, "block_n": 128, "pipeline": 2, "stream": 0, "pdl": 0}
+    assert [one for one in choice.kept if whole.items() <= one.config.items()]
+
+
+@pytest.mark.parametrize("path", REVIEWED, ids=lambda path: path.stem)
+def test_what_a_reviewed_file_found_fastest_is_kept(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    kernel, profile = load_kernel(document["kernel"]).kernel, load_hardware(document["hardware"])
+    for one in document["rows"]:
+        choice = choose(kernel, profile, shape=one["shape"], dtype=one["dtype"])
+        assert one["fastest"][0]["config"] in [kept.config for kept in choice.kept]
 
 
 def test_a_kernel_without_candidates_is_refused() -> None:

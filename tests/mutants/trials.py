@@ -139,7 +139,7 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**stream, **few}),
         Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**narrow_stream, **few}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**narrow, **few, "pdl": 0}),
-        # An odd number of boxes of 64 columns, of a pair and of one program; a tile follows another in the same buffers.
+        # An odd number of boxes of 64 columns, of a pair and of one program; one tile after the other.
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "block_n": 192}),
         Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, **few, "pipeline": 3}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**tall, **few, "stream": 1}),
