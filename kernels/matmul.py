@@ -481,6 +481,7 @@ matmul_cluster(
 #pragma unroll
             for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
             if ((SPLIT == 1 || walk.first < walk.last) && lane < PAIR) arrive(empty(before), pair + lane);
+            if (SPLIT > 1) exchange(acc, ring, thread, rank / PAIR, rank ^ PAIR);
 
             if (STREAM && walk.last < walk.steps) {
                 // Another cluster ends this tile: it gets the sums so far, in the places of the same threads.
@@ -524,10 +525,7 @@ matmul_cluster(
             }
             place(walk.tile, row, col);
             row += group * 64 + warp % 4 * 16;
-            if (SPLIT > 1) {
-                exchange(acc, ring, thread, rank / PAIR, rank ^ PAIR);
-                row += rank / PAIR * 8;
-            }
+            if (SPLIT > 1) row += rank / PAIR * 8;
 #pragma unroll
             for (int o = 0; o < BLOCK_N / 64; ++o) {
                 const u32 buffer = out + (BLOCK_N / 64 % 2 ? turn++ % 2 : o % 2) * C_BYTES;
@@ -1020,8 +1018,8 @@ def _check_cluster(config: Config, dtype: Dtype, target: str) -> None:
     rows, columns = config["block_m"], config["block_n"]
     if rows not in (64, 128, 192) or columns not in (64, 128, 192, 256):
         raise InputError(
-            f"matmul: tiles are {rows} x {columns} with pipeline {pipeline}; expected 64, 128 or 192 x 64 to 256 in "
-            "steps of 64"
+            f"matmul: tiles are {rows} x {columns} with pipeline {pipeline}; expected 64, 128 or 192 by "
+            "64 to 256 in steps of 64"
         )
     fixed = {"block_k": 64, "num_warps": rows // 16, "subtiles": 1, "tma": 1}
     if any(config[key] != value for key, value in fixed.items()):
