@@ -239,8 +239,8 @@ def matmul_bias_relu_pipelined(a, b, c, bias, n_rows, n_cols, n_inner, STAGES: g
 
 
 # CUDA C++ for sm_90: the frame of matmul's cluster kernel (kernels/matmul.py): GROUPS groups of four warps multiply 64
-# rows of a tile each; with PAIR 2 two programs share a tile of B; with STREAM the tiles of the last wave are divided by
-# steps of k among all clusters; with SPLIT 2 two programs of a cluster divide the steps of each tile.
+# rows of a tile each; a cluster is ROWS by COLS programs that share their tiles; with STREAM the tiles of the last wave
+# are divided by steps of k among all clusters; with SPLIT 2 two programs of a cluster divide the steps of each tile.
 _CLUSTER = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -250,10 +250,11 @@ _CLUSTER = r"""
 typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
 struct __align__(64) TensorMap { u64 opaque[16]; };
 
-constexpr int BLOCK_M = 64 * GROUPS, BLOCK_K = 64, CHUNKS = BLOCK_K / 16;
+constexpr int BLOCK_M = 64 * GROUPS, BLOCK_K = 64, CHUNKS = BLOCK_K / 16, BOXES = BLOCK_N / 64;
 constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
 constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
 constexpr int THREADS = 32 * CONSUMERS;                  // that multiply
+constexpr int PLACES = ROWS * COLS;                      // programs of a cluster that multiply the same steps
 constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
 // Sums that the other part leaves here, and then the result, lie where the ring was.
@@ -286,11 +287,11 @@ DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
 }
-// Into the shared memory of both programs of a pair, at the same place, counted at the barrier of each.
-DEVICE void load_for_both(u32 to, const TensorMap* map, int inner, int outer, u32 bar, int pair) {
+// Into the shared memory of the programs of a mask, at the same place, counted at the barrier of each.
+DEVICE void load_for(u32 mask, u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
         " [%0], [%1, {%2, %3}], [%4], %5;"
-        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)(3 << pair)) : "memory");
+        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)mask) : "memory");
 }
 DEVICE void store(const TensorMap* map, int inner, int outer, u32 from) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
@@ -397,7 +398,7 @@ DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int othe
     }
 }
 
-extern "C" __global__ void __cluster_dims__(PAIR * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1)
+extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1)
 matmul_bias_relu_cluster(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
     const __grid_constant__ TensorMap c_map, const u16* bias, float4* partial, int* ready, int n_rows, int n_cols,
@@ -406,27 +407,31 @@ matmul_bias_relu_cluster(
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    const int rank = blockIdx.x % (PAIR * SPLIT), pair = rank / PAIR * PAIR;
+    const int rank = blockIdx.x % (PLACES * SPLIT), part = rank / PLACES;
+    const int down = rank % ROWS, right = rank % PLACES / ROWS;
+    // The first of the programs that share this one's tile of A, and of B.
+    const int beside = part * PLACES + down, above = part * PLACES + right * ROWS;
     auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     if (threadIdx.x == 0) {
         prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
-        // A stage is free when the warps of both programs have read it: half of B comes from the other one.
-        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), PAIR * CONSUMERS); }
+        // A stage is free when the warps of all programs have read it that get something of what this one loads.
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), (ROWS + COLS - 1) * CONSUMERS); }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     cluster_barrier();
     // The launch before this one may have written the operands, and may still read what this one writes.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
-    const int tiles_m = (n_rows + PAIR * BLOCK_M - 1) / (PAIR * BLOCK_M), tiles_n = (n_cols + BLOCK_N - 1) / BLOCK_N;
+    const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
+    const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
     auto place = [&](int tile, int& row, int& col) {
         const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
         const int rows = min(group_rows, tiles_m - group * group_rows);
-        row = ((group * group_rows + rest % rows) * PAIR + rank % PAIR) * BLOCK_M;
-        col = rest / rows * BLOCK_N;
+        row = ((group * group_rows + rest % rows) * ROWS + down) * BLOCK_M;
+        col = (rest / rows * COLS + right) * BLOCK_N;
     };
     int row, col;
 
@@ -437,8 +442,9 @@ matmul_bias_relu_cluster(
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
 #endif
         if (warp == LOADER && elected()) {
-            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PAIR * SPLIT), rank / PAIR);
+            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
+            const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
                 place(walk.tile, row, col);
 #pragma unroll 1
@@ -446,24 +452,32 @@ matmul_bias_relu_cluster(
                     wait(empty(s), phase);
                     expect(full(s), STAGE_BYTES);
                     const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
-                    load(a, &a_map, i * BLOCK_K, row, full(s));
-                    if (PAIR == 1) {
-#pragma unroll
-                        for (int o = 0; o < BLOCK_N / 64; ++o)
-                            load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
-                    } else if (BLOCK_N / 64 % 2 == 0) {
-#pragma unroll
-                        for (int o = 0; o < BLOCK_N / 128; ++o) {
-                            const int part = rank % 2 * (BLOCK_N / 128) + o;
-                            load_for_both(b + part * 8192, &b_map, col + part * 64, i * BLOCK_K, full(s), pair);
-                        }
+                    if (COLS == 1) {
+                        load(a, &a_map, i * BLOCK_K, row, full(s));
                     } else {
-                        // An odd number of columns' boxes: each program loads half of the rows of all.
-                        const int half = rank % 2;
+                        const u32 share = A_BYTES / COLS * right;
+                        load_for(a_mask, a + share, &a_map, i * BLOCK_K, row + BLOCK_M / COLS * right, full(s));
+                    }
+                    if (ROWS == 1) {
 #pragma unroll
-                        for (int o = 0; o < BLOCK_N / 64; ++o)
-                            load_for_both(b + o * 8192 + half * 4096, &b_map, col + o * 64, i * BLOCK_K + half * 32,
-                                          full(s), pair);
+                        for (int o = 0; o < BOXES; ++o)
+                            load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                    } else if (BOXES % ROWS == 0) {
+#pragma unroll
+                        for (int o = 0; o < BOXES / ROWS; ++o) {
+                            const int box = down * (BOXES / ROWS) + o;
+                            load_for(b_mask, b + box * 8192, &b_map, col + box * 64, i * BLOCK_K, full(s));
+                        }
+                    } else if (BLOCK_K % ROWS == 0) {
+                        // The boxes do not divide: each program loads its share of the rows of all.
+                        const int first = BLOCK_K / ROWS * down;
+#pragma unroll
+                        for (int o = 0; o < BOXES; ++o)
+                            load_for(b_mask, b + o * 8192 + first * 128, &b_map, col + o * 64, i * BLOCK_K + first,
+                                     full(s));
+                    } else {
+                        for (int o = down; o < BOXES; o += ROWS)
+                            load_for(b_mask, b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
                     }
                     if (++s == STAGES) { s = 0; phase ^= 1; }
                 }
@@ -485,7 +499,9 @@ matmul_bias_relu_cluster(
         // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
         const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
         const int cluster = cluster_id();
-        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PAIR * SPLIT), rank / PAIR);
+        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
+        // The programs that load something for this one, one a lane.
+        const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
         int s = 0, phase = 0, turn = 0;
         while (walk.advance()) {
             float acc[ACC];
@@ -508,15 +524,15 @@ matmul_bias_relu_cluster(
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                 // The products of the step before are done; these run on.
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (i > walk.first && lane < PAIR) arrive(empty(before), pair + lane);
+                if (i > walk.first && lane < ROWS + COLS - 1) arrive(empty(before), loader);
                 before = s;
                 if (++s == STAGES) { s = 0; phase ^= 1; }
             }
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
             for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
-            if ((SPLIT == 1 || walk.first < walk.last) && lane < PAIR) arrive(empty(before), pair + lane);
-            if (SPLIT > 1) exchange(acc, ring, thread, rank / PAIR, rank ^ PAIR);
+            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) arrive(empty(before), loader);
+            if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
 
             if (STREAM && walk.last < walk.steps) {
                 // Another cluster ends this tile: it gets the sums so far, in the places of the same threads.
@@ -538,12 +554,13 @@ matmul_bias_relu_cluster(
 #pragma unroll 1
                 for (int other = cluster - 1;; --other) {
                     if (walk.bound(other + 1) > walk.bound(other)) {
-                        int* flag = ready + (PAIR * other + rank) * GROUPS + group;
+                        int* flag = ready + (PLACES * other + rank) * GROUPS + group;
                         int there;
                         do {
                             asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
                         } while (!__all_sync(~0u, there));
-                        const float4* from = partial + (long long)(PAIR * other + rank) * (ACC / 4 * THREADS) + thread;
+                        const long long from_program = PLACES * other + rank;
+                        const float4* from = partial + from_program * (ACC / 4 * THREADS) + thread;
 #pragma unroll
                         for (int k = 0; k < ACC / 4; ++k) {
                             // More at once would not stay in registers.
@@ -572,10 +589,10 @@ matmul_bias_relu_cluster(
                 }
             }
             row += group * 64 + warp % 4 * 16;
-            if (SPLIT > 1) row += rank / PAIR * 8;
+            if (SPLIT > 1) row += part * 8;
 #pragma unroll
-            for (int o = 0; o < BLOCK_N / 64; ++o) {
-                const u32 buffer = out + (BLOCK_N / 64 % 2 ? turn++ % 2 : o % 2) * C_BYTES;
+            for (int o = 0; o < BOXES; ++o) {
+                const u32 buffer = out + (BOXES % 2 ? turn++ % 2 : o % 2) * C_BYTES;
                 // The store that used this buffer has read it.
                 if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
                 __syncwarp();
@@ -614,6 +631,7 @@ matmul_bias_relu_cluster(
 
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
     columns, kind = config["block_n"], "bf16" if dtype == "bf16" else "f16"
+    rows, cols = _cluster_shape(config)
     sums = columns // 2
     registers = ", ".join(f"%{i}" for i in range(sums))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
@@ -624,16 +642,16 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
         : {outputs} : "l"(a), "l"(b), "r"(add));
 }}"""
     defines = {
-        "GROUPS": config["block_m"] // 64, "BLOCK_N": columns, "STAGES": config["num_stages"], "PAIR": _pair(config),
-        "SPLIT": _split(config), "STREAM": int(config["stream"] == 1), "BF16": int(dtype == "bf16"),
+        "GROUPS": config["block_m"] // 64, "BLOCK_N": columns, "STAGES": config["num_stages"], "ROWS": rows,
+        "COLS": cols, "SPLIT": _split(config), "STREAM": int(config["stream"] == 1), "BF16": int(dtype == "bf16"),
     }  # fmt: skip
     text = _CLUSTER.replace("@MMA@", multiply)
     return CudaSource(text, "matmul_bias_relu_cluster", tuple((name, str(value)) for name, value in defines.items()))
 
 
-def _pair(config: Config) -> int:
-    """Return how many programs share a tile of B."""
-    return 2 if config["pipeline"] == 2 else 1
+def _cluster_shape(config: Config) -> tuple[int, int]:
+    """Return how many programs of a cluster lie one above the other, and how many side by side."""
+    return (2, 1) if config["pipeline"] == 2 else divmod(config["pipeline"], 10)
 
 
 def _split(config: Config) -> int:
@@ -657,12 +675,12 @@ def _cluster_bytes(config: Config) -> int:
 
 
 def _cluster_programs(config: Config, shape: Shape) -> int:
-    pair, split = _pair(config), _split(config)
-    tiles = _ceil_div(shape["M"], pair * config["block_m"]) * _ceil_div(shape["N"], config["block_n"])
+    (rows, cols), split = _cluster_shape(config), _split(config)
+    tiles = _ceil_div(shape["M"], rows * config["block_m"]) * _ceil_div(shape["N"], cols * config["block_n"])
     if split > 1:
-        return pair * split * tiles
+        return rows * cols * split * tiles
     pieces = tiles * _ceil_div(shape["K"], config["block_k"]) if config["stream"] else tiles
-    return pair * min(pieces, config["programs"] // pair)
+    return rows * cols * min(pieces, config["programs"] // (rows * cols))
 
 
 def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -675,11 +693,12 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
     shared = programs if config["stream"] == 1 else 0
     partial = torch.empty(shared * config["block_m"] * config["block_n"] + 4, dtype=torch.float32, device=a.device)
     ready = torch.zeros(config["block_m"] // 64 * shared + 1, dtype=torch.int32, device=a.device)
-    # Of an odd number of boxes of 64 columns each program of a pair loads half of the rows.
-    halved = _pair(config) == 2 and config["block_n"] // 64 % 2 == 1
+    rows, cols = _cluster_shape(config)
+    # Where boxes of 64 columns do not divide among programs, their rows do.
+    shares = rows if config["block_n"] // 64 % rows and config["block_k"] % rows == 0 else 1
     maps = [
-        tensor_map(a, (config["block_m"], config["block_k"])),
-        tensor_map(b, (config["block_k"] // 2 if halved else config["block_k"], 64)),
+        tensor_map(a, (config["block_m"] // cols, config["block_k"])),
+        tensor_map(b, (config["block_k"] // shares, 64)),
         tensor_map(out, (16 // _split(config), 64)),
     ]
     return prepare_cuda(
@@ -920,6 +939,8 @@ _FRAMES: tuple[_Frame, ...] = (
 # Rows and columns of the cluster kernel's tiles.
 _CLUSTER_TILES = ((128, 128), (128, 192), (128, 256), (192, 128), (192, 192), (64, 192), (64, 256))
 _SM_REGISTERS = 65_536
+# How many programs an H200 holds at once, by `pipeline`: a cluster lies within a group of multiprocessors.
+_RESIDENT = {2: 132, 11: 132, 22: 120, 41: 120}
 # Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
 _GROUP = 8
 
@@ -936,10 +957,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
         return portable
     pipeline, block_n, num_stages, stream, _, _ = frame
-    keys = _cluster_keys(128, block_n, pipeline)
-    config = {**portable, **keys, "num_stages": num_stages, "stream": stream}
+    config = {**portable, **_cluster_keys(128, block_n, 2), "num_stages": num_stages, "stream": stream}
     if pipeline == 1:
-        return {**config, "num_warps": 4}
+        return {**config, "num_warps": 4, "pipeline": 1}
     config["group_m"] = _group_rows(config, shape)
     # Where rows lie in two lines of L2, calls that overlap were measured slower.
     config["pdl"] = int(_lines(shape["K"]) == _lines(shape["N"]) == 1)
@@ -949,13 +969,13 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 def _cluster_keys(block_m: int, block_n: int, pipeline: int) -> dict[str, int]:
     return {
         "block_m": block_m, "block_n": block_n, "block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1,
-        "pipeline": pipeline,
+        "pipeline": pipeline, "programs": _RESIDENT[pipeline],
     }  # fmt: skip
 
 
 def _group_rows(config: Config, shape: Shape) -> int:
-    """Return how many rows of tiles, or of pairs of them, form a group: groups are of equal size, at most _GROUP."""
-    tiles_m = _ceil_div(shape["M"], _pair(config) * config["block_m"])
+    """Return how many rows of clusters' tiles form a group: groups are of equal size, at most _GROUP."""
+    tiles_m = _ceil_div(shape["M"], _cluster_shape(config)[0] * config["block_m"])
     return _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
 
 
@@ -1056,7 +1076,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
     for key, least, most in _CONFIG_RANGES:
         value = config[key]
         # The cluster kernel's tiles are multiples of 64.
-        free = config["pipeline"] in (2, 3) and key in ("block_m", "block_n", "num_warps")
+        free = config["pipeline"] >= 2 and key in ("block_m", "block_n", "num_warps")
         if not free and (not least <= value <= most or value & (value - 1)):
             raise InputError(f"matmul_bias_relu: {key} is {value}; expected a power of two from {least} to {most}")
     if target == "sm_90" and (config["block_m"] < 64 or config["num_warps"] % 4):
@@ -1096,27 +1116,34 @@ def _check_pipeline(config: Config, dtype: Dtype, target: str) -> None:
 
 def _check_cluster(config: Config, dtype: Dtype, target: str) -> None:
     pipeline = config["pipeline"]
-    if pipeline > 3:
-        raise InputError(f"matmul_bias_relu: pipeline is {pipeline}; expected 0 to 3")
+    rows, cols = _cluster_shape(config)
+    if pipeline < 0 or not 1 <= rows <= 5 or cols not in (1, 2) or rows * cols * _split(config) > 8:
+        raise InputError(
+            f"matmul_bias_relu: pipeline is {pipeline} with stream {config['stream']}; expected 0 to 2, or two "
+            "digits: at most 5 programs of a cluster one above the other, 1 or 2 side by side, at most 8 in all, with "
+            "stream 2 twice as many"
+        )
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
         raise InputError(
             f"matmul_bias_relu: pipeline is {pipeline} on {target} in {dtype}; expected sm_90 and fp16 or bf16"
         )
-    rows, columns = config["block_m"], config["block_n"]
-    if rows not in (64, 128, 192) or columns not in (64, 128, 192, 256):
+    block_m, block_n = config["block_m"], config["block_n"]
+    if block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
         raise InputError(
-            f"matmul_bias_relu: tiles are {rows} x {columns} with pipeline {pipeline}; expected 64, 128 or 192 by "
+            f"matmul_bias_relu: tiles are {block_m} x {block_n} with pipeline {pipeline}; expected 64, 128 or 192 by "
             "64 to 256 in steps of 64"
         )
-    fixed = {"block_k": 64, "num_warps": rows // 16, "subtiles": 1, "tma": 1}
+    fixed = {"block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1}
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(
             f"matmul_bias_relu: pipeline is {pipeline}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}"
         )
     if config["stream"] not in (0, 1, 2) or config["pdl"] not in (0, 1):
         raise InputError(f"matmul_bias_relu: pipeline is {pipeline}; expected stream 0, 1 or 2 and pdl 0 or 1")
-    if config["num_stages"] < 2 or config["programs"] < 2:
-        raise InputError(f"matmul_bias_relu: pipeline is {pipeline}; expected at least 2 stages and 2 programs")
+    if config["num_stages"] < 2 or config["programs"] < rows * cols:
+        raise InputError(
+            f"matmul_bias_relu: pipeline is {pipeline}; expected at least 2 stages and {rows * cols} programs"
+        )
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -1200,8 +1227,8 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
 
 
 def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
-    """Yield the cluster kernel's tiles, alone and in pairs, whole, divided and halved; other groups for the rule's."""
-    for (block_m, block_n), pipeline in itertools.product(_CLUSTER_TILES, (2, 3)):
+    """Yield the cluster kernel's tiles in every cluster, whole, divided and halved; other groups for the rule's own."""
+    for (block_m, block_n), pipeline in itertools.product(_CLUSTER_TILES, _RESIDENT):
         config = {**own, **_cluster_keys(block_m, block_n, pipeline)}
         config["group_m"] = _group_rows(config, shape)
         yield from variations(config, {"stream": (0, 1, 2), "pdl": (0, 1)})
@@ -1225,13 +1252,13 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         # The sums, and some for addresses and operands on their way.
         registers = block_m * block_n // (32 * warps) + 48
     tiles = _ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n)
-    read_n, parts, extra = block_n, 1, 0
+    read_m, read_n, parts, extra = block_m, block_n, 1, 0
     if config["pipeline"] >= 2:
-        pair = _pair(config)
+        rows, cols = _cluster_shape(config)
         warps, registers = config["num_warps"] + 4, min(168, _SM_REGISTERS // (32 * (config["num_warps"] + 4)))
-        tiles = pair * _ceil_div(shape["M"], pair * block_m) * _ceil_div(shape["N"], block_n)
-        # Of its tile of B a program of a pair reads half; the other one reads the rest for both.
-        read_n = block_n // pair
+        tiles = rows * cols * _ceil_div(shape["M"], rows * block_m) * _ceil_div(shape["N"], cols * block_n)
+        # Of its tiles a program reads a share; the others of its cluster read the rest for it.
+        read_m, read_n = block_m // cols, block_n // rows
         # Where tiles are divided by steps there are as many equal pieces as steps.
         parts = (1, inner // block_k, 2)[config["stream"]]
         extra = _extra_clocks(config)
@@ -1239,7 +1266,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         config=config,
         tiles=tiles * parts,
         tile_flops=2 * block_m * block_n * inner // parts,
-        tile_bytes=DTYPE_BYTES[dtype] * (block_m + read_n) * inner // parts,
+        tile_bytes=DTYPE_BYTES[dtype] * (read_m + read_n) * inner // parts,
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config, dtype),

@@ -110,9 +110,13 @@ def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         ({"programs": 1}, "2 programs"),
         ({"num_stages": 5}, "shared memory"),
         ({"pipeline": 1, "num_warps": 4}, "stream is 1"),
-        ({"pipeline": 4}, "expected 0 to 3"),
-        ({"pipeline": 3, "block_m": 64}, "num_warps 4"),
-        ({"pipeline": 3, "num_stages": 5}, "shared memory"),
+        ({"pipeline": 3}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 61}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 52}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 51, "stream": 2}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 11, "block_m": 64}, "num_warps 4"),
+        ({"pipeline": 11, "num_stages": 5}, "shared memory"),
+        ({"pipeline": 22, "programs": 3}, "4 programs"),
     ],
 )
 def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
