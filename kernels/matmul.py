@@ -1140,9 +1140,9 @@ def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
     for (block_m, block_n), pipeline in itertools.product(_CLUSTER_TILES, _RESIDENT):
         config = {**own, **_cluster_keys(block_m, block_n, pipeline)}
         config["group_m"] = _group_rows(config, shape)
-        yield from variations(config, {"stream": (0, 1, 2), "pdl": (0, 1)})
+        yield from variations({**config, "pdl": 1}, {"stream": (0, 1, 2)})
     if own["pipeline"] >= 2:
-        yield from variations(own, {"group_m": (2, 4, 6, 8, 12)})
+        yield from variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)})
 
 
 def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str, *, depths: int = 2) -> Iterator[Candidate]:
@@ -1162,6 +1162,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         registers = block_m * block_n // (32 * warps) + 48
     tiles = _ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n)
     read_m, read_n, parts, extra = block_m, block_n, 1, 0
+    lines = _lines if config["tma"] and DTYPE_BYTES[dtype] == 2 else lambda columns: 1
     if config["pipeline"] >= 2:
         rows, cols = _cluster_shape(config)
         warps, registers = config["num_warps"] + 4, min(168, _SM_REGISTERS // (32 * (config["num_warps"] + 4)))
@@ -1175,7 +1176,8 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         config=config,
         tiles=tiles * parts,
         tile_flops=2 * block_m * block_n * inner // parts,
-        tile_bytes=DTYPE_BYTES[dtype] * (read_m + read_n) * inner // parts,
+        # Rows of a box that lie in two lines of L2 take both.
+        tile_bytes=DTYPE_BYTES[dtype] * (read_m * lines(shape["K"]) + read_n * lines(shape["N"])) * inner // parts,
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config, dtype),
