@@ -338,6 +338,25 @@ def test_a_profile_of_a_cpu_is_refused(tmp_path: Path) -> None:
         tune(load_kernel("matmul"), hardware=profile, shape=SHAPE, dtype="fp16", log=tmp_path / "log")
 
 
+def test_cuda_cpp_of_candidates_is_compiled_once_each_and_a_broken_one_is_left_to_its_launch() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda.bindings is not installed")
+    from ledger.cuda import CudaSource, compile_cuda
+    from ledger.kernel import AheadCuda, build_case
+    from ledger.measuring.tune import compile_together
+
+    texts = {0: 'extern "C" __global__ void one() {}', 1: 'extern "C" __global__ void one() { absent(); }'}
+
+    def ahead(config: Mapping[str, int], *_: Any) -> AheadCuda:
+        return AheadCuda(CudaSource(texts[config["block"] % 2], "one"), programs=1, threads=32, shared_bytes=0)
+
+    kernel, matmul = replace(toy_kernel(), ahead=ahead), load_kernel("matmul").kernel
+    case = build_case(matmul, load_hardware("h200"), shape=SHAPE, dtype="fp16")
+    before = compile_cuda.cache_info().currsize
+    assert compile_together(kernel, [{"block": block} for block in range(6)], case, "sm_90") == 2
+    assert compile_cuda.cache_info().currsize == before + 1
+    assert compile_together(replace(kernel, ahead=None), [{"block": 0}], case, "sm_90") == 0
+
+
 @pytest.mark.gpu
 def test_tune_times_logs_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     import torch
