@@ -39,6 +39,7 @@ from ledger.roofline import roof_of
 ROOT = Path(__file__).parents[1]
 SHAPE = {"M": 3584, "N": 3584, "K": 3584}
 ROOF = roof_of(TOY, "fp16_tensor")
+ODD = {"M": 1000, "N": 1512, "K": 2056}
 REVIEWED = sorted((ROOT / "docs" / "tuning").glob("*.json"))
 TUNED = [name for name in kernel_names() if load_kernel(name).kernel.candidates is not None]
 
@@ -128,12 +129,13 @@ def test_what_is_as_good_as_the_own_configuration_is_kept_however_low_another_bo
     assert kept(1) == [1]
 
 
-def test_the_configuration_that_was_measured_fastest_is_kept() -> None:
-    # Measured on an H200: divided tiles, whose bound is lower, took 1.08 times as long as these and more.
-    shape = {"M": 1000, "N": 1512, "K": 2056}
-    choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=shape, dtype="fp16")
-    whole = {"block_m": 128, "block_n": 128, "pipeline": 2, "stream": 0, "pdl": 0}
-    assert [one for one in choice.kept if whole.items() <= one.config.items()]
+def test_the_fastest_is_kept_though_a_bound_that_nothing_reaches_is_a_third_lower() -> None:
+    # docs/tuning/matmul-h200.json: whole tiles in clusters of four; tiles in two halves took 1.21 times as long and more.
+    choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=ODD, dtype="fp16")
+    whole = {"block_m": 128, "block_n": 128, "pipeline": 22, "stream": 0}
+    (bound,) = {one.bound_s for one in choice.kept if whole.items() <= one.config.items()}
+    assert bound > 1.3 * choice.kept[0].bound_s
+    assert choice.kept[0].config["stream"] == 2
 
 
 @pytest.mark.parametrize("path", REVIEWED, ids=lambda path: path.stem)
