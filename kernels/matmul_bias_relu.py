@@ -697,9 +697,9 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
     # Where boxes of 64 columns do not divide among programs, their rows do.
     shares = rows if config["block_n"] // 64 % rows and config["block_k"] % rows == 0 else 1
     maps = [
-        tensor_map(a, (config["block_m"] // cols, config["block_k"])),
-        tensor_map(b, (config["block_k"] // shares, 64)),
-        tensor_map(out, (16 // _split(config), 64)),
+        tensor_map(a, (config["block_m"] // cols, config["block_k"]), promotion=128),
+        tensor_map(b, (config["block_k"] // shares, 64), promotion=128),
+        tensor_map(out, (16 // _split(config), 64), promotion=128),
     ]
     return prepare_cuda(
         _cluster_source(config, dtype),
@@ -913,34 +913,49 @@ _RAGGED: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
     "sm_100": ((128, 64, 64, 8, 3, 1.0),),
 }
 
-# What a multiprocessor of sm_90 multiplies, and takes from L2, in a clock: operations, and bytes of rows of a multiple
-# of 128 bytes. A tile's share of any other row lies in two lines of L2 and counts twice, as measured for
-# kernels/matmul.py.
+# What a multiprocessor of sm_90 does in a clock: operations that it multiplies; bytes that it asks L2 for, by the lines
+# of L2 in which 128 of them lie (one where rows are a multiple of 128 bytes long, else two); bytes that come into its
+# shared memory, asked for by itself or by another program of its cluster. Programs of a single
+# wave ask for the same lines at once. As measured for kernels/matmul.py.
 _TENSOR_FLOPS = 4096
-_PORT_BYTES = 72
+_ASKED_BYTES = {1: 64.0, 2: 24.9}
+_ASKED_AT_ONCE_BYTES = 100.0
+_ARRIVING_BYTES = 76.4
 
-# What the first loads and the last store of a program cost, in tiles: at M = N = K = 2048, two small tiles a program
-# were measured 1.02 times as fast as one large one.
+# The rest is fitted to its times of 23 shapes on an H200 (docs/kernels.md), so that the frame with the fewest clocks is
+# nearly the fastest of those that were timed; a clock means little but beside another. Rows and columns of the cluster
+# kernel's tiles -> rate of their arithmetic:
+_CLUSTER_TILES = {
+    (128, 256): 0.993, (128, 128): 1.0, (192, 192): 0.952, (128, 192): 0.949, (64, 256): 1.0, (192, 128): 0.9,
+    (64, 192): 0.9,
+}  # fmt: skip
+# The pipelined kernel's, which has no clusters -> its stages, and the rate.
+_PIPELINED_TILES = {(128, 256): (3, 1.03), (128, 128): (6, 0.959)}
+# Programs of a cluster, which wait for one another -> rate; and the rate of tiles that are divided.
+_CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.93}
+_DIVIDED_RATE = 0.909
+# Clocks: of a tile of 128 x 256 beside its steps, of a launch that hands on sums, of one that does not begin before the
+# one ahead of it ends.
+_TILE_CLOCKS = 5_560
+_DIVIDED_CLOCKS = 10_700
+_LAUNCH_CLOCKS = 4_510
+# What the first loads and the last store of the portable kernel's programs cost, in tiles.
 _EDGE = 0.125
 
 _Tile = tuple[int, int, int, int, int, float]
-# (pipeline, BLOCK_N, num_stages, stream, rate of its arithmetic relative to the first, clocks that a launch costs
-# beside its tiles), as measured for kernels/matmul.py. Both kernels multiply tiles of 128 rows in steps of 64.
-_DIVIDED_CLOCKS = 6_500
-_Frame = tuple[int, int, int, int, float, int]
-_FRAMES: tuple[_Frame, ...] = (
-    (1, 256, 3, 0, 1.0, 800),
-    (1, 128, 6, 0, 0.98, 800),
-    (2, 256, 4, 0, 0.98, 0),
-    (2, 128, 6, 0, 0.975, 0),
-    (2, 256, 4, 1, 0.965, 9_000),
-    (2, 128, 6, 1, 0.96, 6_500),
-)
-# Rows and columns of the cluster kernel's tiles.
-_CLUSTER_TILES = ((128, 128), (128, 192), (128, 256), (192, 128), (192, 192), (64, 192), (64, 256))
+# (pipeline, BLOCK_M, BLOCK_N, stream)
+_Frame = tuple[int, int, int, int]
+# Where another frame was measured faster for kernels/matmul.py than the one with the fewest clocks.
+_TUNED: dict[tuple[int, int, int], _Frame] = {
+    (777, 3000, 4104): (22, 128, 192, 1),
+    (2816, 4352, 6144): (2, 128, 128, 1),
+    (3072, 3584, 2560): (2, 128, 128, 1),
+    (3000, 5000, 7000): (2, 128, 256, 1),
+    (5120, 5120, 5120): (2, 128, 128, 1),
+}
 _SM_REGISTERS = 65_536
 # How many programs an H200 holds at once, by `pipeline`: a cluster lies within a group of multiprocessors.
-_RESIDENT = {2: 132, 11: 132, 22: 120, 41: 120}
+_RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
 # Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
 _GROUP = 8
 
@@ -953,23 +968,38 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     portable = _portable_config(shape, dtype, target)
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
         return portable
-    frame = min(_FRAMES, key=lambda one: _clocks(one, shape))
+    frame = _frame_of(shape)
     if min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
         return portable
-    pipeline, block_n, num_stages, stream, _, _ = frame
-    config = {**portable, **_cluster_keys(128, block_n, 2), "num_stages": num_stages, "stream": stream}
+    pipeline, block_m, block_n, stream = frame
     if pipeline == 1:
-        return {**config, "num_warps": 4, "pipeline": 1}
-    config["group_m"] = _group_rows(config, shape)
-    # Where rows lie in two lines of L2, calls that overlap were measured slower.
-    config["pdl"] = int(_lines(shape["K"]) == _lines(shape["N"]) == 1)
-    return config
+        stages = _PIPELINED_TILES[block_m, block_n][0]
+        return {**portable, **_cluster_keys(block_m, block_n, 1), "num_warps": 4, "num_stages": stages}
+    config = {**portable, **_cluster_keys(block_m, block_n, pipeline), "stream": stream, "pdl": 1}
+    return {**config, "group_m": _group_rows(config, shape), "num_stages": _depths(config, dtype)[-1]}
+
+
+def _frame_of(shape: Shape) -> _Frame:
+    """Return kernel, cluster and tile for a shape: what was tuned, or what takes the fewest clocks."""
+    tuned = _TUNED.get((shape["M"], shape["N"], shape["K"]))
+    # A tile's steps in two halves were the fastest nowhere, nor were tiles divided without clusters.
+    frames = [
+        *((1, *tile, 0) for tile in _PIPELINED_TILES),
+        *((pipeline, *tile, 0) for pipeline in _RESIDENT for tile in _CLUSTER_TILES),
+        *((pipeline, *tile, 1) for pipeline in (2, 22, 41) for tile in _CLUSTER_TILES),
+    ]
+    return tuned or min(frames, key=lambda one: _clocks(one, shape))
+
+
+def _depths(config: Config, dtype: Dtype) -> list[int]:
+    """Return how many stages fit into shared memory, 2 to 8."""
+    return [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES["sm_90"]]
 
 
 def _cluster_keys(block_m: int, block_n: int, pipeline: int) -> dict[str, int]:
     return {
         "block_m": block_m, "block_n": block_n, "block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1,
-        "pipeline": pipeline, "programs": _RESIDENT[pipeline],
+        "pipeline": pipeline, "programs": _RESIDENT.get(pipeline, 132),
     }  # fmt: skip
 
 
@@ -985,26 +1015,30 @@ def _extra_clocks(config: Config) -> int:
 
 
 def _clocks(frame: _Frame, shape: Shape) -> float:
-    """Return about how many clocks the busiest program of a frame takes for a shape."""
-    pipeline, block_n, _, stream, rate, launch = frame
-    slots = _MULTIPROCESSORS["sm_90"] // pipeline
-    tiles = _ceil_div(shape["M"], 128 * pipeline) * _ceil_div(shape["N"], block_n)
+    """Return about how many clocks the busiest program of a frame takes for a shape, beside what all of them take."""
+    pipeline, block_m, block_n, stream = frame
+    rows, cols = (1, 1) if pipeline == 1 else _cluster_shape({"pipeline": pipeline})
+    slots = _RESIDENT.get(pipeline, 132) // (rows * cols)
+    tiles = _ceil_div(shape["M"], rows * block_m) * _ceil_div(shape["N"], cols * block_n)
+    rate = _PIPELINED_TILES[block_m, block_n][1] if pipeline == 1 else _CLUSTER_TILES[block_m, block_n]
+    rate *= (_DIVIDED_RATE if stream else 1) * _CLUSTER_RATES[rows * cols]
+    bytes_of = {**_ASKED_BYTES, 1: _ASKED_BYTES[1] if tiles > slots else _ASKED_AT_ONCE_BYTES}
+    asked_a = 2 * block_m / cols / bytes_of[_lines(shape["K"])]
+    asked_b = 2 * block_n / rows / bytes_of[_lines(shape["N"])]
+    arriving = 2 * (block_m + block_n) / _ARRIVING_BYTES
+    inner = max(2 * block_m * block_n / _TENSOR_FLOPS / rate, asked_a + asked_b, arriving) * shape["K"]
     # Fewer tiles than clusters are not divided: each would be added up from many parts at once.
     waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
-    # Of a tile of B a program of a cluster reads half.
-    return (waves + _EDGE) * _once(shape, 128, block_n, rate, read_n=block_n // pipeline) + launch
+    once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
+    return waves * once + (_DIVIDED_CLOCKS if stream else _LAUNCH_CLOCKS if pipeline == 1 else 0)
 
 
 def _tile_clocks(tile: _Tile, shape: Shape) -> float:
+    """Return the same for a tile of the portable kernel."""
     block_m, block_n, rate = tile[0], tile[1], tile[-1]
     waves = math.ceil(_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n) / _MULTIPROCESSORS["sm_90"])
-    return (waves + _EDGE) * _once(shape, block_m, block_n, rate, read_n=block_n)
-
-
-def _once(shape: Shape, block_m: int, block_n: int, rate: float, *, read_n: int) -> float:
-    """Return the clocks of one tile: its arithmetic, or what it takes from L2."""
-    read = 2 * (block_m * _lines(shape["K"]) + read_n * _lines(shape["N"]))
-    return max(2 * block_m * block_n / _TENSOR_FLOPS / rate, read / _PORT_BYTES) * shape["K"]
+    arriving = 2 * (block_m * _lines(shape["K"]) + block_n * _lines(shape["N"])) / _ARRIVING_BYTES
+    return (waves + _EDGE) * max(2 * block_m * block_n / _TENSOR_FLOPS / rate, arriving) * shape["K"]
 
 
 def _lines(columns: int) -> int:

@@ -130,7 +130,7 @@ def test_what_is_as_good_as_the_own_configuration_is_kept_however_low_another_bo
 
 
 def test_the_fastest_is_kept_though_a_bound_that_nothing_reaches_is_a_third_lower() -> None:
-    # docs/tuning/matmul-h200.json: whole tiles in clusters of four; tiles in two halves took 1.21 times as long and more.
+    # docs/tuning/matmul-h200.json: whole tiles in clusters of four; halves of tiles took 1.2 times as long.
     choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=ODD, dtype="fp16")
     whole = {"block_m": 128, "block_n": 128, "pipeline": 22, "stream": 0}
     (bound,) = {one.bound_s for one in choice.kept if whole.items() <= one.config.items()}
