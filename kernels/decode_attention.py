@@ -10,12 +10,14 @@ The work model excludes: partial results of the splits (written and read in L2),
 to 16 and of keys to whole tiles, the corrections where a running maximum rises, and, without tensor cores, keys and
 values read again (from L2) where a group has more than four query heads.
 
-Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v; one rounding at
-the end. fp32 takes plain multiply-adds only.
+Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet v (they are up to 1,
+in the direct kernel up to 256: it raises a row's reference only for scores well above it); one rounding at the end.
+fp32 takes plain multiply-adds only.
 Determinism: the splits of a head are added in a fixed order, in the portable kernel by the last program to arrive,
-whichever that is; in the pipelined one (sm_90) each split adds a share of the columns. So the same inputs give the same
-bits. A pipelined program waits for the others of its head: they have neighbouring numbers, and the hardware places
-programs in the order of these.
+whichever that is; in the pipelined and the direct one (sm_90) each split adds a share of the columns, or, where
+programs take equal shares of all keys, the last of a head's programs adds up. So the same inputs give the same bits. A
+pipelined program waits for the others of its head: they have neighbouring numbers, and the hardware places programs in
+the order of these. A direct one waits for the others of its cluster, which run together, or for lower ones.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ledger.cuda import CudaSource, prepare_cuda
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
+from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
 from ledger.operations import DECODE_ATTENTION, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -273,7 +276,7 @@ def decode_attention_pipelined(
     STAGES: gl.constexpr,
     PDL: gl.constexpr,
 ):
-    if PDL:
+    if PDL == 1:
         # The next kernel's blocks may be placed now; this one's wait until all before it is written.
         grid.gdc_launch_dependents()
     BLOCK_G: gl.constexpr = q.block_shape[1]
@@ -341,6 +344,8 @@ def decode_attention_pipelined(
         # Every warp is done with the stage before it is filled anew.
         tl.debug_barrier()
         _load_tile(k, v, k_ring, v_ring, k_full, v_full, head, step + STAGES, first, last)
+    if PDL == 2:
+        grid.gdc_launch_dependents()
     total = gl.sum(totals, axis=0)
 
     dims = gl.arange(0, BLOCK_D, gl.SliceLayout(1, layout))[:, None]
@@ -369,6 +374,441 @@ def decode_attention_pipelined(
             )  # fmt: skip
 
 
+# CUDA C++ for sm_90. Keys and values go from memory straight to the registers of the tensor cores' plain products: no
+# barrier stands between a warp's load and its use, and warps meet only at a head's end. Programs of a cluster (CLUSTER)
+# share a head's keys and add up in shared memory, which Gluon cannot express in triton 3.6; or each program takes an
+# equal share of all heads' keys (STREAM), and a head's parts meet in L2, the first long before the last: a program
+# begins with the head that a program after it ends, so it waits only for lower ones. PDL says when the next launch may
+# begin: at once (1), so that it fetches ahead, or at the end (2), so that it finds even places.
+_DIRECT = r"""
+#define INFINITY __int_as_float(0x7f800000)
+#if BF16
+#define TYPE "bf16"
+#define TWO "bf16x2"
+#else
+#define TYPE "f16"
+#define TWO "f16x2"
+#endif
+typedef unsigned int u32; typedef unsigned short u16; typedef long long i64;
+
+constexpr int THREADS = WARPS * 32, TILES = BLOCK_S / 8;       // tiles of 8 keys a step
+constexpr int PAIRS = D / 32, HALVES = D / 64;
+constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER;
+constexpr int N_FLOATS = (ELEMENTS + 2 * GROUP + 3) / 4 * 4;   // that a program leaves behind
+constexpr int BUFFERS = STREAM ? 2 : 1;
+constexpr int WIDTH = ELEMENTS / THREADS > 2 ? 4 : 2;          // elements that a thread adds up at once
+constexpr int AT_ONCE = 4;                                     // parts of a head that are read together
+constexpr u32 EMPTY = 0x7fffdead;                              // a NaN that no sum yields: not written yet
+constexpr float SLACK = 8.f;                                   // powers stay below 2 ** 8
+static_assert(BLOCK_S % 16 == 0 && D % 64 == 0 && GROUP <= 8 && SHARE % WIDTH == 0, "shapes of the products");
+
+#define DEVICE __device__ __forceinline__
+DEVICE float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE uint4 fetched(const u16* p) {
+    uint4 x;
+    asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+    return x;
+}
+DEVICE void prefetch(const u16* p, int bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(p), "r"(bytes) : "memory");
+}
+DEVICE u32 packed(float low, float high) {
+    u32 r;
+    asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+DEVICE void mma(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32"
+        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+DEVICE bool missing(float x) { return __float_as_uint(x) == EMPTY; }
+// What a result with this reference counts beside a higher one; nothing where no key was added.
+DEVICE float weight(float high, float top) { return high == -INFINITY ? 0.f : power(high - top); }
+DEVICE u32 peer(const void* p, int rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((u32)__cvta_generic_to_shared(p)), "r"(rank));
+    return there;
+}
+DEVICE void send(u32 at, float2 x) {
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" :: "r"(at), "f"(x.x), "f"(x.y) : "memory");
+}
+struct __align__(4 * WIDTH) Run { float x[WIDTH]; };           // of neighbouring elements
+
+// Sums of a group's heads: values not yet divided, and for each head its reference and the sum of its powers.
+struct __align__(16) Sums { float values[ELEMENTS]; float2 stats[GROUP]; };
+
+extern "C" __global__ void
+#if CLUSTER > 1
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+__launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
+    const u16* q_ptr, const u16* k_ptr, const u16* v_ptr, u16* y_ptr, float* partial_ptr, int n_keys, int share,
+    int longer, float scale_log2)
+{
+    extern __shared__ __align__(16) unsigned char memory[];
+    Sums* const of_warps = (Sums*)memory;                      // [buffer][warp]
+    Sums* const received = of_warps + BUFFERS * WARPS;         // [rank], of which a share of the values
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, row = lane / 4, quad = lane % 4;
+    if (PDL == 1) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    // Waited for before the first store to another program, which must have begun by then.
+    if (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+
+    // A program's steps are neighbours among those of all heads; it takes the last of them first.
+    const int steps = (n_keys + BLOCK_S - 1) / BLOCK_S;
+    int head, end, count;                                      // the steps before `end` of a head, and how many in all
+    // The first programs of a stream take one step more.
+    auto start_of = [&](int program) { return program * share + min(program, longer); };
+    if (STREAM) {
+        const int last = start_of(blockIdx.x + 1);
+        count = last - start_of(blockIdx.x);
+        head = (last - 1) / steps;
+        end = last - head * steps;
+    } else {
+        const int rank = blockIdx.x % CLUSTER;
+        head = blockIdx.x / CLUSTER;
+        end = (int)((i64)(rank + 1) * steps / CLUSTER);
+        count = end - (int)((i64)rank * steps / CLUSTER);
+    }
+    // Of this warp: the step that is in registers or on its way, below zero in a head before, and how many there are.
+    int left = count - warp, own_step = end - 1 - warp;
+
+    // A lane's own share of the queries, which no other reads.
+    uint4* const q = (uint4*)(received + (CLUSTER > 1 ? CLUSTER : 0)) + warp * PAIRS * 32 + lane;
+#pragma unroll
+    for (int p = 0; p < PAIRS; ++p)
+        if (row >= GROUP) q[p * 32] = make_uint4(0, 0, 0, 0);
+    uint4 k[TILES][PAIRS], v[TILES / 2][4][HALVES];
+    struct Place { int head, step; };
+    auto place = [&]() {
+        Place at{head, own_step};
+        if (STREAM)
+            while (at.step < 0) { at.step += steps; --at.head; }
+        return at;
+    };
+    auto fetch_q = [&]() {
+        const u16* const from = q_ptr + ((i64)place().head * GROUP + row) * D + quad * 8;
+#pragma unroll
+        for (int p = 0; p < PAIRS; ++p)
+            if (row < GROUP)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                    :: "r"((u32)__cvta_generic_to_shared(q + p * 32)), "l"(from + p * 32) : "memory");
+    };
+    auto fetch_k = [&]() {
+        const Place at = place();
+        const u16* const keys = k_ptr + (i64)at.head * n_keys * D + quad * 8;
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) {
+            const u16* const from = keys + (i64)min(at.step * BLOCK_S + n * 8 + row, n_keys - 1) * D;
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) k[n][p] = fetched(from + p * 32);
+        }
+    };
+    auto fetch_v = [&]() {
+        const Place at = place();
+        const u16* const values = v_ptr + (i64)at.head * n_keys * D + row * 8;
+#pragma unroll
+        for (int j = 0; j < TILES / 2; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int key = at.step * BLOCK_S + j * 16 + e / 2 * 8 + quad * 2 + e % 2;
+                const u16* const from = values + (i64)min(key, n_keys - 1) * D;
+#pragma unroll
+                for (int h = 0; h < HALVES; ++h) v[j][e][h] = fetched(from + h * 64);
+            }
+    };
+    // L2 may begin to fetch before the launch ahead of this one ends: what that one still writes, L2 gets as well.
+    if (lane == 0 && left > 0) {
+        const Place at = place();
+        const i64 from = ((i64)at.head * n_keys + at.step * BLOCK_S) * D;
+        const int bytes = min(BLOCK_S, n_keys - at.step * BLOCK_S) * D * 2;
+        prefetch(k_ptr + from, bytes);
+        prefetch(v_ptr + from, bytes);
+    }
+    // The launch before this one may have written everything.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (left > 0) {
+        fetch_q();
+        fetch_k();
+        fetch_v();
+    }
+
+    auto stats_of = [&](const Sums* from, int parts, int member) {
+        float top = -INFINITY, sum = 0.f;
+        for (int w = 0; w < parts; ++w) top = fmaxf(top, from[w].stats[member].x);
+        for (int w = 0; w < parts; ++w) sum += weight(from[w].stats[member].x, top) * from[w].stats[member].y;
+        return make_float2(top, sum);
+    };
+    auto values_of = [&](const Sums* from, int parts, int member, int at, float top) {
+        Run sum;
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i) sum.x[i] = 0.f;
+#pragma unroll 8
+        for (int w = 0; w < parts; ++w) {
+            const float share = weight(from[w].stats[member].x, top);
+            const Run part = *(const Run*)(from[w].values + at);
+#pragma unroll
+            for (int i = 0; i < WIDTH; ++i) sum.x[i] += share * part.x[i];
+        }
+        return sum;
+    };
+    auto store = [&](int element, Run run, float sum) {
+        const float share = 1.f / sum;
+#pragma unroll
+        for (int i = 0; i < WIDTH; i += 2)
+            *(u32*)(y_ptr + (i64)head * ELEMENTS + element + i) = packed(run.x[i] * share, run.x[i + 1] * share);
+    };
+
+    int buffer = 0;
+    for (; STREAM ? count > 0 : buffer == 0; buffer ^= 1) {
+        float acc[4 * HALVES][4], high = -INFINITY, total = 0.f;
+#pragma unroll
+        for (int i = 0; i < 4 * HALVES; ++i)
+#pragma unroll
+            for (int c = 0; c < 4; ++c) acc[i][c] = 0.f;
+#pragma unroll 1
+        while (left > 0 && (!STREAM || own_step >= 0)) {
+            // Two chains of products a tile: each waits for the one before it.
+            float scores[TILES][4], odd_scores[TILES][4];
+#pragma unroll
+            for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                for (int c = 0; c < 4; ++c) scores[n][c] = odd_scores[n][c] = 0.f;
+            // Query heads are the rows of this product, of which half stay empty; both operands mix columns alike.
+            asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll
+            for (int p = 0; p < PAIRS; ++p) {
+                const uint4 x = q[p * 32];
+#pragma unroll
+                for (int n = 0; n < TILES; ++n) {
+                    mma(scores[n], x.x, 0, x.y, 0, k[n][p].x, k[n][p].y);
+                    mma(odd_scores[n], x.z, 0, x.w, 0, k[n][p].z, k[n][p].w);
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                for (int c = 0; c < 2; ++c) scores[n][c] += odd_scores[n][c];
+            const int at = own_step * BLOCK_S;
+            own_step -= WARPS;
+            left -= WARPS;
+            // The next step's keys, and the queries where it begins another head, take the place of these.
+            if (left > 0) {
+                if (STREAM && own_step < 0) fetch_q();
+                fetch_k();
+            }
+            if (at + BLOCK_S > n_keys) {
+#pragma unroll
+                for (int n = 0; n < TILES; ++n)
+#pragma unroll
+                    for (int c = 0; c < 2; ++c)
+                        if (at + n * 8 + quad * 2 + c >= n_keys) scores[n][c] = -INFINITY;
+            }
+            float top = -INFINITY;
+#pragma unroll
+            for (int n = 0; n < TILES; ++n) top = fmaxf(top, fmaxf(scores[n][0], scores[n][1]));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale_log2;
+            // A reference a little below the maximum serves as well, and while it stays no sum needs a correction.
+            if (__any_sync(~0u, top > high + SLACK)) {
+                const float risen = top > high + SLACK ? top : high;
+                const float kept = power(high - risen);
+                total *= kept;
+                high = risen;
+                const float even = __shfl_sync(~0u, kept, quad * 8), odd = __shfl_sync(~0u, kept, quad * 8 + 4);
+#pragma unroll
+                for (int i = 0; i < 4 * HALVES; ++i) {
+                    acc[i][0] *= even; acc[i][1] *= odd; acc[i][2] *= even; acc[i][3] *= odd;
+                }
+            }
+            u32 powers[TILES];
+#pragma unroll
+            for (int n = 0; n < TILES; ++n) {
+                const float a = power(fmaf(scores[n][0], scale_log2, -high));
+                const float b = power(fmaf(scores[n][1], scale_log2, -high));
+                total += a + b;
+                powers[n] = packed(a, b);
+            }
+            // Columns of the values are the rows of this one: two of a word go to two rows, two keys make a word.
+#pragma unroll
+            for (int j = 0; j < TILES / 2; ++j)
+#pragma unroll
+                for (int h = 0; h < HALVES; ++h)
+#pragma unroll
+                    for (int w = 0; w < 4; ++w) {
+                        u32 word[4];
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) word[e] = (&v[j][e][h].x)[w];
+                        mma(acc[h * 4 + w], __byte_perm(word[0], word[1], 0x5410),
+                            __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x5410),
+                            __byte_perm(word[2], word[3], 0x7632), powers[2 * j], powers[2 * j + 1]);
+                    }
+            if (left > 0) fetch_v();
+        }
+        if (PDL == 2 && left <= 0) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+        total += __shfl_xor_sync(~0u, total, 1);
+        total += __shfl_xor_sync(~0u, total, 2);
+        Sums* const sums = of_warps + buffer * WARPS;
+        if (quad == 0 && row < GROUP) sums[warp].stats[row] = make_float2(high, total);
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+            if (quad * 2 + c < GROUP) {
+#pragma unroll
+                for (int i = 0; i < 2 * HALVES; ++i)
+                    *(float4*)(sums[warp].values + (quad * 2 + c) * D + i / 2 * 64 + row * 8 + i % 2 * 4) =
+                        make_float4(acc[2 * i][c], acc[2 * i][c + 2], acc[2 * i + 1][c], acc[2 * i + 1][c + 2]);
+            }
+        __syncthreads();
+        if (CLUSTER > 1) {
+            const int rank = blockIdx.x % CLUSTER;
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+            for (int i = thread; i < GROUP * CLUSTER; i += THREADS)
+                send(peer(&received[rank].stats[i % GROUP], i / GROUP), stats_of(sums, WARPS, i % GROUP));
+            for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
+                const Run run = values_of(sums, WARPS, e / D, e, stats_of(sums, WARPS, e / D).x);
+                const u32 to = peer(&received[rank].values[e % SHARE], e / SHARE);
+#pragma unroll
+                for (int i = 0; i < WIDTH; i += 2) send(to + 4 * i, make_float2(run.x[i], run.x[i + 1]));
+            }
+            asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+            for (int e = thread * WIDTH; e < SHARE; e += THREADS * WIDTH) {
+                const int element = rank * SHARE + e;
+                const float2 stats = stats_of(received, CLUSTER, element / D);
+                store(element, values_of(received, CLUSTER, element / D, e, stats.x), stats.y);
+            }
+            break;
+        }
+        // Of the programs that share a head, the one with its end adds up; the others were done with it first of all.
+        const bool ends = end == steps;
+        if (STREAM && ends && count < steps) break;
+        for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
+            const float2 stats = stats_of(sums, WARPS, e / D);
+            const Run run = values_of(sums, WARPS, e / D, e, stats.x);
+            if (!STREAM || ends) {
+                store(e, run, stats.y);
+            } else {
+                float* const to = partial_ptr + (i64)blockIdx.x * N_FLOATS;
+                *(Run*)(to + e) = run;
+                if (e % D == 0) *(float2*)(to + ELEMENTS + 2 * (e / D)) = stats;
+            }
+        }
+        count -= end;
+        end = steps;
+        own_step += steps;
+        --head;
+    }
+    if (!STREAM || count <= 0) return;
+
+    const int begins = head * steps, of_longer = longer * (share + 1);
+    const int writer = begins < of_longer ? begins / (share + 1) : longer + (begins - of_longer) / share; // the first
+    for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
+        const int member = e / D;
+        float2 stats = stats_of(of_warps + buffer * WARPS, WARPS, member);
+        Run run = values_of(of_warps + buffer * WARPS, WARPS, member, e, stats.x);
+        // Several at once, since each comes from far; added in their order.
+        for (int w = writer; w < (int)blockIdx.x; w += AT_ONCE) {
+            float2 other[AT_ONCE];
+            Run part[AT_ONCE];
+            bool waiting;
+            do {
+                waiting = false;
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    if (w + i >= (int)blockIdx.x) continue;
+                    const volatile float* const from = partial_ptr + (i64)(w + i) * N_FLOATS;
+                    other[i] = make_float2(from[ELEMENTS + 2 * member], from[ELEMENTS + 2 * member + 1]);
+#pragma unroll
+                    for (int j = 0; j < WIDTH; ++j) part[i].x[j] = from[e + j];
+                }
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    if (w + i >= (int)blockIdx.x) continue;
+                    waiting |= missing(other[i].x) || missing(other[i].y);
+#pragma unroll
+                    for (int j = 0; j < WIDTH; ++j) waiting |= missing(part[i].x[j]);
+                }
+            } while (waiting);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                if (w + i >= (int)blockIdx.x) continue;
+                float* const from = partial_ptr + (i64)(w + i) * N_FLOATS;
+                const float top = fmaxf(stats.x, other[i].x);
+                const float a = weight(stats.x, top), b = weight(other[i].x, top);
+#pragma unroll
+                for (int j = 0; j < WIDTH; ++j) {
+                    from[e + j] = __uint_as_float(EMPTY);
+                    run.x[j] = a * run.x[j] + b * part[i].x[j];
+                }
+                stats = make_float2(top, a * stats.y + b * other[i].y);
+            }
+        }
+        store(e, run, stats.y);
+    }
+    // Ready for the next launch, once every thread has read them.
+    __syncthreads();
+    for (int i = thread; i < ((int)blockIdx.x - writer) * 2 * GROUP; i += THREADS)
+        partial_ptr[(i64)(writer + i / (2 * GROUP)) * N_FLOATS + ELEMENTS + i % (2 * GROUP)] = __uint_as_float(EMPTY);
+}
+"""
+
+
+def _direct_source(config: Config, shape: Shape, dtype: Dtype) -> CudaSource:
+    streams = config["pipeline"] == _STREAMED
+    defines = {
+        "GROUP": shape["HQ"] // shape["HKV"], "D": shape["D"], "BLOCK_S": config["block_s"],
+        "WARPS": config["num_warps"], "CLUSTER": 1 if streams else config["splits"], "STREAM": int(streams),
+        "RESIDENT": _resident(config), "PDL": config["pdl"], "BF16": int(dtype == "bf16"),
+    }  # fmt: skip
+    return CudaSource(_DIRECT, "decode_attention_direct", tuple((name, str(value)) for name, value in defines.items()))
+
+
+def _resident(config: Config) -> int:
+    """Return for how many programs the registers of a multiprocessor are divided: a step of 32 keys takes 224."""
+    return max(1, (8 if config["block_s"] == 32 else 12) // config["num_warps"])
+
+
+def _direct_programs(config: Config, shape: Shape) -> int:
+    heads = shape["B"] * shape["HKV"]
+    if config["pipeline"] == _CLUSTERED:
+        return heads * config["splits"]
+    return min(heads * -(-shape["S"] // config["block_s"]), _MULTIPROCESSORS["sm_90"] * config["splits"])
+
+
+def _direct_bytes(config: Config, shape: Shape) -> int:
+    """Return the shared memory of one program: sums of every warp and of the other programs, queries of every lane."""
+    group, d, warps = shape["HQ"] // shape["HKV"], shape["D"], config["num_warps"]
+    streams = config["pipeline"] == _STREAMED
+    received = 0 if streams or config["splits"] == 1 else config["splits"]
+    sums = warps * (2 if streams else 1) + received
+    return sums * (-(-4 * group * (d + 2) // 16) * 16) + 512 * warps * (d // 32)
+
+
+def _prepare_direct(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    import torch
+
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    b, hkv, s, d = k.shape
+    shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
+    programs, group = _direct_programs(config, shape), q.shape[1] // hkv
+    # Sums of a program's group and their references, as the kernel's N_FLOATS.
+    floats = programs * -(-group * (d + 2) // 4) * 4 if config["pipeline"] == _STREAMED else 1
+    partial = torch.full((floats,), _EMPTY, dtype=torch.int32, device=q.device)
+    share, longer = divmod(b * hkv * -(-s // config["block_s"]), programs)
+    return prepare_cuda(
+        _direct_source(config, shape, _dtype_name(q)),
+        programs=programs,
+        threads=32 * config["num_warps"],
+        shared_bytes=_direct_bytes(config, shape),
+        arguments=[q, k, v, out, partial, s, share, longer, _scale_log2(d)],
+        overlap=bool(config["pdl"]),
+    )
+
+
 def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return softmax(q · kᵀ / sqrt(D)) · v of one query token per sequence.
 
@@ -391,7 +831,9 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Allocate the workspace and return the launch."""
-    return (_prepare_pipelined if config["pipeline"] else _prepare_portable)(inputs, out, config)
+    return (_prepare_portable, _prepare_pipelined, _prepare_direct, _prepare_direct)[config["pipeline"]](
+        inputs, out, config
+    )
 
 
 def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -608,11 +1050,14 @@ _TMA_ALIGNMENT = 16
 _TMA_TARGETS = ("sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _WIDEST_GROUP = 32
+_WIDEST_DIRECT_GROUP = 8
 # From so many programs on, one more of them on a multiprocessor is worth more than a fourth stage.
 _MANY_PROGRAMS = 1056
 # A partial sum that is not there yet: a NaN that no sum yields.
 _EMPTY = 0x7FFFDEAD
 _MOST_SPLITS = 128
+# Values of the key pipeline: 1 is the pipelined kernel in Gluon, these two are the direct one in CUDA C++.
+_CLUSTERED, _STREAMED = 2, 3
 # Query heads whose plain multiply-adds one program takes: more would need more registers than it has.
 _MOST_WITHOUT_DOT = 4
 _MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
@@ -621,25 +1066,58 @@ _SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 2
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    config = _portable_config(shape, dtype, target)
-    choices = [
-        {**config, "block_s": block_s, "num_stages": num_stages, "num_warps": 4, "pipeline": 1}
-        for block_s, num_stages in _PIPELINED_TILES
-    ]
-    choices = [
-        choice
-        for choice in choices
-        if _can_pipeline(choice, shape, dtype, target) and shared_bytes(choice, shape, dtype) <= _SHARED_BYTES[target]
-    ]
-    if not choices:
-        return config
-    costs = {
-        (_pipelined_cost_us({**choice, "splits": splits}, shape, dtype), number, splits)
-        for number, choice in enumerate(choices)
-        for splits in range(1, min(-(-shape["S"] // choice["block_s"]), _MOST_SPLITS) + 1)
-    }
-    _, number, splits = min(costs)
-    return {**choices[number], "splits": splits}
+    portable = _portable_config(shape, dtype, target)
+    choices = [*_pipelined_choices(portable, shape, dtype, target), *_direct_choices(portable, shape, dtype, target)]
+    return min(choices, key=lambda choice: choice[0])[1] if choices else portable
+
+
+def _pipelined_choices(
+    portable: dict[str, int], shape: Shape, dtype: Dtype, target: str
+) -> list[tuple[float, dict[str, int]]]:
+    """Return modelled times in us and configurations of the pipelined kernel; none where it cannot run."""
+    choices = []
+    heads = shape["B"] * shape["HKV"]
+    for block_s, num_stages in _PIPELINED_TILES:
+        config = {**portable, "block_s": block_s, "num_stages": num_stages, "num_warps": 4, "pipeline": 1}
+        if (
+            not _can_pipeline(config, shape, dtype, target)
+            or shared_bytes(config, shape, dtype) > _SHARED_BYTES[target]
+        ):
+            continue
+        for splits in range(1, min(-(-shape["S"] // block_s), _MOST_SPLITS) + 1):
+            # Early programs of the next launch would take the places unevenly where these do not fill them.
+            late = splits == 1 and _MULTIPROCESSORS[target] < 2 * heads <= 4 * _MULTIPROCESSORS[target]
+            choice = {**config, "splits": splits, "pdl": 2 if late else 1}
+            choices.append((_PIPELINED_LAUNCH_US + _pipelined_cost_us(choice, shape, dtype), choice))
+    return choices
+
+
+def _direct_choices(
+    portable: dict[str, int], shape: Shape, dtype: Dtype, target: str
+) -> list[tuple[float, dict[str, int]]]:
+    """Return modelled times in us and configurations of the direct kernel; none where it cannot run."""
+    if not _can_go_direct(shape, dtype, target):
+        return []
+    multiprocessors = _MULTIPROCESSORS[target]
+    heads, keys = shape["B"] * shape["HKV"], shape["S"]
+    direct = {**portable, "block_s": 32, "splits": 1, "num_warps": 8, "num_stages": 1, "tma": 0, "pdl": 1}
+    # All keys and values at the rate of the whole memory, and those of a head at that of one multiprocessor.
+    shared = 4 * heads * keys * shape["D"] / _MEMORY_BYTES_PER_US
+    alone = 4 * keys * shape["D"] / _MULTIPROCESSOR_BYTES_PER_US
+    few = _STREAM_OF_FEW_US if 8 * heads < multiprocessors else 0.0
+    choices = [(_STREAM_US + few + shared, {**direct, "pipeline": _STREAMED})]
+    for num_warps in (8, 4, 2):
+        places = multiprocessors * 8 // num_warps
+        if places < 2 * heads <= 2 * places:
+            time = _ONE_A_HEAD_US + shared * places / heads
+            choices.append((time, {**direct, "num_warps": num_warps, "pipeline": _CLUSTERED}))
+    for splits in (2, 4, 8):
+        # Wider clusters than two fit into half of the multiprocessors for sure.
+        if heads * splits <= (multiprocessors if splits == 2 else multiprocessors // 2):
+            time = _CLUSTER_US + math.hypot((alone / splits) ** 2.5, shared**2.5) ** 0.4
+            cluster = {"block_s": 16, "splits": splits, "pdl": 2, "pipeline": _CLUSTERED}
+            choices.append((time, {**direct, **cluster}))
+    return choices
 
 
 def _pipelined_cost_us(config: Config, shape: Shape, dtype: Dtype) -> float:
@@ -660,6 +1138,12 @@ def _pipelined_cost_us(config: Config, shape: Shape, dtype: Dtype) -> float:
 # divided among all programs, and of filling the pipeline beyond what all take, in us. These and the constants above
 # are fitted to 220 timings on an H200 (D 128; B 1, 6, 12, 48; S 192 to 24576), within 8% root mean square.
 _PIPELINED_TILES = {(64, 2): (0.782, 0.00795, 0.0), (64, 3): (0.67, 0.00795, 0.4), (128, 2): (1.07, 0.01606, 0.0)}
+
+
+# What a launch takes beyond what the models count, by kernel, and the rates of its loads: fitted to 45 shapes on an
+# H200 (D 128; B 1 to 64, S 128 to 24576), where the choice is on average 1% slower than the best of 12 to 15 timed.
+_PIPELINED_LAUNCH_US, _STREAM_US, _STREAM_OF_FEW_US, _ONE_A_HEAD_US, _CLUSTER_US = 1.7, 4.3, 1.0, 2.4, 2.6
+_MEMORY_BYTES_PER_US, _MULTIPROCESSOR_BYTES_PER_US = 4.66e6, 47_900
 
 
 def _can_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> bool:
@@ -756,6 +1240,8 @@ _COMBINE, _COMBINE_A_SPLIT = 1.7, 0.15
 def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of one program, in bytes."""
     element = DTYPE_BYTES[dtype]
+    if config["pipeline"] >= _CLUSTERED:
+        return _direct_bytes(config, shape)
     if config["pipeline"]:
         blocks = _blocks(config, shape)
         (_, block_g, block_d), block_s = blocks["q"], config["block_s"]
@@ -783,6 +1269,9 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"decode_attention: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
             "heads shares one key head"
         )
+    if config["pipeline"] in (_CLUSTERED, _STREAMED):
+        _check_direct(config, shape, dtype, target)
+        return
     for key, least, most in (("block_s", 16, 256), ("num_warps", 1, 16)):
         value = config[key]
         if not least <= value <= most or value & (value - 1):
@@ -797,8 +1286,10 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
     if config["dot"] not in (0, 1):
         raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1")
-    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _TMA_TARGETS):
-        raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    if config["pdl"] not in (0, 1) and not (config["pdl"] == 2 and config["pipeline"] == 1):
+        raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0 or 1, or 2 with pipeline 1, 2 or 3")
+    if config["pdl"] and target not in _TMA_TARGETS:
+        raise InputError(f"decode_attention: pdl is {config['pdl']} on {target}; expected 0, or more from sm_90 up")
     if config["dot"] == 1 and config["block_s"] >= 64 and target == "sm_90" and _ragged(shape, dtype):
         raise InputError(
             f"decode_attention: block_s is {config['block_s']} with D={shape['D']} in {dtype}; expected at most 32: "
@@ -816,6 +1307,32 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"decode_attention: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a "
             "block: take fewer num_stages or a smaller block_s"
         )
+
+
+def _check_direct(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    if not _can_go_direct(shape, dtype, target):
+        raise InputError(
+            f"decode_attention: pipeline is {config['pipeline']} with D={shape['D']}, groups of "
+            f"{shape['HQ'] // shape['HKV']} and {dtype} on {target}; expected 2 or 3 on sm_90 alone, in fp16 or bf16, "
+            f"with D 64 or 128 and groups of at most {_WIDEST_DIRECT_GROUP}"
+        )
+    clustered = config["pipeline"] == _CLUSTERED
+    allowed = {
+        "block_s": (16, 32), "num_warps": (1, 2, 4, 8), "splits": (1, 2, 4, 8) if clustered else (1, 2, 3),
+        "num_stages": (1,), "dot": (1,), "tma": (0,), "pdl": (0, 1, 2),
+    }  # fmt: skip
+    for key, values in allowed.items():
+        if config[key] not in values:
+            raise InputError(
+                f"decode_attention: {key} is {config[key]} with pipeline {config['pipeline']}; expected one of: "
+                f"{', '.join(map(str, values))}"
+            )
+
+
+def _can_go_direct(shape: Shape, dtype: Dtype, target: str) -> bool:
+    """Whether keys and values go straight to the registers of plain tensor-core products."""
+    group = shape["HQ"] // shape["HKV"]
+    return target == "sm_90" and DTYPE_BYTES[dtype] == 2 and shape["D"] in (64, 128) and group <= _WIDEST_DIRECT_GROUP
 
 
 def _ragged(shape: Shape, dtype: Dtype) -> bool:
@@ -836,8 +1353,15 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
         )
 
 
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
     """Return what Triton needs to compile the kernel without a GPU."""
+    if config["pipeline"] >= _CLUSTERED:
+        return AheadCuda(
+            source=_direct_source(config, shape, dtype),
+            programs=_direct_programs(config, shape),
+            threads=32 * config["num_warps"],
+            shared_bytes=_direct_bytes(config, shape),
+        )
     if config["pipeline"]:
         return _ahead_pipelined(config, shape, dtype)
     constants = _constants(config, shape)
@@ -905,7 +1429,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^decode_attention_(kernel|pipelined)$",
+    launched="^decode_attention_(kernel|pipelined|direct)$",
     baselines={
         "sdpa-cudnn": _prepare_sdpa("CUDNN_ATTENTION"),
         "sdpa-flash": _prepare_sdpa("FLASH_ATTENTION"),

@@ -382,11 +382,9 @@ def rmsnorm_matmul_pipelined(
     # fmt: on
 
 
-# CUDA C++ for sm_90: above B = 32 a program and its neighbour share a tile's inner dimension as a cluster, which Gluon
-# cannot express in triton 3.6. x is wgmma's A operand, scaled by the gain in registers on its way there; the weights
-# are its B operand. The macros are BLOCK_B, BLOCK_O, SPLIT, STAGES and BF16. After a loop that waits for data in memory
-# the compiler holds no address in uniform registers, which costs 7% of the time: hence the break of a split's one tile.
-_CLUSTER = r"""
+# CUDA C++ for sm_90, above B = 32: clusters, which Gluon cannot express in triton 3.6. In both kernels below x is
+# wgmma's A operand, scaled by the gain in registers on its way there, and the weights are its B operand.
+_DEVICE = r"""
 #if BF16
 #define TWO "bf16x2"
 #else
@@ -396,25 +394,6 @@ typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short
 struct __align__(64) TensorMap { u64 opaque[16]; };
 
 constexpr int BLOCK_K = 64, CHUNKS = BLOCK_K / 16, FRAG = 4 * CHUNKS;
-constexpr int GROUP_ROWS = 8;
-constexpr int TEAM = 4;                                        // column tiles that share their squares (_TEAM)
-constexpr int COL_GROUPS = BLOCK_B == 64 ? 2 : 1;              // two groups of four warps share the rows or the columns
-constexpr int COLS = BLOCK_O / COL_GROUPS, ACC = COLS / 2;     // of a group
-constexpr int CONSUMERS = 8, LOADER = 8;                       // warps
-constexpr int WARPS = COLS == 256 ? 12 : 9;             // with 256 columns the loader's registers go to the others
-constexpr int UNITS = COLS / 16, OWN = UNITS / SPLIT;          // of 8 sums a thread: a part stores whole ones
-constexpr u32 EMPTY = 0x7fffdead;                              // a NaN that no arithmetic gives: not written yet
-
-constexpr u32 W_BYTES = BLOCK_K * BLOCK_O * 2, X_BYTES = BLOCK_B * BLOCK_K * 2;
-constexpr u32 STAGE_BYTES = W_BYTES + X_BYTES;
-constexpr u32 HALF = CONSUMERS * 32 * 16;                      // of a unit, of all threads
-constexpr u32 RECEIVED_BYTES = (SPLIT - 1) * OWN * 2 * HALF;   // partial sums [part][unit][half][thread][4]
-constexpr u32 BARRIERS_AT = STAGES * STAGE_BYTES;
-constexpr u32 GAIN_AT = (BARRIERS_AT + STAGES * 16 + 16 + 127) / 128 * 128;   // all of a part's
-static_assert(RECEIVED_BYTES <= STAGE_BYTES, "the others' sums fit into a stage");
-constexpr int GAIN_STEPS = 4;                                  // that one load brings (_GAIN_STEPS)
-static_assert(UNITS % SPLIT == 0, "parts store whole units");
-
 #define DEVICE __device__ __forceinline__
 DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 DEVICE bool elected() {
@@ -429,6 +408,9 @@ DEVICE void expect(u32 bar, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
 }
 DEVICE void arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory"); }
+DEVICE void arrive_at(u32 bar_there) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(bar_there) : "memory");
+}
 DEVICE void wait(u32 bar, u32 phase) {
     asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
         "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar), "r"(phase) : "memory");
@@ -437,22 +419,11 @@ DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
 }
-DEVICE void load_once(u32 to, const TensorMap* map, int inner, int outer, u32 bar, u64 policy) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
-        " [%0], [%1, {%2, %3}], [%4], %5;"
-        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "l"(policy) : "memory");
-}
 DEVICE u32 peer(u32 address, int part) {
     u32 there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(part));
     return there;
 }
-// Writes to another part's shared memory and counts the bytes at its barrier.
-DEVICE void send(u32 at, float a, float b, float c, float d, u32 bar) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
-        :: "r"(at), "f"(a), "f"(b), "f"(c), "f"(d), "r"(bar) : "memory");
-}
-DEVICE void wait_for_parts() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 DEVICE u32 scaled(u32 a, u32 g) {
     u32 r;
     asm("mul.rn." TWO " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(g));
@@ -473,7 +444,44 @@ DEVICE u32 packed(float lo, float hi) {
     return r;
 }
 @MMA@
+"""
 
+# A program and its neighbour share a tile's inner dimension as a cluster. The macros are BLOCK_B, BLOCK_O, SPLIT,
+# STAGES and BF16. After a loop that waits for data in memory the compiler holds no address in uniform registers, which
+# costs 7% of the time: hence the break of a split's one tile.
+_CLUSTER = r"""
+constexpr int GROUP_ROWS = 8;
+constexpr int TEAM = 4;                                        // column tiles that share their squares (_TEAM)
+constexpr int COL_GROUPS = BLOCK_B == 64 ? 2 : 1;              // two groups of four warps share the rows or the columns
+constexpr int COLS = BLOCK_O / COL_GROUPS, ACC = COLS / 2;     // of a group
+constexpr int CONSUMERS = 8, LOADER = 8;                       // warps
+constexpr int WARPS = COLS == 256 ? 12 : 9;             // with 256 columns the loader's registers go to the others
+constexpr int UNITS = COLS / 16, OWN = UNITS / SPLIT;          // of 8 sums a thread: a part stores whole ones
+constexpr u32 EMPTY = 0x7fffdead;                              // a NaN that no arithmetic gives: not written yet
+
+constexpr u32 W_BYTES = BLOCK_K * BLOCK_O * 2, X_BYTES = BLOCK_B * BLOCK_K * 2;
+constexpr u32 STAGE_BYTES = W_BYTES + X_BYTES;
+constexpr u32 HALF = CONSUMERS * 32 * 16;                      // of a unit, of all threads
+constexpr u32 RECEIVED_BYTES = (SPLIT - 1) * OWN * 2 * HALF;   // partial sums [part][unit][half][thread][4]
+constexpr int A_STAGE = STAGE_BYTES / (2 * HALF);              // units of partial sums that a stage holds
+constexpr int FREE = ((SPLIT - 1) * OWN + A_STAGE - 1) / A_STAGE;   // stages that hold all of them
+constexpr u32 BARRIERS_AT = STAGES * STAGE_BYTES;
+constexpr u32 GAIN_AT = (BARRIERS_AT + STAGES * 16 + 16 + 127) / 128 * 128;   // all of a part's
+static_assert(FREE <= STAGES, "the others' sums fit into the ring");
+constexpr int GAIN_STEPS = 4;                                  // that one load brings (_GAIN_STEPS)
+static_assert(UNITS % SPLIT == 0, "parts store whole units");
+
+DEVICE void load_once(u32 to, const TensorMap* map, int inner, int outer, u32 bar, u64 policy) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%2, %3}], [%4], %5;"
+        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "l"(policy) : "memory");
+}
+// Writes to another part's shared memory and counts the bytes at its barrier.
+DEVICE void send(u32 at, float a, float b, float c, float d, u32 bar) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+        :: "r"(at), "f"(a), "f"(b), "f"(c), "f"(d), "r"(bar) : "memory");
+}
+DEVICE void wait_for_parts() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // Lane i of four gets what all four hold at place i.
 DEVICE void transpose(u32 (&v)[4], int lane) {
 #pragma unroll
@@ -514,8 +522,11 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
     const int all = (n_inner + BLOCK_K - 1) / BLOCK_K;
     auto steps_of = [&](int p) { return all * (p + 1) / SPLIT - all * p / SPLIT; };
     const int first = all * part / SPLIT, steps = steps_of(part);
-    // What others send to a part lies in the stage that the part would fill next.
-    auto free_stage = [&](int p) { return (u32)(steps_of(p) % STAGES * STAGE_BYTES); };
+    // What others send to a part lies in the stages that the part would fill next.
+    auto place_of = [&](int p, int unit) {
+        const int stage = steps_of(p) % STAGES + unit / A_STAGE;
+        return (u32)(stage < STAGES ? stage : stage - STAGES) * STAGE_BYTES + unit % A_STAGE * 2 * HALF;
+    };
     const int tiles = row_tiles * col_tiles, workers = gridDim.x / SPLIT;
     auto place = [&](int tile, int& row_tile, int& col_tile) {
         const int group = tile / (GROUP_ROWS * col_tiles), rest = tile % (GROUP_ROWS * col_tiles);
@@ -593,13 +604,12 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
         __syncwarp();
         if (SPLIT > 1) {
             wait_for_parts();
-            // The others may send once all products that read that stage are done.
-            if (elected()) {
-                wait(empty(steps % STAGES), steps / STAGES & 1 ^ 1);
+            // The others may send once all products that read those stages are done.
+            if (warp == LOADER && elected()) {
+                for (int i = steps; i < steps + FREE; ++i) wait(empty(i % STAGES), i / STAGES & 1 ^ 1);
 #pragma unroll
                 for (int to = 0; to < SPLIT; ++to)
-                    if (to != part)
-                        asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(peer(ready, to)) : "memory");
+                    if (to != part) arrive_at(peer(ready, to));
             }
         }
     } else {
@@ -734,7 +744,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                 for (int u = 0; u < UNITS; ++u) {
                     const int to = u / OWN, slot = part - (part > to), at = u / 2 * 16 + u % 2 * 2;
                     if (to == part) continue;
-                    const u32 place = ring + free_stage(to) + (slot * OWN + u % OWN) * 2 * HALF + thread * 16;
+                    const u32 place = ring + place_of(to, slot * OWN + u % OWN) + thread * 16;
                     const u32 there = peer(place, to), bar = peer(received, to);
                     send(there, acc[at], acc[at + 1], acc[at + 4], acc[at + 5], bar);
                     send(there + HALF, acc[at + 8], acc[at + 9], acc[at + 12], acc[at + 13], bar);
@@ -798,7 +808,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                             for (int k = 0; k < 8; ++k) sum[k] += acc[u / 2 * 16 + k / 2 * 4 + u % 2 * 2 + k % 2];
                         } else {
                             const int unit = (p - (p > own)) * OWN + o;
-                            const unsigned char* const from = memory + free_stage(part) + unit * 2 * HALF + thread * 16;
+                            const unsigned char* const from = memory + place_of(part, unit) + thread * 16;
                             const float4 low = *(const float4*)from, high = *(const float4*)(from + HALF);
                             sum[0] += low.x; sum[1] += low.y; sum[2] += low.z; sum[3] += low.w;
                             sum[4] += high.x; sum[5] += high.y; sum[6] += high.z; sum[7] += high.w;
@@ -814,24 +824,230 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
 """
 
 
-def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
-    columns = _cluster_columns(config)
-    bf16 = dtype == "bf16"
+# Groups of four warps take the steps in turn, so that one waits for x, scales or squares it while the others' products
+# run; their sums meet in shared memory at the end. SHARE programs, one row tile each, form a cluster that loads every
+# weight once for all of them. The macros are COLS, GROUPS, SHARE, STAGES and BF16; a program has 64 rows.
+_TURNS = r"""
+constexpr int ROWS = 64, ACC = COLS / 2;
+constexpr int CONSUMERS = GROUPS * 4, LOADER = CONSUMERS;       // warps
+constexpr u32 W_BYTES = BLOCK_K * COLS * 2, STAGE_BYTES = W_BYTES + ROWS * BLOCK_K * 2;
+constexpr u32 BARRIERS_AT = STAGES * STAGE_BYTES, SQUARES_AT = BARRIERS_AT + STAGES * 16;
+constexpr u32 GAIN_AT = (SQUARES_AT + GROUPS * ROWS * 4 + 127) / 128 * 128;
+constexpr int PITCH = COLS + 8;                                 // of a row of sums, in words: no two lanes share a bank
+static_assert(GROUPS * ROWS * PITCH * 4 <= BARRIERS_AT, "the groups' sums fit into the ring");
+static_assert(GROUPS <= STAGES, "a stage is one group's");
+
+DEVICE void load_weight(u32 to, const TensorMap* map, int inner, int outer, u32 bar, u64 policy) {
+    if (SHARE == 1)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+            " [%0], [%1, {%2, %3}], [%4], %5;"
+            :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "l"(policy) : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+            ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;"
+            :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)((1 << SHARE) - 1)), "l"(policy)
+            : "memory");
+}
+DEVICE void meet() { asm volatile("bar.sync 1, %0;" :: "n"(CONSUMERS * 32) : "memory"); }
+
+extern "C" __global__ void __cluster_dims__(SHARE, 1, 1) __launch_bounds__(CONSUMERS * 32 + 32, 1) rmsnorm_matmul_turns(
+    const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const u16* gain, u16* y,
+    int n_rows, int n_inner, int n_cols, float eps)
+{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const u32 ring = shared(memory);
+    const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
+    auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    if (thread == 0) {
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 4 * SHARE); }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (SHARE > 1)
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    const int rank = blockIdx.x % SHARE;
+    const int row_tiles = (n_rows + ROWS - 1) / ROWS, steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
+    const int row = blockIdx.x % row_tiles * ROWS, col = blockIdx.x / row_tiles * COLS;
+
+    if (warp == LOADER) {
+        if (!elected()) return;
+        u64 policy;
+        if (row_tiles <= SHARE) asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        else asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+        // Each program of the cluster loads its share of the inner positions, for all.
+        auto load_weights = [&](int k, int s) {
+            expect(full(s), STAGE_BYTES);
+#pragma unroll
+            for (int o = 0; o < COLS / 64; ++o)
+                load_weight(ring + s * STAGE_BYTES + o * 8192 + rank * (8192 / SHARE), &weight_map, col + o * 64,
+                    k * BLOCK_K + rank * (BLOCK_K / SHARE), full(s), policy);
+        };
+        auto load_x = [&](int k, int s) {
+            load(ring + s * STAGE_BYTES + W_BYTES, &x_map, k * BLOCK_K, row, full(s));
+        };
+        const int ahead = min(steps, STAGES);
+#pragma unroll 1
+        for (int s = 0; s < ahead; ++s) load_weights(s, s);
+        // The launch before this one may have written x and the gain; the weights were not waited for.
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+#pragma unroll 1
+        for (int s = 0; s < ahead; ++s) load_x(s, s);
+        int s = 0, turn = 0;
+#pragma unroll 1
+        for (int k = ahead; k < steps; ++k) {
+            wait(empty(s), turn);
+            load_weights(k, s);
+            load_x(k, s);
+            if (++s == STAGES) { s = 0; turn ^= 1; }
+        }
+        return;
+    }
+    const int group = warp / 4, row_in = warp % 4 * 16;
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    // The gain in the order in which a lane of four takes it: [step][lane][chunk of 16][half] of two.
+    u32* const gains = (u32*)(memory + GAIN_AT);
+#pragma unroll 1
+    for (int j = thread; j < steps * (BLOCK_K / 8); j += CONSUMERS * 32) {
+        const uint4 g = j * 8 < n_inner ? *(const uint4*)(gain + j * 8) : make_uint4(0, 0, 0, 0);
+        u32* const to = gains + j / 8 * 32 + j % 8;
+        to[0] = g.x; to[8] = g.y; to[16] = g.z; to[24] = g.w;
+    }
+    meet();
+
+    // Columns of W lie side by side: 64 of them (128 bytes, swizzled) by 8 inner positions are an atom.
+    constexpr u64 shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+    const u64 weight_from = shape | (ring & 0x3ffff) >> 4;
+    const u32 x_in = ring + W_BYTES + (row_in + lane % 16) * (BLOCK_K * 2);
+    const u32 there = SHARE > 1 ? peer(ring + BARRIERS_AT + 8, rank ^ 1) : 0;
+    float acc[ACC], squares[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+    for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+    // A stage is always the same group's: a barrier is waited for by the parity of its turn, and none may be skipped.
+    int s = group, turn = 0;
+#pragma unroll 1
+    for (int i = group; i < steps;) {
+        u32 a[FRAG], g[2 * CHUNKS];
+        wait(full(s), turn);
+#pragma unroll
+        for (int k = 0; k < CHUNKS; ++k)
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                : "=r"(a[4 * k]), "=r"(a[4 * k + 1]), "=r"(a[4 * k + 2]), "=r"(a[4 * k + 3])
+                : "r"(x_in + s * STAGE_BYTES + ((k * 2 + lane / 16) ^ (lane & 7)) * 16) : "memory");
+#pragma unroll
+        for (int k = 0; k < 2; ++k)
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                : "=r"(g[4 * k]), "=r"(g[4 * k + 1]), "=r"(g[4 * k + 2]), "=r"(g[4 * k + 3])
+                : "r"(ring + GAIN_AT + i * (BLOCK_K * 2) + lane % 4 * 32 + k * 16) : "memory");
+#pragma unroll
+        for (int k = 0; k < FRAG; ++k) squares[k % 4] = squared(a[k], squares[k % 4]);
+#pragma unroll
+        for (int k = 0; k < FRAG; ++k) a[k] = scaled(a[k], g[k / 4 * 2 + k / 2 % 2]);
+        const u64 weights = weight_from + s * (STAGE_BYTES >> 4);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (int k = 0; k < CHUNKS; ++k)
+            mma(acc, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], weights + k * (2048 >> 4));
+        asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+        // Only what some load waits for: a program may be gone when a later arrival would reach it.
+        if (lane == 0 && i + STAGES < steps) {
+            arrive(empty(s));
+            if (SHARE > 1) arrive_at(there + s * 16);
+        }
+        s += GROUPS;
+        i += GROUPS;
+        if (s >= STAGES) {
+            i += STAGES - s + group;
+            s = group;
+            turn ^= 1;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
+    float* const row_squares = (float*)(memory + SQUARES_AT) + row_in + lane / 4;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        float sum = squares[h] + squares[h + 2];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if (lane % 4 == 0) row_squares[group * ROWS + h * 8] = sum;
+    }
+    // All groups are done with the ring, and all of its loads have arrived: it carries the sums.
+    meet();
+    float* const sums = (float*)memory;
+    float* const mine = sums + (group * ROWS + row_in + lane / 4) * PITCH + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < COLS / 8; ++j) {
+        *(float2*)(mine + j * 8) = make_float2(acc[4 * j], acc[4 * j + 1]);
+        *(float2*)(mine + 8 * PITCH + j * 8) = make_float2(acc[4 * j + 2], acc[4 * j + 3]);
+    }
+    meet();
+#pragma unroll
+    for (int j = thread; j < ROWS * COLS / 8; j += CONSUMERS * 32) {
+        const int r = j / (COLS / 8), c = j % (COLS / 8) * 8;
+        float total = 0.f, v[8] = {0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+        for (int q = 0; q < GROUPS; ++q) {
+            total += ((const float*)(memory + SQUARES_AT))[q * ROWS + r];
+            const float4* const from = (const float4*)(sums + (q * ROWS + r) * PITCH + c);
+            const float4 low = from[0], high = from[1];
+            v[0] += low.x; v[1] += low.y; v[2] += low.z; v[3] += low.w;
+            v[4] += high.x; v[5] += high.y; v[6] += high.z; v[7] += high.w;
+        }
+        const float rstd = rsqrtf(total / n_inner + eps);
+        u32 two[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) two[k] = packed(v[2 * k] * rstd, v[2 * k + 1] * rstd);
+        if (row + r < n_rows && col + c < n_cols)
+            *(uint4*)(y + (long long)(row + r) * n_cols + col + c) = make_uint4(two[0], two[1], two[2], two[3]);
+    }
+}
+"""
+
+
+def _multiply_text(columns: int, bf16: bool) -> str:
+    """Return the function that multiplies 64 rows of x by 16 inner positions of some columns of the weights."""
     sums = columns // 2
     operands = ", ".join(f"%{i}" for i in range(sums))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
     kind = "bf16" if bf16 else "f16"
-    multiply = f"""DEVICE void mma(float (&d)[{sums}], u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {{
+    return f"""DEVICE void mma(float (&d)[{sums}], u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {{
     asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{operands}}},"
         " {{%{sums}, %{sums + 1}, %{sums + 2}, %{sums + 3}}}, %{sums + 4}, 1, 1, 1, 1;"
         : {outputs} : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }}"""
+
+
+def _cuda_source(text: str, entry: str, columns: int, dtype: Dtype, defines: Mapping[str, int]) -> CudaSource:
+    bf16 = dtype == "bf16"
+    whole = _DEVICE.replace("@MMA@", _multiply_text(columns, bf16)) + text
+    return CudaSource(whole, entry, tuple((name, str(value)) for name, value in {**defines, "BF16": int(bf16)}.items()))
+
+
+def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
     defines = {
         "BLOCK_B": config["block_b"], "BLOCK_O": config["block_o"], "SPLIT": config["split_k"],
-        "STAGES": config["num_stages"], "BF16": int(bf16),
+        "STAGES": config["num_stages"],
     }  # fmt: skip
-    text = _CLUSTER.replace("@MMA@", multiply)
-    return CudaSource(text, "rmsnorm_matmul_cluster", tuple((name, str(value)) for name, value in defines.items()))
+    return _cuda_source(_CLUSTER, "rmsnorm_matmul_cluster", _cluster_columns(config), dtype, defines)
+
+
+def _turns_source(config: Config, n_rows: int, dtype: Dtype) -> CudaSource:
+    defines = {
+        "COLS": config["block_o"], "GROUPS": config["num_warps"] // 4, "SHARE": _turns_share(n_rows),
+        "STAGES": config["num_stages"],
+    }  # fmt: skip
+    return _cuda_source(_TURNS, "rmsnorm_matmul_turns", config["block_o"], dtype, defines)
+
+
+def _turns_share(n_rows: int) -> int:
+    """Return how many programs, one row tile each, load the weights together."""
+    return 2 - _ceil_div(n_rows, 64) % 2
+
+
+def _turns_programs(config: Config, n_rows: int, n_cols: int) -> int:
+    return _ceil_div(n_rows, 64) * _ceil_div(n_cols, config["block_o"])
 
 
 def _cluster_columns(config: Config) -> int:
@@ -883,6 +1099,22 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, 
     )
 
 
+def _prepare_turns(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+    n_rows, n_inner = x.shape
+    n_cols = weight.shape[1]
+    block_k = config["block_k"]
+    maps = [tensor_map(x, (config["block_b"], block_k)), tensor_map(weight, (block_k // _turns_share(n_rows), 64))]
+    return prepare_cuda(
+        _turns_source(config, n_rows, _dtype_name(x)),
+        programs=_turns_programs(config, n_rows, n_cols),
+        threads=32 * config["num_warps"] + 32,
+        shared_bytes=shared_bytes(config, _dtype_name(x), n_inner),
+        arguments=[*maps, gain, out, n_rows, n_inner, n_cols, float(eps)],
+        overlap=bool(config["pdl"]),
+    )
+
+
 def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSNORM_EPS) -> Tensor:
     """Return rmsnorm(x; gain, eps) · weight.
 
@@ -908,7 +1140,7 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
 
 
 def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
-    prepare = (_prepare_portable, _prepare_pipelined, _prepare_cluster)[config["pipeline"]]
+    prepare = (_prepare_portable, _prepare_pipelined, _prepare_cluster, _prepare_turns)[config["pipeline"]]
     return prepare(inputs, out, config, eps)
 
 
@@ -1151,48 +1383,66 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target != "sm_90" or element != 2 or not aligned:
         return _portable_config(shape, dtype, target)
     cluster = _cluster_config(shape, dtype) if shape["B"] > 32 else None
-    return cluster or (_pipelined_config if shape["B"] <= 64 else _portable)(shape, dtype)
+    return cluster or (_pipelined_config(shape, dtype) if shape["B"] <= 64 else _portable_config(shape, dtype, target))
 
 
 # (block_b, BLOCK_O, parts) -> time of a tile, its whole inner dimension, in units of the rule's own. Fitted to runs on
 # an H200: B 40 to 128 and H = O 2048, 4096 and 8192, O 13824 and 14336, and for 256 columns B 640 to 3072; that of
-# 64 x 256 is a guess.
+# 64 x 256 is a guess; parts of 256 columns were fitted later, at B 128 to 512 and O 4096 to 14336, in a single wave.
 _CLUSTER_TILES = {
     (64, 64, 2): 0.17, (64, 128, 2): 0.20, (64, 128, 1): 0.38, (64, 256, 1): 0.62,
     (128, 64, 2): 0.205, (128, 128, 2): 0.28, (128, 64, 1): 0.48, (128, 128, 1): 0.55, (128, 256, 1): 0.76,
+    (128, 256, 2): 0.45,
 }  # fmt: skip
 # Programs on more than half of the chip leave no room for the next launch to load its first weights.
 _CLUSTER_CROWDED = 1.3
+# The same of 64 rows and columns whose groups of warps take turns, up to two row tiles in a single wave: B 64 and 128,
+# H = O 2048 and 4096. At H = 8192 it was slower than parts: each program takes in a third more bytes.
+_TURNS_TIME = 0.175
+_TURNS_MOST_INNER = 4096
 _CLUSTER_STAGES = 13
 
 
 def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
-    """Return the cluster kernel's configuration, or None where all of the gain does not fit into shared memory."""
+    """Return a CUDA C++ kernel's configuration, or None where all of the gain does not fit into shared memory."""
     b, h, o = shape["B"], shape["H"], shape["O"]
 
-    def cost(tile: tuple[int, int, int]) -> float:
-        programs = _ceil_div(b, tile[0]) * _ceil_div(o, tile[1]) * tile[2]
-        waves = math.ceil(programs / _MULTIPROCESSORS["sm_90"])
-        return waves * _CLUSTER_TILES[tile] * (_CLUSTER_CROWDED if 2 * programs > _MULTIPROCESSORS["sm_90"] else 1.0)
+    def programs(tile: tuple[int, int, int]) -> int:
+        return _ceil_div(b, tile[0]) * _ceil_div(o, tile[1]) * tile[2]
+
+    def cost(tile: tuple[int, int, int], time: float) -> float:
+        waves = math.ceil(programs(tile) / _MULTIPROCESSORS["sm_90"])
+        return waves * time * (_CLUSTER_CROWDED if 2 * programs(tile) > _MULTIPROCESSORS["sm_90"] else 1.0)
 
     def fits(tile: tuple[int, int, int]) -> bool:
+        if tile == (128, 256, 2) and programs(tile) > _MULTIPROCESSORS["sm_90"]:
+            return False
         # Tiles of 64 rows read the weights once for each of them.
         return (tile[0] == 64 if b <= 64 else tile[0] == 128 or b <= 128) and (tile[2] == 1 or h >= 2 * _LEAST_INNER)
 
-    block_b, block_o, split_k = min(filter(fits, _CLUSTER_TILES), key=cost)
+    best = min(filter(fits, _CLUSTER_TILES), key=lambda tile: cost(tile, _CLUSTER_TILES[tile]))
+    block_b, block_o, split_k = best
     config = {
         "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": split_k, "num_warps": 8,
         "num_stages": _CLUSTER_STAGES, "tma": 1, "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
     }  # fmt: skip
+    turns = (64, 64, 1)
+    if b <= 128 and h <= _TURNS_MOST_INNER and programs(turns) <= _MULTIPROCESSORS["sm_90"]:
+        in_turns = config | {
+            "block_b": 64,
+            "block_o": 64,
+            "split_k": 1,
+            "num_warps": 16,
+            "num_stages": 12,
+            "pipeline": 3,
+        }
+        if cost(turns, _TURNS_TIME) < cost(best, _CLUSTER_TILES[best]):
+            return in_turns
     while shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
         config["num_stages"] -= 1
         if config["num_stages"] < 2:
             return None
     return config
-
-
-def _portable(shape: Shape, dtype: Dtype) -> dict[str, int]:
-    return _portable_config(shape, dtype, "sm_90")
 
 
 def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
@@ -1268,7 +1518,7 @@ def _splits(b: int, h: int, tiles: int, steps: int, slots: int) -> int:
 
 
 def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
-    """Return an upper bound of the shared memory of one program, in bytes; the cluster kernel holds all of the gain."""
+    """Return an upper bound of the shared memory of one program, in bytes; those in CUDA C++ hold all of the gain."""
     element = DTYPE_BYTES[dtype]
     block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
     x_tile, weight_tile = element * block_b * block_k, element * block_k * block_o
@@ -1277,6 +1527,9 @@ def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
         gain_boxes = _ceil_div(_ceil_div(_ceil_div(n_inner, block_k), config["split_k"]), _GAIN_STEPS)
         ring = stages * (weight_tile + x_tile + 16) + 16
         return _ceil_div(ring, 128) * 128 + gain_boxes * element * block_k * _GAIN_STEPS
+    if config["pipeline"] == 3:
+        squares = 4 * block_b * config["num_warps"] // 4
+        return _ceil_div(stages * (weight_tile + x_tile + 16) + squares, 128) * 128 + _ceil_div(n_inner, block_k) * 128
     if config["pipeline"]:
         x_stage = x_tile + element * block_k + 24
         # The last term covers alignment and what reductions across warps use.
@@ -1297,8 +1550,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(f"rmsnorm_matmul: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
     if target == "sm_75" and dtype == "bf16":
         raise InputError("rmsnorm_matmul: sm_75 has no bf16; expected fp16 or fp32")
-    if config["pipeline"] == 2:
-        _check_cluster(config, shape, dtype, target)
+    if config["pipeline"] >= 2:
+        _check_cuda(config, shape, dtype, target)
     elif config["pipeline"]:
         _check_pipeline(config, shape, dtype, target)
     elif any(config[key] != value for key, value in _NOT_PIPELINED.items()):
@@ -1332,7 +1585,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
 
 def _check_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     if config["pipeline"] != 1 or config["pdl"] not in (0, 1):
-        raise InputError("rmsnorm_matmul: pipeline is 0, 1 or 2 and pdl 0 or 1")
+        raise InputError("rmsnorm_matmul: pipeline is 0, 1, 2 or 3 and pdl 0 or 1")
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
         raise InputError(f"rmsnorm_matmul: pipeline is 1 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
     if config["tma"] != 1:
@@ -1354,26 +1607,51 @@ def _check_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> 
         raise InputError("rmsnorm_matmul: pipeline is 1; expected at least 2 stages that hold the result's tile")
 
 
-def _check_cluster(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+def _check_cuda(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
+    pipeline = config["pipeline"]
+    if pipeline > 3:
+        raise InputError(f"rmsnorm_matmul: pipeline is {pipeline}; expected 0, 1, 2 or 3")
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
-        raise InputError(f"rmsnorm_matmul: pipeline is 2 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
+        raise InputError(
+            f"rmsnorm_matmul: pipeline is {pipeline} on {target} in {dtype}; expected sm_90 and fp16 or bf16"
+        )
     if shape["H"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
-        raise InputError(f"rmsnorm_matmul: pipeline is 2 with H={shape['H']}; expected a multiple of 8")
-    fixed = {"block_k": 64, "num_warps": 8, "tma": 1, "x_stages": 0, "scalers": 0}
+        raise InputError(f"rmsnorm_matmul: pipeline is {pipeline} with H={shape['H']}; expected a multiple of 8")
+    fixed = {"block_k": 64, "tma": 1, "x_stages": 0, "scalers": 0} | ({"num_warps": 8} if pipeline == 2 else {})
     if any(config[key] != value for key, value in fixed.items()) or config["pdl"] not in (0, 1):
         raise InputError(
-            f"rmsnorm_matmul: pipeline is 2; expected {', '.join(f'{k} {v}' for k, v in fixed.items())} and pdl 0 or 1"
-        )
-    if config["block_b"] not in (64, 128) or not 64 <= config["block_o"] <= 256:
-        raise InputError("rmsnorm_matmul: pipeline is 2; expected block_b 64 or 128 and block_o 64 to 256")
-    columns, parts = _cluster_columns(config), config["split_k"]
-    if parts not in (1, 2) or (columns == 256 and parts > 1):
-        raise InputError(
-            f"rmsnorm_matmul: split_k is {parts} with {columns} columns a group of warps; expected 1, or 2 with up "
-            "to 128"
+            f"rmsnorm_matmul: pipeline is {pipeline}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())} and "
+            "pdl 0 or 1"
         )
     if config["num_stages"] < 2:
-        raise InputError("rmsnorm_matmul: pipeline is 2; expected at least 2 stages")
+        raise InputError(f"rmsnorm_matmul: pipeline is {pipeline}; expected at least 2 stages")
+    if pipeline == 2:
+        _check_cluster(config)
+    else:
+        _check_turns(config)
+
+
+def _check_cluster(config: Config) -> None:
+    if config["block_b"] not in (64, 128) or not 64 <= config["block_o"] <= 256:
+        raise InputError("rmsnorm_matmul: pipeline is 2; expected block_b 64 or 128 and block_o 64 to 256")
+    if config["split_k"] not in (1, 2):
+        raise InputError(f"rmsnorm_matmul: split_k is {config['split_k']} with pipeline 2; expected 1 or 2")
+
+
+def _check_turns(config: Config) -> None:
+    groups, columns = config["num_warps"] // 4, config["block_o"]
+    if config["block_b"] != 64 or columns not in (64, 128) or config["split_k"] != 1:
+        raise InputError("rmsnorm_matmul: pipeline is 3; expected block_b 64, block_o 64 or 128 and split_k 1")
+    if config["num_warps"] not in (8, 16) or (columns == 128 and groups > 2):
+        raise InputError(
+            f"rmsnorm_matmul: num_warps is {config['num_warps']} with pipeline 3; expected 8, or 16 with block_o 64"
+        )
+    # The groups' sums, rows of 8 more than the columns, lie where the ring was.
+    if config["num_stages"] < groups or config["num_stages"] * 128 * (columns + 64) < groups * 256 * (columns + 8):
+        raise InputError(
+            f"rmsnorm_matmul: num_stages is {config['num_stages']} with pipeline 3 and {groups} groups of warps; "
+            "expected at least one a group, and room for the sums of all"
+        )
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -1398,6 +1676,13 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
             _cluster_source(config, dtype),
             programs=_cluster_programs(config, shape["B"], shape["O"]),
             threads=_cluster_threads(config),
+            shared_bytes=shared_bytes(config, dtype, shape["H"]),
+        )
+    if config["pipeline"] == 3:
+        return AheadCuda(
+            _turns_source(config, shape["B"], dtype),
+            programs=_turns_programs(config, shape["B"], shape["O"]),
+            threads=32 * config["num_warps"] + 32,
             shared_bytes=shared_bytes(config, dtype, shape["H"]),
         )
     if config["pipeline"]:
@@ -1453,12 +1738,21 @@ CASES: tuple[dict[str, int], ...] = (
 def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     """Yield the configurations that may be worth timing: variations of the rule's own."""
     own = config_for(shape, dtype, target)
-    choices: dict[str, tuple[int, ...]] = {"block_o": (64, 128, 256), "split_k": (1, 2)}
-    if own["pipeline"] < 2:
-        choices |= {"block_k": (64, 128, 256), "split_k": (1, 2, 4, 8)}
-    if own["pipeline"] == 1:
-        choices |= {"x_stages": (4, 8), "scalers": (1, 2)}
-    for config in variations(own, choices):
+    if own["pipeline"] >= 2:
+        cluster = {**own, "pipeline": 2, "num_warps": 8}
+        turns = {**cluster, "pipeline": 3, "block_b": 64, "split_k": 1}
+        tried = (
+            *variations(cluster, {"block_b": (64, 128), "block_o": (64, 128, 256), "split_k": (1, 2)}),
+            *variations(turns, {"block_o": (64, 128), "num_warps": (8, 16)}),
+        )
+    else:
+        choices: dict[str, tuple[int, ...]] = {
+            "block_o": (64, 128, 256), "block_k": (64, 128, 256), "split_k": (1, 2, 4, 8),
+        }  # fmt: skip
+        if own["pipeline"] == 1:
+            choices |= {"x_stages": (4, 8), "scalers": (1, 2)}
+        tried = tuple(variations(own, choices))
+    for config in tried:
         if own["pipeline"] == 1:
             config["num_warps"] = config["block_o"] // 16
         # As many stages as fit, or one less.
@@ -1507,7 +1801,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^rmsnorm_matmul_(kernel|pipelined|cluster)$",
+    launched="^rmsnorm_matmul_(kernel|pipelined|cluster|turns)$",
     baselines={
         "torch_eager": prepare_torch_eager,
         "torch_compile_default": _prepare_compiled("default"),

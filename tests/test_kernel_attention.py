@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from causal_twin import causal_twin
-from compiled import SHARED_LIMIT, TENSOR_CORE
+from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import (
@@ -26,7 +26,7 @@ from kernel_suite import (
     shape_id,
     trial_ids,
 )
-from mutants.attention import MUTANTS, ODD_SHAPES, TRIALS
+from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, direct_trials
 from mutants.checker import Trial, judge, load_source
 
 from ledger.errors import InputError
@@ -37,6 +37,8 @@ NAMES = ("decode_attention", "flash_attention", "flash_attention_causal", "mla_d
 FLASH = NAMES[1:3]
 HEADS = {"B": 2, "HQ": 6, "HKV": 2, "S": 23, "D": 12}
 SMALL = {**dict.fromkeys(NAMES[:3], HEADS), "mla_decode": {"B": 2, "H": 3, "S": 23}}
+# Values of the key pipeline whose products are plain ones of tensor cores, on sm_90 too.
+DIRECT = (2, 3)
 # Bytes of local memory that a configuration may use: adding up splits, after the loop.
 KNOWN_STACK = {("mla_decode", "sm_90"): 32}
 needs_triton = pytest.mark.skipif(
@@ -45,6 +47,7 @@ needs_triton = pytest.mark.skipif(
 )
 SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     "decode_attention": (
+        {"B": 8, "HQ": 32, "HKV": 8, "S": 512, "D": 128},
         {"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 128},
         {"B": 1, "HQ": 32, "HKV": 32, "S": 128, "D": 128},
     ),
@@ -169,12 +172,50 @@ def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int
         ("mla_decode", {"splits": 3}, "expected 1, 2, 4, 8 or 16"),
         ("mla_decode", {"pipeline": 0, "num_stages": 8}, "shared memory"),
         ("decode_attention", {"tma": 0}, "pipeline is 1"),
+        ("decode_attention", {"pdl": 3}, "pdl is 3"),
+        ("decode_attention", {"pipeline": 0, "pdl": 2}, "pdl is 2"),
+        ("decode_attention", {"pipeline": 2}, "block_s is 128 with pipeline 2"),
+        (
+            "decode_attention",
+            {"pipeline": 3, "block_s": 32, "num_stages": 1, "splits": 4},
+            "splits is 4 with pipeline 3",
+        ),
     ],
 )
 def test_attention_refuses_config(name: str, edit: dict[str, int], says: str) -> None:
     kernel, shape = load_kernel(name).kernel, SHAPES[name][0]
     with pytest.raises(InputError, match=says):
         kernel.check_config({**kernel.config(shape, "fp16", "sm_90"), **edit}, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("edit", "dtype", "target"),
+    [({"D": 96}, "fp16", "sm_90"), ({"HKV": 2}, "fp16", "sm_90"), ({}, "fp32", "sm_90"), ({}, "fp16", "sm_80")],
+)
+def test_decode_attention_refuses_the_direct_kernel_where_it_has_none(
+    edit: dict[str, int], dtype: Any, target: str
+) -> None:
+    kernel, shape = load_kernel("decode_attention").kernel, {"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 128}
+    config = kernel.config(shape, "fp16", "sm_90")
+    assert config["pipeline"] in DIRECT
+    with pytest.raises(InputError, match="expected 2 or 3 on sm_90 alone"):
+        kernel.check_config(config, {**shape, **edit}, dtype, target)
+
+
+@pytest.mark.parametrize(
+    ("b", "s", "taken"),
+    [
+        # As measured: pipeline, splits, warps, when the next launch may begin.
+        (1, 128, (1, 1, 4, 1)), (1, 512, (2, 8, 8, 2)), (1, 24576, (3, 1, 8, 1)), (8, 512, (1, 1, 4, 1)),
+        (8, 1024, (2, 2, 8, 2)), (8, 8192, (3, 1, 8, 1)), (12, 768, (1, 1, 4, 2)), (32, 256, (2, 1, 4, 1)),
+        (64, 256, (2, 1, 2, 1)), (64, 8192, (3, 1, 8, 1)),
+    ],
+)  # fmt: skip
+def test_decode_attention_rule_takes_what_was_fastest(b: int, s: int, taken: tuple[int, ...]) -> None:
+    config = load_kernel("decode_attention").kernel.config(
+        {"B": b, "HQ": 32, "HKV": 8, "S": s, "D": 128}, "fp16", "sm_90"
+    )
+    assert tuple(config[key] for key in ("pipeline", "splits", "num_warps", "pdl")) == taken
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
@@ -248,7 +289,8 @@ def test_attention_ahead_takes_its_path_fits_and_does_not_spill(
     if kernel.path(dtype, target, "triton") == "fp32":
         assert not re.search(r"\bmma\.sync|wgmma|tcgen05", made.ptx)
     else:
-        assert re.search(TENSOR_CORE[target], made.ptx)
+        direct = kernel.config(shape, dtype, target)["pipeline"] in DIRECT
+        assert re.search(TENSOR_CORE["sm_80" if direct else target], made.ptx)
     assert made.stack <= KNOWN_STACK.get((name, target), 0)
     assert made.shared <= SHARED_LIMIT[target]
     config, bound = kernel.config(shape, dtype, target), sys.modules[kernel.config.__module__].shared_bytes
@@ -295,3 +337,41 @@ def test_checker_rejects_attention_mutant_on_the_gpu(mutant: Any, tmp_path: Path
     source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
     twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
     assert any(judge(twin, trial, "cuda") for trial in TRIALS[mutant.kernel]("fp16"))
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_every_direct_trial_has_a_configuration_that_the_kernel_allows(dtype: Any) -> None:
+    kernel = load_kernel("decode_attention").kernel
+    for trial in direct_trials(dtype):
+        kernel.check_config(trial.config, trial.shape, dtype, "sm_90")
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_direct_attention_ahead_multiplies_on_tensor_cores_and_does_not_spill(dtype: Any) -> None:
+    kernel = load_kernel("decode_attention", launch=True).kernel
+    for trial in direct_trials(dtype):
+        made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
+        bound = sys.modules[kernel.config.__module__].shared_bytes(trial.config, trial.shape, dtype)
+        assert (made.stack, made.shared) == (0, bound)
+        assert f"mma.sync.aligned.m16n8k16.row.col.f32.{'f16' if dtype == 'fp16' else dtype}" in made.ptx
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_direct_attention_is_right_on_the_gpu(dtype: Any) -> None:
+    if gpu_target() != "sm_90":
+        pytest.skip("the direct kernel is for sm_90")
+    kernel = load_kernel("decode_attention", launch=True).kernel
+    wrong = {f"{trial.id}-{trial.config}": judge(kernel, trial, "cuda") for trial in direct_trials(dtype)}
+    assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mutant", GPU_MUTANTS, ids=lambda mutant: mutant.name)
+def test_checker_rejects_mutant_of_direct_attention_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
+    if gpu_target() != "sm_90":
+        pytest.skip("the direct kernel is for sm_90")
+    source = mutant.apply((KERNELS / "decode_attention.py").read_text(encoding="utf-8"))
+    twin = load_source(f"decode_attention_{mutant.name}", source, tmp_path).KERNEL
+    assert any(judge(twin, trial, "cuda") for trial in direct_trials("fp16"))

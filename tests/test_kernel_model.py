@@ -85,6 +85,31 @@ def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
+        ({"block_b": 128}, "block_b 64"),
+        ({"block_o": 256}, "block_o 64 or 128"),
+        ({"split_k": 2}, "split_k 1"),
+        ({"num_warps": 4}, "num_warps is 4"),
+        ({"block_o": 128}, "num_warps is 16"),
+        ({"num_stages": 3}, "num_stages is 3"),
+        ({"block_k": 128}, "block_k 64"),
+        ({"pipeline": 4}, "pipeline is 4"),
+        ({"pipeline": 2}, "num_warps 8"),
+        ({"pipeline": 2, "num_warps": 8, "block_b": 32}, "block_b 64 or 128"),
+        ({"pipeline": 2, "num_warps": 8, "split_k": 4}, "expected 1 or 2"),
+        ({"pdl": 2}, "pdl 0 or 1"),
+    ],
+)
+def test_rmsnorm_matmul_refuses_config_of_its_cuda_cpp(edit: dict[str, int], says: str) -> None:
+    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 128, "H": 4096, "O": 4096}
+    config = kernel.config(shape, "fp16", "sm_90")
+    assert config["pipeline"] == 3
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**config, **edit}, shape, "fp16", "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
         ({"block_m": 100}, "power of two"),
         ({"block_m": 32}, "wgmma"),
         ({"num_stages": 9}, "shared memory"),

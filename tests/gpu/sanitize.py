@@ -53,12 +53,15 @@ DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 KERNELS = Path(__file__).parents[2] / "kernels"
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
+IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.direct_trials}
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
 OWN: dict[str, tuple[dict[str, int], ...]] = {
     "rmsnorm_matmul": ({"B": 8, "H": 1024, "O": 512}, {"B": 32, "H": 1024, "O": 512}, {"B": 128, "H": 512, "O": 264}),
     "matmul": ({"M": 384, "N": 264, "K": 192},),
-    "decode_attention": attention._heads((1, 17, 1, 70, 16), (2, 8, 2, 515, 128), (2, 8, 8, 256, 64)),
+    "decode_attention": attention._heads(
+        (1, 17, 1, 70, 16), (2, 8, 2, 515, 128), (2, 8, 8, 256, 64), (1, 16, 1, 600, 64)
+    ),
     "flash_attention": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
     "flash_attention_causal": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
     "mla_decode": ({"B": 1, "H": 64, "S": 64}, {"B": 1, "H": 64, "S": 321}, {"B": 1, "H": 16, "S": 130}),
@@ -84,12 +87,13 @@ def launches(name: str) -> Iterator[Trial]:
     dtype = _dtype(kernel)
     listed = LISTED[name](dtype, tma=True) if name in trials.TRIALS else LISTED[name](dtype)
     pipelined = PIPELINED[name](dtype) if name in PIPELINED else ()
-    cluster = trials.CLUSTER_TRIALS[name](dtype) if name in trials.CLUSTER_TRIALS else ()
+    in_cuda = IN_CUDA[name](dtype) if name in IN_CUDA else ()
     own = [Trial(shape, dtype, kernel.config(shape, dtype, TARGET)) for shape in OWN.get(name, ())]  # type: ignore[arg-type]
-    for trial in (*listed, *pipelined, *cluster, *own):
+    for trial in (*listed, *pipelined, *in_cuda, *own):
         if trial.scale == 1.0:
             # The products' trials name each of their ways in full; what one way knows another may refuse.
-            yield trial if name in trials.TRIALS or name in products.TRIALS else gpu_variants(trial, TARGET)[-1]
+            in_full = name in trials.TRIALS or name in products.TRIALS or trial.config.get("pipeline", 0) > 1
+            yield trial if in_full else gpu_variants(trial, TARGET)[-1]
 
 
 # Under the tool
@@ -230,7 +234,7 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
 
 def kernels_of(report: Report) -> set[str]:
     """Return the kernels whose functions a report names."""
-    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|copies)\b", report.words))
+    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|turns|copies)\b", report.words))
     return named & set(kernel_names())
 
 

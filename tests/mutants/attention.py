@@ -30,6 +30,35 @@ def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
+def direct_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of decode_attention's CUDA C++ for sm_90: clusters, then shares of all heads' keys."""
+    if dtype == "fp32":
+        return ()
+
+    def trial(sizes: tuple[int, ...], pipeline: int, splits: int, warps: int, keys: int, scale: float = 1.0) -> Trial:
+        ways = {"pipeline": pipeline, "splits": splits, "num_warps": warps, "block_s": keys}
+        config = {**_DECODE, **ways, "num_stages": 1, "tma": 0, "pdl": 1}
+        return Trial(dict(zip(("B", "HQ", "HKV", "S", "D"), sizes, strict=True)), dtype, config, scale)
+
+    return (
+        trial((1, 1, 1, 1, 64), 2, 1, 8, 16),
+        trial((2, 6, 2, 37, 64), 2, 2, 8, 16),
+        trial((3, 14, 2, 1031, 64), 2, 8, 8, 16),
+        trial((2, 8, 2, 640, 128), 2, 2, 8, 32),
+        trial((5, 5, 5, 131, 128), 2, 1, 4, 32),
+        # Six of eight programs have no key.
+        trial((1, 8, 1, 31, 64), 2, 8, 8, 16),
+        # Scores so far apart that references rise after a warp's first step.
+        trial((1, 8, 1, 2999, 128), 2, 2, 2, 16, 64.0),
+        trial((40, 8, 1, 3001, 64), 3, 1, 2, 16, 64.0),
+        trial((2, 8, 2, 640, 128), 3, 1, 8, 32),
+        trial((40, 6, 2, 257, 64), 3, 1, 8, 32),
+        trial((7, 7, 7, 1999, 128), 3, 1, 8, 32),
+        trial((150, 4, 1, 33, 128), 3, 1, 4, 32),
+        trial((3, 8, 1, 301, 64), 3, 1, 8, 16, 64.0),
+    )
+
+
 _FLASH = {
     "block_m": 32,
     "block_n": 16,
@@ -168,3 +197,30 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("mla_decode", "unweighted_splits", "weight = tl.exp2(tl.load(stats, cache_modifier=\".cg\") - top)",
            "weight = tl.exp2(0.0 * top)"),
 )  # fmt: skip
+
+# Wrong twins of the CUDA C++, with the number of the run in tests/test_attention_direct.py that shows each on a CPU.
+DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
+    (run, Mutant("decode_attention", name, find, replace))
+    for run, name, find, replace in (
+        (1, "unmasked_keys", "if (at + BLOCK_S > n_keys) {", "if (at + BLOCK_S > n_keys + 99) {"),
+        (5, "uncorrected_output", "acc[i][0] *= even; acc[i][1] *= odd;", "acc[i][1] *= odd;"),
+        (5, "uncorrected_sum", "total *= kept;", ""),
+        (5, "correction_of_another_head", "kept, quad * 8 + 4)", "kept, quad * 8)"),
+        (9, "queries_of_the_head_before", "if (STREAM && own_step < 0) fetch_q();", ""),
+        (2, "values_of_the_step_before", "if (left > 0) fetch_v();", "if (left > WARPS) fetch_v();"),
+        (5, "unweighted_parts", "const float a = weight(stats.x, top), b", "const float a = 1.f, b"),
+        (6, "parts_not_emptied", "from[e + j] = __uint_as_float(EMPTY);", ""),
+        (6, "stats_not_emptied", "i < ((int)blockIdx.x - writer) * 2 * GROUP", "i < 0"),
+        (6, "one_part_too_few", "w = writer; w < (int)blockIdx.x;", "w = writer + 1; w < (int)blockIdx.x;"),
+        (4, "sent_to_the_wrong_place", "&received[rank].values[e % SHARE]", "&received[rank].values[e]"),
+        (3, "keyless_part_counted", "high == -INFINITY ? 0.f : power", "high == INFINITY ? 0.f : power"),
+        (8, "parts_of_the_first_only", "w < (int)blockIdx.x; w += AT_ONCE", "w <= writer; w += AT_ONCE"),
+        (1, "undivided_result", "const float share = 1.f / sum;", "const float share = 1.f;"),
+    )
+)
+# Only where programs really run at once does a result without its wait differ; and what is not emptied shows in the
+# workspace, which a GPU's trial does not see, and in the next result by chance.
+GPU_MUTANTS: tuple[Mutant, ...] = (
+    *(mutant for _, mutant in DIRECT_MUTANTS if not mutant.name.endswith("_not_emptied")),
+    Mutant("decode_attention", "parts_not_waited_for", "} while (waiting);", "} while (false);"),
+)

@@ -62,6 +62,7 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
     two = {**one, "block_o": 128, "split_k": 2, "num_stages": 6}
     narrow = {**one, "block_o": 64, "split_k": 2, "num_stages": 9}
     half = {**one, "block_b": 64, "block_o": 128, "split_k": 2, "num_stages": 9}
+    turns = {**one, "block_b": 64, "block_o": 64, "num_warps": 16, "num_stages": 12, "pipeline": 3}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
@@ -81,6 +82,18 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 300, "H": 1000, "O": 1000}, dtype, two),
         Trial({"B": 65, "H": 104, "O": 64}, dtype, one, scale=256.0),
         Trial({"B": 65, "H": 200, "O": 128}, dtype, two, scale=2.0**-10),
+        # Two parts of 256 columns, whose sums take more than a stage.
+        Trial({"B": 123, "H": 1000, "O": 328}, dtype, {**one, "split_k": 2}),
+        Trial({"B": 300, "H": 2120, "O": 1000}, dtype, {**one, "split_k": 2, "pdl": 0}),
+        # Groups of warps in turn: fewer steps than groups; one row tile, two and four that share the weights, three.
+        Trial({"B": 1, "H": 8, "O": 8}, dtype, turns),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, turns),
+        Trial({"B": 123, "H": 1000, "O": 328}, dtype, turns),
+        Trial({"B": 128, "H": 4104, "O": 1160}, dtype, {**turns, "num_stages": 11}),
+        Trial({"B": 200, "H": 520, "O": 264}, dtype, {**turns, "block_o": 128, "num_warps": 8, "num_stages": 9}),
+        Trial({"B": 150, "H": 2000, "O": 136}, dtype, {**turns, "num_warps": 8, "num_stages": 5, "pdl": 0}),
+        Trial({"B": 65, "H": 104, "O": 64}, dtype, turns, scale=256.0),
+        Trial({"B": 65, "H": 200, "O": 128}, dtype, turns, scale=2.0**-10),
     )
 
 
