@@ -5,7 +5,7 @@ Shapes: A (M, K), B (K, N), C (M, N), all row-major and of one dtype (fp16 or bf
 Traffic: e · (M·K + K·N) bytes read and e · M·N written, e bytes an element: each operand once.
 Source: the grouped tile order is the one of Triton's matrix-multiplication tutorial.
 The work model excludes: re-reads of A and B by other tiles (L2), the padding of M, N and K to whole tiles, and with
-`stream` the sums that programs leave for one another (at most 17 MB written and read, L2).
+`stream` the sums that programs leave for one another (at most 20 MB written and read, L2).
 
 Precision: fp32 accumulation, one rounding to the dtype.
 Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums,
@@ -14,6 +14,7 @@ added in a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -214,10 +215,12 @@ def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GRO
     )
 
 
-# CUDA C++ for sm_90, which Gluon cannot express in triton 3.6: two programs of a cluster multiply tiles one above the
-# other and load half of their tile of B each, for both. With STREAM the tiles that would leave the last wave nearly
-# empty are divided by steps of k among all clusters; who ends a tile adds the others' sums in a fixed order. The other
-# macros are BLOCK_N, STAGES and BF16.
+# CUDA C++ for sm_90, which Gluon cannot express in triton 3.6: GROUPS groups of four warps multiply 64 rows of a tile
+# each. A cluster is ROWS programs, one above the other, by COLS, side by side: each loads a share of its tile of A for
+# those beside it and of its tile of B for those above and below. With STREAM the tiles that would leave the last wave
+# nearly empty are divided by steps of k among all clusters; who ends a tile adds the others' sums in a fixed order.
+# With SPLIT 2 a cluster is twice as large: two programs multiply half of a tile's steps each, exchange sums through
+# each other's shared memory and end half of its rows each. The other macros are BLOCK_N, STAGES and BF16.
 _CLUSTER = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -227,12 +230,16 @@ _CLUSTER = r"""
 typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
 struct __align__(64) TensorMap { u64 opaque[16]; };
 
-constexpr int BLOCK_M = 128, BLOCK_K = 64, CHUNKS = BLOCK_K / 16;
+constexpr int BLOCK_M = 64 * GROUPS, BLOCK_K = 64, CHUNKS = BLOCK_K / 16, BOXES = BLOCK_N / 64;
 constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
-constexpr int CONSUMERS = 8, LOADER = 8;                 // warps
+constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
+constexpr int THREADS = 32 * CONSUMERS;                  // that multiply
+constexpr int PLACES = ROWS * COLS;                      // programs of a cluster that multiply the same steps
 constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr u32 C_AT = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
-constexpr u32 BARRIERS_AT = C_AT + CONSUMERS * 2 * C_BYTES;
+constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
+// Sums that the other part leaves here, and then the result, lie where the ring was.
+constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
+constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
 
 #define DEVICE __device__ __forceinline__
 DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -260,11 +267,11 @@ DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
 }
-// Into the shared memory of both programs of the cluster, at the same place, counted at the barrier of each.
-DEVICE void load_for_both(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
+// Into the shared memory of the programs of a mask, at the same place, counted at the barrier of each.
+DEVICE void load_for(u32 mask, u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
         " [%0], [%1, {%2, %3}], [%4], %5;"
-        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)3) : "memory");
+        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)mask) : "memory");
 }
 DEVICE void store(const TensorMap* map, int inner, int outer, u32 from) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
@@ -286,6 +293,9 @@ DEVICE int thread_id() {
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
     return id;
 }
+DEVICE void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
 DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, 128;" :: "r"(group + 1) : "memory"); }
 @MMA@
 
@@ -295,9 +305,10 @@ struct Walk {
     int tiles, steps, clusters, whole, next;
     int begin, end;
     int tile, first, last;
+    int part;
 
-    DEVICE Walk(int tiles, int steps, int cluster, int clusters)
-        : tiles(tiles), steps(steps), clusters(clusters), whole(tiles), next(cluster) {
+    DEVICE Walk(int tiles, int steps, int cluster, int clusters, int part)
+        : tiles(tiles), steps(steps), clusters(clusters), whole(tiles), next(cluster), part(part) {
         begin = end = 0;
         if (STREAM && tiles % clusters) {
             const int divided = tiles < clusters ? tiles : clusters + tiles % clusters;
@@ -310,7 +321,7 @@ struct Walk {
     // The last piece comes first: another cluster waits for it, and none for the piece that ends a tile.
     DEVICE bool advance() {
         if (next < whole) {
-            tile = next; first = 0; last = steps;
+            tile = next; first = steps * part / SPLIT; last = steps * (part + 1) / SPLIT;
             next += clusters;
             return true;
         }
@@ -325,7 +336,35 @@ struct Walk {
     }
 };
 
-extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) matmul_cluster(
+// Leaves the sums of half of each 16 rows in the other part's shared memory and adds to its own half what that left
+// here. The sums that a program ends come to lie in the first half of acc.
+DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int other) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(ring + thread * 16), "r"(other));
+    // All loads of both programs have come, and all products have read them.
+    cluster_barrier();
+#pragma unroll
+    for (int k = 0; k < ACC / 8; ++k) {
+        const float* v = acc + 8 * k;
+        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};"
+            :: "r"(there + k * THREADS * 16), "f"(part ? v[0] : v[2]), "f"(part ? v[1] : v[3]),
+            "f"(part ? v[4] : v[6]), "f"(part ? v[5] : v[7]) : "memory");
+    }
+    cluster_barrier();
+#pragma unroll
+    for (int k = 0; k < ACC / 8; ++k) {
+        const float* v = acc + 8 * k;
+        float r[4];
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+            : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(ring + (k * THREADS + thread) * 16) : "memory");
+        const float own[4] = {part ? v[2] : v[0], part ? v[3] : v[1], part ? v[6] : v[4], part ? v[7] : v[5]};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[4 * k + i] = own[i] + r[i];
+    }
+}
+
+extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1)
+matmul_cluster(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
     const __grid_constant__ TensorMap c_map, float4* partial, int* ready, int n_rows, int n_cols, int n_inner,
     int group_rows)
@@ -333,35 +372,44 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    const int rank = blockIdx.x % 2;
+    const int rank = blockIdx.x % (PLACES * SPLIT), part = rank / PLACES;
+    const int down = rank % ROWS, right = rank % PLACES / ROWS;
+    // The first of the programs that share this one's tile of A, and of B.
+    const int beside = part * PLACES + down, above = part * PLACES + right * ROWS;
     auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     if (threadIdx.x == 0) {
         prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
-        // A stage is free when the warps of both programs have read it: half of B comes from the other one.
-        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 2 * CONSUMERS); }
+        // A stage is free when the warps of all programs have read it that get something of what this one loads.
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), (ROWS + COLS - 1) * CONSUMERS); }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    cluster_barrier();
     // The launch before this one may have written the operands, and may still read what this one writes.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
-    const int tiles_m = (n_rows + 2 * BLOCK_M - 1) / (2 * BLOCK_M), tiles_n = (n_cols + BLOCK_N - 1) / BLOCK_N;
+    const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
+    const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
     auto place = [&](int tile, int& row, int& col) {
         const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
         const int rows = min(group_rows, tiles_m - group * group_rows);
-        row = ((group * group_rows + rest % rows) * 2 + rank) * BLOCK_M;
-        col = rest / rows * BLOCK_N;
+        row = ((group * group_rows + rest % rows) * ROWS + down) * BLOCK_M;
+        col = (rest / rows * COLS + right) * BLOCK_N;
     };
     int row, col;
 
     if (warp >= CONSUMERS) {
+#if GROUPS == 2
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+#elif GROUPS == 3
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+#endif
         if (warp == LOADER && elected()) {
-            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / 2);
+            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
+            const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
                 place(walk.tile, row, col);
 #pragma unroll 1
@@ -369,26 +417,45 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
                     wait(empty(s), phase);
                     expect(full(s), STAGE_BYTES);
                     const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
-                    load(a, &a_map, i * BLOCK_K, row, full(s));
-                    if (BLOCK_N / 64 % 2 == 0) {
-#pragma unroll
-                        for (int o = 0; o < BLOCK_N / 128; ++o) {
-                            const int part = rank * (BLOCK_N / 128) + o;
-                            load_for_both(b + part * 8192, &b_map, col + part * 64, i * BLOCK_K, full(s));
-                        }
+                    if (COLS == 1) {
+                        load(a, &a_map, i * BLOCK_K, row, full(s));
                     } else {
+                        const u32 share = A_BYTES / COLS * right;
+                        load_for(a_mask, a + share, &a_map, i * BLOCK_K, row + BLOCK_M / COLS * right, full(s));
+                    }
+                    if (ROWS == 1) {
 #pragma unroll
-                        for (int o = 0; o < BLOCK_N / 64; ++o)
-                            load_for_both(b + o * 8192 + rank * 4096, &b_map, col + o * 64, i * BLOCK_K + rank * 32,
-                                          full(s));
+                        for (int o = 0; o < BOXES; ++o)
+                            load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                    } else if (BOXES % ROWS == 0) {
+#pragma unroll
+                        for (int o = 0; o < BOXES / ROWS; ++o) {
+                            const int box = down * (BOXES / ROWS) + o;
+                            load_for(b_mask, b + box * 8192, &b_map, col + box * 64, i * BLOCK_K, full(s));
+                        }
+                    } else if (BLOCK_K % ROWS == 0) {
+                        // The boxes do not divide: each program loads its share of the rows of all.
+                        const int first = BLOCK_K / ROWS * down;
+#pragma unroll
+                        for (int o = 0; o < BOXES; ++o)
+                            load_for(b_mask, b + o * 8192 + first * 128, &b_map, col + o * 64, i * BLOCK_K + first,
+                                     full(s));
+                    } else {
+                        for (int o = down; o < BOXES; o += ROWS)
+                            load_for(b_mask, b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
                     }
                     if (++s == STAGES) { s = 0; phase ^= 1; }
                 }
             }
         }
         __syncwarp();
+        if (SPLIT > 1) { cluster_barrier(); cluster_barrier(); }
     } else {
+#if GROUPS == 2
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+#elif GROUPS == 3
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+#endif
         const int group = warp / 4, thread = thread_id(), lane = thread % 32;
         // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom.
         const u64 a_shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
@@ -397,11 +464,18 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
         // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
         const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
         const int cluster = cluster_id();
-        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / 2);
-        int s = 0, phase = 0;
+        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
+        // The programs that load something for this one, one a lane.
+        const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
+        int s = 0, phase = 0, turn = 0;
         while (walk.advance()) {
             float acc[ACC];
             int before = 0;
+            if (SPLIT > 1) {
+                // One step alone leaves the first part without any.
+#pragma unroll
+                for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+            }
 #pragma unroll 1
             for (int i = walk.first; i < walk.last; ++i) {
                 // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
@@ -415,26 +489,27 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                 // The products of the step before are done; these run on.
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (i > walk.first && lane < 2) arrive(empty(before), lane);
+                if (i > walk.first && lane < ROWS + COLS - 1) arrive(empty(before), loader);
                 before = s;
                 if (++s == STAGES) { s = 0; phase ^= 1; }
             }
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
             for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
-            if (lane < 2) arrive(empty(before), lane);
+            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) arrive(empty(before), loader);
+            if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
 
             if (STREAM && walk.last < walk.steps) {
                 // Another cluster ends this tile: it gets the sums so far, in the places of the same threads.
-                float4* to = partial + (long long)blockIdx.x * (ACC / 4 * 256) + thread;
+                float4* to = partial + (long long)blockIdx.x * (ACC / 4 * THREADS) + thread;
 #pragma unroll
                 for (int k = 0; k < ACC / 4; ++k)
-                    __stcg(to + k * 256, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
+                    __stcg(to + k * THREADS, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
                 group_barrier(group);
                 if (thread % 128 == 0) {
                     __threadfence();
                     asm volatile("st.release.gpu.global.s32 [%0], 1;"
-                        :: "l"(ready + blockIdx.x * 2 + group) : "memory");
+                        :: "l"(ready + blockIdx.x * GROUPS + group) : "memory");
                 }
                 continue;
             }
@@ -444,17 +519,18 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
 #pragma unroll 1
                 for (int other = cluster - 1;; --other) {
                     if (walk.bound(other + 1) > walk.bound(other)) {
-                        int* flag = ready + (2 * other + rank) * 2 + group;
+                        int* flag = ready + (PLACES * other + rank) * GROUPS + group;
                         int there;
                         do {
                             asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
                         } while (!__all_sync(~0u, there));
-                        const float4* from = partial + (long long)(2 * other + rank) * (ACC / 4 * 256) + thread;
+                        const long long from_program = PLACES * other + rank;
+                        const float4* from = partial + from_program * (ACC / 4 * THREADS) + thread;
 #pragma unroll
                         for (int k = 0; k < ACC / 4; ++k) {
                             // More at once would not stay in registers.
                             if (k % 16 == 0) asm volatile("" ::: "memory");
-                            const float4 v = __ldcg(from + k * 256);
+                            const float4 v = __ldcg(from + k * THREADS);
                             acc[4 * k] += v.x; acc[4 * k + 1] += v.y; acc[4 * k + 2] += v.z; acc[4 * k + 3] += v.w;
                         }
                         group_barrier(group);
@@ -466,14 +542,23 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
             }
             place(walk.tile, row, col);
             row += group * 64 + warp % 4 * 16;
+            if (SPLIT > 1) row += part * 8;
 #pragma unroll
-            for (int o = 0; o < BLOCK_N / 64; ++o) {
-                const u32 buffer = out + o % 2 * C_BYTES;
+            for (int o = 0; o < BOXES; ++o) {
+                const u32 buffer = out + (BOXES % 2 ? turn++ % 2 : o % 2) * C_BYTES;
                 // The store that used this buffer has read it.
                 if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
                 __syncwarp();
 #pragma unroll
-                for (int j = 0; j < 4; ++j) {
+                for (int j = 0; SPLIT > 1 && j < 2; ++j) {
+                    const int k = 16 * o + 8 * j;
+                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                        :: "r"(buffer + lane % 8 * 128 + ((4 * j + lane / 8) ^ out_swizzle) * 16),
+                        "r"(packed(acc[k], acc[k + 1])), "r"(packed(acc[k + 2], acc[k + 3])),
+                        "r"(packed(acc[k + 4], acc[k + 5])), "r"(packed(acc[k + 6], acc[k + 7])) : "memory");
+                }
+#pragma unroll
+                for (int j = 0; SPLIT == 1 && j < 4; ++j) {
                     const int k = 32 * o + 8 * j;
                     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                         :: "r"(buffer + out_row + ((2 * j + out_half) ^ out_swizzle) * 16),
@@ -492,13 +577,14 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) m
         __syncwarp();
     }
     // The other program may still count at this one's barriers.
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    if (SPLIT == 1) cluster_barrier();
 }
 """
 
 
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
     columns, kind = config["block_n"], "bf16" if dtype == "bf16" else "f16"
+    rows, cols = _cluster_shape(config)
     sums = columns // 2
     registers = ", ".join(f"%{i}" for i in range(sums))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
@@ -509,21 +595,45 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
         : {outputs} : "l"(a), "l"(b), "r"(add));
 }}"""
     defines = {
-        "BLOCK_N": columns, "STAGES": config["num_stages"], "STREAM": config["stream"], "BF16": int(dtype == "bf16"),
+        "GROUPS": config["block_m"] // 64, "BLOCK_N": columns, "STAGES": config["num_stages"], "ROWS": rows,
+        "COLS": cols, "SPLIT": _split(config), "STREAM": int(config["stream"] == 1), "BF16": int(dtype == "bf16"),
     }  # fmt: skip
     text = _CLUSTER.replace("@MMA@", multiply)
     return CudaSource(text, "matmul_cluster", tuple((name, str(value)) for name, value in defines.items()))
 
 
-_CLUSTER_THREADS = 384
-# Eight warps store through two buffers of 16 rows by 64 columns each.
-_CLUSTER_STORE_BYTES = 8 * 2 * 16 * 64 * 2
+def _cluster_shape(config: Config) -> tuple[int, int]:
+    """Return how many programs of a cluster lie one above the other, and how many side by side."""
+    return (2, 1) if config["pipeline"] == 2 else divmod(config["pipeline"], 10)
+
+
+def _split(config: Config) -> int:
+    """Return how many programs divide a tile's steps of k."""
+    return 2 if config["stream"] == 2 else 1
+
+
+def _cluster_threads(config: Config) -> int:
+    # The warps that multiply, and four of which one loads.
+    return 32 * config["num_warps"] + 128
+
+
+def _cluster_bytes(config: Config) -> int:
+    ring = config["num_stages"] * 2 * config["block_k"] * (config["block_m"] + config["block_n"])
+    # Each warp that multiplies stores through two buffers of 16 rows by 64 columns.
+    store = config["num_warps"] * 2 * 16 * 64 * 2
+    if _split(config) > 1:
+        # Half of a tile's sums come from the other program, to where the ring was.
+        return max(ring, 2 * config["block_m"] * config["block_n"] + store) + 16 * config["num_stages"]
+    return ring + store + 16 * config["num_stages"]
 
 
 def _cluster_programs(config: Config, shape: Shape) -> int:
-    pairs = _ceil_div(shape["M"], 2 * config["block_m"]) * _ceil_div(shape["N"], config["block_n"])
-    pieces = pairs * _ceil_div(shape["K"], config["block_k"]) if config["stream"] else pairs
-    return 2 * min(pieces, config["programs"] // 2)
+    (rows, cols), split = _cluster_shape(config), _split(config)
+    tiles = _ceil_div(shape["M"], rows * config["block_m"]) * _ceil_div(shape["N"], cols * config["block_n"])
+    if split > 1:
+        return rows * cols * split * tiles
+    pieces = tiles * _ceil_div(shape["K"], config["block_k"]) if config["stream"] else tiles
+    return rows * cols * min(pieces, config["programs"] // (rows * cols))
 
 
 def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -533,18 +643,21 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
     (n_rows, n_inner), n_cols = a.shape, b.shape[1]
     dtype = _dtype_name(a)
     programs = _cluster_programs(config, {"M": n_rows, "N": n_cols, "K": n_inner})
-    shared = programs if config["stream"] else 0
+    shared = programs if config["stream"] == 1 else 0
     partial = torch.empty(shared * config["block_m"] * config["block_n"] + 4, dtype=torch.float32, device=a.device)
-    ready = torch.zeros(2 * shared + 1, dtype=torch.int32, device=a.device)
+    ready = torch.zeros(config["block_m"] // 64 * shared + 1, dtype=torch.int32, device=a.device)
+    rows, cols = _cluster_shape(config)
+    # Where boxes of 64 columns do not divide among programs, their rows do.
+    shares = rows if config["block_n"] // 64 % rows and config["block_k"] % rows == 0 else 1
     maps = [
-        tensor_map(a, (config["block_m"], config["block_k"])),
-        tensor_map(b, (config["block_k"], 64)),
-        tensor_map(out, (16, 64)),
+        tensor_map(a, (config["block_m"] // cols, config["block_k"]), promotion=128),
+        tensor_map(b, (config["block_k"] // shares, 64), promotion=128),
+        tensor_map(out, (16 // _split(config), 64), promotion=128),
     ]
     return prepare_cuda(
         _cluster_source(config, dtype),
         programs=programs,
-        threads=_CLUSTER_THREADS,
+        threads=_cluster_threads(config),
         shared_bytes=shared_bytes(config, dtype),
         arguments=[*maps, partial, ready, n_rows, n_cols, n_inner, config["group_m"]],
         overlap=bool(config["pdl"]),
@@ -572,7 +685,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Make the descriptors and return the launch."""
     if config["pipeline"]:
-        prepare = (_prepare_pipelined, _prepare_cluster)[config["pipeline"] - 1]
+        prepare = _prepare_pipelined if config["pipeline"] == 1 else _prepare_cluster
         return prepare(inputs, out, config)
     a, b = inputs["a"], inputs["b"]
     (n_rows, n_inner), n_cols = a.shape, b.shape[1]
@@ -716,30 +829,51 @@ _RAGGED: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
     "sm_100": ((128, 64, 64, 8, 3, 1.0),),
 }
 
-# What a multiprocessor of sm_90 multiplies, and takes from L2, in a clock: operations, and bytes of rows of a multiple
-# of 128 bytes. A tile's share of any other row lies in two lines of L2 and counts twice, as measured on an H200 at
-# 3000 x 5000 x 7000 and 1000 x 1512 x 2056.
+# What a multiprocessor of sm_90 does in a clock: operations that it multiplies; bytes that it asks L2 for, by the lines
+# of L2 in which 128 of them lie (one where rows are a multiple of 128 bytes long, else two); bytes that come into its
+# shared memory, asked for by itself or by another program of its cluster. With the products left out an H200 took 79,
+# 46 and 110 bytes a nanosecond. Programs of a single wave ask for the same lines at once, which limited no tile.
 _TENSOR_FLOPS = 4096
-_PORT_BYTES = 72
+_ASKED_BYTES = {1: 64.0, 2: 24.9}
+_ASKED_AT_ONCE_BYTES = 100.0
+_ARRIVING_BYTES = 76.4
 
-# What the first loads and the last store of a program cost, in tiles: at M = N = K = 2048, two small tiles a program
-# were measured 1.02 times as fast as one large one.
+# The rest is fitted to times of 23 shapes on an H200 (docs/kernels.md), so that the frame with the fewest clocks is
+# nearly the fastest of those that were timed; a clock means little but beside another. Rows and columns of the cluster
+# kernel's tiles -> rate of their arithmetic:
+_CLUSTER_TILES = {
+    (128, 256): 0.993, (128, 128): 1.0, (192, 192): 0.952, (128, 192): 0.949, (64, 256): 1.0, (192, 128): 0.9,
+    (64, 192): 0.9,
+}  # fmt: skip
+# The pipelined kernel's, which has no clusters -> its stages, and the rate.
+_PIPELINED_TILES = {(128, 256): (3, 1.03), (128, 128): (6, 0.959)}
+# Programs of a cluster, which wait for one another -> rate; and the rate of tiles that are divided.
+_CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.93}
+_DIVIDED_RATE = 0.909
+# Clocks: of a tile of 128 x 256 beside its steps, of a launch that hands on sums, of one that does not begin before the
+# one ahead of it ends.
+_TILE_CLOCKS = 5_560
+_DIVIDED_CLOCKS = 10_700
+_LAUNCH_CLOCKS = 4_510
+# What the first loads and the last store of the portable kernel's programs cost, in tiles.
 _EDGE = 0.125
 
 _Tile = tuple[int, int, int, int, int, float]
-# (pipeline, BLOCK_N, num_stages, stream, rate of its arithmetic relative to the first, clocks that a launch costs
-# beside its tiles). Both kernels multiply tiles of 128 rows in steps of 64. Measured on an H200 at M = N = K = 2048 to
-# 7168, M = 512 to 3000 with K = 1024 to 8192, and at rows that are no multiple of 128 bytes.
-_Frame = tuple[int, int, int, int, float, int]
-_FRAMES: tuple[_Frame, ...] = (
-    (1, 256, 3, 0, 1.0, 800),
-    (1, 128, 6, 0, 0.98, 800),
-    (2, 256, 4, 0, 0.98, 0),
-    (2, 128, 6, 0, 0.975, 0),
-    (2, 256, 4, 1, 0.965, 9_000),
-    (2, 128, 6, 1, 0.96, 6_500),
-)
-_CLUSTER_KEYS = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1, "pipeline": 2}
+# (pipeline, BLOCK_M, BLOCK_N, stream)
+_Frame = tuple[int, int, int, int]
+# Where another frame was measured faster than the one with the fewest clocks: the first by `ledger tune`
+# (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
+_TUNED: dict[tuple[int, int, int], _Frame] = {
+    (777, 3000, 4104): (22, 128, 192, 1),
+    (2816, 4352, 6144): (2, 128, 128, 1),
+    (3072, 3584, 2560): (2, 128, 128, 1),
+    (3000, 5000, 7000): (2, 128, 256, 1),
+    (5000, 5000, 520): (2, 128, 256, 0),
+    (5120, 5120, 5120): (2, 128, 128, 1),
+}
+_SM_REGISTERS = 65_536
+# How many programs an H200 holds at once, by `pipeline`: a cluster lies within a group of multiprocessors.
+_RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
 # Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
 _GROUP = 8
 
@@ -752,41 +886,77 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     portable = _portable_config(shape, dtype, target)
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
         return portable
-    frame = min(_FRAMES, key=lambda one: _clocks(one, shape))
+    frame = _frame_of(shape)
     if min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
         return portable
-    pipeline, block_n, num_stages, stream, _, _ = frame
-    config = {**portable, **_CLUSTER_KEYS, "block_n": block_n, "num_stages": num_stages, "stream": stream}
+    pipeline, block_m, block_n, stream = frame
     if pipeline == 1:
-        return {**config, "num_warps": 4, "pipeline": 1}
-    # Groups of equal size; where rows lie in two lines of L2, calls that overlap were measured slower.
-    tiles_m = _ceil_div(shape["M"], 2 * config["block_m"])
-    config["group_m"] = _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
-    config["pdl"] = int(_lines(shape["K"]) == _lines(shape["N"]) == 1)
-    return config
+        stages = _PIPELINED_TILES[block_m, block_n][0]
+        return {**portable, **_cluster_keys(block_m, block_n, 1), "num_warps": 4, "num_stages": stages}
+    config = {**portable, **_cluster_keys(block_m, block_n, pipeline), "stream": stream, "pdl": 1}
+    return {**config, "group_m": _group_rows(config, shape), "num_stages": _depths(config, dtype)[-1]}
+
+
+def _frame_of(shape: Shape) -> _Frame:
+    """Return kernel, cluster and tile for a shape: what was tuned, or what takes the fewest clocks."""
+    tuned = _TUNED.get((shape["M"], shape["N"], shape["K"]))
+    # A tile's steps in two halves were the fastest nowhere, nor were tiles divided without clusters.
+    frames = [
+        *((1, *tile, 0) for tile in _PIPELINED_TILES),
+        *((pipeline, *tile, 0) for pipeline in _RESIDENT for tile in _CLUSTER_TILES),
+        *((pipeline, *tile, 1) for pipeline in (2, 22, 41) for tile in _CLUSTER_TILES),
+    ]
+    return tuned or min(frames, key=lambda one: _clocks(one, shape))
+
+
+def _depths(config: Config, dtype: Dtype) -> list[int]:
+    """Return how many stages fit into shared memory, 2 to 8."""
+    return [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES["sm_90"]]
+
+
+def _cluster_keys(block_m: int, block_n: int, pipeline: int) -> dict[str, int]:
+    return {
+        "block_m": block_m, "block_n": block_n, "block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1,
+        "pipeline": pipeline, "programs": _RESIDENT.get(pipeline, 132),
+    }  # fmt: skip
+
+
+def _group_rows(config: Config, shape: Shape) -> int:
+    """Return how many rows of clusters' tiles form a group: groups are of equal size, at most _GROUP."""
+    tiles_m = _ceil_div(shape["M"], _cluster_shape(config)[0] * config["block_m"])
+    return _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
+
+
+def _extra_clocks(config: Config) -> int:
+    """Return what a launch costs beside its tiles, in clocks, where sums are handed on between programs."""
+    return (0, _DIVIDED_CLOCKS, 0)[config["stream"]]
 
 
 def _clocks(frame: _Frame, shape: Shape) -> float:
-    """Return about how many clocks the busiest program of a frame takes for a shape."""
-    pipeline, block_n, _, stream, rate, launch = frame
-    slots = _MULTIPROCESSORS["sm_90"] // pipeline
-    tiles = _ceil_div(shape["M"], 128 * pipeline) * _ceil_div(shape["N"], block_n)
+    """Return about how many clocks the busiest program of a frame takes for a shape, beside what all of them take."""
+    pipeline, block_m, block_n, stream = frame
+    rows, cols = (1, 1) if pipeline == 1 else _cluster_shape({"pipeline": pipeline})
+    slots = _RESIDENT.get(pipeline, 132) // (rows * cols)
+    tiles = _ceil_div(shape["M"], rows * block_m) * _ceil_div(shape["N"], cols * block_n)
+    rate = _PIPELINED_TILES[block_m, block_n][1] if pipeline == 1 else _CLUSTER_TILES[block_m, block_n]
+    rate *= (_DIVIDED_RATE if stream else 1) * _CLUSTER_RATES[rows * cols]
+    bytes_of = {**_ASKED_BYTES, 1: _ASKED_BYTES[1] if tiles > slots else _ASKED_AT_ONCE_BYTES}
+    asked_a = 2 * block_m / cols / bytes_of[_lines(shape["K"])]
+    asked_b = 2 * block_n / rows / bytes_of[_lines(shape["N"])]
+    arriving = 2 * (block_m + block_n) / _ARRIVING_BYTES
+    inner = max(2 * block_m * block_n / _TENSOR_FLOPS / rate, asked_a + asked_b, arriving) * shape["K"]
     # Fewer tiles than clusters are not divided: each would be added up from many parts at once.
     waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
-    # Of a tile of B a program of a cluster reads half.
-    return (waves + _EDGE) * _once(shape, 128, block_n, rate, read_n=block_n // pipeline) + launch
+    once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
+    return waves * once + (_DIVIDED_CLOCKS if stream else _LAUNCH_CLOCKS if pipeline == 1 else 0)
 
 
 def _tile_clocks(tile: _Tile, shape: Shape) -> float:
+    """Return the same for a tile of the portable kernel."""
     block_m, block_n, rate = tile[0], tile[1], tile[-1]
     waves = math.ceil(_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n) / _MULTIPROCESSORS["sm_90"])
-    return (waves + _EDGE) * _once(shape, block_m, block_n, rate, read_n=block_n)
-
-
-def _once(shape: Shape, block_m: int, block_n: int, rate: float, *, read_n: int) -> float:
-    """Return the clocks of one tile: its arithmetic, or what it takes from L2."""
-    read = 2 * (block_m * _lines(shape["K"]) + read_n * _lines(shape["N"]))
-    return max(2 * block_m * block_n / _TENSOR_FLOPS / rate, read / _PORT_BYTES) * shape["K"]
+    arriving = 2 * (block_m * _lines(shape["K"]) + block_n * _lines(shape["N"])) / _ARRIVING_BYTES
+    return (waves + _EDGE) * max(2 * block_m * block_n / _TENSOR_FLOPS / rate, arriving) * shape["K"]
 
 
 def _lines(columns: int) -> int:
@@ -834,8 +1004,8 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
     element = DTYPE_BYTES[dtype]
     block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
     loop = config["num_stages"] * element * block_k * (block_m + block_n)
-    if config["pipeline"] == 2:
-        return loop + _CLUSTER_STORE_BYTES + 16 * config["num_stages"]
+    if config["pipeline"] >= 2:
+        return _cluster_bytes(config)
     # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
     if config["tma"]:
         return loop + element * block_m * block_n // config["subtiles"] + 1024
@@ -855,7 +1025,9 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError("matmul: sm_75 has no bf16; expected fp16 or fp32")
     for key, least, most in _CONFIG_RANGES:
         value = config[key]
-        if not least <= value <= most or value & (value - 1):
+        # The cluster kernel's tiles are multiples of 64.
+        free = config["pipeline"] >= 2 and key in ("block_m", "block_n", "num_warps")
+        if not free and (not least <= value <= most or value & (value - 1)):
             raise InputError(f"matmul: {key} is {value}; expected a power of two from {least} to {most}")
     if target == "sm_90" and (config["block_m"] < 64 or config["num_warps"] % 4):
         raise InputError(
@@ -866,7 +1038,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         if config[key] < 1:
             raise InputError(f"matmul: {key} is {config[key]}; expected at least 1")
     _check_tma(config, shape, dtype, target)
-    if config["pipeline"] == 2:
+    if config["pipeline"] >= 2:
         _check_cluster(config, dtype, target)
     elif config["stream"] or config["pdl"]:
         raise InputError(
@@ -893,15 +1065,29 @@ def _check_pipeline(config: Config, dtype: Dtype, target: str) -> None:
 
 
 def _check_cluster(config: Config, dtype: Dtype, target: str) -> None:
+    pipeline = config["pipeline"]
+    rows, cols = _cluster_shape(config)
+    if pipeline < 0 or not 1 <= rows <= 5 or cols not in (1, 2) or rows * cols * _split(config) > 8:
+        raise InputError(
+            f"matmul: pipeline is {pipeline} with stream {config['stream']}; expected 0 to 2, or two "
+            "digits: at most 5 programs of a cluster one above the other, 1 or 2 side by side, at most 8 in all, with "
+            "stream 2 twice as many"
+        )
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
-        raise InputError(f"matmul: pipeline is 2 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
-    fixed = {"block_m": 128, "block_k": 64, "num_warps": 8, "subtiles": 1, "tma": 1}
+        raise InputError(f"matmul: pipeline is {pipeline} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
+    block_m, block_n = config["block_m"], config["block_n"]
+    if block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
+        raise InputError(
+            f"matmul: tiles are {block_m} x {block_n} with pipeline {pipeline}; expected 64, 128 or 192 by "
+            "64 to 256 in steps of 64"
+        )
+    fixed = {"block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1}
     if any(config[key] != value for key, value in fixed.items()):
-        raise InputError(f"matmul: pipeline is 2; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
-    if config["block_n"] not in (128, 256) or config["stream"] not in (0, 1) or config["pdl"] not in (0, 1):
-        raise InputError("matmul: pipeline is 2; expected block_n 128 or 256, stream 0 or 1 and pdl 0 or 1")
-    if config["num_stages"] < 2 or config["programs"] < 2:
-        raise InputError("matmul: pipeline is 2; expected at least 2 stages and 2 programs")
+        raise InputError(f"matmul: pipeline is {pipeline}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
+    if config["stream"] not in (0, 1, 2) or config["pdl"] not in (0, 1):
+        raise InputError(f"matmul: pipeline is {pipeline}; expected stream 0, 1 or 2 and pdl 0 or 1")
+    if config["num_stages"] < 2 or config["programs"] < rows * cols:
+        raise InputError(f"matmul: pipeline is {pipeline}; expected at least 2 stages and {rows * cols} programs")
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -923,11 +1109,11 @@ def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
 
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
     """Return what the compiler needs to compile the kernel without a GPU."""
-    if config["pipeline"] == 2:
+    if config["pipeline"] >= 2:
         return AheadCuda(
             _cluster_source(config, dtype),
             programs=_cluster_programs(config, shape),
-            threads=_CLUSTER_THREADS,
+            threads=_cluster_threads(config),
             shared_bytes=shared_bytes(config, dtype),
         )
     if config["pipeline"]:
@@ -968,16 +1154,11 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
     if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        cluster = {**own, **_CLUSTER_KEYS}
-        groups = tuple({4, 6, 8, own["group_m"]})
-        choices: dict[str, tuple[int, ...]] = {
-            "block_n": (128, 256), "stream": (0, 1), "group_m": groups, "pdl": (0, 1),
-        }  # fmt: skip
-        for config in variations(cluster, choices):
-            yield from _candidates(config, shape, dtype, target)
+        for config in _cluster_configs(own, shape):
+            yield from _candidates(config, shape, dtype, target, depths=1)
         pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0, "pdl": 0}
         choices = {
-            "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2), "group_m": (4, 8, 16),
+            "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2),
         }  # fmt: skip
         for config in variations(pipelined, choices):
             yield from _candidates(config, shape, dtype, target)
@@ -989,9 +1170,19 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         yield from _candidates(config, shape, dtype, target)
 
 
-def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
+    """Yield the cluster kernel's tiles in every cluster, whole, divided and halved; other groups for the rule's own."""
+    for (block_m, block_n), pipeline in itertools.product(_CLUSTER_TILES, _RESIDENT):
+        config = {**own, **_cluster_keys(block_m, block_n, pipeline)}
+        config["group_m"] = _group_rows(config, shape)
+        yield from variations({**config, "pdl": 1}, {"stream": (0, 1, 2)})
+    if own["pipeline"] >= 2:
+        yield from variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)})
+
+
+def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str, *, depths: int = 2) -> Iterator[Candidate]:
     fitting = [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES[target]]
-    for stages in fitting[-2:]:
+    for stages in fitting[-depths:]:
         yield _candidate({**config, "num_stages": stages}, shape, dtype)
 
 
@@ -1005,21 +1196,27 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         # The sums, and some for addresses and operands on their way.
         registers = block_m * block_n // (32 * warps) + 48
     tiles = _ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n)
-    read_n = block_n
-    if config["pipeline"] == 2:
-        tiles = 2 * _ceil_div(shape["M"], 2 * block_m) * _ceil_div(shape["N"], block_n)
-        # Of its tile of B a program reads half; the other of the cluster reads the rest for both.
-        read_n = block_n // 2
-    # Where tiles are divided by steps there are as many equal pieces as steps.
-    parts = inner // block_k if config["stream"] else 1
+    read_m, read_n, parts, extra = block_m, block_n, 1, 0
+    lines = _lines if config["tma"] and DTYPE_BYTES[dtype] == 2 else lambda columns: 1
+    if config["pipeline"] >= 2:
+        rows, cols = _cluster_shape(config)
+        warps, registers = config["num_warps"] + 4, min(168, _SM_REGISTERS // (32 * (config["num_warps"] + 4)))
+        tiles = rows * cols * _ceil_div(shape["M"], rows * block_m) * _ceil_div(shape["N"], cols * block_n)
+        # Of its tiles a program reads a share; the others of its cluster read the rest for it.
+        read_m, read_n = block_m // cols, block_n // rows
+        # Where tiles are divided by steps there are as many equal pieces as steps.
+        parts = (1, inner // block_k, 2)[config["stream"]]
+        extra = _extra_clocks(config)
     return Candidate(
         config=config,
         tiles=tiles * parts,
         tile_flops=2 * block_m * block_n * inner // parts,
-        tile_bytes=DTYPE_BYTES[dtype] * (block_m + read_n) * inner // parts,
+        # Rows of a box that lie in two lines of L2 take both.
+        tile_bytes=DTYPE_BYTES[dtype] * (read_m * lines(shape["K"]) + read_n * lines(shape["N"])) * inner // parts,
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config, dtype),
+        extra_clocks=extra,
     )
 
 

@@ -10,7 +10,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.errors import InputError, MachineError
 
@@ -138,11 +138,12 @@ def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -
     return function
 
 
-def tensor_map(tensor: Tensor, box: tuple[int, int]) -> Any:
+def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 256] = 256) -> Any:
     """Return the tensor map by which the copy engine moves boxes of a row-major matrix in 128-byte swizzle.
 
     Shapes: tensor (rows, columns) of fp16, bf16 or fp8, 16-byte aligned with rows of a multiple of 16 bytes; box (rows,
     columns), its columns at most 128 bytes. What lies outside the matrix is loaded as zero and not stored.
+    promotion: bytes that L2 fetches at once for a miss.
     Raises: MachineError when the driver refuses.
     """
     import torch
@@ -154,7 +155,7 @@ def tensor_map(tensor: Tensor, box: tuple[int, int]) -> Any:
         torch.bfloat16: kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         torch.float8_e4m3fn: kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }[tensor.dtype]
-    swizzles = driver.CUtensorMapSwizzle
+    swizzles, promotions = driver.CUtensorMapSwizzle, driver.CUtensorMapL2promotion
     rows, columns = tensor.shape
     return _checked(
         driver.cuTensorMapEncodeTiled(
@@ -167,7 +168,9 @@ def tensor_map(tensor: Tensor, box: tuple[int, int]) -> Any:
             [driver.cuuint32_t(1), driver.cuuint32_t(1)],
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             swizzles.CU_TENSOR_MAP_SWIZZLE_128B if box[0] > 1 else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+            if promotion == 128
+            else promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
             driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         ),
         "encoding a tensor map",

@@ -88,6 +88,7 @@ class Candidate:
     reads of global memory, whether from DRAM or from L2.
     warps, registers (a thread), shared_bytes: of one program, as the kernel file estimates them.
     bytes_under_way: bytes of DRAM that one program has asked for and not used yet, where that limits it.
+    extra_clocks: clocks that a launch takes beside its tiles, as measured, such as for sums that programs hand on.
     """
 
     config: Mapping[str, int]
@@ -98,6 +99,7 @@ class Candidate:
     registers: int
     shared_bytes: int
     bytes_under_way: int | None = None
+    extra_clocks: int = 0
 
 
 def variations(config: Config, choices: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:

@@ -127,15 +127,21 @@ def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        ({"block_n": 64}, "block_n 128 or 256"),
-        ({"stream": 2}, "stream 0 or 1"),
+        ({"block_n": 96}, "steps of 64"),
+        ({"block_m": 256}, "steps of 64"),
+        ({"stream": 3}, "stream 0, 1 or 2"),
         ({"num_warps": 4}, "num_warps 8"),
         ({"num_stages": 1}, "2 stages"),
         ({"programs": 1}, "2 programs"),
         ({"num_stages": 5}, "shared memory"),
         ({"pipeline": 1, "num_warps": 4}, "stream is 1"),
-        ({"pipeline": 3}, "stream is 1"),
-        ({"pipeline": 3, "stream": 0, "pdl": 0}, "pipeline is 3"),
+        ({"pipeline": 3}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 61}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 52}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 51, "stream": 2}, "expected 0 to 2, or two digits"),
+        ({"pipeline": 11, "block_m": 64}, "num_warps 4"),
+        ({"pipeline": 11, "num_stages": 5}, "shared memory"),
+        ({"pipeline": 22, "programs": 3}, "4 programs"),
     ],
 )
 def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:

@@ -82,6 +82,7 @@ EDITS: list[tuple[dict[str, int], str]] = [
     ({"tma": 2}, "tma is 2"),
     ({"tma": 0}, "tma 1"),
     ({"pipeline": 2}, "pipeline is 2"),
+    ({"pipeline": 4}, "pipeline is 4"),
     ({"num_warps": 8}, "4 warps"),
     ({"warps": 8}, "configuration keys"),
 ]
@@ -128,8 +129,8 @@ CLUSTERED = [("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmu
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        ({"block_m": 256}, "expected block_m 128"),
-        ({"stream": 2}, "stream 0 or 1"),
+        ({"block_m": 256}, "expected (block_m 128|64, 128 or 192)"),
+        ({"stream": 3}, "stream 0(, 1)? or"),
         ({"pdl": 2}, "pdl 0 or 1"),
         ({"num_stages": 1}, "at least 2 stages"),
         ({"programs": 1}, "2 programs"),
@@ -155,11 +156,17 @@ def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_s
     kernel = load_kernel(name, launch=True).kernel
     bound = sys.modules[kernel.config.__module__].shared_bytes
     for trial in PIPELINED_TRIALS[name](dtype):
-        if trial.config["pipeline"] == 2:
+        if trial.config["pipeline"] >= 2:
             made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
             assert (made.stack, made.shared) == (0, bound(trial.config, dtype))
             assert f"wgmma.mma_async.sync.aligned.m64n{trial.config['block_n']}" in made.ptx
-            assert ".multicast::cluster" in made.ptx
+            assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] != 11)
+
+
+@pytest.mark.parametrize("mutant", PIPELINED_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+def test_what_a_wrong_twin_on_a_gpu_changes_is_in_its_kernel(mutant: Any) -> None:
+    source = load_kernel(mutant.kernel).source.decode()
+    assert mutant.apply(source) != source
 
 
 @pytest.mark.parametrize(("name", "shape"), [("matmul_fp8", {"K": 4104}), ("matmul_int8", {"N": 4098})])

@@ -39,6 +39,7 @@ from ledger.roofline import roof_of
 ROOT = Path(__file__).parents[1]
 SHAPE = {"M": 3584, "N": 3584, "K": 3584}
 ROOF = roof_of(TOY, "fp16_tensor")
+ODD = {"M": 1000, "N": 1512, "K": 2056}
 REVIEWED = sorted((ROOT / "docs" / "tuning").glob("*.json"))
 TUNED = [name for name in kernel_names() if load_kernel(name).kernel.candidates is not None]
 
@@ -68,6 +69,9 @@ def candidate(**changes: Any) -> Candidate:
         # 5 blocks an SM fit (100 registers: 18 resident warps, then 5 · 40 KB of shared memory), but 20 programs in all
         # keep 1 kB each under way: 50 MB ÷ 20 kB a latency of 0.5 µs.
         ({"bytes_under_way": 1000}, 1.25e-3),
+        # 50,000 clocks of 1 ns beside the tiles.
+        ({"extra_clocks": 50_000}, 250e-6),
+        ({"bytes_under_way": 1000, "extra_clocks": 50_000}, 1.3e-3),
     ],
 )
 def test_bound_is_as_worked_by_hand(changes: dict[str, Any], bound: float) -> None:
@@ -110,6 +114,37 @@ def test_candidates_are_dropped_with_the_reason() -> None:
         2: "no block of it fits on an SM: smem",
         3: "its time lower bound is 2.22 times the best one's",
     }
+
+
+def test_what_is_as_good_as_the_own_configuration_is_kept_however_low_another_bound_is() -> None:
+    optimistic, own = candidate(config={"block": 1}, tile_flops=5 * 10**8), candidate()
+    beside, above = candidate(config={"block": 2}, tile_flops=12 * 10**8), candidate(config={"block": 3}, tiles=40)
+    kernel = toy_kernel(optimistic, own, beside, above)
+
+    def kept(block: int) -> list[int]:
+        rule = replace(kernel, config=lambda *_: {"block": block})
+        return [one.config["block"] for one in choose(rule, TOY, shape=SHAPE, dtype="fp16").kept]
+
+    assert kept(64) == [1, 64, 2]
+    assert kept(1) == [1]
+
+
+def test_the_fastest_is_kept_though_a_bound_that_nothing_reaches_is_a_third_lower() -> None:
+    # docs/tuning/matmul-h200.json: whole tiles in clusters of four; halves of tiles took 1.2 times as long.
+    choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=ODD, dtype="fp16")
+    whole = {"block_m": 128, "block_n": 128, "pipeline": 22, "stream": 0}
+    (bound,) = {one.bound_s for one in choice.kept if whole.items() <= one.config.items()}
+    assert bound > 1.3 * choice.kept[0].bound_s
+    assert choice.kept[0].config["stream"] == 2
+
+
+@pytest.mark.parametrize("path", REVIEWED, ids=lambda path: path.stem)
+def test_what_a_reviewed_file_found_fastest_is_kept(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    kernel, profile = load_kernel(document["kernel"]).kernel, load_hardware(document["hardware"])
+    for one in document["rows"]:
+        choice = choose(kernel, profile, shape=one["shape"], dtype=one["dtype"])
+        assert one["fastest"][0]["config"] in [kept.config for kept in choice.kept]
 
 
 def test_a_kernel_without_candidates_is_refused() -> None:
@@ -308,6 +343,25 @@ def test_a_profile_of_a_cpu_is_refused(tmp_path: Path) -> None:
     profile = TOY.model_copy(update={"target": "x86_64"})
     with pytest.raises(MachineError, match="is no GPU"):
         tune(load_kernel("matmul"), hardware=profile, shape=SHAPE, dtype="fp16", log=tmp_path / "log")
+
+
+def test_cuda_cpp_of_candidates_is_compiled_once_each_and_a_broken_one_is_left_to_its_launch() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda.bindings is not installed")
+    from ledger.cuda import CudaSource, compile_cuda
+    from ledger.kernel import AheadCuda, build_case
+    from ledger.measuring.tune import compile_together
+
+    texts = {0: 'extern "C" __global__ void one() {}', 1: 'extern "C" __global__ void one() { absent(); }'}
+
+    def ahead(config: Mapping[str, int], *_: Any) -> AheadCuda:
+        return AheadCuda(CudaSource(texts[config["block"] % 2], "one"), programs=1, threads=32, shared_bytes=0)
+
+    kernel, matmul = replace(toy_kernel(), ahead=ahead), load_kernel("matmul").kernel
+    case = build_case(matmul, load_hardware("h200"), shape=SHAPE, dtype="fp16")
+    before = compile_cuda.cache_info().currsize
+    assert compile_together(kernel, [{"block": block} for block in range(6)], case, "sm_90") == 2
+    assert compile_cuda.cache_info().currsize == before + 1
+    assert compile_together(replace(kernel, ahead=None), [{"block": 0}], case, "sm_90") == 0
 
 
 @pytest.mark.gpu

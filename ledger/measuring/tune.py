@@ -8,14 +8,17 @@ groups favours nobody. At the end the fastest take turns once more, because the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.errors import MachineError
-from ledger.kernel import Kernel, KernelFile, build_case
+from ledger.cuda import CudaSource, compile_cuda
+from ledger.errors import InputError, MachineError
+from ledger.kernel import AheadCuda, Kernel, KernelFile, build_case
 from ledger.machine.device import facts_for, import_torch, require_profile
 from ledger.measuring.bench import Contestant, cold_sets, interleave
 from ledger.measuring.cell import release
@@ -92,6 +95,7 @@ def tune(
     _cut_short_line(log)
     wanted = choice.kept[:most]
     left = left_to_time(wanted, _read(log), cell)
+    compile_together(file.kernel, [one.config for one in left], case, hardware.target)
     run = _Run(file.kernel, case, cell, log, facts)
     for first in range(0, len(left), TOGETHER):
         group = left[first : first + TOGETHER]
@@ -111,6 +115,25 @@ def tune(
         failed=sum(entry.status == "failed" for entry in entries),
         resumed=len(wanted) - len(left),
     )
+
+
+def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int]], case: Case, target: str) -> int:
+    """Compile what is CUDA C++ among configurations, several at a time, and return how many sources there were.
+
+    A launch finds them compiled. One that does not compile is met again, and logged, when it is launched.
+    """
+    if kernel.ahead is None:
+        return 0
+    made = [kernel.ahead(config, case.shape, case.dtype, target) for config in configs]
+    sources = {one.source for one in made if isinstance(one, AheadCuda)}
+
+    def compiled(source: CudaSource) -> None:
+        with contextlib.suppress(InputError):
+            compile_cuda(source, target)
+
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        list(pool.map(compiled, sources))
+    return len(sources)
 
 
 def _words(config: Mapping[str, int], own: Mapping[str, int]) -> str:

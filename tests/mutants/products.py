@@ -170,7 +170,7 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_bias_relu", "cluster_bias_of_the_first_tile", "(const u32*)(bias + at)",
            "(const u32*)(bias + at - col)"),
     Mutant("matmul_bias_relu", "cluster_relu_before_bias",
-           "const float sum = acc[4 * j + k] + (", "const float sum = max(acc[4 * j + k], 0.f) + ("),
+           "const float sum = one + (", "const float sum = max(one, 0.f) + ("),
     Mutant("matmul_fp8", "pipelined_unscaled_epilogue", "out = (acc * scale).to(c.dtype)",
            "out = (acc + 0.0 * scale).to(c.dtype)"),
     Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0"),

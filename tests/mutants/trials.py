@@ -138,6 +138,10 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     stream, narrow_stream = {**whole, "stream": 1}, {**narrow, "stream": 1}
     # Few programs take many tiles each, and of the last ones a tile and a bit; many share a tile between three or four.
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
+    tall = {**whole, "block_m": 192, "block_n": 192, "num_warps": 12, "num_stages": 3}
+    low = {**whole, "block_m": 64, "num_warps": 4, "num_stages": 5}
+    # Two programs divide the steps of a tile between them.
+    halves = {**whole, "block_n": 192, "num_stages": 5, "stream": 2}
     return (
         Trial({"M": 1, "N": 8, "K": 8}, dtype, whole),
         Trial({"M": 67, "N": 136, "K": 104}, dtype, narrow),
@@ -148,6 +152,28 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**stream, **few}),
         Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**narrow_stream, **few}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**narrow, **few, "pdl": 0}),
+        # An odd number of boxes of 64 columns, of a pair and of one program; one tile after the other.
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "block_n": 192}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, **few, "pipeline": 11}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**tall, **few, "stream": 1}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "stream": 1, "pipeline": 11}),
+        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**low, "stream": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "pipeline": 11}),
+        # Clusters of two by two, of four and of five, the last with boxes that do not divide.
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "programs": 8, "pipeline": 22}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**narrow_stream, "pipeline": 22, "programs": 120}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, "pipeline": 22}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**low, "pipeline": 41}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "block_n": 192, "programs": 8, "pipeline": 41}),
+        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**low, "pipeline": 51}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 192, "pipeline": 12}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**halves, "pipeline": 22, "pdl": 0}),
+        # One step: the first of two programs has none.
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, halves),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**halves, "pipeline": 11}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**halves, "block_n": 256, "num_stages": 4, "pdl": 0}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "num_stages": 4, "stream": 2, "pipeline": 11}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 64, "num_stages": 2, "stream": 2}),
     )
 
 
