@@ -49,6 +49,19 @@ def test_bench_renders_every_row_and_dashes_for_what_is_not_offered(monkeypatch)
     assert "M=64 N=96 K=128" in line and "–" in line
 
 
+def test_a_rendered_row_names_its_fastest_baseline_and_how_it_stands_to_ours():
+    row = {
+        "kernel": "matmul", "shape": {"M": 1, "N": 2, "K": 3}, "dtype": "fp16", "ours_us": 2.0,
+        "torch_compile_us": None, "torch_eager_us": None, "torch_matmul_us": None,
+        "baseline": "sdpa_cudnn", "baseline_us": 12.5, "floor_us": 1.0,
+        "pct_of_roof": 50.0, "rel_error": 1e-4,
+    }  # fmt: skip
+    alone = {**row, "baseline": None, "baseline_us": None}
+    text = render_markdown({"device": "D", "conditions": {}, "rows": [row, alone]})
+    assert [line.split(" | ")[-1] for line in text.splitlines()[-2:]] == ["sdpa_cudnn 12.5, 6.25 |", "– |"]
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
 def test_bench_never_times_a_wrong_kernel(monkeypatch):
     with_small_rotation(monkeypatch)
     file = kernel_file()
