@@ -23,6 +23,7 @@ def row(shape: dict[str, int] | None = None, dtype: str = "fp16", ours: float = 
         "shape": shape or {"M": 64, "N": 64, "K": 64},
         "dtype": dtype,
         "ours_us": ours,
+        "baseline": "torch_matmul",
         **times,
         **more,
     }
