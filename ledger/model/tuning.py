@@ -120,12 +120,11 @@ def bound_s(candidate: Candidate, work: Work, roof: Roof, hardware: Hardware) ->
     sms = hardware.limits.sms
     busiest = -(-candidate.tiles // sms)
     arithmetic_s = busiest * candidate.tile_flops * sms / roof.peak_flop_per_s
-    port_s = 0.0
+    port_s = extra_s = 0.0
     if hardware.limits.max_clock_mhz is not None:
-        port_s = busiest * candidate.tile_bytes / (PORT_BYTES_PER_CLOCK * 1e6 * hardware.limits.max_clock_mhz)
-    extra_s = 0.0
-    if hardware.limits.max_clock_mhz is not None:
-        extra_s = candidate.extra_clocks / (1e6 * hardware.limits.max_clock_mhz)
+        clocks_per_s = 1e6 * hardware.limits.max_clock_mhz
+        port_s = busiest * candidate.tile_bytes / (PORT_BYTES_PER_CLOCK * clocks_per_s)
+        extra_s = candidate.extra_clocks / clocks_per_s
     least_s = max(arithmetic_s, port_s, work.bytes / roof.bandwidth_bytes_per_s)
     if candidate.bytes_under_way is None:
         return least_s + extra_s
