@@ -60,8 +60,9 @@ cells:
     high: 5
     prob: {launch-bound: 0.75, latency-bound: 0.25}
 """
-many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-few = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+UNCHECKED = (*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture)
+many = settings(max_examples=150, suppress_health_check=UNCHECKED)
+few = settings(max_examples=30, suppress_health_check=UNCHECKED)
 
 
 def answered(read: Callable[[], object]) -> None:

@@ -112,7 +112,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_answered(data):
     for read in (lambda: decode_any(data, what="x"), lambda: parse_yaml(data, what="x")):
@@ -122,7 +122,7 @@ def test_any_bytes_are_answered(data):
             pass
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=200))
 def test_any_yaml_is_answered(text):
     try:
@@ -131,7 +131,7 @@ def test_any_yaml_is_answered(text):
         pass
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(JSON, st.sampled_from(["ledger/seal/1", "ledger/measurement/1", "ledger/void/1"]))
 def test_any_json_is_answered(value, schema):
     document = {**value, "schema": schema} if isinstance(value, dict) else value
@@ -150,7 +150,7 @@ def test_any_json_is_answered(value, schema):
 FIELDS = sorted(json.loads(encode(measurement(forecast(), seal="ab" * 32))))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(FIELDS), JSON)
 def test_a_record_with_any_field_replaced_is_answered(field, value):
     document = json.loads(encode(measurement(forecast(), seal="ab" * 32)))
@@ -165,7 +165,7 @@ def test_a_record_with_any_field_replaced_is_answered(field, value):
         pass
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=4), st.text(max_size=40))
 def test_encoding_is_rfc_8785_for_any_text_and_extension(extensions, text):
     record = measurement(forecast(), seal="ab" * 32)

@@ -127,7 +127,7 @@ def test_attention_work_is_as_worked_by_hand(name: str, shape: dict[str, int], e
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES[:3])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     b=st.integers(1, 80),
     kv=st.integers(1, 16),
@@ -144,7 +144,7 @@ def test_attention_rule_gives_what_the_architecture_can_run(
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(b=st.integers(1, 200), h=st.integers(1, 200), s=st.integers(1, 140_000))
 def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int, h: int, s: int) -> None:
     kernel, shape = load_kernel("mla_decode").kernel, {"B": b, "H": h, "S": s}

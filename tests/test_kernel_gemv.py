@@ -50,7 +50,7 @@ def test_gemv_work_is_as_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(n=st.integers(1, 70_000), k=st.integers(1, 70_000))
 def test_gemv_rule_gives_what_the_architecture_can_run(target: str, n: int, k: int) -> None:
     kernel, shape = load_kernel("gemv").kernel, {"N": n, "K": k}

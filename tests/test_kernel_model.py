@@ -44,7 +44,7 @@ def test_matmul_work_is_as_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(b=st.integers(1, 10_000), h=SIZES, o=SIZES)
 def test_rmsnorm_matmul_rule_gives_what_the_architecture_can_run(target: str, b: int, h: int, o: int) -> None:
     kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": b, "H": h, "O": o}
@@ -53,7 +53,7 @@ def test_rmsnorm_matmul_rule_gives_what_the_architecture_can_run(target: str, b:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(m=SIZES, n=SIZES, k=SIZES)
 def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n: int, k: int) -> None:
     kernel, shape = load_kernel("matmul").kernel, {"M": m, "N": n, "K": k}

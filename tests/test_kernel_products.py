@@ -55,7 +55,7 @@ def test_work_is_as_worked_by_hand(name: str, dtype: Any, work: Work) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype", "target"), CELLS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(m=st.integers(1, 70_000), n=st.integers(1, 70_000), k=st.integers(1, 70_000))
 def test_rule_gives_what_the_architecture_can_run(name: str, dtype: Any, target: str, m: int, n: int, k: int) -> None:
     kernel, shape = load_kernel(name).kernel, {"M": m, "N": n, "K": k}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import pytest
 from annotated_types import Le
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
@@ -93,7 +93,6 @@ def reordered(value: Any) -> list[Any]:
     return [dict(reversed(value.items())), *inner]
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40), st.dictionaries(st.text(max_size=3), st.integers(-5, 5), max_size=4))
 def test_open_text_and_foreign_keys_are_read_alike(why, config):
     config = {key: value for key, value in config.items() if key.isprintable()}
@@ -104,7 +103,6 @@ def test_open_text_and_foreign_keys_are_read_alike(why, config):
     assert read_plain(Prediction, data) == carefully(Prediction, data) == record
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_changed_byte_is_read_alike(draw):
     kind, data = Prediction, bytearray(encode(SEAL))
