@@ -8,8 +8,9 @@ Source: deferring rstd to the epilogue is FlashNorm, arXiv 2407.09577, section 2
 The work model excludes: re-reads of x by each column tile (L2), the split-K partial sums (write and
 read of SPLIT_K · 4 · B·O bytes, L2) and the padding of B, H and O to whole tiles.
 
-Precision: x·g is rounded once to the dtype before the product; squares, products and the split-K sum
-are fp32; one rounding to the dtype at the end. Assumes |x·g| is within the dtype's range (fp16: 65504).
+Precision: x·g is rounded once to the dtype before the product, or g·W where groups of warps take turns
+(pipeline 3); squares, products and the split-K sum are fp32; one rounding to the dtype at the end. Assumes
+|x·g|, or |g·W|, is within the dtype's range (fp16: 65504).
 Determinism: partial sums are added in the order of the parts, whichever program adds them, so the same
 inputs give the same bits.
 """
@@ -382,8 +383,8 @@ def rmsnorm_matmul_pipelined(
     # fmt: on
 
 
-# CUDA C++ for sm_90, above B = 32: clusters, which Gluon cannot express in triton 3.6. In both kernels below x is
-# wgmma's A operand, scaled by the gain in registers on its way there, and the weights are its B operand.
+# CUDA C++ for sm_90: clusters, which Gluon cannot express in triton 3.6. wgmma's A operand is scaled by the gain on its
+# way into registers: in the first kernel below that is x, in the second the weights.
 _DEVICE = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -824,18 +825,29 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
 """
 
 
-# Groups of four warps take the steps in turn, so that one waits for x, scales or squares it while the others' products
-# run; their sums meet in shared memory at the end. SHARE programs, one row tile each, form a cluster that loads every
-# weight once for all of them. The macros are COLS, GROUPS, SHARE, STAGES and BF16; a program has 64 rows.
+# Here the weights are wgmma's A operand, scaled by the gain on their way into registers, and x is its B operand as it
+# comes: nothing is scaled twice. Groups of four warps take the steps in turn, so that one waits for weights or scales
+# them while the others' products run; their sums meet in shared memory at the end. Warps of their own square rows of x
+# for all programs. The macros are ROWS, COLS, GROUPS, SHARE, PARTS, STAGES and BF16: SHARE programs, one row tile each,
+# load every weight once for both, or PARTS programs share a tile's inner dimension, as a cluster.
 _TURNS = r"""
-constexpr int ROWS = 64, ACC = COLS / 2;
-constexpr int CONSUMERS = GROUPS * 4, LOADER = CONSUMERS;       // warps
+constexpr int HALVES = COLS / 64, ACC = ROWS / 2, OWN_ROWS = ROWS / PARTS;   // sums of a thread; rows that a part ends
+constexpr int CONSUMERS = HALVES * GROUPS * 4, LOADER = CONSUMERS, SQUARER = LOADER + 1;         // warps
+// Sixteen warps with many rows get registers from a whole group that loads and squares.
+constexpr bool MOVED = CONSUMERS == 16 && ROWS > 96;
+constexpr int SQUARERS = CONSUMERS == 16 && !MOVED ? 2 : 3, WARPS = SQUARER + SQUARERS;
+constexpr int LOADS = MOVED ? 2 : 8;                            // of 16 bytes that a lane that squares has under way
 constexpr u32 W_BYTES = BLOCK_K * COLS * 2, STAGE_BYTES = W_BYTES + ROWS * BLOCK_K * 2;
-constexpr u32 BARRIERS_AT = STAGES * STAGE_BYTES, SQUARES_AT = BARRIERS_AT + STAGES * 16;
-constexpr u32 GAIN_AT = (SQUARES_AT + GROUPS * ROWS * 4 + 127) / 128 * 128;
-constexpr int PITCH = COLS + 8;                                 // of a row of sums, in words: no two lanes share a bank
-static_assert(GROUPS * ROWS * PITCH * 4 <= BARRIERS_AT, "the groups' sums fit into the ring");
+constexpr int PITCH = COLS + 4;                                 // of a row of sums, in words: no two lanes share a bank
+constexpr u32 SENT_BYTES = OWN_ROWS * COLS * 4;                 // sums that one part sends another
+constexpr u32 SUMS_BYTES = GROUPS * ROWS * PITCH * 4, RING = STAGES * STAGE_BYTES;
+// What other parts send has a place of its own, or lies in the ring once all products are done.
+constexpr bool APART = COLS == 64;
+constexpr u32 RECEIVED_AT = APART ? RING : SUMS_BYTES, BARRIERS_AT = RING + (APART ? (PARTS - 1) * SENT_BYTES : 0);
+constexpr u32 RSTD_AT = BARRIERS_AT + STAGES * 16 + 32, GAIN_AT = (RSTD_AT + OWN_ROWS * 4 + 127) / 128 * 128;
+static_assert(SUMS_BYTES + (APART ? 0 : (PARTS - 1) * SENT_BYTES) <= RING, "the sums fit into the ring");
 static_assert(GROUPS <= STAGES, "a stage is one group's");
+static_assert(SHARE == 1 || PARTS == 1, "a cluster shares weights or the inner dimension");
 
 DEVICE void load_weight(u32 to, const TensorMap* map, int inner, int outer, u32 bar, u64 policy) {
     if (SHARE == 1)
@@ -848,80 +860,162 @@ DEVICE void load_weight(u32 to, const TensorMap* map, int inner, int outer, u32 
             :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)((1 << SHARE) - 1)), "l"(policy)
             : "memory");
 }
+// Writes to another part's shared memory and counts the bytes at its barrier.
+DEVICE void send(u32 at, float4 v, u32 bar) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+        :: "r"(at), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(bar) : "memory");
+}
+constexpr u32 EMPTY = 0x7fffdead;                               // a NaN that no arithmetic gives: not written yet
+// Sums a row's squares by one warp, 16 bytes LOADS times a lane at once, and writes each reader its word.
+DEVICE void publish(const u16* x, float* words, int row, int readers, int n_rows, int n_inner) {
+    const uint4* const from = (const uint4*)(x + (long long)row * n_inner);
+    const int lane = threadIdx.x % 32;
+    float sums[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll 1
+    for (int at = lane; at < n_inner / 8; at += 32 * LOADS) {
+        uint4 v[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; ++k)
+            v[k] = at + k * 32 < n_inner / 8 ? __ldcg(from + at + k * 32) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int k = 0; k < LOADS; ++k) {
+            sums[0] = squared(v[k].x, sums[0]);
+            sums[1] = squared(v[k].y, sums[1]);
+            sums[2] = squared(v[k].z, sums[2]);
+            sums[3] = squared(v[k].w, sums[3]);
+        }
+    }
+    float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+#pragma unroll
+    for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+#pragma unroll 1
+    for (int reader = lane; reader < readers; reader += 32)
+        *(volatile float*)(words + (long long)reader * n_rows + row) = sum;
+}
+// Reads N of a reader's words, STRIDE apart, and empties them for the next launch; nobody writes those beyond the rows.
+template <int STRIDE, int N> DEVICE void collect(float (&sums)[N], float* words, int rows) {
+    bool missing;
+    do {
+        missing = false;
+#pragma unroll
+        for (int k = 0; k < N; ++k) sums[k] = k * STRIDE < rows ? *(volatile float*)(words + k * STRIDE) : 0.f;
+#pragma unroll
+        for (int k = 0; k < N; ++k) missing |= __float_as_uint(sums[k]) == EMPTY;
+    } while (missing);
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+        if (k * STRIDE < rows) words[k * STRIDE] = __uint_as_float(EMPTY);
+}
 DEVICE void meet() { asm volatile("bar.sync 1, %0;" :: "n"(CONSUMERS * 32) : "memory"); }
 
-extern "C" __global__ void __cluster_dims__(SHARE, 1, 1) __launch_bounds__(CONSUMERS * 32 + 32, 1) rmsnorm_matmul_turns(
-    const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const u16* gain, u16* y,
-    int n_rows, int n_inner, int n_cols, float eps)
+extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_turns(
+    const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const u16* x,
+    const u16* gain, u16* y, float* row_sums, int squaring, int n_rows, int n_inner, int n_cols, float eps)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const u32 ring = shared(memory);
+    const u32 ring = shared(memory), squared_all = ring + BARRIERS_AT + STAGES * 16;
+    const u32 received = squared_all + 8, ready = received + 8;
     const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
     if (thread == 0) {
-        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 4 * SHARE); }
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 4 * HALVES * SHARE); }
+        init(squared_all, SQUARERS);
+        init(received, 1);
+        init(ready, PARTS > 1 ? PARTS - 1 : 1);
+        if (PARTS > 1) expect(received, (PARTS - 1) * SENT_BYTES);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
+    // Waited for before the first store to another part, which must have begun by then.
+    if (PARTS > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     if (SHARE > 1)
         asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-    const int rank = blockIdx.x % SHARE;
-    const int row_tiles = (n_rows + ROWS - 1) / ROWS, steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
-    const int row = blockIdx.x % row_tiles * ROWS, col = blockIdx.x / row_tiles * COLS;
+    const int rank = blockIdx.x % SHARE, part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS;
+    const int row_tiles = (n_rows + ROWS - 1) / ROWS, all = (n_inner + BLOCK_K - 1) / BLOCK_K;
+    const int first = all * part / PARTS, steps = all * (part + 1) / PARTS - first;
+    const int row = tile % row_tiles * ROWS, col_tile = tile / row_tiles, col = col_tile * COLS;
 
+    if (warp >= LOADER && MOVED) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
     if (warp == LOADER) {
-        if (!elected()) return;
-        u64 policy;
-        if (row_tiles <= SHARE) asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-        else asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-        // Each program of the cluster loads its share of the inner positions, for all.
-        auto load_weights = [&](int k, int s) {
-            expect(full(s), STAGE_BYTES);
+        if (elected()) {
+            u64 policy;
+            if (row_tiles <= SHARE) asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+            else asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+            auto load_weights = [&](int k, int s) {
+                expect(full(s), STAGE_BYTES);
+                // Each program of the cluster loads its share of the inner positions, for all.
 #pragma unroll
-            for (int o = 0; o < COLS / 64; ++o)
-                load_weight(ring + s * STAGE_BYTES + o * 8192 + rank * (8192 / SHARE), &weight_map, col + o * 64,
-                    k * BLOCK_K + rank * (BLOCK_K / SHARE), full(s), policy);
-        };
-        auto load_x = [&](int k, int s) {
-            load(ring + s * STAGE_BYTES + W_BYTES, &x_map, k * BLOCK_K, row, full(s));
-        };
-        const int ahead = min(steps, STAGES);
+                for (int o = 0; o < HALVES; ++o)
+                    load_weight(ring + s * STAGE_BYTES + o * 8192 + rank * (8192 / SHARE), &weight_map, col + o * 64,
+                        (first + k) * BLOCK_K + rank * (BLOCK_K / SHARE), full(s), policy);
+            };
+            auto load_x = [&](int k, int s) {
+                load(ring + s * STAGE_BYTES + W_BYTES, &x_map, (first + k) * BLOCK_K, row, full(s));
+            };
+            const int ahead = min(steps, STAGES);
 #pragma unroll 1
-        for (int s = 0; s < ahead; ++s) load_weights(s, s);
-        // The launch before this one may have written x and the gain; the weights were not waited for.
-        asm volatile("griddepcontrol.wait;" ::: "memory");
+            for (int s = 0; s < ahead; ++s) load_weights(s, s);
+            // The launch before this one may have written x and the gain; the weights were not waited for.
+            asm volatile("griddepcontrol.wait;" ::: "memory");
 #pragma unroll 1
-        for (int s = 0; s < ahead; ++s) load_x(s, s);
-        int s = 0, turn = 0;
+            for (int s = 0; s < ahead; ++s) load_x(s, s);
+            int s = 0, turn = 0;
 #pragma unroll 1
-        for (int k = ahead; k < steps; ++k) {
-            wait(empty(s), turn);
-            load_weights(k, s);
-            load_x(k, s);
-            if (++s == STAGES) { s = 0; turn ^= 1; }
+            for (int k = ahead; k < steps; ++k) {
+                wait(empty(s), turn);
+                load_weights(k, s);
+                load_x(k, s);
+                if (++s == STAGES) { s = 0; turn ^= 1; }
+            }
         }
+        __syncwarp();
+    } else if (warp >= SQUARER) {
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+        // One copy of the sums a column tile: [column tile][row].
+        constexpr int LANES = SQUARERS * 32, MOST = (OWN_ROWS + LANES - 1) / LANES;     // rows of a lane
+        const int col_tiles = (n_cols + COLS - 1) / COLS, squarer = warp - SQUARER, in_part = squarer * 32 + lane;
+#pragma unroll 1
+        for (int r = squarer * squaring + blockIdx.x; blockIdx.x < squaring && r < n_rows; r += SQUARERS * squaring)
+            publish(x, row_sums, r, col_tiles, n_rows, n_inner);
+        float sums[MOST];
+        const int own = row + part * OWN_ROWS, rows = min(n_rows - own, OWN_ROWS) - in_part;
+        collect<LANES>(sums, row_sums + (long long)col_tile * n_rows + own + in_part, rows);
+#pragma unroll
+        for (int k = 0; k < MOST; ++k)
+            if (in_part + k * LANES < OWN_ROWS)
+                ((float*)(memory + RSTD_AT))[in_part + k * LANES] = rsqrtf(sums[k] / n_inner + eps);
+        __syncwarp();
+        if (lane == 0) arrive(squared_all);
+    }
+    if (warp >= LOADER) {
+        if (PARTS > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
         return;
     }
-    const int group = warp / 4, row_in = warp % 4 * 16;
+    if (MOVED) asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    const int group = warp / 4 / HALVES, half = warp / 4 % HALVES;
     asm volatile("griddepcontrol.wait;" ::: "memory");
     // The gain in the order in which a lane of four takes it: [step][lane][chunk of 16][half] of two.
     u32* const gains = (u32*)(memory + GAIN_AT);
 #pragma unroll 1
     for (int j = thread; j < steps * (BLOCK_K / 8); j += CONSUMERS * 32) {
-        const uint4 g = j * 8 < n_inner ? *(const uint4*)(gain + j * 8) : make_uint4(0, 0, 0, 0);
+        const int at = (first * (BLOCK_K / 8) + j) * 8;
+        const uint4 g = at < n_inner ? *(const uint4*)(gain + at) : make_uint4(0, 0, 0, 0);
         u32* const to = gains + j / 8 * 32 + j % 8;
         to[0] = g.x; to[8] = g.y; to[16] = g.z; to[24] = g.w;
     }
     meet();
 
-    // Columns of W lie side by side: 64 of them (128 bytes, swizzled) by 8 inner positions are an atom.
-    constexpr u64 shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-    const u64 weight_from = shape | (ring & 0x3ffff) >> 4;
-    const u32 x_in = ring + W_BYTES + (row_in + lane % 16) * (BLOCK_K * 2);
+    // x is wgmma's B operand: rows of 64 inner positions (128 bytes, swizzled), 8 an atom.
+    constexpr u64 shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+    const u64 x_from = shape | (ring + W_BYTES & 0x3ffff) >> 4;
+    // The weights are its A operand, transposed on the way into registers: lane l gives the address of 8 columns of an
+    // inner position; matrices lie as columns 0-7, columns 8-15, the next 8 inner positions.
+    const int w_row = lane / 16 * 8 + lane % 8, w_eight = warp % 4 * 2 + lane / 8 % 2;
+    const u32 w_in = ring + half * 8192 + w_row * 128 + (w_eight ^ lane % 8) * 16;
     const u32 there = SHARE > 1 ? peer(ring + BARRIERS_AT + 8, rank ^ 1) : 0;
-    float acc[ACC], squares[4] = {0.f, 0.f, 0.f, 0.f};
+    float acc[ACC];
 #pragma unroll
     for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
     // A stage is always the same group's: a barrier is waited for by the parity of its turn, and none may be skipped.
@@ -932,23 +1026,21 @@ extern "C" __global__ void __cluster_dims__(SHARE, 1, 1) __launch_bounds__(CONSU
         wait(full(s), turn);
 #pragma unroll
         for (int k = 0; k < CHUNKS; ++k)
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                 : "=r"(a[4 * k]), "=r"(a[4 * k + 1]), "=r"(a[4 * k + 2]), "=r"(a[4 * k + 3])
-                : "r"(x_in + s * STAGE_BYTES + ((k * 2 + lane / 16) ^ (lane & 7)) * 16) : "memory");
+                : "r"(w_in + s * STAGE_BYTES + k * 2048) : "memory");
 #pragma unroll
         for (int k = 0; k < 2; ++k)
             asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                 : "=r"(g[4 * k]), "=r"(g[4 * k + 1]), "=r"(g[4 * k + 2]), "=r"(g[4 * k + 3])
                 : "r"(ring + GAIN_AT + i * (BLOCK_K * 2) + lane % 4 * 32 + k * 16) : "memory");
 #pragma unroll
-        for (int k = 0; k < FRAG; ++k) squares[k % 4] = squared(a[k], squares[k % 4]);
-#pragma unroll
         for (int k = 0; k < FRAG; ++k) a[k] = scaled(a[k], g[k / 4 * 2 + k / 2 % 2]);
-        const u64 weights = weight_from + s * (STAGE_BYTES >> 4);
+        const u64 from = x_from + s * (STAGE_BYTES >> 4);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (int k = 0; k < CHUNKS; ++k)
-            mma(acc, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], weights + k * (2048 >> 4));
+            mma(acc, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], from + k * (32 >> 4));
         asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
         // Only what some load waits for: a program may be gone when a later arrival would reach it.
         if (lane == 0 && i + STAGES < steps) {
@@ -965,63 +1057,84 @@ extern "C" __global__ void __cluster_dims__(SHARE, 1, 1) __launch_bounds__(CONSU
     }
 #pragma unroll
     for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
-    float* const row_squares = (float*)(memory + SQUARES_AT) + row_in + lane / 4;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        float sum = squares[h] + squares[h + 2];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        if (lane % 4 == 0) row_squares[group * ROWS + h * 8] = sum;
-    }
-    // All groups are done with the ring, and all of its loads have arrived: it carries the sums.
+    // All groups are done with the ring, and all of its loads have arrived: it carries the sums, row by row.
     meet();
     float* const sums = (float*)memory;
-    float* const mine = sums + (group * ROWS + row_in + lane / 4) * PITCH + lane % 4 * 2;
+    float* const mine = sums + (group * ROWS + lane % 4 * 2) * PITCH + half * 64 + warp % 4 * 16 + lane / 4;
 #pragma unroll
-    for (int j = 0; j < COLS / 8; ++j) {
-        *(float2*)(mine + j * 8) = make_float2(acc[4 * j], acc[4 * j + 1]);
-        *(float2*)(mine + 8 * PITCH + j * 8) = make_float2(acc[4 * j + 2], acc[4 * j + 3]);
+    for (int j = 0; j < ROWS / 8; ++j) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) mine[(j * 8 + k % 2) * PITCH + k / 2 * 8] = acc[4 * j + k];
     }
     meet();
+    auto of_groups = [&](int r, int c) {
+        float4 sum = *(const float4*)(sums + r * PITCH + c);
 #pragma unroll
-    for (int j = thread; j < ROWS * COLS / 8; j += CONSUMERS * 32) {
-        const int r = j / (COLS / 8), c = j % (COLS / 8) * 8;
-        float total = 0.f, v[8] = {0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-        for (int q = 0; q < GROUPS; ++q) {
-            total += ((const float*)(memory + SQUARES_AT))[q * ROWS + r];
-            const float4* const from = (const float4*)(sums + (q * ROWS + r) * PITCH + c);
-            const float4 low = from[0], high = from[1];
-            v[0] += low.x; v[1] += low.y; v[2] += low.z; v[3] += low.w;
-            v[4] += high.x; v[5] += high.y; v[6] += high.z; v[7] += high.w;
+        for (int q = 1; q < GROUPS; ++q) {
+            const float4 more = *(const float4*)(sums + (q * ROWS + r) * PITCH + c);
+            sum.x += more.x; sum.y += more.y; sum.z += more.z; sum.w += more.w;
         }
-        const float rstd = rsqrtf(total / n_inner + eps);
-        u32 two[4];
+        return sum;
+    };
+    // Each part ends some of the rows and sends the others their sums.
+    if (PARTS > 1) {
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        if (!APART) {
+            // The others may send once all products here are done.
+            if (thread < PARTS && thread != part) arrive_at(peer(ready, thread));
+            wait(ready, 0);
+        }
+        for (int j = thread; j < (PARTS - 1) * OWN_ROWS * COLS / 4; j += CONSUMERS * 32) {
+            const int slot = j / (OWN_ROWS * COLS / 4), in_part = j % (OWN_ROWS * COLS / 4);
+            const int to = slot + (slot >= part), c = in_part % (COLS / 4) * 4;
+            const int r = to * OWN_ROWS + in_part / (COLS / 4);
+            const u32 at = ring + RECEIVED_AT + (part - (part > to)) * SENT_BYTES + in_part * 16;
+            send(peer(at, to), of_groups(r, c), peer(received, to));
+        }
+    }
+    wait(squared_all, 0);
+    if (PARTS > 1) wait(received, 0);
+    for (int j = thread; j < OWN_ROWS * COLS / 4; j += CONSUMERS * 32) {
+        const int r = j / (COLS / 4), c = j % (COLS / 4) * 4;
+        const float4 own = of_groups(part * OWN_ROWS + r, c);
+        float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) two[k] = packed(v[2 * k] * rstd, v[2 * k + 1] * rstd);
-        if (row + r < n_rows && col + c < n_cols)
-            *(uint4*)(y + (long long)(row + r) * n_cols + col + c) = make_uint4(two[0], two[1], two[2], two[3]);
+        for (int p = 0; p < PARTS; ++p) {
+            const float4 more = p == part ? own
+                : *(const float4*)(memory + RECEIVED_AT + (p - (p > part)) * SENT_BYTES + j * 16);
+            v.x += more.x; v.y += more.y; v.z += more.z; v.w += more.w;
+        }
+        const float rstd = ((const float*)(memory + RSTD_AT))[r];
+        const int to = row + part * OWN_ROWS + r;
+        if (to < n_rows && col + c < n_cols)
+            *(uint2*)(y + (long long)to * n_cols + col + c) =
+                make_uint2(packed(v.x * rstd, v.y * rstd), packed(v.z * rstd, v.w * rstd));
     }
 }
 """
 
 
-def _multiply_text(columns: int, bf16: bool) -> str:
-    """Return the function that multiplies 64 rows of x by 16 inner positions of some columns of the weights."""
+def _multiply_text(columns: int, bf16: bool, transposed: bool) -> str:
+    """Return the function that multiplies 64 rows from registers by 16 inner positions of some columns.
+
+    transposed: whether the columns lie side by side in shared memory, as those of the weights do.
+    """
     sums = columns // 2
     operands = ", ".join(f"%{i}" for i in range(sums))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
     kind = "bf16" if bf16 else "f16"
     return f"""DEVICE void mma(float (&d)[{sums}], u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {{
     asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{operands}}},"
-        " {{%{sums}, %{sums + 1}, %{sums + 2}, %{sums + 3}}}, %{sums + 4}, 1, 1, 1, 1;"
+        " {{%{sums}, %{sums + 1}, %{sums + 2}, %{sums + 3}}}, %{sums + 4}, 1, 1, 1, {int(transposed)};"
         : {outputs} : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }}"""
 
 
-def _cuda_source(text: str, entry: str, columns: int, dtype: Dtype, defines: Mapping[str, int]) -> CudaSource:
+def _cuda_source(
+    text: str, entry: str, columns: int, dtype: Dtype, defines: Mapping[str, int], *, transposed: bool = True
+) -> CudaSource:
     bf16 = dtype == "bf16"
-    whole = _DEVICE.replace("@MMA@", _multiply_text(columns, bf16)) + text
+    whole = _DEVICE.replace("@MMA@", _multiply_text(columns, bf16, transposed)) + text
     return CudaSource(whole, entry, tuple((name, str(value)) for name, value in {**defines, "BF16": int(bf16)}.items()))
 
 
@@ -1035,19 +1148,29 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
 
 def _turns_source(config: Config, n_rows: int, dtype: Dtype) -> CudaSource:
     defines = {
-        "COLS": config["block_o"], "GROUPS": config["num_warps"] // 4, "SHARE": _turns_share(n_rows),
-        "STAGES": config["num_stages"],
+        "ROWS": config["block_b"], "COLS": config["block_o"], "GROUPS": _turns_groups(config),
+        "SHARE": _turns_share(config, n_rows), "PARTS": config["split_k"], "STAGES": config["num_stages"],
     }  # fmt: skip
-    return _cuda_source(_TURNS, "rmsnorm_matmul_turns", config["block_o"], dtype, defines)
+    return _cuda_source(_TURNS, "rmsnorm_matmul_turns", config["block_b"], dtype, defines, transposed=False)
 
 
-def _turns_share(n_rows: int) -> int:
+def _turns_groups(config: Config) -> int:
+    """Return how many steps are under way at once: 64 columns of a step take a group of four warps."""
+    return int(config["num_warps"]) * 16 // int(config["block_o"])
+
+
+def _turns_share(config: Config, n_rows: int) -> int:
     """Return how many programs, one row tile each, load the weights together."""
-    return 2 - _ceil_div(n_rows, 64) % 2
+    return 1 if config["split_k"] > 1 else 2 - _ceil_div(n_rows, config["block_b"]) % 2
 
 
 def _turns_programs(config: Config, n_rows: int, n_cols: int) -> int:
-    return _ceil_div(n_rows, 64) * _ceil_div(n_cols, config["block_o"])
+    return _ceil_div(n_rows, config["block_b"]) * _ceil_div(n_cols, config["block_o"]) * config["split_k"]
+
+
+def _turns_threads(config: Config) -> int:
+    """Return the threads of a program: those that multiply, a warp that loads and two or three that square."""
+    return 32 * (config["num_warps"] + (3 if config["num_warps"] == 16 and config["block_b"] <= 96 else 4))
 
 
 def _cluster_columns(config: Config) -> int:
@@ -1100,17 +1223,27 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, 
 
 
 def _prepare_turns(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
+    import torch
+
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
     n_rows, n_inner = x.shape
     n_cols = weight.shape[1]
     block_k = config["block_k"]
-    maps = [tensor_map(x, (config["block_b"], block_k)), tensor_map(weight, (block_k // _turns_share(n_rows), 64))]
+    maps = [
+        tensor_map(x, (config["block_b"], block_k)),
+        tensor_map(weight, (block_k // _turns_share(config, n_rows), 64)),
+    ]
+    copies = _ceil_div(n_cols, config["block_o"])
+    row_sums = torch.full((copies * n_rows,), _EMPTY, dtype=torch.int32, device=x.device)
+    programs = _turns_programs(config, n_rows, n_cols)
+    # All programs wait for those that square rows: the first, and no more than surely run at once.
+    squaring = min(programs, int(torch.cuda.get_device_properties(x.device).multi_processor_count) // 2)
     return prepare_cuda(
         _turns_source(config, n_rows, _dtype_name(x)),
-        programs=_turns_programs(config, n_rows, n_cols),
-        threads=32 * config["num_warps"] + 32,
+        programs=programs,
+        threads=_turns_threads(config),
         shared_bytes=shared_bytes(config, _dtype_name(x), n_inner),
-        arguments=[*maps, gain, out, n_rows, n_inner, n_cols, float(eps)],
+        arguments=[*maps, x, gain, out, row_sums, squaring, n_rows, n_inner, n_cols, float(eps)],
         overlap=bool(config["pdl"]),
     )
 
@@ -1382,8 +1515,56 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     aligned = all(shape[key] * element % _TMA_ALIGNMENT == 0 for key in ("H", "O"))
     if target != "sm_90" or element != 2 or not aligned:
         return _portable_config(shape, dtype, target)
+    turns = _turns_config(shape, dtype)
+    if turns is not None:
+        return turns
     cluster = _cluster_config(shape, dtype) if shape["B"] > 32 else None
     return cluster or (_pipelined_config(shape, dtype) if shape["B"] <= 64 else _portable_config(shape, dtype, target))
+
+
+# Measured on an H200, cold weights, B 1 to 256 and H 2048 to 8192, O 2048 to 14336.
+_TURNS_MOST, _TURNS_MOST_ROWS = 256, 192
+
+
+def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
+    """Return the configuration of groups in turn, a single wave of tiles, or None where another kernel is faster."""
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    programs = _MULTIPROCESSORS["sm_90"]
+    tiles = _ceil_div(o, 64)
+    row_tiles = parts = 1
+    columns = 64
+    if 2 * tiles <= programs:
+        if b > 112:
+            # Pairs of row tiles that share the weights; each takes in half of x.
+            row_tiles = 2
+            while 2 * row_tiles * tiles <= programs and b > 80 * row_tiles:
+                row_tiles *= 2
+        else:
+            parts = 2
+            # More parts only while the next launch keeps half of the chip to load its first weights.
+            while 4 * parts * tiles <= programs and parts < _MAX_SPLITS:
+                parts *= 2
+    elif tiles <= programs and b > 16:
+        # Weights of 8192 columns and x once for every 128 of them; below, the pipelined kernel is faster.
+        columns, parts = 128, 2
+    elif _ceil_div(o, 128) <= programs and b > 64:
+        columns = 128
+    else:
+        return None
+    while parts > 1 and h < parts * _LEAST_INNER:
+        parts //= 2
+    rows = 8 * _ceil_div(_ceil_div(b, row_tiles), 8)
+    if b > _TURNS_MOST or rows > _TURNS_MOST_ROWS:
+        return None
+    # Sixteen warps, or eight where that was faster and where more would not have the registers for their sums.
+    warps = 8 if rows > 128 or (columns == 64 and parts > 1 and b >= 32 and h >= 4096) else 16
+    config = {
+        "block_b": rows, "block_o": columns, "block_k": 64, "split_k": parts, "num_warps": warps, "num_stages": 24,
+        "tma": 1, "pipeline": 3, "x_stages": 0, "scalers": 0, "pdl": 1,
+    }  # fmt: skip
+    while shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
+        config["num_stages"] -= 1
+    return config if config["num_stages"] >= _turns_least_stages(config) else None
 
 
 # (block_b, BLOCK_O, parts) -> time of a tile, its whole inner dimension, in units of the rule's own. Fitted to runs on
@@ -1396,10 +1577,6 @@ _CLUSTER_TILES = {
 }  # fmt: skip
 # Programs on more than half of the chip leave no room for the next launch to load its first weights.
 _CLUSTER_CROWDED = 1.3
-# The same of 64 rows and columns whose groups of warps take turns, up to two row tiles in a single wave: B 64 and 128,
-# H = O 2048 and 4096. At H = 8192 it was slower than parts: each program takes in a third more bytes.
-_TURNS_TIME = 0.175
-_TURNS_MOST_INNER = 4096
 _CLUSTER_STAGES = 13
 
 
@@ -1426,18 +1603,6 @@ def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
         "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": split_k, "num_warps": 8,
         "num_stages": _CLUSTER_STAGES, "tma": 1, "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
     }  # fmt: skip
-    turns = (64, 64, 1)
-    if b <= 128 and h <= _TURNS_MOST_INNER and programs(turns) <= _MULTIPROCESSORS["sm_90"]:
-        in_turns = config | {
-            "block_b": 64,
-            "block_o": 64,
-            "split_k": 1,
-            "num_warps": 16,
-            "num_stages": 12,
-            "pipeline": 3,
-        }
-        if cost(turns, _TURNS_TIME) < cost(best, _CLUSTER_TILES[best]):
-            return in_turns
     while shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
         config["num_stages"] -= 1
         if config["num_stages"] < 2:
@@ -1528,8 +1693,10 @@ def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
         ring = stages * (weight_tile + x_tile + 16) + 16
         return _ceil_div(ring, 128) * 128 + gain_boxes * element * block_k * _GAIN_STEPS
     if config["pipeline"] == 3:
-        squares = 4 * block_b * config["num_warps"] // 4
-        return _ceil_div(stages * (weight_tile + x_tile + 16) + squares, 128) * 128 + _ceil_div(n_inner, block_k) * 128
+        parts = config["split_k"]
+        sent = 4 * 64 * (parts - 1) * (block_b // parts) if block_o == 64 else 0
+        ring = stages * (weight_tile + x_tile + 16) + sent + 32 + 4 * (block_b // parts)
+        return _ceil_div(ring, 128) * 128 + _ceil_div(_ceil_div(n_inner, block_k), parts) * 128
     if config["pipeline"]:
         x_stage = x_tile + element * block_k + 24
         # The last term covers alignment and what reductions across warps use.
@@ -1560,6 +1727,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         raise InputError(f"rmsnorm_matmul: block_b is {config['block_b']} without pipeline; expected at least 16")
     for key, least, most in _CONFIG_RANGES:
         value = config[key]
+        if key == "block_b" and config["pipeline"] == 3:
+            continue
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"rmsnorm_matmul: {key} is {value}; expected a power of two from {least} to {most}")
     if target == "sm_90" and (config["block_o"] < 64 or config["num_warps"] % 4):
@@ -1572,8 +1741,8 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             f"rmsnorm_matmul: split_k is {config['split_k']}; expected 1 to the "
             f"{_ceil_div(shape['H'], config['block_k'])} steps of block_k in H"
         )
-    if not 1 <= config["num_stages"] <= 16:
-        raise InputError(f"rmsnorm_matmul: num_stages is {config['num_stages']}; expected 1 to 16")
+    if not 1 <= config["num_stages"] <= 32:
+        raise InputError(f"rmsnorm_matmul: num_stages is {config['num_stages']}; expected 1 to 32")
     _check_tma(config, shape, dtype, target)
     needed = shared_bytes(config, dtype, shape["H"])
     if needed > _SHARED_BYTES[target]:
@@ -1639,19 +1808,33 @@ def _check_cluster(config: Config) -> None:
 
 
 def _check_turns(config: Config) -> None:
-    groups, columns = config["num_warps"] // 4, config["block_o"]
-    if config["block_b"] != 64 or columns not in (64, 128) or config["split_k"] != 1:
-        raise InputError("rmsnorm_matmul: pipeline is 3; expected block_b 64, block_o 64 or 128 and split_k 1")
-    if config["num_warps"] not in (8, 16) or (columns == 128 and groups > 2):
+    rows, columns, parts, warps = (config[key] for key in ("block_b", "block_o", "split_k", "num_warps"))
+    if rows % 8 or not 8 <= rows <= _TURNS_MOST_ROWS or columns not in (64, 128):
         raise InputError(
-            f"rmsnorm_matmul: num_warps is {config['num_warps']} with pipeline 3; expected 8, or 16 with block_o 64"
+            f"rmsnorm_matmul: tiles are {rows} x {columns} with pipeline 3; expected a multiple of 8 rows up to "
+            f"{_TURNS_MOST_ROWS} and 64 or 128 columns"
         )
-    # The groups' sums, rows of 8 more than the columns, lie where the ring was.
-    if config["num_stages"] < groups or config["num_stages"] * 128 * (columns + 64) < groups * 256 * (columns + 8):
+    if parts not in (1, 2, 4, 8) or rows % parts:
         raise InputError(
-            f"rmsnorm_matmul: num_stages is {config['num_stages']} with pipeline 3 and {groups} groups of warps; "
-            "expected at least one a group, and room for the sums of all"
+            f"rmsnorm_matmul: split_k is {parts} with pipeline 3 and block_b {rows}; expected 1, 2, 4 or 8, a divisor"
         )
+    if warps not in (8, 16) or (warps == 16 and rows > 128):
+        raise InputError(
+            f"rmsnorm_matmul: num_warps is {warps} with pipeline 3 and block_b {rows}; expected 8, or 16 up to 128 rows"
+        )
+    if config["num_stages"] < _turns_least_stages(config):
+        raise InputError(
+            f"rmsnorm_matmul: num_stages is {config['num_stages']} with pipeline 3; expected at least "
+            f"{_turns_least_stages(config)}: one for each step under way, and room for all sums"
+        )
+
+
+def _turns_least_stages(config: Config) -> int:
+    """Return how many stages hold a step of every group, and later all sums, with 128 columns the other parts' too."""
+    rows, columns, parts, groups = config["block_b"], config["block_o"], config["split_k"], _turns_groups(config)
+    # A row of sums is 4 longer than its columns.
+    sums = 4 * groups * rows * (columns + 4) + (4 * columns * (parts - 1) * (rows // parts) if columns == 128 else 0)
+    return max(groups, _ceil_div(sums, 128 * (columns + rows)))
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -1682,7 +1865,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
         return AheadCuda(
             _turns_source(config, shape["B"], dtype),
             programs=_turns_programs(config, shape["B"], shape["O"]),
-            threads=32 * config["num_warps"] + 32,
+            threads=_turns_threads(config),
             shared_bytes=shared_bytes(config, dtype, shape["H"]),
         )
     if config["pipeline"]:
@@ -1740,10 +1923,11 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     if own["pipeline"] >= 2:
         cluster = {**own, "pipeline": 2, "num_warps": 8}
-        turns = {**cluster, "pipeline": 3, "block_b": 64, "split_k": 1}
+        turns = {**cluster, "pipeline": 3}
+        rows = tuple(8 * _ceil_div(shape["B"], 8 * tiles) for tiles in (1, 2, 4))
         tried = (
             *variations(cluster, {"block_b": (64, 128), "block_o": (64, 128, 256), "split_k": (1, 2)}),
-            *variations(turns, {"block_o": (64, 128), "num_warps": (8, 16)}),
+            *variations(turns, {"block_b": rows, "block_o": (64, 128), "split_k": (1, 2, 4), "num_warps": (8, 16)}),
         )
     else:
         choices: dict[str, tuple[int, ...]] = {
@@ -1757,7 +1941,7 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
             config["num_warps"] = config["block_o"] // 16
         # As many stages as fit, or one less.
         limit, h = _SHARED_BYTES[target], shape["H"]
-        fitting = [n for n in range(2, 14) if shared_bytes({**config, "num_stages": n}, dtype, h) <= limit]
+        fitting = [n for n in range(2, 25) if shared_bytes({**config, "num_stages": n}, dtype, h) <= limit]
         yield from (_candidate({**config, "num_stages": stages}, shape, dtype) for stages in fitting[-2:])
 
 

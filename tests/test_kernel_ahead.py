@@ -123,10 +123,14 @@ def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_
         seen.add(source)
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         assert (made.stack, made.shared) == (0, _bound("rmsnorm_matmul", trial.config, trial.shape, dtype))
-        columns = trial.config["block_o"] // (2 if pipeline == 2 and trial.config["block_b"] == 64 else 1)
+        # Where groups take turns x is the B operand, one row a column.
+        columns = trial.config["block_o"] // (2 if trial.config["block_b"] == 64 else 1)
+        columns = trial.config["block_b"] if pipeline == 3 else columns
         assert f"wgmma.mma_async.sync.aligned.m64n{columns}k16" in made.ptx
         if pipeline == 3:
-            assert (".multicast::cluster" in made.ptx) == (-(-trial.shape["B"] // 64) % 2 == 0)
+            row_tiles = -(-trial.shape["B"] // trial.config["block_b"])
+            shared = trial.config["split_k"] == 1 and row_tiles % 2 == 0
+            assert (".multicast::cluster" in made.ptx) == shared
     assert seen
 
 

@@ -76,7 +76,7 @@ def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n:
     ],
 )
 def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
-    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 32, "H": 4096, "O": 4096}
+    kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 16, "H": 8192, "O": 8192}
     config = {**kernel.config(shape, "fp16", "sm_90"), **edit}
     with pytest.raises(InputError, match=says):
         kernel.check_config(config, shape, "fp16", "sm_90")
@@ -85,15 +85,17 @@ def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        ({"block_b": 128}, "block_b 64"),
-        ({"block_o": 256}, "block_o 64 or 128"),
-        ({"split_k": 2}, "split_k 1"),
+        ({"block_b": 100}, "multiple of 8 rows"),
+        ({"block_b": 200}, "multiple of 8 rows up to 192"),
+        ({"block_o": 256}, "64 or 128 columns"),
+        ({"split_k": 16}, "expected 1, 2, 4 or 8"),
+        ({"block_b": 40, "split_k": 16}, "a divisor"),
         ({"num_warps": 4}, "num_warps is 4"),
-        ({"block_o": 128}, "num_warps is 16"),
-        ({"num_stages": 3}, "num_stages is 3"),
+        ({"block_b": 136}, "expected 8, or 16 up to 128 rows"),
+        ({"num_stages": 4}, "room for all sums"),
         ({"block_k": 128}, "block_k 64"),
         ({"pipeline": 4}, "pipeline is 4"),
-        ({"pipeline": 2}, "num_warps 8"),
+        ({"pipeline": 2, "num_warps": 16}, "num_warps 8"),
         ({"pipeline": 2, "num_warps": 8, "block_b": 32}, "block_b 64 or 128"),
         ({"pipeline": 2, "num_warps": 8, "split_k": 4}, "expected 1 or 2"),
         ({"pdl": 2}, "pdl 0 or 1"),
