@@ -113,7 +113,6 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "const float4 more = p == part || p > 0 ? own"),
     Mutant("rmsnorm_matmul", "turns_unscaled_epilogue", "rsqrtf(sums[k] / n_inner + eps)", "1.f"),
     Mutant("rmsnorm_matmul", "turns_reads_before_the_squares", "    wait(squared_all, 0);\n", ""),
-    Mutant("rmsnorm_matmul", "turns_reads_before_the_copy", "        wait(full(s), turn);\n", ""),
     Mutant("rmsnorm_matmul", "turns_half_of_the_weights_twice",
            "(first + k) * BLOCK_K + rank * (BLOCK_K / SHARE),", "(first + k) * BLOCK_K,"),
     Mutant("rmsnorm_matmul", "turns_rows_of_the_first_tile",
