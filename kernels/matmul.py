@@ -220,7 +220,8 @@ def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GRO
 # those beside it and of its tile of B for those above and below. With STREAM the tiles that would leave the last wave
 # nearly empty are divided by steps of k among all clusters; who ends a tile adds the others' sums in a fixed order.
 # With SPLIT 2 a cluster is twice as large: two programs multiply half of a tile's steps each, exchange sums through
-# each other's shared memory and end half of its rows each. The other macros are BLOCK_N, STAGES and BF16.
+# each other's shared memory and end half of its rows each. The other macros are BLOCK_N, STAGES and BF16. A program
+# multiplies BLOCK_M rows, of which it loads and stores tile_rows: the rows of C are divided evenly among the tiles.
 _CLUSTER = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -367,7 +368,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
 matmul_cluster(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
     const __grid_constant__ TensorMap c_map, float4* partial, int* ready, int n_rows, int n_cols, int n_inner,
-    int group_rows)
+    int tile_rows, int last_row, int last_col, int group_rows)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
@@ -392,13 +393,17 @@ matmul_cluster(
     const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
     const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
     const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
-    auto place = [&](int tile, int& row, int& col) {
+    // A tile's own rows and columns begin at own_row and own_col. What it loads begins at row and col, which lie before
+    // them where it would reach beyond the matrix: zeros for what is not there come slowly.
+    int own_row, own_col, row, col;
+    auto place = [&](int tile) {
         const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
         const int rows = min(group_rows, tiles_m - group * group_rows);
-        row = ((group * group_rows + rest % rows) * ROWS + down) * BLOCK_M;
-        col = (rest / rows * COLS + right) * BLOCK_N;
+        own_row = ((group * group_rows + rest % rows) * ROWS + down) * tile_rows;
+        own_col = (rest / rows * COLS + right) * BLOCK_N;
+        row = min(own_row, last_row);
+        col = min(own_col, last_col);
     };
-    int row, col;
 
     if (warp >= CONSUMERS) {
 #if GROUPS == 2
@@ -411,17 +416,17 @@ matmul_cluster(
             int s = 0, phase = 1;
             const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
-                place(walk.tile, row, col);
+                place(walk.tile);
+                const int share = tile_rows / COLS * right;
 #pragma unroll 1
                 for (int i = walk.first; i < walk.last; ++i) {
                     wait(empty(s), phase);
-                    expect(full(s), STAGE_BYTES);
+                    expect(full(s), tile_rows * BLOCK_K * 2 + B_BYTES);
                     const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
                     if (COLS == 1) {
                         load(a, &a_map, i * BLOCK_K, row, full(s));
                     } else {
-                        const u32 share = A_BYTES / COLS * right;
-                        load_for(a_mask, a + share, &a_map, i * BLOCK_K, row + BLOCK_M / COLS * right, full(s));
+                        load_for(a_mask, a + share * BLOCK_K * 2, &a_map, i * BLOCK_K, row + share, full(s));
                     }
                     if (ROWS == 1) {
 #pragma unroll
@@ -540,9 +545,11 @@ matmul_cluster(
                     if (walk.bound(other) <= start) break;
                 }
             }
-            place(walk.tile, row, col);
+            place(walk.tile);
             row += group * 64 + warp % 4 * 16;
             if (SPLIT > 1) row += part * 8;
+            // The other rows are another tile's, or garbage where none were loaded; a warp's are never of both kinds.
+            const bool own = (u32)(row - own_row) < (u32)tile_rows && row < n_rows;
 #pragma unroll
             for (int o = 0; o < BOXES; ++o) {
                 const u32 buffer = out + (BOXES % 2 ? turn++ % 2 : o % 2) * C_BYTES;
@@ -568,7 +575,8 @@ matmul_cluster(
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 __syncwarp();
                 if (lane == 0) {
-                    if (row < n_rows && col + o * 64 < n_cols) store(&c_map, col + o * 64, row, buffer);
+                    const int at = col + o * 64;
+                    if (own && own_col <= at && at < n_cols) store(&c_map, at, row, buffer);
                     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
             }
@@ -636,6 +644,12 @@ def _cluster_programs(config: Config, shape: Shape) -> int:
     return rows * cols * min(pieces, config["programs"] // (rows * cols))
 
 
+def _tile_rows(config: Config, n_rows: int) -> int:
+    """Return the rows of each tile of the cluster kernel: even shares in whole 16s, the rows that a warp stores."""
+    rows, _ = _cluster_shape(config)
+    return 16 * _ceil_div(n_rows, 16 * rows * _ceil_div(n_rows, rows * config["block_m"]))
+
+
 def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
 
@@ -649,8 +663,12 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
     rows, cols = _cluster_shape(config)
     # Where boxes of 64 columns do not divide among programs, their rows do.
     shares = rows if config["block_n"] // 64 % rows and config["block_k"] % rows == 0 else 1
+    tile_rows = _tile_rows(config, n_rows)
+    # Where the last tiles begin to load, in the steps in which warps store.
+    last_row = 16 * _ceil_div(n_rows, 16) - tile_rows
+    last_col = max(64 * _ceil_div(n_cols, 64) - config["block_n"], 0)
     maps = [
-        tensor_map(a, (config["block_m"] // cols, config["block_k"]), promotion=128),
+        tensor_map(a, (tile_rows // cols, config["block_k"]), promotion=128),
         tensor_map(b, (config["block_k"] // shares, 64), promotion=128),
         tensor_map(out, (16 // _split(config), 64), promotion=128),
     ]
@@ -659,7 +677,7 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
         programs=programs,
         threads=_cluster_threads(config),
         shared_bytes=shared_bytes(config, dtype),
-        arguments=[*maps, partial, ready, n_rows, n_cols, n_inner, config["group_m"]],
+        arguments=[*maps, partial, ready, n_rows, n_cols, n_inner, tile_rows, last_row, last_col, config["group_m"]],
         overlap=bool(config["pdl"]),
     )
 
@@ -864,13 +882,14 @@ _Frame = tuple[int, int, int, int]
 # Where another frame was measured faster than the one with the fewest clocks: the first by `ledger tune`
 # (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
 _TUNED: dict[tuple[int, int, int], _Frame] = {
-    (777, 3000, 4104): (22, 128, 192, 1),
     (2816, 4352, 6144): (2, 128, 128, 1),
     (3072, 3584, 2560): (2, 128, 128, 1),
     (3000, 5000, 7000): (2, 128, 256, 1),
     (5000, 5000, 520): (2, 128, 256, 0),
     (5120, 5120, 5120): (2, 128, 128, 1),
 }
+# Few rows in a single wave: two programs a tile, so that more of them ask L2. At 72 x 4096 x 4096 11.6 us, not 20.
+_FEW_ROWS: _Frame = (11, 128, 64, 2)
 _SM_REGISTERS = 65_536
 # How many programs an H200 holds at once, by `pipeline`: a cluster lies within a group of multiprocessors.
 _RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
@@ -887,7 +906,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
         return portable
     frame = _frame_of(shape)
-    if min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
+    if frame != _FEW_ROWS and min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
         return portable
     pipeline, block_m, block_n, stream = frame
     if pipeline == 1:
@@ -900,6 +919,8 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 def _frame_of(shape: Shape) -> _Frame:
     """Return kernel, cluster and tile for a shape: what was tuned, or what takes the fewest clocks."""
     tuned = _TUNED.get((shape["M"], shape["N"], shape["K"]))
+    if shape["M"] <= 128 and 2 * _ceil_div(shape["N"], 64) <= _MULTIPROCESSORS["sm_90"] and shape["K"] >= 1024:
+        tuned = _FEW_ROWS
     # A tile's steps in two halves were the fastest nowhere, nor were tiles divided without clusters.
     frames = [
         *((1, *tile, 0) for tile in _PIPELINED_TILES),
@@ -941,9 +962,11 @@ def _clocks(frame: _Frame, shape: Shape) -> float:
     rate = _PIPELINED_TILES[block_m, block_n][1] if pipeline == 1 else _CLUSTER_TILES[block_m, block_n]
     rate *= (_DIVIDED_RATE if stream else 1) * _CLUSTER_RATES[rows * cols]
     bytes_of = {**_ASKED_BYTES, 1: _ASKED_BYTES[1] if tiles > slots else _ASKED_AT_ONCE_BYTES}
-    asked_a = 2 * block_m / cols / bytes_of[_lines(shape["K"])]
+    # Of a tile's rows all are multiplied, but only those are loaded that it stores.
+    loaded = block_m if pipeline == 1 else _tile_rows({"pipeline": pipeline, "block_m": block_m}, shape["M"])
+    asked_a = 2 * loaded / cols / bytes_of[_lines(shape["K"])]
     asked_b = 2 * block_n / rows / bytes_of[_lines(shape["N"])]
-    arriving = 2 * (block_m + block_n) / _ARRIVING_BYTES
+    arriving = 2 * (loaded + block_n) / _ARRIVING_BYTES
     inner = max(2 * block_m * block_n / _TENSOR_FLOPS / rate, asked_a + asked_b, arriving) * shape["K"]
     # Fewer tiles than clusters are not divided: each would be added up from many parts at once.
     waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
@@ -1203,7 +1226,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         warps, registers = config["num_warps"] + 4, min(168, _SM_REGISTERS // (32 * (config["num_warps"] + 4)))
         tiles = rows * cols * _ceil_div(shape["M"], rows * block_m) * _ceil_div(shape["N"], cols * block_n)
         # Of its tiles a program reads a share; the others of its cluster read the rest for it.
-        read_m, read_n = block_m // cols, block_n // rows
+        read_m, read_n = _tile_rows(config, shape["M"]) // cols, block_n // rows
         # Where tiles are divided by steps there are as many equal pieces as steps.
         parts = (1, inner // block_k, 2)[config["stream"]]
         extra = _extra_clocks(config)

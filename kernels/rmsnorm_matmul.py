@@ -921,7 +921,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
     if (thread == 0) {
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 4 * HALVES * SHARE); }
-        init(squared_all, SQUARERS);
+        init(squared_all, SQUARERS * 32);
         init(received, 1);
         init(ready, PARTS > 1 ? PARTS - 1 : 1);
         if (PARTS > 1) expect(received, (PARTS - 1) * SENT_BYTES);
@@ -986,8 +986,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         for (int k = 0; k < MOST; ++k)
             if (in_part + k * LANES < OWN_ROWS)
                 ((float*)(memory + RSTD_AT))[in_part + k * LANES] = rsqrtf(sums[k] / n_inner + eps);
-        __syncwarp();
-        if (lane == 0) arrive(squared_all);
+        arrive(squared_all);
     }
     if (warp >= LOADER) {
         if (PARTS > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

@@ -119,10 +119,10 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "const int to = row + part * OWN_ROWS + r;", "const int to = part * OWN_ROWS + r;"),
     Mutant("matmul", "cluster_lost_last_step",
            "last = steps * (part + 1) / SPLIT;", "last = max(steps * (part + 1) / SPLIT - 1, 1);"),
-    Mutant("matmul", "cluster_rows_of_the_first_program", "* ROWS + down) * BLOCK_M;", "* ROWS) * BLOCK_M;"),
+    Mutant("matmul", "cluster_rows_of_the_first_program", "* ROWS + down) * tile_rows;", "* ROWS) * tile_rows;"),
     Mutant("matmul", "cluster_steps_of_the_first_program", "&b_map, col + o * 64, i * BLOCK_K + first,",
            "&b_map, col + o * 64, i * BLOCK_K,"),
-    Mutant("matmul", "cluster_rows_of_the_program_beside", "row + BLOCK_M / COLS * right,", "row,"),
+    Mutant("matmul", "cluster_rows_of_the_program_beside", "row + share, full(s)", "row, full(s)"),
     Mutant("matmul", "cluster_columns_of_the_program_beside", "* COLS + right) * BLOCK_N;", "* COLS) * BLOCK_N;"),
     Mutant("matmul", "cluster_forgets_the_other_half", "acc[4 * k + i] = own[i] + r[i];", "acc[4 * k + i] = own[i];"),
     Mutant("matmul", "cluster_both_parts_multiply_the_same", "first = steps * part / SPLIT;",
@@ -134,7 +134,7 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "while (!__all_sync(~0u, there));", "while (false);"),
     Mutant("matmul", "cluster_one_part_of_many", "if (walk.bound(other) <= start) break;", "break;"),
     Mutant("matmul", "cluster_swapped_halves_of_a_store",
-           "col + o * 64, row, buffer", "col + (o ^ 1) * 64, row, buffer"),
+           "store(&c_map, at, row, buffer)", "store(&c_map, at ^ 64, row, buffer)"),
 )  # fmt: skip
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm_matmul", "pipelined_dropped_column_mask",
