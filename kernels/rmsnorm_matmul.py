@@ -1540,9 +1540,9 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
                 row_tiles *= 2
         else:
             parts = 2
-            # More parts only while the next launch keeps half of the chip to load its first weights.
-            while 4 * parts * tiles <= programs and parts < _MAX_SPLITS:
-                parts *= 2
+        # More parts only while the next launch keeps half of the chip to load its first weights.
+        while 4 * parts * row_tiles * tiles <= programs and parts < _MAX_SPLITS:
+            parts *= 2
     elif tiles <= programs and b > 16:
         # Weights of 8192 columns and x once for every 128 of them; below, the pipelined kernel is faster.
         columns, parts = 128, 2
@@ -1556,7 +1556,8 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     if b > _TURNS_MOST or rows > _TURNS_MOST_ROWS:
         return None
     # Sixteen warps, or eight where that was faster and where more would not have the registers for their sums.
-    warps = 8 if rows > 128 or (columns == 64 and parts > 1 and b >= 32 and h >= 4096) else 16
+    eight_win = columns == 64 and parts > 1 and b >= 32 and 2048 * parts <= h < 4096 * parts
+    warps = 8 if rows > 128 or eight_win else 16
     config = {
         "block_b": rows, "block_o": columns, "block_k": 64, "split_k": parts, "num_warps": warps, "num_stages": 24,
         "tma": 1, "pipeline": 3, "x_stages": 0, "scalers": 0, "pdl": 1,
@@ -1935,6 +1936,7 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         if own["pipeline"] == 1:
             choices |= {"x_stages": (4, 8), "scalers": (1, 2)}
         tried = tuple(variations(own, choices))
+    yield _candidate(own, shape, dtype)
     for config in tried:
         if own["pipeline"] == 1:
             config["num_warps"] = config["block_o"] // 16
@@ -1947,6 +1949,8 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
 def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
     block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
     steps = _ceil_div(_ceil_div(shape["H"], block_k), config["split_k"])
+    # Of weights that two programs share each reads half.
+    share = _turns_share(config, shape["B"]) if config["pipeline"] == 3 else 1
     # The sums, and some for addresses and operands on their way.
     warps, registers = config["num_warps"], block_b * block_o // (32 * config["num_warps"]) + 48
     if config["pipeline"]:
@@ -1957,7 +1961,7 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
         config=config,
         tiles=_ceil_div(shape["O"], block_o) * _ceil_div(shape["B"], block_b) * config["split_k"],
         tile_flops=2 * block_b * block_o * block_k * steps,
-        tile_bytes=DTYPE_BYTES[dtype] * (block_b + block_o) * block_k * steps,
+        tile_bytes=DTYPE_BYTES[dtype] * (block_b + block_o // share) * block_k * steps,
         warps=warps,
         registers=registers,
         shared_bytes=shared_bytes(config, dtype, shape["H"]),
