@@ -906,8 +906,8 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     portable = _portable_config(shape, dtype, target)
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
         return portable
-    frame = _frame_of(shape)
-    if frame != _FEW_ROWS and min(_tile_clocks(tile, shape) for tile in _TILES[target][2:]) < _clocks(frame, shape):
+    frame = _measured_frame(shape) or _frame_of(shape)
+    if frame is None:
         return portable
     pipeline, block_m, block_n, stream = frame
     if pipeline == 1:
@@ -917,18 +917,26 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     return {**config, "group_m": _group_rows(config, shape), "num_stages": _depths(config, dtype)[-1]}
 
 
-def _frame_of(shape: Shape) -> _Frame:
-    """Return kernel, cluster and tile for a shape: what was tuned, or what takes the fewest clocks."""
-    tuned = _TUNED.get((shape["M"], shape["N"], shape["K"]))
-    if shape["M"] <= 128 and 2 * _ceil_div(shape["N"], 64) <= _MULTIPROCESSORS["sm_90"] and shape["K"] >= 1024:
-        tuned = _FEW_ROWS
-    # A tile's steps in two halves were the fastest nowhere, nor were tiles divided without clusters.
-    frames = [
+def _measured_frame(shape: Shape) -> _Frame | None:
+    """Return the frame that was measured to be the fastest, where it is another than the model's."""
+    few_columns = 2 * _ceil_div(shape["N"], _FEW_ROWS[2]) <= _MULTIPROCESSORS["sm_90"]
+    if shape["M"] <= _FEW_ROWS[1] and few_columns and shape["K"] >= 1024:
+        return _FEW_ROWS
+    return _TUNED.get((shape["M"], shape["N"], shape["K"]))
+
+
+def _frame_of(shape: Shape) -> _Frame | None:
+    """Return kernel, cluster and tile that take the fewest clocks, or None where the portable kernel takes fewer."""
+    # A tile's steps in two halves were the fastest only where they were measured to be, tiles divided without clusters
+    # nowhere.
+    frames = (
         *((1, *tile, 0) for tile in _PIPELINED_TILES),
         *((pipeline, *tile, 0) for pipeline in _RESIDENT for tile in _CLUSTER_TILES),
         *((pipeline, *tile, 1) for pipeline in (2, 22, 41) for tile in _CLUSTER_TILES),
-    ]
-    return tuned or min(frames, key=lambda one: _clocks(one, shape))
+    )
+    best = min(frames, key=lambda one: _clocks(one, shape))
+    small_tiles = (_tile_clocks(tile, shape) for tile in _TILES["sm_90"][2:])
+    return None if min(small_tiles) < _clocks(best, shape) else best
 
 
 def _depths(config: Config, dtype: Dtype) -> list[int]:
