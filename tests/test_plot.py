@@ -33,7 +33,7 @@ from ledger.errors import MachineError
 from ledger.model.book import Book
 from ledger.records import Hardware
 from ledger.repository.store import load_hardware
-from ledger.showing import plot
+from ledger.showing import drawing, plot
 from ledger.showing.layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
 
 SHAPES = [{"B": b, "H": h, "O": h} for b in (1, 8) for h in (64, 128)]
@@ -237,6 +237,26 @@ def test_hundred_dots_are_drawn_and_all_named(tmp_path: Path) -> None:
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         text = plot.write(value, tmp_path)[1].read_text()
     assert all(f">cell number {n}<" in text for n in range(100))
+
+
+def test_columns_of_rows_keep_clear_of_one_another() -> None:
+    matplotlib = pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # Names of wide letters, and the longest regimes.
+    widest = {"label": "matmul M=N=K=8192 fp16", "predicted_regime": "compute-bound", "regime": "latency-bound"}
+    value = {**document(), "dots": [{**document()["dots"][0], **widest}] * 120}
+    with matplotlib.rc_context({"font.size": 8, "font.family": "DejaVu Sans"}):
+        figure = Figure(figsize=drawing._size(value))
+        FigureCanvasAgg(figure)
+        drawing._compose(figure, value)
+        figure.canvas.draw()
+        columns = figure.axes[1:]
+        assert len(columns) == 3
+        for one, beside in itertools.pairwise(columns):
+            regimes = [text.get_window_extent().x1 for text in one.texts if text.get_text()]
+            assert max(regimes) < min(name.get_window_extent().x0 for name in beside.get_yticklabels())
 
 
 def test_without_matplotlib_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from ledger.showing.marks import MARKERS, colour_of, rim_of
 Dots = Sequence[dict[str, Any]]
 AXES_INCHES = 2.35
 _REGIME_INCHES = 1.05
-_CHARACTER_INCHES = 0.056
+# Of a name at 7 points, where it is of wide letters.
+_CHARACTER_INCHES = 0.062
 _LONGEST_LABEL = 80
 _MOST_ROWS = 50
 # Between points that all but touch an arrow is only a blot.
