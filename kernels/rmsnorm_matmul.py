@@ -826,28 +826,35 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
 
 
 # Here the weights are wgmma's A operand, scaled by the gain on their way into registers, and x is its B operand as it
-# comes: nothing is scaled twice. Groups of four warps take the steps in turn, so that one waits for weights or scales
-# them while the others' products run; their sums meet in shared memory at the end. Warps of their own square rows of x
-# for all programs. The macros are ROWS, COLS, GROUPS, SHARE, PARTS, STAGES and BF16: SHARE programs, one row tile each,
-# load every weight once for both, or PARTS programs share a tile's inner dimension, as a cluster.
+# comes. Groups of four warps take the steps in turn, so that one waits for weights or scales them while the others'
+# products run; their sums meet in shared memory at the end. The weights and x have a loader and a ring of stages each,
+# or, with X_STAGES 0, one ring, which takes half of the barriers. Warps of their own square x: what their program
+# loads, or, where that would take longer than its products, a few rows for all programs. The macros are ROWS, COLS,
+# GROUPS, SHARE, PARTS, W_STAGES, X_STAGES, OWN_SQUARES and BF16: SHARE programs, one row tile each, load every weight
+# once for both, or PARTS programs share a tile's inner dimension, as a cluster.
 _TURNS = r"""
 constexpr int HALVES = COLS / 64, ACC = ROWS / 2, OWN_ROWS = ROWS / PARTS;   // sums of a thread; rows that a part ends
-constexpr int CONSUMERS = HALVES * GROUPS * 4, LOADER = CONSUMERS, SQUARER = LOADER + 1;         // warps
+// Warps: those that multiply, one that loads the weights, one that loads x, those that square.
+constexpr int CONSUMERS = HALVES * GROUPS * 4, W_LOADER = CONSUMERS, X_LOADER = W_LOADER + 1, SQUARER = X_LOADER + 1;
 // Sixteen warps with many rows get registers from a whole group that loads and squares.
 constexpr bool MOVED = CONSUMERS == 16 && ROWS > 96;
-constexpr int SQUARERS = CONSUMERS == 16 && !MOVED ? 2 : 3, WARPS = SQUARER + SQUARERS;
+constexpr int SQUARERS = OWN_SQUARES ? 4 : 2, WARPS = SQUARER + SQUARERS;
+constexpr bool TOGETHER = X_STAGES == 0;                        // a stage has one pair of barriers
 constexpr int LOADS = MOVED ? 2 : 8;                            // of 16 bytes that a lane that squares has under way
-constexpr u32 W_BYTES = BLOCK_K * COLS * 2, STAGE_BYTES = W_BYTES + ROWS * BLOCK_K * 2;
+constexpr u32 W_BYTES = BLOCK_K * COLS * 2, X_BYTES = ROWS * BLOCK_K * 2, X_AT = W_STAGES * W_BYTES;
+constexpr int X_RING = TOGETHER ? W_STAGES : X_STAGES;          // stages of x
 constexpr int PITCH = COLS + 4;                                 // of a row of sums, in words: no two lanes share a bank
 constexpr u32 SENT_BYTES = OWN_ROWS * COLS * 4;                 // sums that one part sends another
-constexpr u32 SUMS_BYTES = GROUPS * ROWS * PITCH * 4, RING = STAGES * STAGE_BYTES;
+constexpr u32 SUMS_BYTES = GROUPS * ROWS * PITCH * 4, RING = X_AT + X_RING * X_BYTES;
 // What other parts send has a place of its own, or lies in the ring once all products are done.
 constexpr bool APART = COLS == 64;
 constexpr u32 RECEIVED_AT = APART ? RING : SUMS_BYTES, BARRIERS_AT = RING + (APART ? (PARTS - 1) * SENT_BYTES : 0);
-constexpr u32 RSTD_AT = BARRIERS_AT + STAGES * 16 + 32, GAIN_AT = (RSTD_AT + OWN_ROWS * 4 + 127) / 128 * 128;
+constexpr u32 RSTD_AT = BARRIERS_AT + (W_STAGES + X_STAGES) * 16 + 48;        // [part][own row], first of squares
+constexpr u32 SQUARES_AT = RSTD_AT + ROWS * 4;                                // [squarer][row]
+constexpr u32 GAIN_AT = (SQUARES_AT + OWN_SQUARES * SQUARERS * ROWS * 4 + 127) / 128 * 128;
 static_assert(SUMS_BYTES + (APART ? 0 : (PARTS - 1) * SENT_BYTES) <= RING, "the sums fit into the ring");
-static_assert(GROUPS <= STAGES, "a stage is one group's");
 static_assert(SHARE == 1 || PARTS == 1, "a cluster shares weights or the inner dimension");
+static_assert(!OWN_SQUARES || ROWS <= 32, "a lane squares one row");
 
 DEVICE void load_weight(u32 to, const TensorMap* map, int inner, int outer, u32 bar, u64 policy) {
     if (SHARE == 1)
@@ -860,10 +867,14 @@ DEVICE void load_weight(u32 to, const TensorMap* map, int inner, int outer, u32 
             :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)((1 << SHARE) - 1)), "l"(policy)
             : "memory");
 }
-// Writes to another part's shared memory and counts the bytes at its barrier.
+// Write to another part's shared memory and count the bytes at its barrier.
 DEVICE void send(u32 at, float4 v, u32 bar) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
         :: "r"(at), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(bar) : "memory");
+}
+DEVICE void send(u32 at, float v, u32 bar) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+        :: "r"(at), "f"(v), "r"(bar) : "memory");
 }
 constexpr u32 EMPTY = 0x7fffdead;                               // a NaN that no arithmetic gives: not written yet
 // Sums a row's squares by one warp, 16 bytes LOADS times a lane at once, and writes each reader its word.
@@ -906,6 +917,23 @@ template <int STRIDE, int N> DEVICE void collect(float (&sums)[N], float* words,
     for (int k = 0; k < N; ++k)
         if (k * STRIDE < rows) words[k * STRIDE] = __uint_as_float(EMPTY);
 }
+// The step, its stage and the stage's turn of one of EACH that take the steps in turn. A stage is always the same
+// one's: a barrier is waited for by the parity of its turn, and none may be skipped.
+template <int N, int EACH> struct Place {
+    static_assert(EACH <= N && (TOGETHER || N % EACH == 0), "the rings' stages of a step are the same one's");
+    int i, s, turn, own;
+    DEVICE explicit Place(int own) : i(own), s(own), turn(0), own(own) {}
+    DEVICE void next() {
+        s += EACH;
+        i += EACH;
+        if (s >= N) {
+            const int again = N % EACH == 0 ? s - N : own;
+            i += N - s + again;
+            s = again;
+            turn ^= 1;
+        }
+    }
+};
 DEVICE void meet() { asm volatile("bar.sync 1, %0;" :: "n"(CONSUMERS * 32) : "memory"); }
 
 extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_turns(
@@ -913,64 +941,143 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     const u16* gain, u16* y, float* row_sums, int squaring, int n_rows, int n_inner, int n_cols, float eps)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const u32 ring = shared(memory), squared_all = ring + BARRIERS_AT + STAGES * 16;
-    const u32 received = squared_all + 8, ready = received + 8;
+    const u32 ring = shared(memory), squared_all = ring + BARRIERS_AT + (W_STAGES + X_STAGES) * 16;
+    const u32 squares_received = squared_all + 8, received = squared_all + 16, ready = squared_all + 24;
+    const u32 x_read = squared_all + 32;
     const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
-    auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    // Each ring's barriers of a stage: full, empty.
+    auto w_full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
+    auto x_full = [&](int s) { return ring + BARRIERS_AT + (TOGETHER ? s : W_STAGES + s) * 16; };
     if (thread == 0) {
-        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), 4 * HALVES * SHARE); }
+        for (int s = 0; s < W_STAGES; ++s) {
+            init(w_full(s), 1);
+            init(w_full(s) + 8, 4 * HALVES * SHARE + (TOGETHER ? OWN_SQUARES : 0));
+        }
+        for (int s = 0; s < X_STAGES; ++s) { init(x_full(s), 1); init(x_full(s) + 8, 4 * HALVES + OWN_SQUARES); }
         init(squared_all, SQUARERS * 32);
+        init(x_read, SQUARERS);
+        init(squares_received, 1);
         init(received, 1);
         init(ready, PARTS > 1 ? PARTS - 1 : 1);
-        if (PARTS > 1) expect(received, (PARTS - 1) * SENT_BYTES);
+        if (PARTS > 1) {
+            expect(squares_received, (PARTS - 1) * OWN_ROWS * 4);
+            expect(received, (PARTS - 1) * SENT_BYTES);
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
     // Waited for before the first store to another part, which must have begun by then.
-    if (PARTS > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    if (SHARE > 1)
-        asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    if (SHARE * PARTS > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    if (SHARE > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     const int rank = blockIdx.x % SHARE, part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS;
     const int row_tiles = (n_rows + ROWS - 1) / ROWS, all = (n_inner + BLOCK_K - 1) / BLOCK_K;
     const int first = all * part / PARTS, steps = all * (part + 1) / PARTS - first;
     const int row = tile % row_tiles * ROWS, col_tile = tile / row_tiles, col = col_tile * COLS;
 
-    if (warp >= LOADER && MOVED) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-    if (warp == LOADER) {
+    if (warp >= W_LOADER && MOVED) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    if (warp == W_LOADER) {
         if (elected()) {
             u64 policy;
             if (row_tiles <= SHARE) asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
             else asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-            auto load_weights = [&](int k, int s) {
-                expect(full(s), STAGE_BYTES);
+            // The launch before this one may have written x; for the weights and the gain nobody waits.
+#pragma unroll 1
+            for (Place<W_STAGES, 1> at(0); at.i < steps; at.next()) {
+                wait(w_full(at.s) + 8, at.turn ^ 1);
+                expect(w_full(at.s), W_BYTES + (TOGETHER ? X_BYTES : 0));
                 // Each program of the cluster loads its share of the inner positions, for all.
 #pragma unroll
                 for (int o = 0; o < HALVES; ++o)
-                    load_weight(ring + s * STAGE_BYTES + o * 8192 + rank * (8192 / SHARE), &weight_map, col + o * 64,
-                        (first + k) * BLOCK_K + rank * (BLOCK_K / SHARE), full(s), policy);
-            };
-            auto load_x = [&](int k, int s) {
-                load(ring + s * STAGE_BYTES + W_BYTES, &x_map, (first + k) * BLOCK_K, row, full(s));
-            };
-            const int ahead = min(steps, STAGES);
-#pragma unroll 1
-            for (int s = 0; s < ahead; ++s) load_weights(s, s);
-            // The launch before this one may have written x and the gain; the weights were not waited for.
-            asm volatile("griddepcontrol.wait;" ::: "memory");
-#pragma unroll 1
-            for (int s = 0; s < ahead; ++s) load_x(s, s);
-            int s = 0, turn = 0;
-#pragma unroll 1
-            for (int k = ahead; k < steps; ++k) {
-                wait(empty(s), turn);
-                load_weights(k, s);
-                load_x(k, s);
-                if (++s == STAGES) { s = 0; turn ^= 1; }
+                    load_weight(ring + at.s * W_BYTES + o * 8192 + rank * (8192 / SHARE), &weight_map, col + o * 64,
+                        (first + at.i) * BLOCK_K + rank * (BLOCK_K / SHARE), w_full(at.s), policy);
             }
         }
         __syncwarp();
+    } else if (warp == X_LOADER) {
+        if (elected()) {
+            auto load_x = [&](int k, int s) {
+                load(ring + X_AT + s * X_BYTES, &x_map, (first + k) * BLOCK_K, row, x_full(s));
+            };
+            const int ahead = min(steps, X_RING);
+#pragma unroll 1
+            for (int s = 0; !TOGETHER && s < ahead; ++s) expect(x_full(s), X_BYTES);
+            asm volatile("griddepcontrol.wait;" ::: "memory");
+#pragma unroll 4
+            for (int s = 0; s < ahead; ++s) load_x(s, s);
+#pragma unroll 1
+            for (Place<X_RING, 1> at(0); at.i + X_RING < steps; at.next()) {
+                wait(x_full(at.s) + 8, at.turn);
+                if (!TOGETHER) expect(x_full(at.s), X_BYTES);
+                load_x(at.i + X_RING, at.s);
+            }
+        }
+        __syncwarp();
+    } else if (warp >= SQUARER && OWN_SQUARES) {
+        // They take the steps in turn; a lane takes a row, and of its eight times 16 bytes every 32 / LANES-th.
+        constexpr int LANES = ROWS <= 8 ? 8 : ROWS <= 16 ? 16 : 32, TIMES = LANES / 4;
+        const int squarer = warp - SQUARER, r = lane % LANES;
+        float sums[TIMES];
+#pragma unroll
+        for (int t = 0; t < TIMES; ++t) sums[t] = 0.f;
+#pragma unroll 1
+        for (Place<X_RING, OWN_SQUARES ? SQUARERS : 1> at(squarer); at.i < steps; at.next()) {
+            wait(x_full(at.s), at.turn);
+            uint4 v[TIMES];
+#pragma unroll
+            for (int t = 0; t < TIMES; ++t) {
+                const int sixteen = t * (32 / LANES) + lane / LANES ^ lane % 8;
+                v[t] = make_uint4(0, 0, 0, 0);
+                if (r < ROWS)
+                    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                        : "=r"(v[t].x), "=r"(v[t].y), "=r"(v[t].z), "=r"(v[t].w)
+                        : "r"(ring + X_AT + at.s * X_BYTES + r * 128 + sixteen * 16) : "memory");
+            }
+            // An arrival does not wait for loads: it is made to depend on all of them.
+            bool done = true;
+#pragma unroll
+            for (int t = 0; t < TIMES; ++t) {
+                sums[t] = squared(v[t].w, squared(v[t].z, squared(v[t].y, squared(v[t].x, sums[t]))));
+                asm volatile("" : "+f"(sums[t]));
+                done &= !(sums[t] < 0.f);
+            }
+            __syncwarp();
+            if (lane == 0 && done && at.i + X_RING < steps) arrive(x_full(at.s) + 8);
+        }
+        __syncwarp();
+        if (lane == 0) arrive(x_read);
+        float sum = 0.f;
+#pragma unroll
+        for (int t = 0; t < TIMES; ++t) sum += sums[t];
+#pragma unroll
+        for (int bit = LANES; bit < 32; bit *= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+        float* const of_parts = (float*)(memory + RSTD_AT);
+        float* const of_warps = (float*)(memory + SQUARES_AT);
+        if (lane < ROWS) of_warps[squarer * ROWS + lane] = sum;
+        asm volatile("bar.sync 2, %0;" :: "n"(SQUARERS * 32) : "memory");
+        if (PARTS > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        // One warp ends them. The sums of a part's own rows meet there.
+        if (squarer == 0) {
+            if (lane < ROWS) {
+                sum = of_warps[lane];
+#pragma unroll
+                for (int q = 1; q < SQUARERS; ++q) sum += of_warps[q * ROWS + lane];
+                const int to = lane / OWN_ROWS;
+                float* const there = of_parts + part * OWN_ROWS + lane % OWN_ROWS;
+                if (to == part) *there = sum;
+                else send(peer(shared(there), to), sum, peer(squares_received, to));
+            }
+            __syncwarp();
+            if (PARTS > 1) wait(squares_received, 0);
+            if (lane < OWN_ROWS) {
+                sum = of_parts[lane];
+#pragma unroll
+                for (int p = 1; p < PARTS; ++p) sum += of_parts[p * OWN_ROWS + lane];
+                of_parts[lane] = rsqrtf(sum / n_inner + eps);
+            }
+        }
+        arrive(squared_all);
+        return;
     } else if (warp >= SQUARER) {
         asm volatile("griddepcontrol.wait;" ::: "memory");
         // One copy of the sums a column tile: [column tile][row].
@@ -988,13 +1095,12 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
                 ((float*)(memory + RSTD_AT))[in_part + k * LANES] = rsqrtf(sums[k] / n_inner + eps);
         arrive(squared_all);
     }
-    if (warp >= LOADER) {
+    if (warp >= W_LOADER) {
         if (PARTS > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
         return;
     }
     if (MOVED) asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
     const int group = warp / 4 / HALVES, half = warp / 4 % HALVES;
-    asm volatile("griddepcontrol.wait;" ::: "memory");
     // The gain in the order in which a lane of four takes it: [step][lane][chunk of 16][half] of two.
     u32* const gains = (u32*)(memory + GAIN_AT);
 #pragma unroll 1
@@ -1008,7 +1114,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
 
     // x is wgmma's B operand: rows of 64 inner positions (128 bytes, swizzled), 8 an atom.
     constexpr u64 shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-    const u64 x_from = shape | (ring + W_BYTES & 0x3ffff) >> 4;
+    const u64 x_from = shape | (ring + X_AT & 0x3ffff) >> 4;
     // The weights are its A operand, transposed on the way into registers: lane l gives the address of 8 columns of an
     // inner position; matrices lie as columns 0-7, columns 8-15, the next 8 inner positions.
     const int w_row = lane / 16 * 8 + lane % 8, w_eight = warp % 4 * 2 + lane / 8 % 2;
@@ -1017,17 +1123,17 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     float acc[ACC];
 #pragma unroll
     for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
-    // A stage is always the same group's: a barrier is waited for by the parity of its turn, and none may be skipped.
-    int s = group, turn = 0;
+    Place<X_RING, GROUPS> x_at(group);
 #pragma unroll 1
-    for (int i = group; i < steps;) {
+    for (Place<W_STAGES, GROUPS> w_at(group); w_at.i < steps; w_at.next(), x_at.next()) {
+        const int i = w_at.i, x_s = TOGETHER ? w_at.s : x_at.s;
         u32 a[FRAG], g[2 * CHUNKS];
-        wait(full(s), turn);
+        wait(w_full(w_at.s), w_at.turn);
 #pragma unroll
         for (int k = 0; k < CHUNKS; ++k)
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                 : "=r"(a[4 * k]), "=r"(a[4 * k + 1]), "=r"(a[4 * k + 2]), "=r"(a[4 * k + 3])
-                : "r"(w_in + s * STAGE_BYTES + k * 2048) : "memory");
+                : "r"(w_in + w_at.s * W_BYTES + k * 2048) : "memory");
 #pragma unroll
         for (int k = 0; k < 2; ++k)
             asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -1035,28 +1141,24 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
                 : "r"(ring + GAIN_AT + i * (BLOCK_K * 2) + lane % 4 * 32 + k * 16) : "memory");
 #pragma unroll
         for (int k = 0; k < FRAG; ++k) a[k] = scaled(a[k], g[k / 4 * 2 + k / 2 % 2]);
-        const u64 from = x_from + s * (STAGE_BYTES >> 4);
+        if (!TOGETHER) wait(x_full(x_s), x_at.turn);
+        const u64 from = x_from + x_s * (X_BYTES >> 4);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (int k = 0; k < CHUNKS; ++k)
             mma(acc, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], from + k * (32 >> 4));
         asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
         // Only what some load waits for: a program may be gone when a later arrival would reach it.
-        if (lane == 0 && i + STAGES < steps) {
-            arrive(empty(s));
-            if (SHARE > 1) arrive_at(there + s * 16);
+        if (lane == 0 && i + W_STAGES < steps) {
+            arrive(w_full(w_at.s) + 8);
+            if (SHARE > 1) arrive_at(there + w_at.s * 16);
         }
-        s += GROUPS;
-        i += GROUPS;
-        if (s >= STAGES) {
-            i += STAGES - s + group;
-            s = group;
-            turn ^= 1;
-        }
+        if (lane == 0 && !TOGETHER && i + X_STAGES < steps) arrive(x_full(x_s) + 8);
     }
 #pragma unroll
     for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
-    // All groups are done with the ring, and all of its loads have arrived: it carries the sums, row by row.
+    // All are done with the rings, and all loads have arrived: they carry the sums, row by row.
+    if (OWN_SQUARES) wait(x_read, 0);
     meet();
     float* const sums = (float*)memory;
     float* const mine = sums + (group * ROWS + lane % 4 * 2) * PITCH + half * 64 + warp % 4 * 16 + lane / 4;
@@ -1148,7 +1250,8 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
 def _turns_source(config: Config, n_rows: int, dtype: Dtype) -> CudaSource:
     defines = {
         "ROWS": config["block_b"], "COLS": config["block_o"], "GROUPS": _turns_groups(config),
-        "SHARE": _turns_share(config, n_rows), "PARTS": config["split_k"], "STAGES": config["num_stages"],
+        "SHARE": _turns_share(config, n_rows), "PARTS": config["split_k"], "W_STAGES": config["num_stages"],
+        "X_STAGES": config["x_stages"], "OWN_SQUARES": int(_turns_own_squares(config)),
     }  # fmt: skip
     return _cuda_source(_TURNS, "rmsnorm_matmul_turns", config["block_b"], dtype, defines, transposed=False)
 
@@ -1167,9 +1270,19 @@ def _turns_programs(config: Config, n_rows: int, n_cols: int) -> int:
     return _ceil_div(n_rows, config["block_b"]) * _ceil_div(n_cols, config["block_o"]) * config["split_k"]
 
 
+def _turns_own_squares(config: Config) -> bool:
+    """Return whether a program squares all of its rows: with more of them it would be slower than its products."""
+    return config["block_b"] <= _TURNS_OWN_ROWS
+
+
+def _turns_squarers(config: Config) -> int:
+    """Return the warps that square: twelve warps in all have 168 registers a thread, twenty 96, more have fewer."""
+    return 4 if _turns_own_squares(config) else 2
+
+
 def _turns_threads(config: Config) -> int:
-    """Return the threads of a program: those that multiply, a warp that loads and two or three that square."""
-    return 32 * (config["num_warps"] + (3 if config["num_warps"] == 16 and config["block_b"] <= 96 else 4))
+    """Return the threads of a program: those that multiply, two warps that load, and those that square."""
+    return 32 * (config["num_warps"] + 2 + _turns_squarers(config))
 
 
 def _cluster_columns(config: Config) -> int:
@@ -1523,6 +1636,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
 # Measured on an H200, cold weights, B 1 to 256 and H 2048 to 8192, O 2048 to 14336.
 _TURNS_MOST, _TURNS_MOST_ROWS = 256, 192
+_TURNS_OWN_ROWS = 32
 
 
 def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
@@ -1533,13 +1647,11 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     row_tiles = parts = 1
     columns = 64
     if 2 * tiles <= programs:
-        if b > 112:
-            # Pairs of row tiles that share the weights; each takes in half of x.
-            row_tiles = 2
-            while 2 * row_tiles * tiles <= programs and b > 80 * row_tiles:
-                row_tiles *= 2
-        else:
-            parts = 2
+        # Pairs of row tiles share the weights, if nothing else is shared; each takes in half of x.
+        row_tiles = 2 if b > 112 else 1
+        while row_tiles > 1 and 2 * row_tiles * tiles <= programs and b > 80 * row_tiles:
+            row_tiles *= 2
+        parts = 2 if 2 * row_tiles * tiles <= programs else 1
         # More parts only while the next launch keeps half of the chip to load its first weights.
         while 4 * parts * row_tiles * tiles <= programs and parts < _MAX_SPLITS:
             parts *= 2
@@ -1556,15 +1668,50 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     if b > _TURNS_MOST or rows > _TURNS_MOST_ROWS:
         return None
     # Sixteen warps, or eight where that was faster and where more would not have the registers for their sums.
-    eight_win = columns == 64 and parts > 1 and b >= 32 and 2048 * parts <= h < 4096 * parts
-    warps = 8 if rows > 128 or eight_win else 16
+    half = row_tiles * tiles * parts <= programs // 2
+    eight_win = columns == 64 and parts > 1 and rows >= 24
+    eight_win = eight_win and (((half or row_tiles > 1) and rows <= 64) or 2048 * parts <= h < 4096 * parts)
     config = {
-        "block_b": rows, "block_o": columns, "block_k": 64, "split_k": parts, "num_warps": warps, "num_stages": 24,
+        "block_b": rows, "block_o": columns, "block_k": 64, "split_k": parts,
+        "num_warps": 8 if rows > 128 or eight_win else 16, "num_stages": 0,
         "tma": 1, "pipeline": 3, "x_stages": 0, "scalers": 0, "pdl": 1,
     }  # fmt: skip
-    while shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
-        config["num_stages"] -= 1
-    return config if config["num_stages"] >= _turns_least_stages(config) else None
+    # Many short steps, over most of the chip, are faster with half of the barriers.
+    together = columns == 64 and parts > 1 and rows >= 24 and h >= 1536 * parts and not half
+    return _turns_filled(config, shape, dtype, together=together)
+
+
+def _turns_each(config: Config) -> int:
+    """Return what two rings' stages must be a multiple of: a stage is always the same group's and squarer's."""
+    return math.lcm(_turns_groups(config), _turns_squarers(config) if _turns_own_squares(config) else 1)
+
+
+def _turns_filled(config: Config, shape: Shape, dtype: Dtype, *, together: bool) -> dict[str, int] | None:
+    """Return a configuration with as many stages as fit and are of use; None where the sums do not fit into them."""
+    h, groups, each = shape["H"], _turns_groups(config), _turns_each(config)
+    steps = _ceil_div(_ceil_div(h, config["block_k"]), config["split_k"])
+    # Measured: weights that come for two programs come later, so that fewer stages of x and more of theirs are faster.
+    most = (
+        steps if together else 16 if _turns_own_squares(config) else 8 if _turns_share(config, shape["B"]) > 1 else 12
+    )
+
+    def with_stages(weights: int, x: int) -> dict[str, int]:
+        return {**config, "num_stages": weights, "x_stages": 0 if together else x}
+
+    def fits(weights: int, x: int) -> bool:
+        return shared_bytes(with_stages(weights, x), dtype, h) <= _SHARED_BYTES["sm_90"]
+
+    def too_few(weights: int, x: int) -> bool:
+        filled = with_stages(weights, x)
+        return _turns_ring(filled) < _turns_sums(filled)
+
+    weights = x = each
+    more = 1 if together else each
+    while (x < min(most, steps) or (together and too_few(weights, x))) and fits(weights + more, x + more):
+        weights, x = weights + more, x + more
+    while not together and (weights < steps or too_few(weights, x)) and fits(weights + groups, x):
+        weights += groups
+    return with_stages(weights, x) if fits(weights, x) and not too_few(weights, x) else None
 
 
 # (block_b, BLOCK_O, parts) -> time of a tile, its whole inner dimension, in units of the rule's own. Fitted to runs on
@@ -1587,9 +1734,11 @@ def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     def programs(tile: tuple[int, int, int]) -> int:
         return _ceil_div(b, tile[0]) * _ceil_div(o, tile[1]) * tile[2]
 
-    def cost(tile: tuple[int, int, int], time: float) -> float:
+    def cost(tile: tuple[int, int, int]) -> float:
         waves = math.ceil(programs(tile) / _MULTIPROCESSORS["sm_90"])
-        return waves * time * (_CLUSTER_CROWDED if 2 * programs(tile) > _MULTIPROCESSORS["sm_90"] else 1.0)
+        return (
+            waves * _CLUSTER_TILES[tile] * (_CLUSTER_CROWDED if 2 * programs(tile) > _MULTIPROCESSORS["sm_90"] else 1.0)
+        )
 
     def fits(tile: tuple[int, int, int]) -> bool:
         if tile == (128, 256, 2) and programs(tile) > _MULTIPROCESSORS["sm_90"]:
@@ -1597,7 +1746,7 @@ def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
         # Tiles of 64 rows read the weights once for each of them.
         return (tile[0] == 64 if b <= 64 else tile[0] == 128 or b <= 128) and (tile[2] == 1 or h >= 2 * _LEAST_INNER)
 
-    best = min(filter(fits, _CLUSTER_TILES), key=lambda tile: cost(tile, _CLUSTER_TILES[tile]))
+    best = min(filter(fits, _CLUSTER_TILES), key=cost)
     block_b, block_o, split_k = best
     config = {
         "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": split_k, "num_warps": 8,
@@ -1695,7 +1844,8 @@ def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
     if config["pipeline"] == 3:
         parts = config["split_k"]
         sent = 4 * 64 * (parts - 1) * (block_b // parts) if block_o == 64 else 0
-        ring = stages * (weight_tile + x_tile + 16) + sent + 32 + 4 * (block_b // parts)
+        squares = 4 * block_b * (1 + (_turns_squarers(config) if _turns_own_squares(config) else 0))
+        ring = stages * (weight_tile + 16) + _x_ring(config) * x_tile + config["x_stages"] * 16 + sent + 48 + squares
         return _ceil_div(ring, 128) * 128 + _ceil_div(_ceil_div(n_inner, block_k), parts) * 128
     if config["pipeline"]:
         x_stage = x_tile + element * block_k + 24
@@ -1786,7 +1936,7 @@ def _check_cuda(config: Config, shape: Shape, dtype: Dtype, target: str) -> None
         )
     if shape["H"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
         raise InputError(f"rmsnorm_matmul: pipeline is {pipeline} with H={shape['H']}; expected a multiple of 8")
-    fixed = {"block_k": 64, "tma": 1, "x_stages": 0, "scalers": 0} | ({"num_warps": 8} if pipeline == 2 else {})
+    fixed = {"block_k": 64, "tma": 1, "scalers": 0} | ({"num_warps": 8, "x_stages": 0} if pipeline == 2 else {})
     if any(config[key] != value for key, value in fixed.items()) or config["pdl"] not in (0, 1):
         raise InputError(
             f"rmsnorm_matmul: pipeline is {pipeline}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())} and "
@@ -1822,19 +1972,37 @@ def _check_turns(config: Config) -> None:
         raise InputError(
             f"rmsnorm_matmul: num_warps is {warps} with pipeline 3 and block_b {rows}; expected 8, or 16 up to 128 rows"
         )
-    if config["num_stages"] < _turns_least_stages(config):
+    groups, each = _turns_groups(config), _turns_each(config)
+    weights, x = config["num_stages"], config["x_stages"]
+    if (weights < each) if x == 0 else (weights % groups or x % each):
+        # A stage that another group or squarer took the next time would be waited for by the wrong phase.
         raise InputError(
-            f"rmsnorm_matmul: num_stages is {config['num_stages']} with pipeline 3; expected at least "
-            f"{_turns_least_stages(config)}: one for each step under way, and room for all sums"
+            f"rmsnorm_matmul: num_stages is {weights} and x_stages {x} with pipeline 3; expected multiples of {groups} "
+            f"and {each}, or at least {each} and 0"
+        )
+    if _turns_ring(config) < _turns_sums(config):
+        raise InputError(
+            f"rmsnorm_matmul: num_stages is {config['num_stages']} and x_stages {config['x_stages']} with pipeline 3, "
+            f"{_turns_ring(config)} bytes; expected room for all sums, {_turns_sums(config)} bytes"
         )
 
 
-def _turns_least_stages(config: Config) -> int:
-    """Return how many stages hold a step of every group, and later all sums, with 128 columns the other parts' too."""
-    rows, columns, parts, groups = config["block_b"], config["block_o"], config["split_k"], _turns_groups(config)
+def _x_ring(config: Config) -> int:
+    """Return the stages of x: their own number, or those of the weights where both come together."""
+    return int(config["x_stages"] or config["num_stages"])
+
+
+def _turns_ring(config: Config) -> int:
+    """Return the bytes of all stages."""
+    return 128 * (config["num_stages"] * config["block_o"] + _x_ring(config) * config["block_b"])
+
+
+def _turns_sums(config: Config) -> int:
+    """Return the bytes of all sums, which the stages hold at the end: with 128 columns the other parts' too."""
+    rows, columns, parts = config["block_b"], config["block_o"], config["split_k"]
+    received = 4 * columns * (parts - 1) * (rows // parts) if columns == 128 else 0
     # A row of sums is 4 longer than its columns.
-    sums = 4 * groups * rows * (columns + 4) + (4 * columns * (parts - 1) * (rows // parts) if columns == 128 else 0)
-    return max(groups, _ceil_div(sums, 128 * (columns + rows)))
+    return 4 * _turns_groups(config) * rows * (columns + 4) + received
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -1921,22 +2089,26 @@ CASES: tuple[dict[str, int], ...] = (
 def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     """Yield the configurations that may be worth timing: variations of the rule's own."""
     own = config_for(shape, dtype, target)
+    yield _candidate(own, shape, dtype)
     if own["pipeline"] >= 2:
-        cluster = {**own, "pipeline": 2, "num_warps": 8}
+        cluster = {**own, "pipeline": 2, "num_warps": 8, "x_stages": 0}
         turns = {**cluster, "pipeline": 3}
         rows = tuple(8 * _ceil_div(shape["B"], 8 * tiles) for tiles in (1, 2, 4))
-        tried = (
-            *variations(cluster, {"block_b": (64, 128), "block_o": (64, 128, 256), "split_k": (1, 2)}),
-            *variations(turns, {"block_b": rows, "block_o": (64, 128), "split_k": (1, 2, 4), "num_warps": (8, 16)}),
+        tried = variations(cluster, {"block_b": (64, 128), "block_o": (64, 128, 256), "split_k": (1, 2)})
+        of_turns = variations(
+            turns, {"block_b": rows, "block_o": (64, 128), "split_k": (1, 2, 4), "num_warps": (8, 16)}
         )
+        filled = (
+            _turns_filled(config, shape, dtype, together=together) for config in of_turns for together in (False, True)
+        )
+        yield from (_candidate(config, shape, dtype) for config in filled if config is not None)
     else:
         choices: dict[str, tuple[int, ...]] = {
             "block_o": (64, 128, 256), "block_k": (64, 128, 256), "split_k": (1, 2, 4, 8),
         }  # fmt: skip
         if own["pipeline"] == 1:
             choices |= {"x_stages": (4, 8), "scalers": (1, 2)}
-        tried = tuple(variations(own, choices))
-    yield _candidate(own, shape, dtype)
+        tried = variations(own, choices)
     for config in tried:
         if own["pipeline"] == 1:
             config["num_warps"] = config["block_o"] // 16

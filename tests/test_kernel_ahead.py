@@ -152,6 +152,8 @@ def test_a_wrong_twin_of_cuda_cpp_compiles_and_is_another_kernel(mutant: Mutant,
     trials = CLUSTER_TRIALS[mutant.kernel]("fp16")
     if mutant.name.startswith("turns"):
         trials = tuple(trial for trial in trials if trial.config["pipeline"] == 3 and trial.shape["B"] > 64)
+    if mutant.name.startswith("few_rows"):
+        trials = tuple(trial for trial in trials if trial.config["pipeline"] == 3 and trial.shape["B"] <= 32)
 
     def differs(trial: Trial) -> bool:
         right, wrong = (k.ahead(trial.config, trial.shape, "fp16", "sm_90") for k in (kernel.kernel, twin))

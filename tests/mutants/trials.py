@@ -62,10 +62,11 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
     two = {**one, "block_o": 128, "split_k": 2, "num_stages": 6}
     narrow = {**one, "block_o": 64, "split_k": 2, "num_stages": 9}
     half = {**one, "block_b": 64, "block_o": 128, "split_k": 2, "num_stages": 9}
-    turns = {**one, "block_b": 64, "block_o": 64, "num_warps": 16, "num_stages": 12, "pipeline": 3}
-    few = {**turns, "block_b": 8, "split_k": 2, "num_stages": 20}
+    turns = {**one, "block_b": 64, "block_o": 64, "num_warps": 16, "num_stages": 12, "x_stages": 8, "pipeline": 3}
+    few = {**turns, "block_b": 8, "split_k": 2, "num_stages": 20, "x_stages": 20}
     many = {**turns, "block_b": 128, "split_k": 2, "num_stages": 8}
     wide = {**turns, "block_o": 128, "num_stages": 8}
+    eight = {"num_warps": 8, "num_stages": 6, "x_stages": 5}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
@@ -92,23 +93,39 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 1, "H": 8, "O": 8}, dtype, {**few, "split_k": 1}),
         Trial({"B": 59, "H": 1000, "O": 328}, dtype, turns),
         Trial({"B": 123, "H": 1000, "O": 328}, dtype, turns),
-        Trial({"B": 128, "H": 4104, "O": 1160}, dtype, {**turns, "num_stages": 11}),
+        Trial({"B": 128, "H": 4104, "O": 1160}, dtype, {**turns, "num_stages": 11, "x_stages": 0}),
         Trial({"B": 200, "H": 520, "O": 264}, dtype, {**wide, "block_b": 56}),
-        Trial({"B": 150, "H": 2000, "O": 136}, dtype, {**turns, "num_warps": 8, "num_stages": 5, "pdl": 0}),
+        Trial(
+            {"B": 150, "H": 2000, "O": 136}, dtype, {**turns, "num_warps": 8, "num_stages": 5, "x_stages": 0, "pdl": 0}
+        ),
         Trial({"B": 65, "H": 104, "O": 64}, dtype, turns, scale=256.0),
         Trial({"B": 65, "H": 200, "O": 128}, dtype, turns, scale=2.0**-10),
         # Their clusters that share the inner dimension: two, four and eight parts, one that is empty, rows not whole.
         Trial({"B": 1, "H": 72, "O": 8}, dtype, {**few, "split_k": 2}),
         Trial({"B": 5, "H": 4096, "O": 520}, dtype, {**few, "split_k": 8}),
-        Trial({"B": 17, "H": 2056, "O": 264}, dtype, {**few, "block_b": 24, "split_k": 4, "num_stages": 16}),
+        Trial(
+            {"B": 17, "H": 2056, "O": 264},
+            dtype,
+            {**few, "block_b": 24, "split_k": 4, "num_stages": 16, "x_stages": 12},
+        ),
         Trial({"B": 72, "H": 4104, "O": 1160}, dtype, {**turns, "block_b": 72, "split_k": 2, "num_warps": 8}),
         Trial({"B": 123, "H": 1000, "O": 328}, dtype, many),
         Trial({"B": 100, "H": 2048, "O": 1048}, dtype, {**many, "block_b": 104, "pdl": 0}),
         # Their tiles of 128 columns: in two parts, whose sums come to lie in the ring; 16 and 8 warps; many rows.
         Trial({"B": 33, "H": 2000, "O": 1064}, dtype, {**wide, "block_b": 40, "split_k": 2}),
-        Trial({"B": 123, "H": 1000, "O": 328}, dtype, {**wide, "block_b": 128, "split_k": 2, "num_stages": 6}),
-        Trial({"B": 130, "H": 1032, "O": 1160}, dtype, {**wide, "block_b": 136, "num_warps": 8, "num_stages": 6}),
-        Trial({"B": 190, "H": 1032, "O": 200}, dtype, {**turns, "block_b": 192, "num_warps": 8, "num_stages": 6}),
+        Trial(
+            {"B": 123, "H": 1000, "O": 328},
+            dtype,
+            {**wide, "block_b": 128, "split_k": 2, "num_stages": 6, "x_stages": 6},
+        ),
+        Trial({"B": 130, "H": 1032, "O": 1160}, dtype, {**wide, **eight, "block_b": 136, "num_stages": 7}),
+        Trial({"B": 190, "H": 1032, "O": 200}, dtype, {**turns, **eight, "block_b": 192, "x_stages": 6}),
+        # Few rows, which each program squares for itself: more steps than stages, one ring or two, rows not whole.
+        Trial({"B": 29, "H": 3000, "O": 200}, dtype, {**few, **eight, "block_b": 32, "num_stages": 17, "x_stages": 0}),
+        Trial({"B": 13, "H": 4104, "O": 72}, dtype, {**few, "block_b": 16, "num_stages": 8, "x_stages": 4, "pdl": 0}),
+        Trial(
+            {"B": 21, "H": 2000, "O": 136}, dtype, {**few, "block_b": 24, "split_k": 1, "num_stages": 5, "x_stages": 0}
+        ),
     )
 
 
