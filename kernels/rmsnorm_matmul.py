@@ -13,6 +13,8 @@ Precision: x·g is rounded once to the dtype before the product, or g·W where g
 |x·g|, or |g·W|, is within the dtype's range (fp16: 65504).
 Determinism: partial sums are added in the order of the parts, whichever program adds them, so the same
 inputs give the same bits.
+Overlap: with pdl 1 a launch begins while the launch before it ends. It waits for x; the weights, and in
+pipeline 3 the gain, it reads at once: they must not be what a launch before that allows this overlap writes.
 """
 
 from __future__ import annotations
@@ -1690,10 +1692,12 @@ def _turns_filled(config: Config, shape: Shape, dtype: Dtype, *, together: bool)
     """Return a configuration with as many stages as fit and are of use; None where the sums do not fit into them."""
     h, groups, each = shape["H"], _turns_groups(config), _turns_each(config)
     steps = _ceil_div(_ceil_div(h, config["block_k"]), config["split_k"])
-    # Measured: weights that come for two programs come later, so that fewer stages of x and more of theirs are faster.
-    most = (
-        steps if together else 16 if _turns_own_squares(config) else 8 if _turns_share(config, shape["B"]) > 1 else 12
-    )
+    # Measured: more stages of x cost stages of the weights, most where these come for two programs and so later.
+    most = 8 if _turns_share(config, shape["B"]) > 1 else 12
+    if together:
+        most = steps
+    elif _turns_own_squares(config):
+        most = 16
 
     def with_stages(weights: int, x: int) -> dict[str, int]:
         return {**config, "num_stages": weights, "x_stages": 0 if together else x}

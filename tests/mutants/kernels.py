@@ -124,7 +124,6 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int p = 1; p < PARTS; ++p) sum +=", "for (int p = 2; p < PARTS; ++p) sum +="),
     Mutant("rmsnorm_matmul", "few_rows_reads_before_the_other_part",
            "            if (PARTS > 1) wait(squares_received, 0);\n", ""),
-    Mutant("rmsnorm_matmul", "few_rows_sums_over_what_is_read", "    if (OWN_SQUARES) wait(x_read, 0);\n", ""),
     Mutant("matmul", "cluster_lost_last_step",
            "last = steps * (part + 1) / SPLIT;", "last = max(steps * (part + 1) / SPLIT - 1, 1);"),
     Mutant("matmul", "cluster_rows_of_the_first_program", "* ROWS + down) * tile_rows;", "* ROWS) * tile_rows;"),
