@@ -29,11 +29,12 @@ from samples import (
     quantity,
 )
 
-from ledger.errors import MachineError
+from ledger.errors import InputError, MachineError
 from ledger.model.book import Book
 from ledger.records import Hardware
 from ledger.repository.store import load_hardware
 from ledger.showing import drawing, plot
+from ledger.showing.figures import figures
 from ledger.showing.layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
 
 SHAPES = [{"B": b, "H": h, "O": h} for b in (1, 8) for h in (64, 128)]
@@ -110,6 +111,19 @@ def test_equal_peaks_are_one_line() -> None:
 
 def test_document_shows_dots_of_its_devices_only() -> None:
     assert plot.roofline_document([make_hardware(name="other")], book())["dots"] == []
+
+
+def test_only_a_campaigns_dots_are_kept_and_those_that_nobody_forecast() -> None:
+    value = document()
+    value["dots"][1]["campaign"], value["dots"][2]["campaign"] = "first", "second"
+    value["dots"][3]["seal"] = None
+    kept = plot.only_campaigns(value, ["second"])
+    assert kept["dots"] == [value["dots"][2], value["dots"][3]]
+    assert len(value["dots"]) == 5
+    with pytest.raises(InputError, match="campaign 'third' has no dot; expected one of: first, second"):
+        plot.only_campaigns(value, ["first", "third"])
+    page = figures(kept)
+    assert ("| toy | second | " in page, "| toy | – | " in page, "first" in page) == (True, True, False)
 
 
 def test_document_of_a_refused_ledger_has_no_dots() -> None:

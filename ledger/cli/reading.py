@@ -133,6 +133,9 @@ def roofline(
         list[FilePath] | None, typer.Option("--bench", help="JSON of ledger bench whose rows are drawn too.")
     ] = None,
     kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Draw the dots of this kernel only.")] = None,
+    campaign: Annotated[
+        list[str] | None, typer.Option("--campaign", help="Draw the forecasts of this campaign only.")
+    ] = None,
     output: Annotated[
         FilePath | None, typer.Option("-o", "--output", help="Folder for PNG, SVG, JSON and Markdown.")
     ] = None,
@@ -141,7 +144,7 @@ def roofline(
     """Draw the roofline with every verified cell, on the terminal or as PNG and SVG."""
     from ledger.showing import plot
 
-    document = _roofline(hw or [], bench or [], kernel)
+    document = _roofline(hw or [], bench or [], kernel, campaign)
     if as_json:
         emit(document)
     elif output is not None:
@@ -151,13 +154,15 @@ def roofline(
         plot.terminal(document, out())
 
 
-def _roofline(hw: list[str], benches: list[FilePath], kernels: list[str] | None) -> dict[str, Any]:
+def _roofline(
+    hw: list[str], benches: list[FilePath], kernels: list[str] | None, campaigns: list[str] | None
+) -> dict[str, Any]:
     """Return the document that a roofline is drawn from."""
     from ledger.kernel import load_kernel
     from ledger.repository.store import read_bytes
     from ledger.seal import parse_json
     from ledger.showing.benched import add_bench
-    from ledger.showing.plot import only_kernels, roofline_document
+    from ledger.showing.plot import only_campaigns, only_kernels, roofline_document
 
     root, book = find_root(), None
     try:
@@ -177,6 +182,8 @@ def _roofline(hw: list[str], benches: list[FilePath], kernels: list[str] | None)
         add_bench(
             document, value, what=str(path), hardwares=hardwares, kernel_of=lambda name: load_kernel(name, root).kernel
         )
+    if campaigns is not None:
+        document = only_campaigns(document, campaigns)
     return document if kernels is None else only_kernels(document, kernels)
 
 

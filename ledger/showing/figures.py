@@ -38,13 +38,25 @@ def _table(headings: Sequence[str], left: int, rows: Sequence[Sequence[str]]) ->
 def _dots(document: dict[str, Any]) -> Iterator[str]:
     names = [device["name"] for device in document["devices"]]
     dots = sorted(document["dots"], key=lambda dot: (names.index(dot["device"]), *row_order(dot)))
-    headings = ["kernel", "shape", "dtype", "device", "regime", "FLOP/byte", "rate", "% of roof", "forecast"]
+    headings = [
+        "kernel",
+        "shape",
+        "dtype",
+        "device",
+        "campaign",
+        "regime",
+        "FLOP/byte",
+        "rate",
+        "% of roof",
+        "forecast",
+    ]
     rows = [
         (
             harmless(dot["kernel"]),
             harmless(shape_words(dot["shape"])),
             dot["dtype"],
             harmless(dot["device"]),
+            "–" if dot["campaign"] is None else harmless(dot["campaign"]),
             regime_words(dot),
             f"{dot['intensity_flop_per_byte']:.3g}",
             si(dot["flop_per_s"], "FLOP/s"),
@@ -53,7 +65,7 @@ def _dots(document: dict[str, Any]) -> Iterator[str]:
         )
         for dot in dots
     ]
-    yield from _table(headings, 5, rows)
+    yield from _table(headings, 6, rows)
 
 
 def _bandwidths(document: dict[str, Any], names: Sequence[str]) -> tuple[str, list[float]] | None:

@@ -73,6 +73,7 @@ class Dot:
     predicted_regime: Regime | None
     blind: bool | None
     seal: str | None
+    campaign: str | None = None
 
 
 def roofline_document(hardwares: Sequence[Hardware], book: Book | None, extra: Iterable[Dot] = ()) -> dict[str, Any]:
@@ -103,6 +104,18 @@ def only_kernels(document: dict[str, Any], kernels: Sequence[str]) -> dict[str, 
     have = {operation_of(dot) for dot in document["dots"]}
     if strange := sorted(set(kernels) - have):
         raise InputError(f"kernel {strange[0]!r} has no dot; expected one of: {', '.join(sorted(have)) or 'none'}")
+    return {**document, "dots": kept}
+
+
+def only_campaigns(document: dict[str, Any], campaigns: Sequence[str]) -> dict[str, Any]:
+    """Return a document with the dots of some campaigns alone, and those that nobody forecast.
+
+    Raises: InputError for a campaign that no dot is of.
+    """
+    have = {dot["campaign"] for dot in document["dots"] if dot["campaign"] is not None}
+    if strange := sorted(set(campaigns) - have):
+        raise InputError(f"campaign {strange[0]!r} has no dot; expected one of: {', '.join(sorted(have)) or 'none'}")
+    kept = [dot for dot in document["dots"] if dot["campaign"] in campaigns or dot["seal"] is None]
     return {**document, "dots": kept}
 
 
@@ -173,6 +186,7 @@ def _dots(book: Book) -> Iterator[Dot]:
             predicted_regime=forecast.regime,
             blind=view.blind,
             seal=view.sealed.id,
+            campaign=view.sealed.prediction.campaign,
         )
 
 
