@@ -100,11 +100,8 @@ def only_kernels(document: dict[str, Any], kernels: Sequence[str]) -> dict[str, 
 
     Raises: InputError for a kernel that no dot is of.
     """
-    kept = [dot for dot in document["dots"] if operation_of(dot) in kernels]
-    have = {operation_of(dot) for dot in document["dots"]}
-    if strange := sorted(set(kernels) - have):
-        raise InputError(f"kernel {strange[0]!r} has no dot; expected one of: {', '.join(sorted(have)) or 'none'}")
-    return {**document, "dots": kept}
+    _refuse_absent("kernel", kernels, {operation_of(dot) for dot in document["dots"]})
+    return {**document, "dots": [dot for dot in document["dots"] if operation_of(dot) in kernels]}
 
 
 def only_campaigns(document: dict[str, Any], campaigns: Sequence[str]) -> dict[str, Any]:
@@ -113,10 +110,15 @@ def only_campaigns(document: dict[str, Any], campaigns: Sequence[str]) -> dict[s
     Raises: InputError for a campaign that no dot is of.
     """
     have = {dot["campaign"] for dot in document["dots"] if dot["campaign"] is not None}
-    if strange := sorted(set(campaigns) - have):
-        raise InputError(f"campaign {strange[0]!r} has no dot; expected one of: {', '.join(sorted(have)) or 'none'}")
+    _refuse_absent("campaign", campaigns, have)
     kept = [dot for dot in document["dots"] if dot["campaign"] in campaigns or dot["seal"] is None]
     return {**document, "dots": kept}
+
+
+def _refuse_absent(what: str, asked: Sequence[str], have: set[str]) -> None:
+    """Refuse a name that no dot has. Raises: InputError."""
+    if strange := sorted(set(asked) - have):
+        raise InputError(f"{what} {strange[0]!r} has no dot; expected one of: {', '.join(sorted(have)) or 'none'}")
 
 
 def operation_of(dot: dict[str, Any]) -> str:

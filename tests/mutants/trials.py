@@ -101,7 +101,7 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 65, "H": 104, "O": 64}, dtype, turns, scale=256.0),
         Trial({"B": 65, "H": 200, "O": 128}, dtype, turns, scale=2.0**-10),
         # Their clusters that share the inner dimension: two, four and eight parts, one that is empty, rows not whole.
-        Trial({"B": 1, "H": 72, "O": 8}, dtype, {**few, "split_k": 2}),
+        Trial({"B": 1, "H": 72, "O": 8}, dtype, few),
         Trial({"B": 5, "H": 4096, "O": 520}, dtype, {**few, "split_k": 8}),
         Trial(
             {"B": 17, "H": 2056, "O": 264},
