@@ -838,10 +838,12 @@ _TURNS = r"""
 constexpr int HALVES = COLS / 64, ACC = ROWS / 2, OWN_ROWS = ROWS / PARTS;   // sums of a thread; rows that a part ends
 // Warps: those that multiply, one that loads the weights, one that loads x, those that square.
 constexpr int CONSUMERS = HALVES * GROUPS * 4, W_LOADER = CONSUMERS, X_LOADER = W_LOADER + 1, SQUARER = X_LOADER + 1;
-// Sixteen warps with many rows get registers from a whole group that loads and squares.
-constexpr bool MOVED = CONSUMERS == 16 && ROWS > 96;
-constexpr int SQUARERS = OWN_SQUARES ? 4 : 2, WARPS = SQUARER + SQUARERS;
 constexpr bool TOGETHER = X_STAGES == 0;                        // a stage has one pair of barriers
+// With many rows the warps that multiply get registers from a whole group that loads and squares.
+// Registers for the next step's weights; with barriers together a group's steps are not evenly apart.
+constexpr bool AHEAD = CONSUMERS == 8 && (GROUPS == 1 || (!TOGETHER && ROWS <= 192));
+constexpr bool MOVED = CONSUMERS == 16 ? ROWS > 96 : GROUPS == 1 && ROWS > 128;
+constexpr int SQUARERS = OWN_SQUARES ? 4 : 2, WARPS = SQUARER + SQUARERS;
 constexpr int LOADS = MOVED ? 2 : 8;                            // of 16 bytes that a lane that squares has under way
 constexpr u32 W_BYTES = BLOCK_K * COLS * 2, X_BYTES = ROWS * BLOCK_K * 2, X_AT = W_STAGES * W_BYTES;
 constexpr int X_RING = TOGETHER ? W_STAGES : X_STAGES;          // stages of x
@@ -977,7 +979,9 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     const int first = all * part / PARTS, steps = all * (part + 1) / PARTS - first;
     const int row = tile % row_tiles * ROWS, col_tile = tile / row_tiles, col = col_tile * COLS;
 
-    if (warp >= W_LOADER && MOVED) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    // Of each multiprocessor's 64 K registers, by groups of four warps.
+    constexpr int LOADERS_KEEP = CONSUMERS == 16 ? 32 : 56, OTHERS_GET = CONSUMERS == 16 ? 112 : 224;
+    if (warp >= W_LOADER && MOVED) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(LOADERS_KEEP));
     if (warp == W_LOADER) {
         if (elected()) {
             u64 policy;
@@ -1101,7 +1105,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         if (PARTS > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
         return;
     }
-    if (MOVED) asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    if (MOVED) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(OTHERS_GET));
     const int group = warp / 4 / HALVES, half = warp / 4 % HALVES;
     // The gain in the order in which a lane of four takes it: [step][lane][chunk of 16][half] of two.
     u32* const gains = (u32*)(memory + GAIN_AT);
@@ -1125,37 +1129,102 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     float acc[ACC];
 #pragma unroll
     for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
-    Place<X_RING, GROUPS> x_at(group);
-#pragma unroll 1
-    for (Place<W_STAGES, GROUPS> w_at(group); w_at.i < steps; w_at.next(), x_at.next()) {
-        const int i = w_at.i, x_s = TOGETHER ? w_at.s : x_at.s;
-        u32 a[FRAG], g[2 * CHUNKS];
-        wait(w_full(w_at.s), w_at.turn);
-#pragma unroll
-        for (int k = 0; k < CHUNKS; ++k)
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                : "=r"(a[4 * k]), "=r"(a[4 * k + 1]), "=r"(a[4 * k + 2]), "=r"(a[4 * k + 3])
-                : "r"(w_in + w_at.s * W_BYTES + k * 2048) : "memory");
+    typedef Place<W_STAGES, GROUPS> OfWeights;
+    typedef Place<X_RING, GROUPS> OfX;
+    auto gains_of = [&](int i, u32 (&g)[2 * CHUNKS]) {
 #pragma unroll
         for (int k = 0; k < 2; ++k)
             asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                 : "=r"(g[4 * k]), "=r"(g[4 * k + 1]), "=r"(g[4 * k + 2]), "=r"(g[4 * k + 3])
                 : "r"(ring + GAIN_AT + i * (BLOCK_K * 2) + lane % 4 * 32 + k * 16) : "memory");
+    };
+    auto weights_of = [&](const OfWeights& at, u32 (&a)[FRAG]) {
+#pragma unroll
+        for (int k = 0; k < CHUNKS; ++k)
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                : "=r"(a[4 * k]), "=r"(a[4 * k + 1]), "=r"(a[4 * k + 2]), "=r"(a[4 * k + 3])
+                : "r"(w_in + at.s * W_BYTES + k * 2048) : "memory");
+    };
+    auto scale = [&](u32 (&a)[FRAG], const u32 (&g)[2 * CHUNKS]) {
 #pragma unroll
         for (int k = 0; k < FRAG; ++k) a[k] = scaled(a[k], g[k / 4 * 2 + k / 2 % 2]);
-        if (!TOGETHER) wait(x_full(x_s), x_at.turn);
+    };
+    auto multiply = [&](int x_s, int turn, const u32 (&a)[FRAG]) {
+        if (!TOGETHER) wait(x_full(x_s), turn);
         const u64 from = x_from + x_s * (X_BYTES >> 4);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (int k = 0; k < CHUNKS; ++k)
             mma(acc, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], from + k * (32 >> 4));
-        asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
-        // Only what some load waits for: a program may be gone when a later arrival would reach it.
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    };
+    // Only what some load waits for: a program may be gone when a later arrival would reach it.
+    auto give_weights_back = [&](int i, int s) {
         if (lane == 0 && i + W_STAGES < steps) {
-            arrive(w_full(w_at.s) + 8);
-            if (SHARE > 1) arrive_at(there + w_at.s * 16);
+            arrive(w_full(s) + 8);
+            if (SHARE > 1) arrive_at(there + s * 16);
         }
-        if (lane == 0 && !TOGETHER && i + X_STAGES < steps) arrive(x_full(x_s) + 8);
+    };
+    auto give_x_back = [&](int i, int s) {
+        if (lane == 0 && !TOGETHER && i + X_STAGES < steps) arrive(x_full(s) + 8);
+    };
+    OfWeights w_at(group);
+    OfX x_at(group);
+    if (!AHEAD) {
+        // While one group scales, another multiplies.
+#pragma unroll 1
+        for (; w_at.i < steps; w_at.next(), x_at.next()) {
+            u32 a[FRAG], g[2 * CHUNKS];
+            wait(w_full(w_at.s), w_at.turn);
+            weights_of(w_at, a);
+            gains_of(w_at.i, g);
+            scale(a, g);
+            multiply(TOGETHER ? w_at.s : x_at.s, x_at.turn, a);
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            give_weights_back(w_at.i, w_at.s);
+            give_x_back(w_at.i, x_at.s);
+        }
+    } else {
+        // A group scales its next step's weights beside its products of this one. Beside products a load from shared
+        // memory takes long: the next gain is asked for before the wait for the products of the step before.
+        u32 a[2][FRAG], g[2 * CHUNKS];
+        int w_before = 0, x_before = 0;
+        auto fetch = [&](u32 (&to)[FRAG]) {
+            wait(w_full(w_at.s), w_at.turn);
+            weights_of(w_at, to);
+            scale(to, g);
+        };
+        auto step = [&](int i, const u32 (&now)[FRAG], u32 (&next)[FRAG]) {
+            const int w_s = w_at.s, x_s = TOGETHER ? w_s : x_at.s;
+            multiply(x_s, x_at.turn, now);
+            // These products began with the weights in registers.
+            if (!TOGETHER) give_weights_back(i, w_s);
+            w_at.next();
+            x_at.next();
+            gains_of(min(i + GROUPS, steps - 1), g);
+            // The products of the step before are done: its stages and its registers are free.
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            if (i >= GROUPS) {
+                if (TOGETHER) give_weights_back(i - GROUPS, w_before);
+                else give_x_back(i - GROUPS, x_before);
+            }
+            w_before = w_s;
+            x_before = x_s;
+            if (i + GROUPS < steps) fetch(next);
+        };
+        // Zeros written any later would stand among products under way: the compiler would then wait after each.
+#pragma unroll
+        for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
+        if (group < steps) {
+            gains_of(group, g);
+            fetch(a[0]);
+        }
+#pragma unroll 1
+        for (int i = group; i < steps; i += 2 * GROUPS) {
+            step(i, a[0], a[1]);
+            if (i + GROUPS < steps) step(i + GROUPS, a[1], a[0]);
+        }
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     }
 #pragma unroll
     for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
@@ -1253,7 +1322,7 @@ def _turns_source(config: Config, n_rows: int, dtype: Dtype) -> CudaSource:
     defines = {
         "ROWS": config["block_b"], "COLS": config["block_o"], "GROUPS": _turns_groups(config),
         "SHARE": _turns_share(config, n_rows), "PARTS": config["split_k"], "W_STAGES": config["num_stages"],
-        "X_STAGES": config["x_stages"], "OWN_SQUARES": int(_turns_own_squares(config)),
+        "X_STAGES": config["x_stages"], "OWN_SQUARES": int(_turns_own_squarers(config) > 0),
     }  # fmt: skip
     return _cuda_source(_TURNS, "rmsnorm_matmul_turns", config["block_b"], dtype, defines, transposed=False)
 
@@ -1272,19 +1341,17 @@ def _turns_programs(config: Config, n_rows: int, n_cols: int) -> int:
     return _ceil_div(n_rows, config["block_b"]) * _ceil_div(n_cols, config["block_o"]) * config["split_k"]
 
 
-def _turns_own_squares(config: Config) -> bool:
-    """Return whether a program squares all of its rows: with more of them it would be slower than its products."""
-    return config["block_b"] <= _TURNS_OWN_ROWS
-
-
-def _turns_squarers(config: Config) -> int:
-    """Return the warps that square: twelve warps in all have 168 registers a thread, twenty 96, more have fewer."""
-    return 4 if _turns_own_squares(config) else 2
+def _turns_own_squarers(config: Config) -> int:
+    """Return the warps that square all of a program's rows: with more rows they would be slower than its products."""
+    return 4 if config["block_b"] <= _TURNS_OWN_ROWS else 0
 
 
 def _turns_threads(config: Config) -> int:
-    """Return the threads of a program: those that multiply, two warps that load, and those that square."""
-    return 32 * (config["num_warps"] + 2 + _turns_squarers(config))
+    """Return the threads of a program: those that multiply, two warps that load, and those that square.
+
+    The two that square rows for all programs make twelve warps, with 168 registers a thread, or twenty, with 96.
+    """
+    return 32 * (config["num_warps"] + 2 + (_turns_own_squarers(config) or 2))
 
 
 def _cluster_columns(config: Config) -> int:
@@ -1347,8 +1414,9 @@ def _prepare_turns(inputs: Mapping[str, Tensor], out: Tensor, config: Config, ep
         tensor_map(x, (config["block_b"], block_k)),
         tensor_map(weight, (block_k // _turns_share(config, n_rows), 64)),
     ]
-    copies = _ceil_div(n_cols, config["block_o"])
-    row_sums = torch.full((copies * n_rows,), _EMPTY, dtype=torch.int32, device=x.device)
+    # One copy for each column tile of the sums that the first programs hand on.
+    words = 0 if _turns_own_squarers(config) else _ceil_div(n_cols, config["block_o"]) * n_rows
+    row_sums = torch.full((words,), _EMPTY, dtype=torch.int32, device=x.device)
     programs = _turns_programs(config, n_rows, n_cols)
     # All programs wait for those that square rows: the first, and no more than surely run at once.
     squaring = min(programs, int(torch.cuda.get_device_properties(x.device).multi_processor_count) // 2)
@@ -1636,38 +1704,46 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     return cluster or (_pipelined_config(shape, dtype) if shape["B"] <= 64 else _portable_config(shape, dtype, target))
 
 
-# Measured on an H200, cold weights, B 1 to 256 and H 2048 to 8192, O 2048 to 14336.
-_TURNS_MOST, _TURNS_MOST_ROWS = 256, 192
+# Measured on an H200, cold weights, B 1 to 512, H 2048 to 14336 and O 512 to 28672.
 _TURNS_OWN_ROWS = 32
+# Rows of a tile of 64 and of 128 columns.
+_TURNS_MOST_ROWS = {64: 224, 128: 256}
 
 
 def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
-    """Return the configuration of groups in turn, a single wave of tiles, or None where another kernel is faster."""
+    """Return the configuration of groups in turn, or None where another kernel is faster."""
     b, h, o = shape["B"], shape["H"], shape["O"]
     programs = _MULTIPROCESSORS["sm_90"]
-    tiles = _ceil_div(o, 64)
-    row_tiles = parts = 1
-    columns = 64
+    tiles, wide = _ceil_div(o, 64), _ceil_div(o, 128)
+    row_tiles, columns, parts = 1, 64, 1
     if 2 * tiles <= programs:
-        # Pairs of row tiles share the weights, if nothing else is shared; each takes in half of x.
-        row_tiles = 2 if b > 112 else 1
-        while row_tiles > 1 and 2 * row_tiles * tiles <= programs and b > 80 * row_tiles:
-            row_tiles *= 2
+        if b > 112:
+            # Pairs of row tiles share the weights, if nothing else is shared; each takes in half of x.
+            row_tiles = 2
+            while 2 * row_tiles * tiles <= programs and b > 80 * row_tiles:
+                row_tiles *= 2
         parts = 2 if 2 * row_tiles * tiles <= programs else 1
         # More parts only while the next launch keeps half of the chip to load its first weights.
         while 4 * parts * row_tiles * tiles <= programs and parts < _MAX_SPLITS:
             parts *= 2
-    elif tiles <= programs and b > 16:
-        # Weights of 8192 columns and x once for every 128 of them; below, the pipelined kernel is faster.
-        columns, parts = 128, 2
-    elif _ceil_div(o, 128) <= programs and b > 64:
+    elif tiles <= programs:
+        if b <= 8:
+            return None
+        # Weights of 8192 columns and x once for every 128 of them, but where the sums of two parts are large.
+        if not 128 < b <= 192:
+            columns, parts = 128, 2
+    elif b <= 32 and (wide <= programs or b > 8 or h < 8192):
+        # Two parts of long rows, where whole tiles leave a quarter of the chip idle or are more than one wave.
+        fills = 3 * programs <= 4 * wide <= 4 * programs
+        columns, parts = 128, 2 if not fills and h >= (4096 if wide <= programs else 8192) else 1
+    elif wide <= programs and 64 < b <= 192:
         columns = 128
     else:
         return None
     while parts > 1 and h < parts * _LEAST_INNER:
         parts //= 2
     rows = 8 * _ceil_div(_ceil_div(b, row_tiles), 8)
-    if b > _TURNS_MOST or rows > _TURNS_MOST_ROWS:
+    if rows > _TURNS_MOST_ROWS[columns]:
         return None
     # Sixteen warps, or eight where that was faster and where more would not have the registers for their sums.
     half = row_tiles * tiles * parts <= programs // 2
@@ -1675,7 +1751,7 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     eight_win = eight_win and (((half or row_tiles > 1) and rows <= 64) or 2048 * parts <= h < 4096 * parts)
     config = {
         "block_b": rows, "block_o": columns, "block_k": 64, "split_k": parts,
-        "num_warps": 8 if rows > 128 or eight_win else 16, "num_stages": 0,
+        "num_warps": 8 if rows > (96 if columns == 64 else 128) or eight_win else 16, "num_stages": 0,
         "tma": 1, "pipeline": 3, "x_stages": 0, "scalers": 0, "pdl": 1,
     }  # fmt: skip
     # Many short steps, over most of the chip, are faster with half of the barriers.
@@ -1685,7 +1761,7 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
 
 def _turns_each(config: Config) -> int:
     """Return what two rings' stages must be a multiple of: a stage is always the same group's and squarer's."""
-    return math.lcm(_turns_groups(config), _turns_squarers(config) if _turns_own_squares(config) else 1)
+    return math.lcm(_turns_groups(config), _turns_own_squarers(config) or 1)
 
 
 def _turns_filled(config: Config, shape: Shape, dtype: Dtype, *, together: bool) -> dict[str, int] | None:
@@ -1696,7 +1772,7 @@ def _turns_filled(config: Config, shape: Shape, dtype: Dtype, *, together: bool)
     most = 8 if _turns_share(config, shape["B"]) > 1 else 12
     if together:
         most = steps
-    elif _turns_own_squares(config):
+    elif _turns_own_squarers(config):
         most = 16
 
     def with_stages(weights: int, x: int) -> dict[str, int]:
@@ -1848,7 +1924,7 @@ def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
     if config["pipeline"] == 3:
         parts = config["split_k"]
         sent = 4 * 64 * (parts - 1) * (block_b // parts) if block_o == 64 else 0
-        squares = 4 * block_b * (1 + (_turns_squarers(config) if _turns_own_squares(config) else 0))
+        squares = 4 * block_b * (1 + _turns_own_squarers(config))
         ring = stages * (weight_tile + 16) + _x_ring(config) * x_tile + config["x_stages"] * 16 + sent + 48 + squares
         return _ceil_div(ring, 128) * 128 + _ceil_div(_ceil_div(n_inner, block_k), parts) * 128
     if config["pipeline"]:
@@ -1963,10 +2039,10 @@ def _check_cluster(config: Config) -> None:
 
 def _check_turns(config: Config) -> None:
     rows, columns, parts, warps = (config[key] for key in ("block_b", "block_o", "split_k", "num_warps"))
-    if rows % 8 or not 8 <= rows <= _TURNS_MOST_ROWS or columns not in (64, 128):
+    if columns not in _TURNS_MOST_ROWS or rows % 8 or not 8 <= rows <= _TURNS_MOST_ROWS[columns]:
+        most = ", ".join(f"{rows} with {columns} columns" for columns, rows in _TURNS_MOST_ROWS.items())
         raise InputError(
-            f"rmsnorm_matmul: tiles are {rows} x {columns} with pipeline 3; expected a multiple of 8 rows up to "
-            f"{_TURNS_MOST_ROWS} and 64 or 128 columns"
+            f"rmsnorm_matmul: tiles are {rows} x {columns} with pipeline 3; expected a multiple of 8 rows, up to {most}"
         )
     if parts not in (1, 2, 4, 8) or rows % parts:
         raise InputError(
@@ -2094,18 +2170,11 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     """Yield the configurations that may be worth timing: variations of the rule's own."""
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
+    if own["pipeline"]:
+        yield from (_candidate(config, shape, dtype) for config in _turns_variations(own, shape, dtype))
     if own["pipeline"] >= 2:
         cluster = {**own, "pipeline": 2, "num_warps": 8, "x_stages": 0}
-        turns = {**cluster, "pipeline": 3}
-        rows = tuple(8 * _ceil_div(shape["B"], 8 * tiles) for tiles in (1, 2, 4))
         tried = variations(cluster, {"block_b": (64, 128), "block_o": (64, 128, 256), "split_k": (1, 2)})
-        of_turns = variations(
-            turns, {"block_b": rows, "block_o": (64, 128), "split_k": (1, 2, 4), "num_warps": (8, 16)}
-        )
-        filled = (
-            _turns_filled(config, shape, dtype, together=together) for config in of_turns for together in (False, True)
-        )
-        yield from (_candidate(config, shape, dtype) for config in filled if config is not None)
     else:
         choices: dict[str, tuple[int, ...]] = {
             "block_o": (64, 128, 256), "block_k": (64, 128, 256), "split_k": (1, 2, 4, 8),
@@ -2120,6 +2189,15 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         limit, h = _SHARED_BYTES[target], shape["H"]
         fitting = [n for n in range(2, 25) if shared_bytes({**config, "num_stages": n}, dtype, h) <= limit]
         yield from (_candidate({**config, "num_stages": stages}, shape, dtype) for stages in fitting[-2:])
+
+
+def _turns_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[Config]:
+    turns = {**own, "block_k": 64, "pipeline": 3, "scalers": 0}
+    rows = tuple(8 * _ceil_div(shape["B"], 8 * tiles) for tiles in (1, 2, 4))
+    choices = {"block_b": rows, "block_o": (64, 128), "split_k": (1, 2, 4), "num_warps": (8, 16)}
+    for config in variations(turns, choices):
+        filled = (_turns_filled(config, shape, dtype, together=together) for together in (False, True))
+        yield from (config for config in filled if config is not None)
 
 
 def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:

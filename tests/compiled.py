@@ -58,18 +58,52 @@ def compile_ahead(
     return Compiled(made.asm["ptx"], made.metadata.shared, stack, registers)
 
 
+def instructions(cubin: bytes) -> list[str]:
+    """Return the machine instructions of a cubin's kernel in their order, without predicates."""
+    listing = _tool("nvdisasm", cubin, "-c")
+    plain = (re.sub(r"/\*[0-9a-f]*\*/", "", line).strip() for line in listing.splitlines())
+    return [re.sub(r"^@!?U?P\w+\s+", "", line) for line in plain if line.endswith(";")]
+
+
+def overwritten(code: list[str]) -> list[str]:
+    """Return the instructions that write a register which wgmma products under way may still read.
+
+    Products end, the oldest batch first, at the wait that says how many batches may remain. ptxas has been seen to give
+    their operands' registers away before, where the next operands are loaded ahead of that wait.
+    """
+    found, batch, under_way = [], set[int](), list[set[int]]()
+    for line in code:
+        if product := re.match(r"HGMMA\.\S+\s+R\d+, R(\d+), ", line):
+            batch |= set(range(int(product[1]), int(product[1]) + 4))
+        if line.startswith("HGMMA"):
+            if "gsb0" in line:
+                under_way, batch = [*under_way, batch], set()
+        elif wait := re.match(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x(\d+)", line):
+            under_way = under_way[max(len(under_way) - int(wait[1]), 0) :]
+        elif written := re.match(r"(?!ST|SYNCS|RED|BAR|BRA|ATOM|UTM)(\S+)\s+(?:P\d+, )?R(\d+)\b", line):
+            wide = 4 if re.search(r"\.128|\.4$", written[1]) else 2 if re.search(r"\.64|WIDE", written[1]) else 1
+            if set(range(int(written[2]), int(written[2]) + wide)) & batch.union(*under_way):
+                found.append(line)
+    return found
+
+
 def resources(cubin: bytes) -> tuple[int, int]:
     """Return registers a thread and bytes of local memory (spills) of a cubin's kernel."""
+    listing = _tool("cuobjdump", cubin, "--dump-resource-usage")
+    usage = re.search(r"REG:(\d+) STACK:(\d+)", listing)
+    assert usage, listing
+    return int(usage[1]), int(usage[2])
+
+
+def _tool(name: str, cubin: bytes, option: str) -> str:
+    """Return what one of the tools that Triton brings says of a cubin."""
     import triton
 
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
-    usage = re.search(r"REG:(\d+) STACK:(\d+)", done.stdout)
-    assert usage, done.stdout
-    return int(usage[1]), int(usage[2])
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
 
 
 def _source_type(function: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead
+from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead, instructions, overwritten
 from mutants.checker import Trial, load_source
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS
@@ -109,6 +109,15 @@ def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_sp
         assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] != 11)
 
 
+def test_a_register_that_a_product_under_way_reads_is_seen_to_be_overwritten() -> None:
+    product, wait = "HGMMA.64x128x16.F32 R24, R{}, gdesc[UR12], R24, gsb0 ;", "WARPGROUP.DEPBAR.LE gsb0, 0x1 ;"
+    load = "LDSM.16.MT88.4 R104, [R18] ;"
+    assert overwritten([product.format(104), wait, load, product.format(88)]) == [load]
+    assert overwritten([product.format(104), product.format(88), wait, load]) == []
+    assert overwritten([product.format(104), "HMUL2 R107, R3, R4 ;"]) == ["HMUL2 R107, R3, R4 ;"]
+    assert overwritten([product.format(104), "HMUL2 R108, R107, R104 ;", "STS.128 [R3], R104 ;"]) == []
+
+
 @pytest.mark.parametrize("pipeline", [2, 3])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_not_spill(
@@ -127,6 +136,11 @@ def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_
         columns = trial.config["block_o"] // (2 if trial.config["block_b"] == 64 else 1)
         columns = trial.config["block_b"] if pipeline == 3 else columns
         assert f"wgmma.mma_async.sync.aligned.m64n{columns}k16" in made.ptx
+        code = instructions(compile_cuda(source, "sm_90"))
+        assert not overwritten(code)
+        # Four products a batch, none waited for alone.
+        starts = [sum(line.startswith(name) for line in code) for name in ("HGMMA", "WARPGROUP.ARRIVE")]
+        assert starts[0] == 4 * starts[1]
         if pipeline == 3:
             row_tiles = -(-trial.shape["B"] // trial.config["block_b"])
             shared = trial.config["split_k"] == 1 and row_tiles % 2 == 0

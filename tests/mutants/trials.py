@@ -120,6 +120,28 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         ),
         Trial({"B": 130, "H": 1032, "O": 1160}, dtype, {**wide, **eight, "block_b": 136, "num_stages": 7}),
         Trial({"B": 190, "H": 1032, "O": 200}, dtype, {**turns, **eight, "block_b": 192, "x_stages": 6}),
+        # Weights scaled a step ahead: one step and two, odd and even, one group and two; most rows, one ring, two
+        # parts, weights that row tiles share, more tiles than multiprocessors.
+        Trial({"B": 40, "H": 64, "O": 128}, dtype, {**wide, **eight, "block_b": 40}),
+        Trial({"B": 123, "H": 72, "O": 200}, dtype, {**wide, **eight, "block_b": 128}),
+        Trial(
+            {"B": 250, "H": 1000, "O": 328}, dtype, {**wide, **eight, "block_b": 128, "num_stages": 7, "x_stages": 6}
+        ),
+        Trial({"B": 250, "H": 1032, "O": 328}, dtype, {**wide, **eight, "block_b": 128, "x_stages": 0}),
+        Trial(
+            {"B": 250, "H": 2000, "O": 328},
+            dtype,
+            {**wide, **eight, "block_b": 256, "split_k": 2, "num_stages": 5, "x_stages": 4},
+        ),
+        Trial({"B": 300, "H": 1032, "O": 136}, dtype, {**wide, **eight, "block_b": 152, "x_stages": 6}),
+        Trial(
+            {"B": 70, "H": 1000, "O": 17000}, dtype, {**wide, **eight, "block_b": 72, "num_stages": 9, "x_stages": 8}
+        ),
+        Trial(
+            {"B": 300, "H": 1000, "O": 264}, dtype, {**turns, **eight, "block_b": 152, "num_stages": 8, "x_stages": 6}
+        ),
+        Trial({"B": 59, "H": 72, "O": 64}, dtype, {**turns, "num_warps": 8}),
+        Trial({"B": 440, "H": 1096, "O": 200}, dtype, {**turns, **eight, "block_b": 224, "x_stages": 6}),
         # Few rows, which each program squares for itself: more steps than stages, one ring or two, rows not whole.
         Trial({"B": 29, "H": 3000, "O": 200}, dtype, {**few, **eight, "block_b": 32, "num_stages": 17, "x_stages": 0}),
         Trial({"B": 13, "H": 4104, "O": 72}, dtype, {**few, "block_b": 16, "num_stages": 8, "x_stages": 4, "pdl": 0}),
