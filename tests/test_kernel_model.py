@@ -161,6 +161,64 @@ def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
 
 
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_m": 156}, "steps of 8, at most 256 by 64, 256 by 128, 200 by 192"),
+        ({"block_m": 0}, "steps of 8"),
+        ({"block_m": 264}, "at most 256 by 64"),
+        ({"block_n": 256, "num_warps": 16}, "200 by 192"),
+        ({"block_m": 208, "block_n": 192, "num_warps": 12}, "200 by 192"),
+        ({"block_m": 152, "pipeline": 112}, "steps of 16"),
+        ({"block_m": 152, "stream": 2}, "steps of 16"),
+        ({"num_warps": 10}, "num_warps 8"),
+        ({"block_k": 128}, "block_k 64"),
+        ({"num_stages": 6}, "shared memory"),
+        ({"pipeline": 121, "programs": 1}, "2 programs"),
+        ({"pipeline": 101}, "changed over are 100 more"),
+        ({"pipeline": 102}, "changed over are 100 more"),
+        ({"pipeline": 113}, "changed over are 100 more"),
+        ({"pipeline": 161}, "changed over are 100 more"),
+        ({"pipeline": 211}, "changed over are 100 more"),
+    ],
+)
+def test_cluster_matmul_changed_over_refuses_config(edit: dict[str, int], says: str) -> None:
+    from mutants.trials import swapped_matmul_trials
+
+    kernel, trial = load_kernel("matmul").kernel, swapped_matmul_trials("fp16")[2]
+    kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
+        kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
+
+
+def test_matmul_offers_its_operands_changed_over_where_rows_would_be_wasted() -> None:
+    kernel = load_kernel("matmul").kernel
+
+    def tiles(rows: int) -> set[tuple[int, int, int]]:
+        shape = {"M": rows, "N": 3000, "K": 4104}
+        offered = [one.config for one in kernel.candidates(shape, "fp16", "sm_90") if one.config["pipeline"] >= 100]
+        for config in offered:
+            kernel.check_config(config, shape, "fp16", "sm_90")
+        return {(config["pipeline"], config["block_m"], config["stream"]) for config in offered}
+
+    # 777 rows are 4, 5 or 6 shares of whole eights.
+    assert {(111, 200, 0), (111, 160, 0), (112, 160, 0), (121, 136, 0), (111, 208, 2)} <= tiles(777)
+    assert not tiles(768) and not tiles(4096) and not tiles(3001)
+
+
+@settings(max_examples=200)
+@given(m=st.integers(1, 3000), eights=st.integers(1, 32), rows=st.integers(1, 5), cols=st.integers(1, 2))
+def test_cluster_matmul_divides_all_rows_evenly_when_changed_over(m: int, eights: int, rows: int, cols: int) -> None:
+    module = sys.modules[load_kernel("matmul").kernel.config.__module__]
+    block_m = 8 * cols * -(-eights // cols)
+    config = {"pipeline": 100 + 10 * rows + cols, "block_m": block_m}
+    tile_rows, clusters = module._tile_rows(config, m), -(-m // (rows * block_m))
+    assert tile_rows % (8 * cols) == 0 and 0 < tile_rows <= block_m
+    assert clusters * rows * tile_rows >= m
+
+
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])
 def test_kernel_refuses_tma_where_there_is_none(name: str) -> None:
     kernel = load_kernel(name).kernel
