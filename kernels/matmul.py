@@ -14,6 +14,7 @@ added in a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from types import ModuleType
@@ -944,10 +945,13 @@ _EDGE = 0.125
 _Tile = tuple[int, int, int, int, int, float]
 # (pipeline, BLOCK_M, BLOCK_N, stream)
 _Frame = tuple[int, int, int, int]
-# Where another frame was measured faster than the one with the fewest clocks: the first by `ledger tune`
-# (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
+# Where another frame was measured faster than the one with the fewest clocks, or is level with it and known longer:
+# 1024 x 1536 x 2048 by `ledger tune` (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
 _TUNED: dict[tuple[int, int, int], _Frame] = {
-    (300, 6000, 3000): (11, 192, 192, 2),
+    (128, 8192, 8192): (121, 64, 128, 0),
+    (777, 3000, 4104): (112, 160, 128, 0),
+    (1000, 1512, 2056): (22, 128, 128, 0),
+    (1024, 1536, 2048): (11, 64, 192, 0),
     (2816, 4352, 6144): (2, 128, 128, 1),
     (3072, 3584, 2560): (2, 128, 128, 1),
     (3000, 5000, 7000): (2, 128, 256, 1),
@@ -962,8 +966,22 @@ _RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
 # Columns of the cluster kernel's tiles with the operands changed over -> the most rows: what wgmma multiplies at once,
 # or whose sums stay in the registers that three groups of warps leave (as compiled ahead of time).
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
-# Rows of C below which such tiles are worth timing where the others' would be partly empty; not measured.
-_SWAPPED_BELOW = 2048
+# Rows of C for which the rule weighs such tiles, and the least K: those of the shapes that were timed. A tile of fewer
+# rows than 32 was nowhere near the fastest.
+_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 64, 2048, 1000, 32
+# Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
+_SWAPPED_CLUSTERS = {1: (121, 111), 2: (112, 121, 122, 111)}
+# What a multiprocessor does in a clock for such tiles, fitted to times of 33 shapes (docs/kernels.md) beside the clocks
+# above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
+# that wgmma reads and the loads write. And the rates of clusters, of which four wait for one another longer.
+_SWAPPED_ASKED_BYTES = 28.6
+_SWAPPED_ARRIVING_BYTES = {1: 83.0, 2: 50.8}
+_SWAPPED_SHARED_BYTES = 173.0
+_SWAPPED_CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.825}
+# Clocks of a tile in two halves, which leave each other sums. Such were the fastest with 64 columns only.
+_HALVES_CLOCKS, _HALVES_COLUMNS = 1_900, 64
+# As many of them as `ledger tune` is offered.
+_SWAPPED_OFFERED = 16
 # Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
 _GROUP = 8
 
@@ -1004,9 +1022,13 @@ def _frame_of(shape: Shape) -> _Frame | None:
         *((pipeline, *tile, 0) for pipeline in _RESIDENT for tile in _CLUSTER_TILES),
         *((pipeline, *tile, 1) for pipeline in (2, 22, 41) for tile in _CLUSTER_TILES),
     )
-    best = min(frames, key=lambda one: _clocks(one, shape))
+    clocks, best = min((_clocks(frame, shape), frame) for frame in frames)
+    if _SWAPPED_FROM <= shape["M"] < _SWAPPED_BELOW and shape["K"] >= _SWAPPED_INNER:
+        for frame in _swapped_frames(shape):
+            if (swapped := _swapped_clocks(frame, shape)) < clocks:
+                clocks, best = swapped, frame
     small_tiles = (_tile_clocks(tile, shape) for tile in _TILES["sm_90"][2:])
-    return None if min(small_tiles) < _clocks(best, shape) else best
+    return None if min(small_tiles) < clocks else best
 
 
 def _depths(config: Config, dtype: Dtype) -> list[int]:
@@ -1052,6 +1074,41 @@ def _clocks(frame: _Frame, shape: Shape) -> float:
     waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
     once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
     return waves * once + (_DIVIDED_CLOCKS if stream else _LAUNCH_CLOCKS if pipeline == 1 else 0)
+
+
+def _swapped_frames(shape: Shape) -> Iterator[_Frame]:
+    """Yield the frames of the operands changed over: the rows of C in any number of even shares."""
+    clusters = _SWAPPED_CLUSTERS[max(_lines(shape["N"]), _lines(shape["K"]))]
+    for pipeline, stream in (*((pipeline, 0) for pipeline in clusters), (111, 2)):
+        config = {"pipeline": pipeline, "stream": stream}
+        (rows, _), step = _cluster_shape(config), _swapped_step(config)
+        shares = range(1, _ceil_div(shape["M"], rows * _SWAPPED_LEAST) + 1)
+        heights = {step * _ceil_div(shape["M"], step * rows * tiles) for tiles in shares}
+        for block_n, most in _SWAPPED_ROWS.items():
+            if not stream or block_n == _HALVES_COLUMNS:
+                for block_m in sorted(heights, reverse=True):
+                    if block_m <= most:
+                        yield pipeline, block_m, block_n, stream
+
+
+def _swapped_clocks(frame: _Frame, shape: Shape) -> float:
+    """Return the same as _clocks for a frame of the operands changed over."""
+    pipeline, block_m, block_n, stream = frame
+    config = {"pipeline": pipeline, "stream": stream, "block_m": block_m}
+    (rows, cols), split, n_rows, n_inner = _cluster_shape(config), _split(config), shape["M"], shape["K"]
+    slots = _RESIDENT.get(pipeline % 100, 132) // (rows * cols * split)
+    waves = _ceil_div(_ceil_div(n_rows, rows * block_m) * _ceil_div(shape["N"], cols * block_n), slots)
+    lines_a, lines_b, loaded = _lines(n_inner), _lines(shape["N"]), _tile_rows(config, n_rows)
+    asked_bytes = {1: _ASKED_BYTES[1] if waves > 1 else _ASKED_AT_ONCE_BYTES, 2: _SWAPPED_ASKED_BYTES}
+    asked = 2 * loaded / cols / asked_bytes[lines_a] + 2 * block_n / rows / asked_bytes[lines_b]
+    arriving = 2 * loaded / _SWAPPED_ARRIVING_BYTES[lines_a] + 2 * block_n / _SWAPPED_ARRIVING_BYTES[lines_b]
+    # Each group of warps reads its own 64 columns of B and all rows of A.
+    read = 2 * (block_n // 64) * (64 + block_m)
+    in_shared = (read + 2 * (loaded + block_n)) / _SWAPPED_SHARED_BYTES
+    multiplied = 2 * block_m * block_n / _TENSOR_FLOPS / _SWAPPED_CLUSTER_RATES[rows * cols]
+    inner = max(multiplied, asked, arriving, in_shared) * n_inner / split
+    once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
+    return waves * once + (_HALVES_CLOCKS if split > 1 else 0)
 
 
 def _tile_clocks(tile: _Tile, shape: Shape) -> float:
@@ -1302,18 +1359,14 @@ def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
 
 
 def _swapped_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
-    """Yield tiles of the operands changed over where rows in 64s would be wasted: the largest three shares of them."""
-    n_rows = shape["M"]
-    if n_rows % 64 == 0 or n_rows >= _SWAPPED_BELOW:
+    """Yield the tiles of the operands changed over that take the fewest clocks by the rule, whatever the rows."""
+    if shape["M"] < _SWAPPED_LEAST:
         return
-    fewest = _ceil_div(n_rows, max(_SWAPPED_ROWS.values()))
-    for tiles, block_n, pipeline in itertools.product(range(fewest, fewest + 3), (128, 192), (111, 112, 121)):
-        for stream in (0, 1, 2):
-            config = {**own, **_cluster_keys(0, block_n, pipeline), "stream": stream, "pdl": 1}
-            step = _swapped_step(config)
-            config["block_m"] = step * _ceil_div(n_rows, step * tiles)
-            if config["block_m"] <= _SWAPPED_ROWS[block_n] and tiles % _cluster_shape(config)[0] == 0:
-                yield {**config, "group_m": _group_rows(config, shape)}
+    for pipeline, block_m, block_n, stream in heapq.nsmallest(
+        _SWAPPED_OFFERED, _swapped_frames(shape), key=lambda frame: _swapped_clocks(frame, shape)
+    ):
+        config = {**own, **_cluster_keys(block_m, block_n, pipeline), "stream": stream, "pdl": 1}
+        yield {**config, "group_m": _group_rows(config, shape)}
 
 
 def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str, *, depths: int = 2) -> Iterator[Candidate]:
