@@ -1087,7 +1087,7 @@ def _swapped_frames(shape: Shape) -> Iterator[_Frame]:
         for block_n, most in _SWAPPED_ROWS.items():
             if not stream or block_n == _HALVES_COLUMNS:
                 for block_m in sorted(heights, reverse=True):
-                    if block_m <= most:
+                    if _SWAPPED_LEAST <= block_m <= most:
                         yield pipeline, block_m, block_n, stream
 
 
@@ -1360,8 +1360,6 @@ def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
 
 def _swapped_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
     """Yield the tiles of the operands changed over that take the fewest clocks by the rule, whatever the rows."""
-    if shape["M"] < _SWAPPED_LEAST:
-        return
     for pipeline, block_m, block_n, stream in heapq.nsmallest(
         _SWAPPED_OFFERED, _swapped_frames(shape), key=lambda frame: _swapped_clocks(frame, shape)
     ):
