@@ -14,6 +14,7 @@ added in a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from types import ModuleType
@@ -220,8 +221,10 @@ def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GRO
 # those beside it and of its tile of B for those above and below. With STREAM the tiles that would leave the last wave
 # nearly empty are divided by steps of k among all clusters; who ends a tile adds the others' sums in a fixed order.
 # With SPLIT 2 a cluster is twice as large: two programs multiply half of a tile's steps each, exchange sums through
-# each other's shared memory and end half of its rows each. The other macros are BLOCK_N, STAGES and BF16. A program
-# multiplies BLOCK_M rows, of which it loads and stores tile_rows: the rows of C are divided evenly among the tiles.
+# each other's shared memory and end half of its rows each. The other macros are BLOCK_M, BLOCK_N, STAGES and BF16. A
+# program multiplies BLOCK_M rows, of which it loads and stores tile_rows: the rows of C are divided evenly among the
+# tiles. With SWAPPED the operands change over: a group multiplies 64 columns of B by all rows of the tile, which are
+# wgmma's columns, so that they come in eights where a group's rows come in 64s.
 _CLUSTER = r"""
 #if BF16
 #define TWO "bf16x2"
@@ -231,13 +234,15 @@ _CLUSTER = r"""
 typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
 struct __align__(64) TensorMap { u64 opaque[16]; };
 
-constexpr int BLOCK_M = 64 * GROUPS, BLOCK_K = 64, CHUNKS = BLOCK_K / 16, BOXES = BLOCK_N / 64;
-constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
+constexpr int BLOCK_K = 64, CHUNKS = BLOCK_K / 16, BOXES = BLOCK_N / 64;
+constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64;    // of four warps that multiply
+constexpr int ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;   // sums of a thread: 64 by BLOCK_N or BLOCK_M in a group of 128
 constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
 constexpr int THREADS = 32 * CONSUMERS;                  // that multiply
 constexpr int PLACES = ROWS * COLS;                      // programs of a cluster that multiply the same steps
 constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
+// 16 rows by 64 columns, two of them a warp. With SWAPPED a group's are two of 64 rows.
+constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
 // Sums that the other part leaves here, and then the result, lie where the ring was.
 constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
 constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
@@ -337,8 +342,12 @@ struct Walk {
     }
 };
 
-// Leaves the sums of half of each 16 rows in the other part's shared memory and adds to its own half what that left
-// here. The sums that a program ends come to lie in the first half of acc.
+// Where a thread has sum i of the k-th four of a part's: a part ends half of each 16 rows, with SWAPPED half of all.
+constexpr DEVICE int place_of(int part, int k, int i) {
+    return SWAPPED ? part * (ACC / 2) + 4 * k + i : 8 * k + 4 * (i / 2) + 2 * part + i % 2;
+}
+// Leaves the sums of one half in the other part's shared memory and adds to its own half what that left here. The sums
+// that a program ends come to lie in the first half of acc.
 DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int other) {
     u32 there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(ring + thread * 16), "r"(other));
@@ -346,19 +355,21 @@ DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int othe
     cluster_barrier();
 #pragma unroll
     for (int k = 0; k < ACC / 8; ++k) {
-        const float* v = acc + 8 * k;
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) v[i] = part ? acc[place_of(0, k, i)] : acc[place_of(1, k, i)];
         asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};"
-            :: "r"(there + k * THREADS * 16), "f"(part ? v[0] : v[2]), "f"(part ? v[1] : v[3]),
-            "f"(part ? v[4] : v[6]), "f"(part ? v[5] : v[7]) : "memory");
+            :: "r"(there + k * THREADS * 16), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
     }
     cluster_barrier();
 #pragma unroll
     for (int k = 0; k < ACC / 8; ++k) {
-        const float* v = acc + 8 * k;
         float r[4];
         asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
             : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(ring + (k * THREADS + thread) * 16) : "memory");
-        const float own[4] = {part ? v[2] : v[0], part ? v[3] : v[1], part ? v[6] : v[4], part ? v[7] : v[5]};
+        float own[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) own[i] = part ? acc[place_of(1, k, i)] : acc[place_of(0, k, i)];
 #pragma unroll
         for (int i = 0; i < 4; ++i) acc[4 * k + i] = own[i] + r[i];
     }
@@ -406,11 +417,8 @@ matmul_cluster(
     };
 
     if (warp >= CONSUMERS) {
-#if GROUPS == 2
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-#elif GROUPS == 3
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-#endif
+        if (GROUPS == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (GROUPS == 3) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (warp == LOADER && elected()) {
             Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
@@ -456,18 +464,23 @@ matmul_cluster(
         __syncwarp();
         if (SPLIT > 1) { cluster_barrier(); cluster_barrier(); }
     } else {
-#if GROUPS == 2
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-#elif GROUPS == 3
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-#endif
+        if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        if (GROUPS == 3) asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
         const int group = warp / 4, thread = thread_id(), lane = thread % 32;
-        // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom.
+        // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom. A
+        // group takes its 64 of A's rows, or with SWAPPED of B's columns, and all of the other operand.
         const u64 a_shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
         const u64 b_shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+        const u32 a_own = SWAPPED ? 0 : group * 8192, b_own = A_BYTES + (SWAPPED ? group * 8192 : 0);
+#if SWAPPED
+        const u32 out = ring + C_AT + group * 8 * C_BYTES;
+        // Where lane l gives the address of a row of stmatrix: matrices lie as the next columns, then rows 8-15.
+        const u32 out_row = (lane / 16 * 8 + lane % 8) * 128, out_swizzle = lane % 8, out_half = lane / 8 % 2;
+#else
         const u32 out = ring + C_AT + warp * 2 * C_BYTES;
         // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
         const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
+#endif
         const int cluster = cluster_id();
         Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
         // The programs that load something for this one, one a lane.
@@ -486,11 +499,13 @@ matmul_cluster(
                 // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
                 const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
                 wait(full(s), phase);
-                const u64 a = a_shape | (at + group * 8192) >> 4, b = b_shape | (at + A_BYTES) >> 4;
+                const u64 a = a_shape | (at + a_own) >> 4, b = b_shape | (at + b_own) >> 4;
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-                for (int k = 0; k < CHUNKS; ++k)
-                    mma(acc, a + k * (32 >> 4), b + k * (2048 >> 4), k > 0 || i > walk.first);
+                for (int k = 0; k < CHUNKS; ++k) {
+                    const u64 a_k = a + k * (32 >> 4), b_k = b + k * (2048 >> 4);
+                    mma(acc, SWAPPED ? b_k : a_k, SWAPPED ? a_k : b_k, k > 0 || i > walk.first);
+                }
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                 // The products of the step before are done; these run on.
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -546,6 +561,42 @@ matmul_cluster(
                 }
             }
             place(walk.tile);
+#if SWAPPED
+            // A warp holds 16 columns of all rows that its program ends. The group gathers pieces of 64 rows by 64
+            // columns, and each warp stores 16 rows of a piece: 8, then 8, since tiles begin at any multiple of 8.
+            constexpr int ENDED = BLOCK_M / SPLIT, PIECES = (ENDED + 63) / 64;
+            const int at = col + group * 64, mine = warp % 4 * 16;
+            if (SPLIT > 1) row += part * ENDED;
+#pragma unroll
+            for (int o = 0; o < PIECES; ++o) {
+                const u32 buffer = out + (PIECES % 2 ? turn++ % 2 : o % 2) * 4 * C_BYTES;
+                // All warps' stores that used this buffer have read it.
+                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+                __syncwarp();
+                group_barrier(group);
+#pragma unroll
+                for (int j = 0; j < 4 && 64 * o + 16 * j < ENDED; ++j) {
+                    // Where only 8 rows are left the next 8 are the same again and nobody stores them.
+                    const int k = 32 * o + 8 * j, l = 64 * o + 16 * j + 8 < ENDED ? k + 4 : k;
+                    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                        :: "r"(buffer + j * C_BYTES + out_row + ((mine / 8 + out_half) ^ out_swizzle) * 16),
+                        "r"(packed(acc[k], acc[k + 1])), "r"(packed(acc[k + 2], acc[k + 3])),
+                        "r"(packed(acc[l], acc[l + 1])), "r"(packed(acc[l + 2], acc[l + 3])) : "memory");
+                }
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                group_barrier(group);
+                if (lane == 0) {
+#pragma unroll
+                    for (int h = 0; h < 16; h += 8) {
+                        const int in = 64 * o + mine + h, to = row + in;
+                        // The other rows and columns are another tile's, or garbage where none were loaded.
+                        const bool own = in < ENDED && (u32)(to - own_row) < (u32)tile_rows && to < n_rows;
+                        if (own && own_col <= at && at < n_cols) store(&c_map, at, to, buffer + (mine + h) * 128);
+                    }
+                    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+                }
+            }
+#else
             row += group * 64 + warp % 4 * 16;
             if (SPLIT > 1) row += part * 8;
             // The other rows are another tile's, or garbage where none were loaded; a warp's are never of both kinds.
@@ -580,6 +631,7 @@ matmul_cluster(
                     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
             }
+#endif
         }
         if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
         __syncwarp();
@@ -591,7 +643,9 @@ matmul_cluster(
 
 
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
-    columns, kind = config["block_n"], "bf16" if dtype == "bf16" else "f16"
+    # What is columns to wgmma, and whether its operands lie along k: A's rows do, B's columns do not.
+    swapped, kind = _swapped(config), "bf16" if dtype == "bf16" else "f16"
+    columns = config["block_m"] if swapped else config["block_n"]
     rows, cols = _cluster_shape(config)
     sums = columns // 2
     registers = ", ".join(f"%{i}" for i in range(sums))
@@ -599,12 +653,13 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
     multiply = f"""DEVICE void mma(float (&d)[{sums}], u64 a, u64 b, int add) {{
     asm volatile("{{.reg .pred p; setp.ne.b32 p, %{sums + 2}, 0;\\n"
         "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},"
-        " %{sums}, %{sums + 1}, p, 1, 1, 0, 1;}}"
+        " %{sums}, %{sums + 1}, p, 1, 1, {int(swapped)}, {int(not swapped)};}}"
         : {outputs} : "l"(a), "l"(b), "r"(add));
 }}"""
     defines = {
-        "GROUPS": config["block_m"] // 64, "BLOCK_N": columns, "STAGES": config["num_stages"], "ROWS": rows,
+        "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"], "ROWS": rows,
         "COLS": cols, "SPLIT": _split(config), "STREAM": int(config["stream"] == 1), "BF16": int(dtype == "bf16"),
+        "SWAPPED": int(swapped),
     }  # fmt: skip
     text = _CLUSTER.replace("@MMA@", multiply)
     return CudaSource(text, "matmul_cluster", tuple((name, str(value)) for name, value in defines.items()))
@@ -612,7 +667,12 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
 
 def _cluster_shape(config: Config) -> tuple[int, int]:
     """Return how many programs of a cluster lie one above the other, and how many side by side."""
-    return (2, 1) if config["pipeline"] == 2 else divmod(config["pipeline"], 10)
+    return (2, 1) if config["pipeline"] == 2 else divmod(config["pipeline"] % 100, 10)
+
+
+def _swapped(config: Config) -> bool:
+    """Return whether a tile's rows are wgmma's columns: 100 more in `pipeline`."""
+    return config["pipeline"] >= 100
 
 
 def _split(config: Config) -> int:
@@ -627,7 +687,7 @@ def _cluster_threads(config: Config) -> int:
 
 def _cluster_bytes(config: Config) -> int:
     ring = config["num_stages"] * 2 * config["block_k"] * (config["block_m"] + config["block_n"])
-    # Each warp that multiplies stores through two buffers of 16 rows by 64 columns.
+    # Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two of 64.
     store = config["num_warps"] * 2 * 16 * 64 * 2
     if _split(config) > 1:
         # Half of a tile's sums come from the other program, to where the ring was.
@@ -645,9 +705,14 @@ def _cluster_programs(config: Config, shape: Shape) -> int:
 
 
 def _tile_rows(config: Config, n_rows: int) -> int:
-    """Return the rows of each tile of the cluster kernel: even shares in whole 16s, the rows that a warp stores."""
-    rows, _ = _cluster_shape(config)
-    return 16 * _ceil_div(n_rows, 16 * rows * _ceil_div(n_rows, rows * config["block_m"]))
+    """Return the rows of each tile of the cluster kernel: even shares in whole steps."""
+    (rows, _), step = _cluster_shape(config), _row_step(config)
+    return step * _ceil_div(n_rows, step * rows * _ceil_div(n_rows, rows * config["block_m"]))
+
+
+def _row_step(config: Config) -> int:
+    """Return what the rows of tiles are a multiple of: those stored at once, 8 of each that shares them if swapped."""
+    return 8 * _cluster_shape(config)[1] if _swapped(config) else 16
 
 
 def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -659,18 +724,19 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
     programs = _cluster_programs(config, {"M": n_rows, "N": n_cols, "K": n_inner})
     shared = programs if config["stream"] == 1 else 0
     partial = torch.empty(shared * config["block_m"] * config["block_n"] + 4, dtype=torch.float32, device=a.device)
-    ready = torch.zeros(config["block_m"] // 64 * shared + 1, dtype=torch.int32, device=a.device)
+    ready = torch.zeros(config["num_warps"] // 4 * shared + 1, dtype=torch.int32, device=a.device)
     rows, cols = _cluster_shape(config)
     # Where boxes of 64 columns do not divide among programs, their rows do.
     shares = rows if config["block_n"] // 64 % rows and config["block_k"] % rows == 0 else 1
     tile_rows = _tile_rows(config, n_rows)
-    # Where the last tiles begin to load, in the steps in which warps store.
-    last_row = 16 * _ceil_div(n_rows, 16) - tile_rows
+    # Where the last tiles begin to load.
+    last_row = _row_step(config) * _ceil_div(n_rows, _row_step(config)) - tile_rows
     last_col = max(64 * _ceil_div(n_cols, 64) - config["block_n"], 0)
     maps = [
         tensor_map(a, (tile_rows // cols, config["block_k"]), promotion=128),
         tensor_map(b, (config["block_k"] // shares, 64), promotion=128),
-        tensor_map(out, (16 // _split(config), 64), promotion=128),
+        # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
+        tensor_map(out, (8 if _swapped(config) or _split(config) > 1 else 16, 64), promotion=128),
     ]
     return prepare_cuda(
         _cluster_source(config, dtype),
@@ -879,10 +945,13 @@ _EDGE = 0.125
 _Tile = tuple[int, int, int, int, int, float]
 # (pipeline, BLOCK_M, BLOCK_N, stream)
 _Frame = tuple[int, int, int, int]
-# Where another frame was measured faster than the one with the fewest clocks: the first by `ledger tune`
-# (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
+# Where another frame was measured faster than the one with the fewest clocks, or is level with it and known longer:
+# 1024 x 1536 x 2048 by `ledger tune` (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
 _TUNED: dict[tuple[int, int, int], _Frame] = {
-    (300, 6000, 3000): (11, 192, 192, 2),
+    (128, 8192, 8192): (121, 64, 128, 0),
+    (777, 3000, 4104): (112, 160, 128, 0),
+    (1000, 1512, 2056): (22, 128, 128, 0),
+    (1024, 1536, 2048): (11, 64, 192, 0),
     (2816, 4352, 6144): (2, 128, 128, 1),
     (3072, 3584, 2560): (2, 128, 128, 1),
     (3000, 5000, 7000): (2, 128, 256, 1),
@@ -894,6 +963,25 @@ _FEW_ROWS: _Frame = (11, 128, 64, 2)
 _SM_REGISTERS = 65_536
 # How many programs an H200 holds at once, by `pipeline`: a cluster lies within a group of multiprocessors.
 _RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
+# Columns of the cluster kernel's tiles with the operands changed over -> the most rows: what wgmma multiplies at once,
+# or whose sums stay in the registers that three groups of warps leave (as compiled ahead of time).
+_SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
+# Rows of C for which the rule weighs such tiles, and the least K: those of the shapes that were timed. A tile of fewer
+# rows than 32 was nowhere near the fastest.
+_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 64, 2048, 1000, 32
+# Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
+_SWAPPED_CLUSTERS = {1: (121, 111), 2: (112, 121, 122, 111)}
+# What a multiprocessor does in a clock for such tiles, fitted to times of 33 shapes (docs/kernels.md) beside the clocks
+# above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
+# that wgmma reads and the loads write. And the rates of clusters, of which four wait for one another longer.
+_SWAPPED_ASKED_BYTES = 28.6
+_SWAPPED_ARRIVING_BYTES = {1: 83.0, 2: 50.8}
+_SWAPPED_SHARED_BYTES = 173.0
+_SWAPPED_CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.825}
+# Clocks of a tile in two halves, which leave each other sums. Such were the fastest with 64 columns only.
+_HALVES_CLOCKS, _HALVES_COLUMNS = 1_900, 64
+# As many of them as `ledger tune` is offered.
+_SWAPPED_OFFERED = 16
 # Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
 _GROUP = 8
 
@@ -934,9 +1022,13 @@ def _frame_of(shape: Shape) -> _Frame | None:
         *((pipeline, *tile, 0) for pipeline in _RESIDENT for tile in _CLUSTER_TILES),
         *((pipeline, *tile, 1) for pipeline in (2, 22, 41) for tile in _CLUSTER_TILES),
     )
-    best = min(frames, key=lambda one: _clocks(one, shape))
+    clocks, best = min((_clocks(frame, shape), frame) for frame in frames)
+    if _SWAPPED_FROM <= shape["M"] < _SWAPPED_BELOW and shape["K"] >= _SWAPPED_INNER:
+        for frame in _swapped_frames(shape):
+            if (swapped := _swapped_clocks(frame, shape)) < clocks:
+                clocks, best = swapped, frame
     small_tiles = (_tile_clocks(tile, shape) for tile in _TILES["sm_90"][2:])
-    return None if min(small_tiles) < _clocks(best, shape) else best
+    return None if min(small_tiles) < clocks else best
 
 
 def _depths(config: Config, dtype: Dtype) -> list[int]:
@@ -946,8 +1038,9 @@ def _depths(config: Config, dtype: Dtype) -> list[int]:
 
 def _cluster_keys(block_m: int, block_n: int, pipeline: int) -> dict[str, int]:
     return {
-        "block_m": block_m, "block_n": block_n, "block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1,
-        "pipeline": pipeline, "programs": _RESIDENT.get(pipeline, 132),
+        "block_m": block_m, "block_n": block_n, "block_k": 64,
+        "num_warps": (block_n if pipeline >= 100 else block_m) // 16, "subtiles": 1, "tma": 1,
+        "pipeline": pipeline, "programs": _RESIDENT.get(pipeline % 100, 132),
     }  # fmt: skip
 
 
@@ -981,6 +1074,41 @@ def _clocks(frame: _Frame, shape: Shape) -> float:
     waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
     once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
     return waves * once + (_DIVIDED_CLOCKS if stream else _LAUNCH_CLOCKS if pipeline == 1 else 0)
+
+
+def _swapped_frames(shape: Shape) -> Iterator[_Frame]:
+    """Yield the frames of the operands changed over: the rows of C in any number of even shares."""
+    clusters = _SWAPPED_CLUSTERS[max(_lines(shape["N"]), _lines(shape["K"]))]
+    for pipeline, stream in (*((pipeline, 0) for pipeline in clusters), (111, 2)):
+        config = {"pipeline": pipeline, "stream": stream}
+        (rows, _), step = _cluster_shape(config), _swapped_step(config)
+        shares = range(1, _ceil_div(shape["M"], rows * _SWAPPED_LEAST) + 1)
+        heights = {step * _ceil_div(shape["M"], step * rows * tiles) for tiles in shares}
+        for block_n, most in _SWAPPED_ROWS.items():
+            if not stream or block_n == _HALVES_COLUMNS:
+                for block_m in sorted(heights, reverse=True):
+                    if _SWAPPED_LEAST <= block_m <= most:
+                        yield pipeline, block_m, block_n, stream
+
+
+def _swapped_clocks(frame: _Frame, shape: Shape) -> float:
+    """Return the same as _clocks for a frame of the operands changed over."""
+    pipeline, block_m, block_n, stream = frame
+    config = {"pipeline": pipeline, "stream": stream, "block_m": block_m}
+    (rows, cols), split, n_rows, n_inner = _cluster_shape(config), _split(config), shape["M"], shape["K"]
+    slots = _RESIDENT.get(pipeline % 100, 132) // (rows * cols * split)
+    waves = _ceil_div(_ceil_div(n_rows, rows * block_m) * _ceil_div(shape["N"], cols * block_n), slots)
+    lines_a, lines_b, loaded = _lines(n_inner), _lines(shape["N"]), _tile_rows(config, n_rows)
+    asked_bytes = {1: _ASKED_BYTES[1] if waves > 1 else _ASKED_AT_ONCE_BYTES, 2: _SWAPPED_ASKED_BYTES}
+    asked = 2 * loaded / cols / asked_bytes[lines_a] + 2 * block_n / rows / asked_bytes[lines_b]
+    arriving = 2 * loaded / _SWAPPED_ARRIVING_BYTES[lines_a] + 2 * block_n / _SWAPPED_ARRIVING_BYTES[lines_b]
+    # Each group of warps reads its own 64 columns of B and all rows of A.
+    read = 2 * (block_n // 64) * (64 + block_m)
+    in_shared = (read + 2 * (loaded + block_n)) / _SWAPPED_SHARED_BYTES
+    multiplied = 2 * block_m * block_n / _TENSOR_FLOPS / _SWAPPED_CLUSTER_RATES[rows * cols]
+    inner = max(multiplied, asked, arriving, in_shared) * n_inner / split
+    once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
+    return waves * once + (_HALVES_CLOCKS if split > 1 else 0)
 
 
 def _tile_clocks(tile: _Tile, shape: Shape) -> float:
@@ -1061,7 +1189,7 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
         free = config["pipeline"] >= 2 and key in ("block_m", "block_n", "num_warps")
         if not free and (not least <= value <= most or value & (value - 1)):
             raise InputError(f"matmul: {key} is {value}; expected a power of two from {least} to {most}")
-    if target == "sm_90" and (config["block_m"] < 64 or config["num_warps"] % 4):
+    if target == "sm_90" and not _swapped(config) and (config["block_m"] < 64 or config["num_warps"] % 4):
         raise InputError(
             f"matmul: block_m is {config['block_m']} with {config['num_warps']} warps; expected at least 64 and a "
             "multiple of 4 warps: wgmma computes 64 rows in groups of 4 warps"
@@ -1099,27 +1227,45 @@ def _check_pipeline(config: Config, dtype: Dtype, target: str) -> None:
 def _check_cluster(config: Config, dtype: Dtype, target: str) -> None:
     pipeline = config["pipeline"]
     rows, cols = _cluster_shape(config)
-    if pipeline < 0 or not 1 <= rows <= 5 or cols not in (1, 2) or rows * cols * _split(config) > 8:
+    if not 2 <= pipeline < 200 or not 1 <= rows <= 5 or cols not in (1, 2) or rows * cols * _split(config) > 8:
         raise InputError(
             f"matmul: pipeline is {pipeline} with stream {config['stream']}; expected 0 to 2, or two "
             "digits: at most 5 programs of a cluster one above the other, 1 or 2 side by side, at most 8 in all, with "
-            "stream 2 twice as many"
+            "stream 2 twice as many; operands changed over are 100 more"
         )
     if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
         raise InputError(f"matmul: pipeline is {pipeline} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
     block_m, block_n = config["block_m"], config["block_n"]
-    if block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
+    if _swapped(config):
+        _check_swapped(config)
+    elif block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
         raise InputError(
             f"matmul: tiles are {block_m} x {block_n} with pipeline {pipeline}; expected 64, 128 or 192 by "
             "64 to 256 in steps of 64"
         )
-    fixed = {"block_k": 64, "num_warps": block_m // 16, "subtiles": 1, "tma": 1}
+    warps = (block_n if _swapped(config) else block_m) // 16
+    fixed = {"block_k": 64, "num_warps": warps, "subtiles": 1, "tma": 1}
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(f"matmul: pipeline is {pipeline}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
     if config["stream"] not in (0, 1, 2) or config["pdl"] not in (0, 1):
         raise InputError(f"matmul: pipeline is {pipeline}; expected stream 0, 1 or 2 and pdl 0 or 1")
     if config["num_stages"] < 2 or config["programs"] < rows * cols:
         raise InputError(f"matmul: pipeline is {pipeline}; expected at least 2 stages and {rows * cols} programs")
+
+
+def _check_swapped(config: Config) -> None:
+    block_m, block_n, step = config["block_m"], config["block_n"], _swapped_step(config)
+    if not step <= block_m <= _SWAPPED_ROWS.get(block_n, 0) or block_m % step:
+        most = ", ".join(f"{rows} by {cols}" for cols, rows in _SWAPPED_ROWS.items())
+        raise InputError(
+            f"matmul: tiles are {block_m} x {block_n} with pipeline {config['pipeline']} and stream "
+            f"{config['stream']}; expected rows in steps of {step}, at most {most}"
+        )
+
+
+def _swapped_step(config: Config) -> int:
+    """Return what a swapped tile's rows are a multiple of: 8 of each program that shares them or ends a part."""
+    return 16 if _cluster_shape(config)[1] > 1 or _split(config) > 1 else 8
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -1186,7 +1332,7 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
     if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        for config in _cluster_configs(own, shape):
+        for config in (*_cluster_configs(own, shape), *_swapped_configs(own, shape)):
             yield from _candidates(config, shape, dtype, target, depths=1)
         pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0, "pdl": 0}
         choices = {
@@ -1210,6 +1356,15 @@ def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
         yield from variations({**config, "pdl": 1}, {"stream": (0, 1, 2)})
     if own["pipeline"] >= 2:
         yield from variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)})
+
+
+def _swapped_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
+    """Yield the tiles of the operands changed over that take the fewest clocks by the rule, whatever the rows."""
+    for pipeline, block_m, block_n, stream in heapq.nsmallest(
+        _SWAPPED_OFFERED, _swapped_frames(shape), key=lambda frame: _swapped_clocks(frame, shape)
+    ):
+        config = {**own, **_cluster_keys(block_m, block_n, pipeline), "stream": stream, "pdl": 1}
+        yield {**config, "group_m": _group_rows(config, shape)}
 
 
 def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str, *, depths: int = 2) -> Iterator[Candidate]:

@@ -105,8 +105,12 @@ def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_sp
     for trial in CLUSTER_TRIALS["matmul"](dtype):
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, trial.shape, dtype))
-        assert f"wgmma.mma_async.sync.aligned.m64n{trial.config['block_n']}k16" in made.ptx
-        assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] != 11)
+        # Changed over, a tile's rows are wgmma's columns, and what does not lie along k is its A operand.
+        swapped = trial.config["pipeline"] >= 100
+        columns = trial.config["block_m" if swapped else "block_n"]
+        assert re.search(rf"wgmma\.mma_async\.sync\.aligned\.m64n{columns}k16\.f32\.", made.ptx)
+        assert re.search(rf" p, 1, 1, {'1, 0' if swapped else '0, 1'};", made.ptx)
+        assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] % 100 != 11)
 
 
 def test_a_register_that_a_product_under_way_reads_is_seen_to_be_overwritten() -> None:

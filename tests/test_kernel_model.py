@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,6 +161,117 @@ def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
     with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
         kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        ({"block_m": 156}, "steps of 8, at most 256 by 64, 256 by 128, 200 by 192"),
+        ({"block_m": 0}, "steps of 8"),
+        ({"block_m": 264}, "at most 256 by 64"),
+        ({"block_n": 256, "num_warps": 16}, "200 by 192"),
+        ({"block_m": 208, "block_n": 192, "num_warps": 12}, "200 by 192"),
+        ({"block_m": 152, "pipeline": 112}, "steps of 16"),
+        ({"block_m": 152, "stream": 2}, "steps of 16"),
+        ({"num_warps": 10}, "num_warps 8"),
+        ({"block_k": 128}, "block_k 64"),
+        ({"num_stages": 6}, "shared memory"),
+        ({"pipeline": 121, "programs": 1}, "2 programs"),
+        ({"pipeline": 101}, "changed over are 100 more"),
+        ({"pipeline": 102}, "changed over are 100 more"),
+        ({"pipeline": 113}, "changed over are 100 more"),
+        ({"pipeline": 161}, "changed over are 100 more"),
+        ({"pipeline": 211}, "changed over are 100 more"),
+    ],
+)
+def test_cluster_matmul_changed_over_refuses_config(edit: dict[str, int], says: str) -> None:
+    from mutants.trials import swapped_matmul_trials
+
+    kernel, trial = load_kernel("matmul").kernel, swapped_matmul_trials("fp16")[2]
+    kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
+        kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
+
+
+def test_matmul_offers_tiles_with_its_operands_changed_over() -> None:
+    kernel = load_kernel("matmul").kernel
+
+    def tiles(rows: int) -> set[tuple[int, int, int]]:
+        shape = {"M": rows, "N": 3000, "K": 4104}
+        offered = [one.config for one in kernel.candidates(shape, "fp16", "sm_90") if one.config["pipeline"] >= 100]
+        for config in offered:
+            kernel.check_config(config, shape, "fp16", "sm_90")
+        return {(config["pipeline"], config["block_m"], config["block_n"]) for config in offered}
+
+    # The two fastest that were timed: 777 rows in 5 and 8 shares.
+    assert {(112, 160, 128), (121, 104, 192)} <= tiles(777)
+    assert tiles(64) and tiles(768) and tiles(3001) and not tiles(16)
+
+
+MEASURED = json.loads((Path(__file__).parent / "assets/matmul/h200.json").read_text(encoding="utf-8"))["rows"]
+
+
+def frame_name(config: dict[str, int]) -> str:
+    name = "{block_m}x{block_n}@{pipeline}s{stream}n{num_stages}"
+    return name.format_map(config)
+
+
+@pytest.mark.parametrize(("tuned", "mean", "worst"), [(True, 0.005, 0.051), (False, 0.0101, 0.064)])
+def test_matmul_takes_nearly_the_fastest_that_was_measured(
+    monkeypatch: pytest.MonkeyPatch, tuned: bool, mean: float, worst: float
+) -> None:
+    kernel = load_kernel("matmul").kernel
+    if not tuned:
+        monkeypatch.setattr(sys.modules[kernel.config.__module__], "_TUNED", {})
+    slower = []
+    for row in MEASURED:
+        chosen = frame_name(kernel.config(row["shape"], row["dtype"], "sm_90"))
+        assert chosen in row["us"], (row["shape"], chosen)
+        slower.append(row["us"][chosen] / min(row["us"].values()) - 1)
+    assert len(slower) == 36
+    assert sum(slower) / len(slower) <= mean and max(slower) <= worst
+
+
+@pytest.mark.parametrize(
+    ("sizes", "frame"),
+    [
+        ((4096, 4096, 4096), "128x256@1s0n3"),
+        ((8192, 8192, 8192), "128x256@1s0n3"),
+        ((3000, 5000, 7000), "128x256@2s1n4"),
+        ((5000, 5000, 520), "128x256@2s0n4"),
+        ((5120, 5120, 5120), "128x128@2s1n6"),
+        ((2048, 2048, 2048), "128x128@11s0n6"),
+        ((1000, 1512, 2056), "128x128@22s0n6"),
+        ((1024, 1536, 2048), "64x192@11s0n6"),
+        ((512, 4096, 4096), "128x128@11s0n6"),
+        ((72, 4096, 4096), "128x64@11s2n8"),
+        ((16, 14336, 4096), "64x128@0s0n6"),
+        ((64, 512, 512), "64x32@0s0n6"),
+    ],
+)
+def test_matmul_keeps_its_frames_where_nothing_faster_was_measured(sizes: tuple[int, int, int], frame: str) -> None:
+    shape = dict(zip("MNK", sizes, strict=True))
+    assert frame_name(load_kernel("matmul").kernel.config(shape, "fp16", "sm_90")) == frame
+
+
+@settings(max_examples=100)
+@given(m=st.integers(2048, 20_000), n=st.integers(1, 2000), k=st.integers(1, 2000))
+def test_matmul_changes_no_operands_over_where_rows_are_many(m: int, n: int, k: int) -> None:
+    config = load_kernel("matmul").kernel.config({"M": m, "N": 8 * n, "K": 8 * k}, "fp16", "sm_90")
+    assert config["pipeline"] < 100
+
+
+@settings(max_examples=200)
+@given(m=st.integers(1, 3000), eights=st.integers(1, 32), rows=st.integers(1, 5), cols=st.integers(1, 2))
+def test_cluster_matmul_divides_all_rows_evenly_when_changed_over(m: int, eights: int, rows: int, cols: int) -> None:
+    module = sys.modules[load_kernel("matmul").kernel.config.__module__]
+    block_m = 8 * cols * -(-eights // cols)
+    config = {"pipeline": 100 + 10 * rows + cols, "block_m": block_m}
+    tile_rows, clusters = module._tile_rows(config, m), -(-m // (rows * block_m))
+    assert tile_rows % (8 * cols) == 0 and 0 < tile_rows <= block_m
+    assert clusters * rows * tile_rows >= m
 
 
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])

@@ -146,6 +146,18 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul", "cluster_one_part_of_many", "if (walk.bound(other) <= start) break;", "break;"),
     Mutant("matmul", "cluster_swapped_halves_of_a_store",
            "store(&c_map, at, row, buffer)", "store(&c_map, at ^ 64, row, buffer)"),
+    Mutant("matmul", "cluster_changed_over_and_not_back",
+           "stmatrix.sync.aligned.m8n8.x4.trans.shared", "stmatrix.sync.aligned.m8n8.x4.shared"),
+    Mutant("matmul", "cluster_changed_over_first_rows_twice",
+           '"r"(packed(acc[l], acc[l + 1]))', '"r"(packed(acc[k], acc[k + 1]))'),
+    Mutant("matmul", "cluster_changed_over_columns_of_the_first_group",
+           "b_own = A_BYTES + (SWAPPED ? group * 8192 : 0)", "b_own = A_BYTES"),
+    Mutant("matmul", "cluster_changed_over_to_the_columns_of_the_first_group",
+           "const int at = col + group * 64, mine", "const int at = col, mine"),
+    Mutant("matmul", "cluster_changed_over_ends_the_other_parts_rows",
+           "row += part * ENDED;", "row += (1 - part) * ENDED;"),
+    Mutant("matmul", "cluster_changed_over_stores_the_rows_of_others",
+           "(u32)(to - own_row) < (u32)tile_rows && to < n_rows;", "to < n_rows - tile_rows % 64;"),
 )  # fmt: skip
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm_matmul", "pipelined_dropped_column_mask",

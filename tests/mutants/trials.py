@@ -231,6 +231,50 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-CLUSTER_TRIALS = {"rmsnorm_matmul": cluster_trials, "matmul": cluster_matmul_trials}
+def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of the same with the operands changed over: rows of tiles in eights, in every cluster."""
+    two = {
+        "block_m": 160, "block_n": 128, "block_k": 64, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
+        "num_stages": 4, "tma": 1, "pipeline": 111, "stream": 0, "pdl": 1,
+    }  # fmt: skip
+    few = {"programs": 6, "group_m": 2, "num_stages": 2}
+    one, three = {**two, "block_n": 64, "num_warps": 4}, {**two, "block_n": 192, "num_warps": 12, "num_stages": 3}
+    return (
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 8}),
+        Trial({"M": 17, "N": 72, "K": 136}, dtype, {**one, "block_m": 24}),
+        # The last tile begins 16 rows before its own; 8 rows before; pieces of 64 rows that are not whole.
+        Trial({"M": 777, "N": 520, "K": 1000}, dtype, two),
+        Trial({"M": 411, "N": 264, "K": 200}, dtype, {**two, "block_m": 40, "pdl": 0}),
+        Trial({"M": 300, "N": 200, "K": 104}, dtype, {**three, "block_m": 152}),
+        Trial({"M": 700, "N": 776, "K": 520}, dtype, {**two, "block_m": 256}),
+        # One tile after the other.
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few}),
+        Trial({"M": 777, "N": 1304, "K": 200}, dtype, {**one, **few, "block_m": 256, "pipeline": 121}),
+        Trial({"M": 1000, "N": 776, "K": 136}, dtype, {**three, **few, "block_m": 200, "pdl": 0}),
+        # Clusters: one above the other, side by side, both; boxes that do not divide.
+        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**two, "block_m": 152, "pipeline": 121}),
+        Trial({"M": 300, "N": 520, "K": 520}, dtype, {**three, "block_m": 104, "pipeline": 131}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**one, "block_m": 80, "pipeline": 112}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**three, "block_m": 192, "pipeline": 122}),
+        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "pipeline": 151}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "pipeline": 122}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "pipeline": 141}),
+        # Tiles divided among all clusters, and between two programs that end half of the rows each.
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "stream": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream": 1, "pipeline": 121}),
+        Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**three, "block_m": 200, "stream": 1, "pdl": 0}),
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 16, "stream": 2}),
+        Trial({"M": 300, "N": 1304, "K": 1032}, dtype, {**two, "stream": 2}),
+        Trial({"M": 777, "N": 520, "K": 1000}, dtype, {**two, "block_m": 208, "stream": 2, "pipeline": 121}),
+        Trial({"M": 300, "N": 776, "K": 520}, dtype, {**three, "block_m": 112, "stream": 2, "pipeline": 122}),
+    )
+
+
+def all_cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return the trials of matmul's CUDA C++, its operands in place and changed over."""
+    return (*cluster_matmul_trials(dtype), *swapped_matmul_trials(dtype))
+
+
+CLUSTER_TRIALS = {"rmsnorm_matmul": cluster_trials, "matmul": all_cluster_matmul_trials}
 PIPELINED_TRIALS = {"rmsnorm_matmul": pipelined_trials, "matmul": pipelined_matmul_trials}
 TRIALS = {"rmsnorm_matmul": rmsnorm_matmul_trials, "matmul": matmul_trials}
