@@ -949,6 +949,8 @@ _Frame = tuple[int, int, int, int]
 # 1024 x 1536 x 2048 by `ledger tune` (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
 _TUNED: dict[tuple[int, int, int], _Frame] = {
     (128, 8192, 8192): (121, 64, 128, 0),
+    (128, 8192, 28672): (121, 64, 128, 0),
+    (512, 4096, 4096): (121, 128, 128, 0),
     (777, 3000, 4104): (112, 160, 128, 0),
     (1000, 1512, 2056): (22, 128, 128, 0),
     (1024, 1536, 2048): (11, 64, 192, 0),
@@ -968,7 +970,7 @@ _RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
 # Rows of C for which the rule weighs such tiles, and the least K: those of the shapes that were timed. A tile of fewer
 # rows than 32 was nowhere near the fastest.
-_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 64, 2048, 1000, 32
+_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 65, 2048, 1000, 32
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
 _SWAPPED_CLUSTERS = {1: (121, 111), 2: (112, 121, 122, 111)}
 # What a multiprocessor does in a clock for such tiles, fitted to times of 33 shapes (docs/kernels.md) beside the clocks

@@ -218,7 +218,7 @@ def frame_name(config: dict[str, int]) -> str:
     return name.format_map(config)
 
 
-@pytest.mark.parametrize(("tuned", "mean", "worst"), [(True, 0.005, 0.051), (False, 0.0101, 0.064)])
+@pytest.mark.parametrize(("tuned", "mean", "worst"), [(True, 0.0043, 0.051), (False, 0.0103, 0.064)])
 def test_matmul_takes_nearly_the_fastest_that_was_measured(
     monkeypatch: pytest.MonkeyPatch, tuned: bool, mean: float, worst: float
 ) -> None:
@@ -245,7 +245,7 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
         ((2048, 2048, 2048), "128x128@11s0n6"),
         ((1000, 1512, 2056), "128x128@22s0n6"),
         ((1024, 1536, 2048), "64x192@11s0n6"),
-        ((512, 4096, 4096), "128x128@11s0n6"),
+        ((512, 8192, 4096), "128x128@11s0n6"),
         ((72, 4096, 4096), "128x64@11s2n8"),
         ((16, 14336, 4096), "64x128@0s0n6"),
         ((64, 512, 512), "64x32@0s0n6"),
