@@ -33,6 +33,14 @@ def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
     return tuple(trials)
 
 
+def many_tiles_trial(dtype: str) -> Trial:
+    """Return a trial of rmsnorm_matmul's portable kernel with more tiles in parts than any GPU runs at once.
+
+    The first part of all tiles is placed before any other, so a program that does not wait finds nothing of the others.
+    """
+    return Trial({"B": 3, "H": 97, "O": 300_000}, dtype, {**_SKINNY, **_PORTABLE, "split_k": 3, "tma": 0})
+
+
 def pipelined_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of rmsnorm_matmul's pipelined kernel, which only sm_90 runs."""
     one = {
