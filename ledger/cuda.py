@@ -138,7 +138,15 @@ def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -
     return function
 
 
-def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 256] = 256) -> Any:
+@dataclass(frozen=True)
+class TensorMap:
+    """Hold the driver's tensor map with the tensor in which it points: a launch keeps both."""
+
+    encoded: Any
+    tensor: Tensor
+
+
+def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 256] = 256) -> TensorMap:
     """Return the tensor map by which the copy engine moves boxes of a row-major matrix in 128-byte swizzle.
 
     Shapes: tensor (rows, columns) of fp16, bf16 or fp8, 16-byte aligned with rows of a multiple of 16 bytes; box (rows,
@@ -157,7 +165,7 @@ def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 
     }[tensor.dtype]
     swizzles, promotions = driver.CUtensorMapSwizzle, driver.CUtensorMapL2promotion
     rows, columns = tensor.shape
-    return _checked(
+    encoded = _checked(
         driver.cuTensorMapEncodeTiled(
             kind,
             2,
@@ -175,6 +183,7 @@ def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 
         ),
         "encoding a tensor map",
     )
+    return TensorMap(encoded, tensor)
 
 
 def _parameter(value: Argument) -> tuple[int, Any]:
@@ -182,8 +191,8 @@ def _parameter(value: Argument) -> tuple[int, Any]:
     if hasattr(value, "data_ptr"):
         held: Any = ctypes.c_void_p(value.data_ptr())
         return ctypes.addressof(held), (held, value)
-    if hasattr(value, "getPtr"):
-        return int(value.getPtr()), value
+    if isinstance(value, TensorMap):
+        return int(value.encoded.getPtr()), value
     held = ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)
     return ctypes.addressof(held), held
 

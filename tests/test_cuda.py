@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import pytest
 from kernel_suite import gpu_target
 
-from ledger.cuda import CudaSource, prepare_cuda
+from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 
 pytestmark = pytest.mark.gpu
 
@@ -52,3 +54,25 @@ def test_preparing_a_launch_does_not_wait_for_the_device() -> None:
     launch()
     torch.cuda.synchronize()
     assert (out == 2.0).all()
+
+
+def test_a_launch_keeps_the_tensors_that_it_reads_through_maps() -> None:
+    gpu_target()
+    import torch
+
+    out, behind = torch.zeros(32, device="cuda"), torch.zeros(64, 64, device="cuda", dtype=torch.float16)
+    seen = weakref.ref(behind)
+    # The map follows what the kernel takes, and is not read.
+    arguments = [out, 3.0, tensor_map(behind, (64, 64))]
+    source = CudaSource(FILL.text.replace("float value", "float value, const __grid_constant__ Map map", 1), "fill")
+    source = CudaSource("struct alignas(64) Map { char bytes[128]; };\n" + source.text, "fill")
+    launch = prepare_cuda(source, programs=1, threads=32, shared_bytes=0, arguments=arguments, overlap=False)
+    del behind, arguments
+    gc.collect()
+    assert seen() is not None
+    launch()
+    torch.cuda.synchronize()
+    assert (out == 3.0).all()
+    del launch
+    gc.collect()
+    assert seen() is None

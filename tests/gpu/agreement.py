@@ -1,13 +1,12 @@
 """Sets the timer beside CUPTI's and Nsight Compute's own durations, like beside like, for calls above 20 µs.
 
-Usage where a GPU and ncu are: PYTHONPATH=. python tests/gpu/agreement.py FOLDER [cupti|ncu|ranges …] writes
-FOLDER/NAME.json for each named (all when none is) and prints their tables; docs/timer.md says what the columns are.
-`--watch` and `--ranges` are what ncu watches, and `--compile NUMBER` only compiles a case, so that many can be compiled
-at once.
+Usage where a GPU and ncu are: PYTHONPATH=. python tests/gpu/agreement.py FOLDER writes FOLDER/cupti.json and
+FOLDER/ncu.json and prints their tables; docs/timer.md says what the columns are. `--watch` is what ncu watches, and
+`--compile NUMBER` only compiles a case, so that many can be compiled at once.
 
-Calls that overlap have no duration of their own, so programmatic dependent launch is off in every case here. Where
-tensors lie in memory and how warm the chip is move a call by some percent from process to process, so ncu's launches
-and the timer's rounds are taken in one process, in turns.
+Calls that overlap have no duration of their own, so programmatic dependent launch is off in every case here. ncu's
+launches are a process of their own: in one process with the timer's graphs ncu slows these down, or, told to leave
+graphs whole, says some 200 us too much of every call.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ledger.machine.here import profile_of_this_machine
 from ledger.machine.ncu_csv import parse_raw
 from ledger.measuring.bench import OURS, line_up
 from ledger.measuring.cell import release
-from ledger.measuring.graphs import GraphRounds
+from ledger.measuring.graphs import GraphRounds, capture, replay_ps, warm_up
 from ledger.measuring.timeline import Stretch, awake, trace_stretches
 from ledger.measuring.timer import enough_rounds, parameters_of
 from ledger.model.protocol import COLD_GRAPH
@@ -37,8 +36,7 @@ from ledger.model.protocol import COLD_GRAPH
 DURATION, CLOCK = "gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second"
 METRICS = (DURATION, CLOCK)
 PROFILED_CALLS = 12
-TURNS = 2
-RANGES = 3
+WARM_UP_US = 8_000.0
 REST_S = 0.1
 
 
@@ -156,113 +154,53 @@ def measured() -> list[dict[str, Any]]:
 # Under ncu
 
 
-def watch(folder: Path) -> None:
-    """Time every case for ncu to watch, and between two such blocks launch what it profiles, one call at a time.
-
-    Each profiled call follows a replay of the timer's own rotation, so that the caches and the clock are as the timer
-    has them; the device is idle when it starts, which ncu needs.
-    """
+def watch() -> None:
+    """Run every case for ncu: warm, then launches of the timer's rotation, which ncu takes one at a time."""
     import torch
 
     from ledger.machine.probes import marker_launch
 
-    marker, rows = marker_launch(), []
+    marker = marker_launch()
     marker()
     for case in chosen_cases():
         launches = prepared(case)
-        rounds = GraphRounds(launches)
-        blocks = [timed(rounds)]
-        _profiled(marker)
-        for _ in range(TURNS):
-            rounds.watch = False
-            for number in range(PROFILED_CALLS):
-                rounds.take(1)
-                _profiled(launches[number % len(launches)])
-            rounds.watch = True
-            blocks.append(timed(rounds))
-        rows.append({"case": case.words, "input_sets": len(launches), "blocks": blocks})
-        (folder / "watched.json").write_text(json.dumps(rows))
-        del launches, rounds
-        release("cuda")
-    torch.cuda.synchronize()
-
-
-def _profiled(launch: Any) -> None:
-    import torch
-
-    torch.cuda.synchronize()
-    torch.cuda.profiler.start()
-    launch()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.stop()
-
-
-def watch_ranges(folder: Path) -> None:
-    """Replay the timer's graph of every case as a range of its own, which ncu times as a whole."""
-    rows = []
-    for case in chosen_cases():
-        launches = prepared(case)
-        rounds = GraphRounds(launches)
-        before = timed(rounds)
-        rounds.watch = False
-        for _ in range(RANGES):
-            rounds.take(1)
-            _profiled(rounds._graph.replay)
-        rounds.watch = True
-        blocks = [before, timed(rounds)]
-        rows.append({"case": case.words, "input_sets": len(launches), "calls": rounds.calls, "blocks": blocks})
-        (folder / "watched.json").write_text(json.dumps(rows))
-        del launches, rounds
+        warm_up(launches)
+        graph = capture(launches)
+        call_us = min(replay_ps(graph, 5, calls=len(launches))) / 1e6
+        for _ in range(1 + round(WARM_UP_US / call_us / len(launches))):
+            graph.replay()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        marker()
+        for number in range(PROFILED_CALLS):
+            launches[number % len(launches)]()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+        del launches, graph
         release("cuda")
 
 
-def _under_ncu(folder: Path, watched: str, options: list[str]) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Return what the watched process wrote and what ncu said of it. Raises: MachineError when it gave nothing."""
+def under_ncu(folder: Path) -> list[dict[str, Any]]:
+    """Return what ncu says of a call of each case. Raises: MachineError when it did not see all."""
     found, report = profiler.find_ncu(), folder / "agreement.ncu-rep"
-    # A graph as one workload: taken node by node, its launches would be slowed down even while nothing is profiled.
-    command = [found.path, "--target-processes", "application-only", "--graph-profiling", "graph", *options]
+    command = [found.path, "--target-processes", "application-only", "--profile-from-start", "off"]
     command += ["--clock-control", "none", "--cache-control", "none", "--metrics", ",".join(METRICS)]
-    command += ["-o", str(report), "--force-overwrite", sys.executable, __file__, watched, str(folder)]
+    command += ["-o", str(report), "--force-overwrite", sys.executable, __file__, "--watch"]
     done = profiler._run(command, timeout_s=150, folder=folder)
     if not report.is_file():
         raise MachineError(f"ncu gave no report; expected one: {done.output[-1500:]}")
     raw = [found.path, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
-    seen = parse_raw(profiler._run(raw, timeout_s=60, folder=folder).output, wanted=METRICS, what="ncu")
+    kernels = parse_raw(profiler._run(raw, timeout_s=60, folder=folder).output, wanted=METRICS, what="ncu")
     report.unlink()
-    rows = json.loads((folder / "watched.json").read_text())
-    if len(rows) != len(chosen_cases()):
-        raise MachineError(
-            f"{len(rows)} of {len(chosen_cases())} cases were watched to their end: {done.output[-1500:]}"
-        )
-    return rows, list(seen)
-
-
-def under_ncu(folder: Path) -> list[dict[str, Any]]:
-    """Return each case as the timer and ncu saw it in turns, call by call."""
-    rows, kernels = _under_ncu(folder, "--watch", ["--profile-from-start", "off"])
     groups: list[list[Any]] = []
     for one in kernels:
         if profiler.MARKER in one.name:
             groups.append([])
         else:
             groups[-1].append(one)
-    return [_set_beside(row, _of_kernels(group)) for row, group in zip(rows, groups, strict=True)]
-
-
-def ranges_under_ncu(folder: Path) -> list[dict[str, Any]]:
-    """Return each case as the timer and ncu saw it in turns, a whole replay at a time."""
-    rows, ranges = _under_ncu(folder, "--ranges", ["--replay-mode", "app-range"])
-    groups = [ranges[at : at + RANGES] for at in range(0, len(ranges), RANGES)]
-    return [
-        _set_beside(row, _medians([_number(one, DURATION) / row["calls"] for one in group], group))
-        for row, group in zip(rows, groups, strict=True)
-    ]
-
-
-def _set_beside(row: dict[str, Any], ncu: dict[str, Any]) -> dict[str, Any]:
-    middle = {name: statistics.median(block[name] for block in row["blocks"]) for name in ("us", "mhz")}
-    timer = {**middle, "mhz": round(middle["mhz"]), "blocks": row["blocks"]}
-    return {"case": row["case"], "input_sets": row["input_sets"], "timer": timer, "ncu": ncu}
+    if len(groups) != len(chosen_cases()):
+        raise MachineError(f"ncu saw {len(groups)} of {len(chosen_cases())} cases: {done.output[-1500:]}")
+    return [_of_kernels(group) for group in groups]
 
 
 def _number(kernel: Any, name: str) -> float:
@@ -271,17 +209,10 @@ def _number(kernel: Any, name: str) -> float:
 
 def _of_kernels(group: list[Any]) -> dict[str, Any]:
     """Return the median over calls of the sum of a call's kernels."""
-    each = len(group) // (TURNS * PROFILED_CALLS)
+    each = len(group) // PROFILED_CALLS
     sums = [sum(_number(one, DURATION) for one in group[at : at + each]) for at in range(0, len(group), each)]
-    return _medians(sums, group)
-
-
-def _medians(durations_ns: list[float], group: list[Any]) -> dict[str, Any]:
     clocks = [_number(one, CLOCK) / 1e6 for one in group]
-    ordered = sorted(durations_ns)
-    spread = {"low_us": ordered[0] / 1e3, "high_us": ordered[-1] / 1e3}
-    us, mhz = statistics.median(ordered) / 1e3, round(statistics.median(clocks))
-    return {"us": us, **spread, "mhz": mhz, "calls": len(ordered)}
+    return {"us": statistics.median(sums) / 1e3, "mhz": round(statistics.median(clocks)), "calls": PROFILED_CALLS}
 
 
 # The tables
@@ -321,28 +252,27 @@ def ncu_lines(document: dict[str, Any]) -> list[str]:
     return found
 
 
-def main(folder: Path, chosen: list[str]) -> None:
-    """Set the timer beside each of those chosen; what one of them measured is kept whatever the next one does."""
+def main(folder: Path) -> None:
+    """Time and trace every case, then let ncu have its turn; what is measured is kept whatever ncu does."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = cuda_facts()
     about = {"device": facts.name, "driver": facts.driver, "software": dict(facts.software)}
-    for name in chosen or ["cupti", "ncu", "ranges"]:
-        document = dict(about)
-        if name == "cupti":
-            document["rows"] = measured()
-        else:
-            document["rows"] = under_ncu(folder) if name == "ncu" else ranges_under_ncu(folder)
-            document["ncu"] = profiler.find_ncu().version
-        (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-        print("\n".join((cupti_lines if name == "cupti" else ncu_lines)(document)), flush=True)
+    document = {**about, "rows": measured()}
+    (folder / "cupti.json").write_text(json.dumps(document, indent=1) + "\n")
+    print("\n".join(cupti_lines(document)), flush=True)
+    rows = [
+        {name: row[name] for name in ("case", "input_sets", "timer")} | {"ncu": one}
+        for row, one in zip(document["rows"], under_ncu(folder), strict=True)
+    ]
+    profiled = {**about, "ncu": profiler.find_ncu().version, "rows": rows}
+    (folder / "ncu.json").write_text(json.dumps(profiled, indent=1) + "\n")
+    print("\n".join(ncu_lines(profiled)))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--watch":
-        watch(Path(sys.argv[2]))
-    elif sys.argv[1] == "--ranges":
-        watch_ranges(Path(sys.argv[2]))
+        watch()
     elif sys.argv[1] == "--compile":
         prepared(CASES[int(sys.argv[2])])
     else:
-        main(Path(sys.argv[1]), sys.argv[2:])
+        main(Path(sys.argv[1]))
