@@ -132,6 +132,16 @@ def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         kernel.check_config(config, shape, "fp16", "sm_90")
 
 
+def cluster_matmul_allows_a_trial_but_not_its_edit(trial: Any, edit: dict[str, int], says: str) -> None:
+    """Check that a trial's configuration is for sm_90 alone, and that its edit is refused there in these words."""
+    kernel = load_kernel("matmul").kernel
+    kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
+    with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
+        kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
+
+
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
@@ -155,12 +165,7 @@ def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
 def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
     from mutants.trials import cluster_matmul_trials
 
-    kernel, trial = load_kernel("matmul").kernel, cluster_matmul_trials("fp16")[3]
-    kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
-    with pytest.raises(InputError, match=says):
-        kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
-    with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
-        kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
+    cluster_matmul_allows_a_trial_but_not_its_edit(cluster_matmul_trials("fp16")[3], edit, says)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +192,7 @@ def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
 def test_cluster_matmul_changed_over_refuses_config(edit: dict[str, int], says: str) -> None:
     from mutants.trials import swapped_matmul_trials
 
-    kernel, trial = load_kernel("matmul").kernel, swapped_matmul_trials("fp16")[2]
-    kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
-    with pytest.raises(InputError, match=says):
-        kernel.check_config({**trial.config, **edit}, trial.shape, "fp16", "sm_90")
-    with pytest.raises(InputError, match="expected sm_90 and fp16 or bf16"):
-        kernel.check_config(trial.config, trial.shape, "fp16", "sm_100")
+    cluster_matmul_allows_a_trial_but_not_its_edit(swapped_matmul_trials("fp16")[2], edit, says)
 
 
 def test_matmul_offers_tiles_with_its_operands_changed_over() -> None:
