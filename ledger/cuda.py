@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -147,10 +149,11 @@ class TensorMap:
 
 
 def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 256] = 256) -> TensorMap:
-    """Return the tensor map by which the copy engine moves boxes of a row-major matrix in 128-byte swizzle.
+    """Return the tensor map by which the copy engine moves boxes of row-major matrices in 128-byte swizzle.
 
-    Shapes: tensor (rows, columns) of fp16, bf16 or fp8, 16-byte aligned with rows of a multiple of 16 bytes; box (rows,
-    columns), its columns at most 128 bytes. What lies outside the matrix is loaded as zero and not stored.
+    Shapes: tensor (rows, columns), or (matrices, rows, columns), of fp16, bf16 or fp8, 16-byte aligned with rows of a
+    multiple of 16 bytes; box (rows, columns) of one matrix, its columns at most 128 bytes. What lies outside the matrix
+    is loaded as zero and not stored.
     promotion: bytes that L2 fetches at once for a miss.
     Raises: MachineError when the driver refuses.
     """
@@ -164,16 +167,18 @@ def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 
         torch.float8_e4m3fn: kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }[tensor.dtype]
     swizzles, promotions = driver.CUtensorMapSwizzle, driver.CUtensorMapL2promotion
-    rows, columns = tensor.shape
+    sizes = [*reversed(tensor.shape)]
+    strides = [size * tensor.element_size() for size in itertools.accumulate(sizes[:-1], operator.mul)]
+    extent = [box[1], box[0], 1][: len(sizes)]
     encoded = _checked(
         driver.cuTensorMapEncodeTiled(
             kind,
-            2,
+            len(sizes),
             tensor.data_ptr(),
-            [driver.cuuint64_t(columns), driver.cuuint64_t(rows)],
-            [driver.cuuint64_t(columns * tensor.element_size())],
-            [driver.cuuint32_t(box[1]), driver.cuuint32_t(box[0])],
-            [driver.cuuint32_t(1), driver.cuuint32_t(1)],
+            [driver.cuuint64_t(size) for size in sizes],
+            [driver.cuuint64_t(stride) for stride in strides],
+            [driver.cuuint32_t(size) for size in extent],
+            [driver.cuuint32_t(1)] * len(sizes),
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             swizzles.CU_TENSOR_MAP_SWIZZLE_128B if box[0] > 1 else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
             promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_128B

@@ -101,6 +101,20 @@ def mla_decode_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
+def mla_cluster_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of mla_decode's CUDA C++ for sm_90: one key, whole and ragged tiles, one to more than the ring."""
+    if dtype == "fp32":
+        return ()
+    config = {**_MLA, "block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2, "tma": 1, "pdl": 1, "pipeline": 2}
+    sizes = (
+        (1, 128, 1, 1.0), (1, 128, 64, 1.0), (2, 128, 65, 1.0), (3, 256, 128, 1.0), (2, 128, 191, 1.0),
+        (1, 384, 577, 1.0), (2, 128, 1999, 1.0),
+        # More programs than run at once, and scores so far apart that references rise again and again.
+        (70, 128, 331, 1.0), (2, 128, 1087, 16.0), (1, 128, 640, 256.0),
+    )  # fmt: skip
+    return tuple(Trial({"B": b, "H": h, "S": s}, dtype, config, scale) for b, h, s, scale in sizes)
+
+
 TRIALS = {
     "decode_attention": decode_attention_trials,
     "flash_attention": flash_attention_trials,
