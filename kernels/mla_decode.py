@@ -875,8 +875,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) m
 }
 """
 
-# AHEAD 12 is the rotary position and the first piece; more of them would wait for the right half's products to end.
-_CLUSTER_DEFINES = {"SLOTS": 9, "ROPES": 3, "HELD": 3, "AHEAD": 12}
+# AHEAD: the rotary position and most of the first piece. Of 14 the last would wait for products of the right half.
+_CLUSTER_DEFINES = {"SLOTS": 9, "ROPES": 3, "HELD": 3, "AHEAD": 10}
 _CLUSTER_THREADS = 512
 
 

@@ -152,6 +152,22 @@ def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_
     assert seen
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(dtype: Any) -> None:
+    kernel = load_kernel("mla_decode", launch=True).kernel
+    trial = CLUSTER_TRIALS["mla_decode"](dtype)[0]
+    source = kernel.ahead(trial.config, trial.shape, dtype, "sm_90").source
+    made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
+    assert (made.stack, made.shared) == (0, sys.modules[kernel.config.__module__].shared_bytes(trial.config, dtype))
+    assert {"m64n64k16", "m64n128k16"} == set(re.findall(r"wgmma\.mma_async\.sync\.aligned\.(\w+)", made.ptx))
+    assert ".multicast::cluster" in made.ptx
+    code = instructions(compile_cuda(source, "sm_90"))
+    assert not overwritten(code)
+    # Four times the 36 of a tile's scores, and 8 of each half; none waited for alone.
+    starts = [sum(line.startswith(name) for line in code) for name in ("HGMMA", "WARPGROUP.DEPBAR")]
+    assert starts == [4 * 36 + 2 * 8, 4 + 2 * 2]
+
+
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> None:
     kernel = load_kernel(name).kernel

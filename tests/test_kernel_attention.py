@@ -54,11 +54,12 @@ SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     **{name: tuple({"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": d} for d in (64, 128)) for name in FLASH},
     "mla_decode": ({"B": 64, "H": 128, "S": 8192},),
 }
-# On sm_90 also the portable kernel, where the first shapes take the pipelined one, and splits of mla_decode.
-ON_SM_90: dict[str, dict[str, int]] = {
-    "decode_attention": {"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 32},
-    **{name: {"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": 32} for name in FLASH},
-    "mla_decode": {"B": 4, "H": 128, "S": 6144},
+# On sm_90 also the portable kernel, where the first shapes take the pipelined one, and the pipelined mla_decode, with
+# splits and without, where the first shape takes the clusters.
+ON_SM_90: dict[str, tuple[dict[str, int], ...]] = {
+    "decode_attention": ({"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 32},),
+    **{name: ({"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": 32},) for name in FLASH},
+    "mla_decode": ({"B": 4, "H": 128, "S": 6144}, {"B": 128, "H": 64, "S": 8192}),
 }
 
 
@@ -76,7 +77,8 @@ BUILDS = [
     for dtype in _dtypes(name, target)
 ] + [
     pytest.param(name, shape, dtype, "sm_90", id=f"{name}-{shape_id(shape)}-{dtype}-sm_90")
-    for name, shape in ON_SM_90.items()
+    for name, shapes in ON_SM_90.items()
+    for shape in shapes
     for dtype in ("fp16", "bf16")
 ]
 
@@ -153,6 +155,18 @@ def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int
 
 
 @pytest.mark.parametrize(
+    ("b", "h", "s", "pipeline", "splits"),
+    # As measured: clusters wherever no sequence is split.
+    [(64, 128, 8192, 2, 1), (64, 128, 64, 2, 1), (48, 128, 6144, 2, 1), (33, 128, 8192, 1, 2), (128, 64, 8192, 1, 1)],
+)
+def test_mla_decode_takes_clusters_for_whole_sequences_of_whole_pairs_of_blocks(
+    b: int, h: int, s: int, pipeline: int, splits: int
+) -> None:
+    config = load_kernel("mla_decode").kernel.config({"B": b, "H": h, "S": s}, "bf16", "sm_90")
+    assert (config["pipeline"], config["splits"]) == (pipeline, splits)
+
+
+@pytest.mark.parametrize(
     ("name", "edit", "says"),
     [
         ("decode_attention", {"block_s": 48}, "power of two"),
@@ -168,8 +182,11 @@ def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int
         ("flash_attention_causal", {"tma": 2}, "tma is 2"),
         ("mla_decode", {"block_h": 24}, "power of two"),
         ("mla_decode", {"splits": 1000}, "splits is 1000"),
-        ("mla_decode", {"num_stages": 8}, "num_stages 2"),
-        ("mla_decode", {"splits": 3}, "expected 1, 2, 4, 8 or 16"),
+        ("mla_decode", {"num_stages": 8}, "pipeline is 2; expected .*num_stages 2"),
+        ("mla_decode", {"splits": 2}, "splits is 2 and H 128 with pipeline 2"),
+        ("mla_decode", {"pipeline": 1, "num_warps": 4, "splits": 3}, "expected 1, 2, 4, 8 or 16"),
+        ("mla_decode", {"pipeline": 1}, "pipeline is 1; expected .*num_warps 4"),
+        ("mla_decode", {"pipeline": 3}, "pipeline is 3 on sm_90"),
         ("mla_decode", {"pipeline": 0, "num_stages": 8}, "shared memory"),
         ("decode_attention", {"tma": 0}, "pipeline is 1"),
         ("decode_attention", {"pdl": 3}, "pdl is 3"),
@@ -289,7 +306,7 @@ def test_attention_ahead_takes_its_path_fits_and_does_not_spill(
     if kernel.path(dtype, target, "triton") == "fp32":
         assert not re.search(r"\bmma\.sync|wgmma|tcgen05", made.ptx)
     else:
-        direct = kernel.config(shape, dtype, target)["pipeline"] in DIRECT
+        direct = name == "decode_attention" and kernel.config(shape, dtype, target)["pipeline"] in DIRECT
         assert re.search(TENSOR_CORE["sm_80" if direct else target], made.ptx)
     assert made.stack <= KNOWN_STACK.get((name, target), 0)
     assert made.shared <= SHARED_LIMIT[target]

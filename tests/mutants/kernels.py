@@ -176,7 +176,6 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     Mutant("mla_decode", "cluster_heads_of_the_first_sequence", "ring, block * HEADS,", "ring, block % 2 * HEADS,"),
     Mutant("mla_decode", "cluster_keys_of_the_first_sequence", "block / (n_heads / HEADS), steps,", "0, steps,"),
     Mutant("mla_decode", "cluster_keys_not_waited_for", "                wait<FULL>(ring + s * 8, turn);\n", ""),
-    Mutant("mla_decode", "cluster_powers_not_waited_for", "        wait<P_FULL>(ring + i % 2 * 8, i / 2 & 1);\n", ""),
     Mutant("mla_decode", "cluster_values_of_the_piece_before", "(o ? values_next : values)", "values"),
 )  # fmt: skip
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
