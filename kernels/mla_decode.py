@@ -10,12 +10,12 @@ The work model excludes: the second read of the cache by the other half of 128 h
 splits (L2), the softmax (about five operations a score, none on the tensor cores) and the padding of H to 64.
 
 Precision: scores, sums and outputs are fp32; the powers are rounded to the dtype before they meet the latent (they are
-up to 1, in the kernels for sm_90 up to 256: these raise a row's reference only for scores well above it, and divide by
-the sum of the rounded powers); one rounding at the end. Determinism: the splits are added in their order, in the
-portable kernel by the last program to arrive, whichever that is; in the pipelined one (sm_90) each split adds a share
-of the heads; the one in clusters (sm_90, whole 128s of heads) has no splits. So the same inputs give the same bits. A
-program of the pipelined kernel waits for the others of its sequence: they have neighbouring numbers, and the hardware
-places programs in the order of these.
+up to 1, in the kernels for sm_90 up to 256: these raise a row's reference only for scores well above it); one rounding
+at the end. Determinism: the splits are added in their order, in the portable kernel by the last program to
+arrive, whichever that is; in the pipelined one (sm_90) each split adds a share of the heads; the one in clusters
+(sm_90, whole 128s of heads) has no splits. So the same inputs give the same bits. A program of the pipelined kernel
+waits for the others of its sequence: they have neighbouring numbers, and the hardware places programs in the order of
+these.
 """
 
 from __future__ import annotations
@@ -238,12 +238,10 @@ def _score_tiles(
         kept = gl.exp2(highest - risen)
         highest = risen
         # This tile is here, so the groups that add have given up the stage, and read its powers, two tiles ago.
-        rounded = powers.to(p_ring.dtype)
-        p_ring.index(stage).reshape([HEADS, BLOCK_S]).store(rounded)
+        p_ring.index(stage).reshape([HEADS, BLOCK_S]).store(powers.to(p_ring.dtype))
         kept_ring.index(stage).store(kept)
         hopper.mbarrier.arrive(p_full.index(stage), count=1)
-        # An error that is in the sums of values as well is not one of the result.
-        total = total * kept + gl.sum(rounded.to(gl.float32), axis=1)
+        total = total * kept + gl.sum(powers, axis=1)
     stats.index(0).store(highest)
     stats.index(1).store(total)
     hopper.mbarrier.arrive(stats_full, count=1)
@@ -539,21 +537,6 @@ DEVICE u32 packed(float lo, float hi) {
     asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
-#if BF16
-DEVICE float low(u32 two) { return __uint_as_float(two << 16); }
-DEVICE float high(u32 two) { return __uint_as_float(two & 0xffff0000u); }
-#else
-DEVICE float low(u32 two) {
-    float f;
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(f) : "r"(two));
-    return f;
-}
-DEVICE float high(u32 two) {
-    float f;
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(two));
-    return f;
-}
-#endif
 DEVICE float power(float x) {
     float r;
     asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -633,8 +616,6 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
     constexpr float SLACK = 8.f;                        // powers stay below 2 ** 8
     constexpr int ROPE_PRODUCTS = 4, PRODUCTS = ROPE_PRODUCTS + LATENT / 16;
     const u32 lane = thread_id() % 32, warp = thread_id() / 32 % 4;
-    // Of four lanes with equal maxima and sums. Asked anew each time: a flag would take a register.
-    auto first_of_row = [] { return thread_id() % 4 == 0; };
     const u32 there = peer(ring, lane % 2);             // lanes 0 and 1 count at the barriers of the two programs
     const int steps = (n_keys + KEYS - 1) / KEYS;
     u32 held[HELD * 16], q_rope[16];
@@ -644,8 +625,7 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
 #pragma unroll
     for (int c = 0; c < HELD * 4; ++c)
         matrices<HELD_AT>(held + 4 * c, crossed(ring + in_box(thread_id()) + c / 4 * BOX, 32 * (c % 4)));
-    float reference[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, kept[2];
-    u32 powers[16];                                     // two each, of one row, in the order of d
+    float high[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, kept[2];
     int s = 0, turn = 0, r = 0, r_turn = 0, freed = 0;
     u64 queries = 0, rope = 0, keys = 0;
     // Products FROM up to TO of a tile: those of the rotary position, then eight of each piece.
@@ -694,38 +674,35 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
             for (int j = 1; j < 8; ++j) top = fmaxf(top, fmaxf(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale;
-            const float risen = top > reference[h] + SLACK ? top : reference[h];
-            kept[h] = power(reference[h] - risen);
-            reference[h] = risen;
+            const float risen = top > high[h] + SLACK ? top : high[h];
+            kept[h] = power(high[h] - risen);
+            high[h] = risen;
         }
 #pragma unroll
-        for (int k = 0; k < 32; ++k) d[k] = power(fmaf(d[k], scale, -reference[k / 2 % 2]));
-#pragma unroll
-        for (int k = 0; k < 16; ++k) powers[k] = packed(d[2 * k], d[2 * k + 1]);
+        for (int k = 0; k < 32; ++k) d[k] = power(fmaf(d[k], scale, -high[k / 2 % 2]));
         // The groups that add have read the powers of two tiles ago.
         wait<P_EMPTY>(ring + even * 8, (i / 2 & 1) ^ 1);
         const u32 to = ring + even * BOX + in_box(thread_id());
 #pragma unroll
         for (int k = 0; k < 4; ++k)
-            put_matrices<P_AT>(crossed(to, 32 * k), powers[4 * k], powers[4 * k + 1], powers[4 * k + 2],
-                powers[4 * k + 3]);
-        const u32 row = ring + (even * HEADS + warp * 16 + lane / 4) * 4;
-        if (first_of_row()) {
+            put_matrices<P_AT>(crossed(to, 32 * k), packed(d[8 * k], d[8 * k + 1]), packed(d[8 * k + 2], d[8 * k + 3]),
+                packed(d[8 * k + 4], d[8 * k + 5]), packed(d[8 * k + 6], d[8 * k + 7]));
+        if (lane % 4 == 0) {
+            const u32 row = ring + (even * HEADS + warp * 16 + lane / 4) * 4;
             write<KEPT_AT>(row, kept[0]);
             write<KEPT_AT + 32>(row, kept[1]);
         }
         // Products read the powers as they lie.
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncwarp();
-        if (first_of_row()) arrive<P_FULL>(ring + even * 8);
+        if (lane == 0) arrive<P_FULL>(ring + even * 8);
     };
-    // The powers as they were rounded: an error that is in the sums of values as well is not one of the result.
-    auto sum_up = [&] {
+    auto sum_up = [&](float (&d)[32]) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            float sum = low(powers[h]) + high(powers[h]);
+            float sum = d[2 * h] + d[2 * h + 1];
 #pragma unroll
-            for (int j = 1; j < 8; ++j) sum += low(powers[2 * j + h]) + high(powers[2 * j + h]);
+            for (int j = 1; j < 8; ++j) sum += d[4 * j + 2 * h] + d[4 * j + 2 * h + 1];
             total[h] = fmaf(total[h], kept[h], sum);
         }
     };
@@ -735,7 +712,7 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
         products(next, 0, AHEAD);
         raise(d, i, even);
         products(next, AHEAD, PRODUCTS);
-        sum_up();
+        sum_up(d);
         wait_for_scores(next, i + 1);
     };
     auto last_tile = [&](float (&d)[32], int i, int even) {
@@ -745,7 +722,7 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
         for (int k = 0; k < 32; ++k)
             if (k / 4 * 8 + k % 2 >= keys_left) d[k] = -INFINITY;
         raise(d, i, even);
-        sum_up();
+        sum_up(d);
     };
     float d[32], e[32];
     products(d, 0, PRODUCTS);
@@ -762,11 +739,12 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
         // To 1 ulp: a division would call a function, which takes registers.
         asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(total[h]));
     }
-    if (first_of_row()) {
+    if (lane % 4 == 0) {
         write<STATS_AT>(ring + (warp * 16 + lane / 4) * 4, total[0]);
         write<STATS_AT + 32>(ring + (warp * 16 + lane / 4) * 4, total[1]);
-        arrive<STATS_FULL>(ring);
     }
+    __syncwarp();
+    if (lane == 0) arrive<STATS_FULL>(ring);
 }
 
 template <int PART> DEVICE void add_half(const TensorMap* y_map, u32 ring, int steps) {
@@ -783,15 +761,9 @@ template <int PART> DEVICE void add_half(const TensorMap* y_map, u32 ring, int s
     for (int i = 0; i < steps; ++i) {
         const int next = s + 1 == SLOTS ? 0 : s + 1;
         wait<P_FULL>(ring + i % 2 * 8, i / 2 & 1);
-        // One of four lanes with the same rows reads what is kept of their sums, and says that it has.
-        float kept[2] = {1.f, 1.f};
-        if (lane % 4 == 0) {
-            kept[0] = read<KEPT_AT>(ring + i % 2 * HEADS * 4 + own_row);
-            kept[1] = read<KEPT_AT + 32>(ring + i % 2 * HEADS * 4 + own_row);
-        }
+        const float kept[2] = {read<KEPT_AT>(ring + i % 2 * HEADS * 4 + own_row),
+                               read<KEPT_AT + 32>(ring + i % 2 * HEADS * 4 + own_row)};
         if (__any_sync(~0u, fminf(kept[0], kept[1]) < 1.f)) {
-#pragma unroll
-            for (int h = 0; h < 2; ++h) kept[h] = __shfl_sync(~0u, kept[h], lane & 28);
 #pragma unroll
             for (int k = 0; k < 128; ++k) acc[k / 64][k % 64] *= kept[k / 2 % 2];
         }
@@ -815,7 +787,7 @@ template <int PART> DEVICE void add_half(const TensorMap* y_map, u32 ring, int s
         pin(acc[0]);
         pin(acc[1]);
         if (lane < 2) arrive_at<EMPTY>(there + next * 8);
-        if (lane % 4 == 0) arrive<P_EMPTY>(ring + i % 2 * 8);
+        if (lane == 0) arrive<P_EMPTY>(ring + i % 2 * 8);
         before = s;
         s += 4;
         if (s >= SLOTS) s -= SLOTS;
@@ -866,12 +838,12 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) m
         for (int r = 0; r < ROPES; ++r) { init(ring + ROPE_FULL + r * 8, 1); init(ring + ROPE_EMPTY + r * 8, 8); }
         for (int t = 0; t < 2; ++t) {
             init(ring + SCORED + t * 8, 4);
-            init(ring + P_FULL + t * 8, 4 * 8);
-            init(ring + P_EMPTY + t * 8, 8 * 8);
+            init(ring + P_FULL + t * 8, 4);
+            init(ring + P_EMPTY + t * 8, 8);
         }
         init(ring + Q_FULL, 1);
         init(ring + Q_EMPTY, 8);
-        init(ring + STATS_FULL, 4 * 8);
+        init(ring + STATS_FULL, 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     cluster_barrier();

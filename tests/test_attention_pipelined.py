@@ -208,8 +208,8 @@ MUTANTS: tuple[Mutant, ...] = (
            "    hopper.mbarrier.arrive(stats_full, count=1)\n"
            "    stats.index(0).store(highest)\n    stats.index(1).store(total)\n"),
     Mutant("mla_decode", "uncorrected_output", "            acc = acc * kept\n", "            acc = acc * 1.0\n"),
-    Mutant("mla_decode", "uncorrected_sum", "total = total * kept + gl.sum(rounded.to(gl.float32), axis=1)",
-           "total = total + gl.sum(rounded.to(gl.float32), axis=1)"),
+    Mutant("mla_decode", "uncorrected_sum", "total = total * kept + gl.sum(powers, axis=1)",
+           "total = total + gl.sum(powers, axis=1)"),
     Mutant("mla_decode", "unmasked_keys", "if at + BLOCK_S > n_keys:", "if at + BLOCK_S > n_keys + 99:"),
     Mutant("mla_decode", "parts_not_waited_for",
            "waiting = gl.max(gl.max(missing, axis=0), axis=0)", "waiting = 0"),
