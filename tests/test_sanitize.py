@@ -38,6 +38,11 @@ BLOCKS = race(
     # The second group's code has no line of its own.
     ("Read", "def flash_attention_pipelined("),
 )
+# As printed by 2025.3.1, but for the offsets.
+KEPT = """\
+========= Error: Race reported between Read access at float read<(unsigned int)229376>(unsigned int)+0x100 in {0}:{1}
+=========     and Write access at void write<(unsigned int)229376>(unsigned int, float)+0x200 in {0}:{2} [8 hazards]
+========= """
 SQUARES = race("rmsnorm_matmul", ("Write", "squares.index(PART).store("), ("Read", "squares.index(0).load("))
 
 
@@ -57,6 +62,18 @@ SQUARES = race("rmsnorm_matmul", ("Write", "squares.index(PART).store("), ("Read
 def test_a_report_is_known_by_its_place_alone(text: str, kernel: str, release: tuple[int, int], expected: str) -> None:
     (report,) = reports(text)
     assert known(report, kernel=kernel, release=release) == expected
+
+
+def test_what_a_lane_arrives_for_in_cuda_cpp_is_known_by_the_line_that_stores() -> None:
+    def kind(kernel: str, offset: int) -> str | None:
+        cuda = line_of("mla_decode", '_CLUSTER = r"""')
+        read, write = (line_of("mla_decode", f'asm volatile("{op}.shared.f32') - cuda + 1 for op in ("ld", "st"))
+        (report,) = reports(KEPT.format("mla_decode_cluster.cu", read, write + offset))
+        return known(report, kernel=kernel, release=NEW)
+
+    assert kind("mla_decode", 0) == "one lane arrives for its warp"
+    assert kind("mla_decode", 1) is None
+    assert kind("matmul", 0) is None
 
 
 def test_a_known_place_beside_another_write_is_a_finding() -> None:

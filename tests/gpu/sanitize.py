@@ -48,6 +48,8 @@ ARRIVED_FOR = {
     "flash_attention_causal": ("blocks.index(slot).store(",),
     "mla_decode": ("kept_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
+# The same in CUDA C++: the kernel's text, and the lines of it that store what a lane of the warp then arrives for.
+ARRIVED_FOR_IN_CUDA = {"mla_decode_cluster": ("mla_decode", "_CLUSTER", "st.shared.f32")}
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 KERNELS = Path(__file__).parents[2] / "kernels"
@@ -141,10 +143,11 @@ def launch_share(words: str) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Name one side of a report: the function that read or wrote, and the source line."""
+    """Name one side of a report: the function that read or wrote, its source file without the ending, and the line."""
 
     kind: str
     function: str
+    file: str
     line: int
 
 
@@ -156,7 +159,7 @@ class Report:
     accesses: tuple[Access, ...]
 
 
-_ACCESS = re.compile(r"(Read|Write) access at (\w+)\+0x[0-9a-f]+(?: in \S+\.(?:py|cu):(\d+))?")
+_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cu):(\d+))?")
 _FIRST = re.compile(r"^========= (?:(?:Error|Warning): |Invalid |Program hit |Misaligned )")
 
 
@@ -172,13 +175,28 @@ def reports(text: str) -> list[Report]:
                 break
             said.append(more)
         words = " ".join(part.removeprefix("=========").strip() for part in said)
-        accesses = tuple(Access(kind, function, int(at or 0)) for kind, function, at in _ACCESS.findall(words))
+        accesses = tuple(Access(kind, name, file, int(at or 0)) for kind, name, file, at in _ACCESS.findall(words))
         found.append(Report(re.sub(r"\+0x[0-9a-f]+| \[\d+ hazards\]", "", words), accesses))
     return found
 
 
+def _arrived_for_in_cuda(report: Report, kernel: str) -> bool:
+    """Return whether all that a report says was written are lines of CUDA C++ that a lane arrives for."""
+    files = {one.file for one in report.accesses}
+    if len(files) != 1 or (file := files.pop()) not in ARRIVED_FOR_IN_CUDA:
+        return False
+    name, text, part = ARRIVED_FOR_IN_CUDA[file]
+    source = (KERNELS / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    # The compiler's first line is what follows the quotes.
+    start = source.index(f'{text} = r"""')
+    writes = [source[start + one.line - 1] for one in report.accesses if one.kind == "Write"]
+    return name == kernel and bool(writes) and all(part in line for line in writes)
+
+
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
     """Return which known order a report of racecheck is about, by its place, or None for a finding."""
+    if report.accesses and _arrived_for_in_cuda(report, kernel):
+        return "one lane arrives for its warp"
     if not report.accesses or any(one.function != f"{kernel}_pipelined" for one in report.accesses):
         return None
     source = (KERNELS / f"{kernel}.py").read_text(encoding="utf-8").splitlines()
