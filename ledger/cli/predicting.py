@@ -44,7 +44,7 @@ def predict(
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
     tsa: TsaOption = None,
-    check: Annotated[bool, typer.Option("--check", help="Compile, and warn when the roof is another path's.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compile before sealing; warn of a wrong roof.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
