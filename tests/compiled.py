@@ -65,6 +65,11 @@ def instructions(cubin: bytes) -> list[str]:
     return [re.sub(r"^@!?U?P\w+\s+", "", line) for line in plain if line.endswith(";")]
 
 
+def counts(code: list[str], *names: str) -> list[int]:
+    """Return how many of the machine instructions there are of each name, all that begin with it."""
+    return [sum(line.startswith(name) for line in code) for name in names]
+
+
 def overwritten(code: list[str]) -> list[str]:
     """Return the instructions that write a register which wgmma products under way may still read.
 

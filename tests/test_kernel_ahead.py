@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead, instructions, overwritten
+from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead, counts, instructions, overwritten
 from mutants.checker import Trial, load_source
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS
@@ -143,8 +143,8 @@ def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_
         code = instructions(compile_cuda(source, "sm_90"))
         assert not overwritten(code)
         # Four products a batch, none waited for alone.
-        starts = [sum(line.startswith(name) for line in code) for name in ("HGMMA", "WARPGROUP.ARRIVE")]
-        assert starts[0] == 4 * starts[1]
+        products, batches = counts(code, "HGMMA", "WARPGROUP.ARRIVE")
+        assert products == 4 * batches
         if pipeline == 3:
             row_tiles = -(-trial.shape["B"] // trial.config["block_b"])
             shared = trial.config["split_k"] == 1 and row_tiles % 2 == 0
@@ -164,8 +164,7 @@ def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(
     code = instructions(compile_cuda(source, "sm_90"))
     assert not overwritten(code)
     # Four times the 36 of a tile's scores, and 8 of each half; none waited for alone.
-    starts = [sum(line.startswith(name) for line in code) for name in ("HGMMA", "WARPGROUP.DEPBAR")]
-    assert starts == [4 * 36 + 2 * 8, 4 + 2 * 2]
+    assert counts(code, "HGMMA", "WARPGROUP.DEPBAR") == [4 * 36 + 2 * 8, 4 + 2 * 2]
 
 
 @pytest.mark.parametrize("name", list(SHAPES))

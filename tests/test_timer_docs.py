@@ -60,8 +60,10 @@ def test_the_timer_agrees_with_cupti_within_3_percent_for_the_same_launches():
     for row in rows:
         cupti = row["cupti"]
         assert cupti["timer_us"] > 20
-        assert cupti["us"] + cupti["gap_us"] == pytest.approx(cupti["timer_us"], rel=0.03), row["case"]
-    # The page says twelve, twice; the timer's call holds what lies between a library's two kernels.
+        # The timer's call also holds what lies between a library's two kernels.
+        between_us = cupti["gap_us"] if len(cupti["kernels"]) > 1 else 0
+        assert cupti["us"] + between_us == pytest.approx(cupti["timer_us"], rel=0.03), row["case"]
+    # The page says twelve, twice.
     assert sum(abs(row["cupti"]["us"] / row["cupti"]["timer_us"] - 1) <= 0.03 for row in rows) == 12
     assert sum(abs(row["cupti"]["us"] / row["timer"]["us"] - 1) <= 0.03 for row in rows) == 12
 

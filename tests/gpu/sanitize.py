@@ -48,8 +48,8 @@ ARRIVED_FOR = {
     "flash_attention_causal": ("blocks.index(slot).store(",),
     "mla_decode": ("kept_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
-# The same in CUDA C++: the kernel's text, and the lines of it that store what a lane of the warp then arrives for.
-ARRIVED_FOR_IN_CUDA = {"mla_decode_cluster": ("mla_decode", "_CLUSTER", "st.shared.f32")}
+# The same in a kernel's CUDA C++, where a lane arrives for its warp.
+ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 KERNELS = Path(__file__).parents[2] / "kernels"
@@ -180,30 +180,20 @@ def reports(text: str) -> list[Report]:
     return found
 
 
-def _arrived_for_in_cuda(report: Report, kernel: str) -> bool:
-    """Return whether all that a report says was written are lines of CUDA C++ that a lane arrives for."""
-    files = {one.file for one in report.accesses}
-    if len(files) != 1 or (file := files.pop()) not in ARRIVED_FOR_IN_CUDA:
-        return False
-    name, text, part = ARRIVED_FOR_IN_CUDA[file]
-    source = (KERNELS / f"{name}.py").read_text(encoding="utf-8").splitlines()
-    # The compiler's first line is what follows the quotes.
-    start = source.index(f'{text} = r"""')
-    writes = [source[start + one.line - 1] for one in report.accesses if one.kind == "Write"]
-    return name == kernel and bool(writes) and all(part in line for line in writes)
-
-
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
     """Return which known order a report of racecheck is about, by its place, or None for a finding."""
-    if report.accesses and _arrived_for_in_cuda(report, kernel):
-        return "one lane arrives for its warp"
-    if not report.accesses or any(one.function != f"{kernel}_pipelined" for one in report.accesses):
+    in_cuda = kernel in ARRIVED_FOR_IN_CUDA and all(one.file == f"{kernel}_cluster" for one in report.accesses)
+    in_gluon = all(one.function == f"{kernel}_pipelined" for one in report.accesses)
+    if not report.accesses or not (in_cuda or in_gluon):
         return None
     source = (KERNELS / f"{kernel}.py").read_text(encoding="utf-8").splitlines()
-    texts = {one: source[one.line - 1] for one in report.accesses if one.line}
+    # The first line of CUDA C++ is what follows the quotes.
+    start = source.index('_CLUSTER = r"""') if in_cuda else 0
+    texts = {one: source[start + one.line - 1] for one in report.accesses if one.line}
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
-    if writes and all(any(part in text for part in ARRIVED_FOR.get(kernel, ())) for text in writes):
-        return "one thread arrives for all"
+    arrived_for = (ARRIVED_FOR_IN_CUDA if in_cuda else ARRIVED_FOR).get(kernel, ())
+    if writes and all(any(part in text for part in arrived_for) for text in writes):
+        return "one lane arrives for its warp" if in_cuda else "one thread arrives for all"
     own = (f"def {kernel}_pipelined(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
     places = [texts.get(one, "") for one in report.accesses]
     if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
