@@ -578,16 +578,12 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                 int i = 0, k = start;
                 if (it == 0) {
                     const int ahead = min(steps, STAGES);
-#pragma unroll 1
-                    for (int s = 0; s < ahead; ++s) {
-                        load_weight(k, s);
-                        if (++k == steps) k = 0;
-                    }
-                    // The launch before this one may have written x and the gain; the weights were not waited for.
+                    if (ahead > 0) load_weight(k, 0);
+                    // The launch before this one may have written x and the gain; more weights first would delay x.
                     asm volatile("griddepcontrol.wait;" ::: "memory");
-                    k = start;
 #pragma unroll 1
                     for (int s = 0; s < ahead; ++s) {
+                        if (s > 0) load_weight(k, s);
                         load_rest(k, s);
                         if (++k == steps) k = 0;
                     }
@@ -832,31 +828,40 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
 # products run; their sums meet in shared memory at the end. The weights and x have a loader and a ring of stages each,
 # or, with X_STAGES 0, one ring, which takes half of the barriers. Warps of their own square x: what their program
 # loads, or, where that would take longer than its products, a few rows for all programs. The macros are ROWS, COLS,
-# GROUPS, SHARE, PARTS, W_STAGES, X_STAGES, OWN_SQUARES and BF16: SHARE programs, one row tile each, load every weight
-# once for both, or PARTS programs share a tile's inner dimension, as a cluster.
+# GROUPS, AHEAD, SHARE, PARTS, W_STAGES, X_STAGES, OWN_SQUARES and BF16: SHARE programs, one row tile each, load every
+# weight once for both, or PARTS programs share a tile's inner dimension, as a cluster; with AHEAD a group scales its
+# next weights beside its products.
 _TURNS = r"""
-constexpr int HALVES = COLS / 64, ACC = ROWS / 2, OWN_ROWS = ROWS / PARTS;   // sums of a thread; rows that a part ends
+constexpr int HALVES = COLS / 64, ACC = ROWS / 2;               // groups side by side; sums of a thread
+// Eight rows are the least that is handed on: parts, and in each of them the groups in turn, end some of them each.
+constexpr int EIGHTS = ROWS / 8, OWNERS = PARTS * GROUPS;
+DEVICE constexpr int owner_of(int eight) { return (OWNERS * (eight + 1) - 1) / EIGHTS; }
+DEVICE constexpr int first_of(int owner) { return EIGHTS * owner / OWNERS; }
+DEVICE constexpr int eights_of(int part) { return first_of((part + 1) * GROUPS) - first_of(part * GROUPS); }
+constexpr int OWN_MOST = (EIGHTS + PARTS - 1) / PARTS * 8;      // rows that a part ends, at most
 // Warps: those that multiply, one that loads the weights, one that loads x, those that square.
 constexpr int CONSUMERS = HALVES * GROUPS * 4, W_LOADER = CONSUMERS, X_LOADER = W_LOADER + 1, SQUARER = X_LOADER + 1;
 constexpr bool TOGETHER = X_STAGES == 0;                        // a stage has one pair of barriers
 // With many rows the warps that multiply get registers from a whole group that loads and squares.
-// Registers for the next step's weights; with barriers together a group's steps are not evenly apart.
-constexpr bool AHEAD = CONSUMERS == 8 && (GROUPS == 1 || (!TOGETHER && ROWS <= 192));
 constexpr bool MOVED = CONSUMERS == 16 ? ROWS > 96 : GROUPS == 1 && ROWS > 128;
 constexpr int SQUARERS = OWN_SQUARES ? 4 : 2, WARPS = SQUARER + SQUARERS;
 constexpr int LOADS = MOVED ? 2 : 8;                            // of 16 bytes that a lane that squares has under way
+// Stages of weights that do not wait for the launch before: behind all of them many rows of x would come late.
+constexpr int EARLY = ROWS > 32 && COLS == 64 ? 6 : W_STAGES;
 constexpr u32 W_BYTES = BLOCK_K * COLS * 2, X_BYTES = ROWS * BLOCK_K * 2, X_AT = W_STAGES * W_BYTES;
 constexpr int X_RING = TOGETHER ? W_STAGES : X_STAGES;          // stages of x
-constexpr int PITCH = COLS + 4;                                 // of a row of sums, in words: no two lanes share a bank
-constexpr u32 SENT_BYTES = OWN_ROWS * COLS * 4;                 // sums that one part sends another
-constexpr u32 SUMS_BYTES = GROUPS * ROWS * PITCH * 4, RING = X_AT + X_RING * X_BYTES;
+// Sums are handed on as a thread holds them: of eight rows, four in each of these threads.
+constexpr u32 EIGHT = HALVES * 128 * 16, SENT_BYTES = OWN_MOST / 8 * EIGHT;   // what one part sends another
+constexpr u32 SUMS_BYTES = (GROUPS - 1) * EIGHTS * EIGHT, RING = X_AT + X_RING * X_BYTES;
 // What other parts send has a place of its own, or lies in the ring once all products are done.
 constexpr bool APART = COLS == 64;
 constexpr u32 RECEIVED_AT = APART ? RING : SUMS_BYTES, BARRIERS_AT = RING + (APART ? (PARTS - 1) * SENT_BYTES : 0);
+// 16 rows by 16 columns of each warp, on their way out.
+constexpr u32 OUT_AT = SUMS_BYTES + (APART ? 0 : (PARTS - 1) * SENT_BYTES), OUT_BYTES = 512;
 constexpr u32 RSTD_AT = BARRIERS_AT + (W_STAGES + X_STAGES) * 16 + 48;        // [part][own row], first of squares
-constexpr u32 SQUARES_AT = RSTD_AT + ROWS * 4;                                // [squarer][row]
+constexpr u32 SQUARES_AT = RSTD_AT + PARTS * OWN_MOST * 4;                    // [squarer][row]
 constexpr u32 GAIN_AT = (SQUARES_AT + OWN_SQUARES * SQUARERS * ROWS * 4 + 127) / 128 * 128;
-static_assert(SUMS_BYTES + (APART ? 0 : (PARTS - 1) * SENT_BYTES) <= RING, "the sums fit into the ring");
+static_assert(OUT_AT + CONSUMERS * OUT_BYTES <= RING, "the sums fit into the ring");
 static_assert(SHARE == 1 || PARTS == 1, "a cluster shares weights or the inner dimension");
 static_assert(!OWN_SQUARES || ROWS <= 32, "a lane squares one row");
 
@@ -939,6 +944,17 @@ template <int N, int EACH> struct Place {
     }
 };
 DEVICE void meet() { asm volatile("bar.sync 1, %0;" :: "n"(CONSUMERS * 32) : "memory"); }
+// Adds four sums of each of N, a distance apart in memory but for the own ones, in the order of their owners.
+template <int N> DEVICE void add(float* own, int at, const unsigned char* others, u32 distance) {
+    float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const float4 v = n == at ? make_float4(own[0], own[1], own[2], own[3])
+            : *(const float4*)(others + (n - (n > at)) * distance);
+        sum.x += v.x; sum.y += v.y; sum.z += v.z; sum.w += v.w;
+    }
+    own[0] = sum.x; own[1] = sum.y; own[2] = sum.z; own[3] = sum.w;
+}
 
 extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_turns(
     const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const u16* x,
@@ -965,8 +981,9 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         init(received, 1);
         init(ready, PARTS > 1 ? PARTS - 1 : 1);
         if (PARTS > 1) {
-            expect(squares_received, (PARTS - 1) * OWN_ROWS * 4);
-            expect(received, (PARTS - 1) * SENT_BYTES);
+            const int own = eights_of(blockIdx.x % PARTS);
+            expect(squares_received, (PARTS - 1) * own * 32);
+            expect(received, (PARTS - 1) * own * EIGHT);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
@@ -978,6 +995,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     const int row_tiles = (n_rows + ROWS - 1) / ROWS, all = (n_inner + BLOCK_K - 1) / BLOCK_K;
     const int first = all * part / PARTS, steps = all * (part + 1) / PARTS - first;
     const int row = tile % row_tiles * ROWS, col_tile = tile / row_tiles, col = col_tile * COLS;
+    const int own_first = first_of(part * GROUPS) * 8, own_rows = eights_of(part) * 8;
 
     // Of each multiprocessor's 64 K registers, by groups of four warps.
     constexpr int LOADERS_KEEP = CONSUMERS == 16 ? 32 : 56, OTHERS_GET = CONSUMERS == 16 ? 112 : 224;
@@ -990,6 +1008,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
             // The launch before this one may have written x; for the weights and the gain nobody waits.
 #pragma unroll 1
             for (Place<W_STAGES, 1> at(0); at.i < steps; at.next()) {
+                if (at.i == EARLY) asm volatile("griddepcontrol.wait;" ::: "memory");
                 wait(w_full(at.s) + 8, at.turn ^ 1);
                 expect(w_full(at.s), W_BYTES + (TOGETHER ? X_BYTES : 0));
                 // Each program of the cluster loads its share of the inner positions, for all.
@@ -1068,17 +1087,19 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
                 sum = of_warps[lane];
 #pragma unroll
                 for (int q = 1; q < SQUARERS; ++q) sum += of_warps[q * ROWS + lane];
-                const int to = lane / OWN_ROWS;
-                float* const there = of_parts + part * OWN_ROWS + lane % OWN_ROWS;
+                int to = 0;
+#pragma unroll
+                for (int p = 1; p < PARTS; ++p) to += lane >= first_of(p * GROUPS) * 8;
+                float* const there = of_parts + part * OWN_MOST + lane - first_of(to * GROUPS) * 8;
                 if (to == part) *there = sum;
                 else send(peer(shared(there), to), sum, peer(squares_received, to));
             }
             __syncwarp();
             if (PARTS > 1) wait(squares_received, 0);
-            if (lane < OWN_ROWS) {
+            if (lane < own_rows) {
                 sum = of_parts[lane];
 #pragma unroll
-                for (int p = 1; p < PARTS; ++p) sum += of_parts[p * OWN_ROWS + lane];
+                for (int p = 1; p < PARTS; ++p) sum += of_parts[p * OWN_MOST + lane];
                 of_parts[lane] = rsqrtf(sum / n_inner + eps);
             }
         }
@@ -1087,17 +1108,17 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     } else if (warp >= SQUARER) {
         asm volatile("griddepcontrol.wait;" ::: "memory");
         // One copy of the sums a column tile: [column tile][row].
-        constexpr int LANES = SQUARERS * 32, MOST = (OWN_ROWS + LANES - 1) / LANES;     // rows of a lane
+        constexpr int LANES = SQUARERS * 32, MOST = (OWN_MOST + LANES - 1) / LANES;     // rows of a lane
         const int col_tiles = (n_cols + COLS - 1) / COLS, squarer = warp - SQUARER, in_part = squarer * 32 + lane;
 #pragma unroll 1
         for (int r = squarer * squaring + blockIdx.x; blockIdx.x < squaring && r < n_rows; r += SQUARERS * squaring)
             publish(x, row_sums, r, col_tiles, n_rows, n_inner);
         float sums[MOST];
-        const int own = row + part * OWN_ROWS, rows = min(n_rows - own, OWN_ROWS) - in_part;
+        const int own = row + own_first, rows = min(n_rows - own, own_rows) - in_part;
         collect<LANES>(sums, row_sums + (long long)col_tile * n_rows + own + in_part, rows);
 #pragma unroll
         for (int k = 0; k < MOST; ++k)
-            if (in_part + k * LANES < OWN_ROWS)
+            if (in_part + k * LANES < own_rows)
                 ((float*)(memory + RSTD_AT))[in_part + k * LANES] = rsqrtf(sums[k] / n_inner + eps);
         arrive(squared_all);
     }
@@ -1228,59 +1249,69 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     }
 #pragma unroll
     for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
-    // All are done with the rings, and all loads have arrived: they carry the sums, row by row.
+    // All are done with the rings, and all loads have arrived: they carry the sums.
     if (OWN_SQUARES) wait(x_read, 0);
     meet();
-    float* const sums = (float*)memory;
-    float* const mine = sums + (group * ROWS + lane % 4 * 2) * PITCH + half * 64 + warp % 4 * 16 + lane / 4;
-#pragma unroll
-    for (int j = 0; j < ROWS / 8; ++j) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) mine[(j * 8 + k % 2) * PITCH + k / 2 * 8] = acc[4 * j + k];
-    }
-    meet();
-    auto of_groups = [&](int r, int c) {
-        float4 sum = *(const float4*)(sums + r * PITCH + c);
-#pragma unroll
-        for (int q = 1; q < GROUPS; ++q) {
-            const float4 more = *(const float4*)(sums + (q * ROWS + r) * PITCH + c);
-            sum.x += more.x; sum.y += more.y; sum.z += more.z; sum.w += more.w;
-        }
-        return sum;
-    };
-    // Each part ends some of the rows and sends the others their sums.
     if (PARTS > 1) {
         asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-        if (!APART) {
-            // The others may send once all products here are done.
-            if (thread < PARTS && thread != part) arrive_at(peer(ready, thread));
-            wait(ready, 0);
+        // The others may send once all products here are done.
+        if (!APART && thread < PARTS && thread != part) arrive_at(peer(ready, thread));
+    }
+    const u32 own_place = (half * 128 + thread % 128) * 16;
+    auto sums_of = [&](int e) { return make_float4(acc[4 * e], acc[4 * e + 1], acc[4 * e + 2], acc[4 * e + 3]); };
+    // The groups give each other what they do not end. Only constants may index registers: each asks about all eights.
+    if (GROUPS > 1) {
+#pragma unroll
+        for (int e = 0; e < EIGHTS; ++e) {
+            const int to = owner_of(e) % GROUPS, slot = group - (group > to);
+            if (to != group) *(float4*)(memory + (slot * EIGHTS + e) * EIGHT + own_place) = sums_of(e);
         }
-        for (int j = thread; j < (PARTS - 1) * OWN_ROWS * COLS / 4; j += CONSUMERS * 32) {
-            const int slot = j / (OWN_ROWS * COLS / 4), in_part = j % (OWN_ROWS * COLS / 4);
-            const int to = slot + (slot >= part), c = in_part % (COLS / 4) * 4;
-            const int r = to * OWN_ROWS + in_part / (COLS / 4);
-            const u32 at = ring + RECEIVED_AT + (part - (part > to)) * SENT_BYTES + in_part * 16;
-            send(peer(at, to), of_groups(r, c), peer(received, to));
+        meet();
+#pragma unroll
+        for (int e = 0; e < EIGHTS; ++e) {
+            const int to = owner_of(e) % GROUPS;
+            if (to == group) add<GROUPS>(acc + 4 * e, to, memory + e * EIGHT + own_place, EIGHTS * EIGHT);
+        }
+    }
+    // So do the parts.
+    if (PARTS > 1) {
+        if (!APART) wait(ready, 0);
+#pragma unroll
+        for (int e = 0; e < EIGHTS; ++e) {
+            const int to = owner_of(e) / GROUPS, slot = part - (part > to);
+            if (owner_of(e) % GROUPS != group || to == part) continue;
+            const u32 at = ring + RECEIVED_AT + slot * SENT_BYTES + (e - first_of(to * GROUPS)) * EIGHT + own_place;
+            send(peer(at, to), sums_of(e), peer(received, to));
         }
     }
     wait(squared_all, 0);
     if (PARTS > 1) wait(received, 0);
-    for (int j = thread; j < OWN_ROWS * COLS / 4; j += CONSUMERS * 32) {
-        const int r = j / (COLS / 4), c = j % (COLS / 4) * 4;
-        const float4 own = of_groups(part * OWN_ROWS + r, c);
-        float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
+    // A warp holds 16 columns, turned round on their way through shared memory: lane l gives the address of a row of
+    // stmatrix, matrices lying as rows 0-7, the next columns, then rows 8-15.
+    const u32 out_at = OUT_AT + warp * OUT_BYTES, out_row = (lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16;
+    const int at = col + half * 64 + warp % 4 * 16 + lane % 2 * 8;
 #pragma unroll
-        for (int p = 0; p < PARTS; ++p) {
-            const float4 more = p == part ? own
-                : *(const float4*)(memory + RECEIVED_AT + (p - (p > part)) * SENT_BYTES + j * 16);
-            v.x += more.x; v.y += more.y; v.z += more.z; v.w += more.w;
+    for (int e = 0; e < EIGHTS; ++e) {
+        const int owner = owner_of(e), end = first_of(owner + 1), p = owner / GROUPS;
+        if ((e - first_of(owner)) % 2 == 1 || owner % GROUPS != group || p != part) continue;
+        u32 v[4];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            // Where only eight rows are left they are the next eight again, which nobody stores.
+            const int own = e + h < end ? e + h : e, in_part = own - first_of(p * GROUPS);
+            if (own == e + h)
+                add<PARTS>(acc + 4 * own, p, memory + RECEIVED_AT + in_part * EIGHT + own_place, SENT_BYTES);
+            const float2 r = *(const float2*)(memory + RSTD_AT + (in_part * 8 + lane % 4 * 2) * 4);
+            v[2 * h] = packed(acc[4 * own] * r.x, acc[4 * own + 1] * r.y);
+            v[2 * h + 1] = packed(acc[4 * own + 2] * r.x, acc[4 * own + 3] * r.y);
         }
-        const float rstd = ((const float*)(memory + RSTD_AT))[r];
-        const int to = row + part * OWN_ROWS + r;
-        if (to < n_rows && col + c < n_cols)
-            *(uint2*)(y + (long long)to * n_cols + col + c) =
-                make_uint2(packed(v.x * rstd, v.y * rstd), packed(v.z * rstd, v.w * rstd));
+        __syncwarp();
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+            :: "r"(ring + out_at + out_row), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+        __syncwarp();
+        const int to = row + e * 8 + lane / 2;
+        if (lane / 16 < end - e && to < n_rows && at < n_cols)
+            *(uint4*)(y + (long long)to * n_cols + at) = *(const uint4*)(memory + out_at + lane * 16);
     }
 }
 """
@@ -1321,6 +1352,7 @@ def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
 def _turns_source(config: Config, n_rows: int, dtype: Dtype) -> CudaSource:
     defines = {
         "ROWS": config["block_b"], "COLS": config["block_o"], "GROUPS": _turns_groups(config),
+        "AHEAD": int(_turns_ahead(config)),
         "SHARE": _turns_share(config, n_rows), "PARTS": config["split_k"], "W_STAGES": config["num_stages"],
         "X_STAGES": config["x_stages"], "OWN_SQUARES": int(_turns_own_squarers(config) > 0),
     }  # fmt: skip
@@ -1330,6 +1362,15 @@ def _turns_source(config: Config, n_rows: int, dtype: Dtype) -> CudaSource:
 def _turns_groups(config: Config) -> int:
     """Return how many steps are under way at once: 64 columns of a step take a group of four warps."""
     return int(config["num_warps"]) * 16 // int(config["block_o"])
+
+
+def _turns_ahead(config: Config) -> bool:
+    """Return whether a group scales its next weights beside its products: there must be registers for them.
+
+    With barriers together a group's steps are not evenly apart, and two groups would wait for each other.
+    """
+    evenly = config["x_stages"] > 0 and config["block_b"] <= 192
+    return config["num_warps"] == 8 and (_turns_groups(config) == 1 or evenly)
 
 
 def _turns_share(config: Config, n_rows: int) -> int:
@@ -1759,6 +1800,11 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     return _turns_filled(config, shape, dtype, together=together)
 
 
+def _turns_own_rows(config: Config) -> int:
+    """Return how many rows of a tile one of its parts ends, at most: whole eights."""
+    return 8 * _ceil_div(config["block_b"], 8 * config["split_k"])
+
+
 def _turns_each(config: Config) -> int:
     """Return what two rings' stages must be a multiple of: a stage is always the same group's and squarer's."""
     return math.lcm(_turns_groups(config), _turns_own_squarers(config) or 1)
@@ -1783,11 +1829,13 @@ def _turns_filled(config: Config, shape: Shape, dtype: Dtype, *, together: bool)
 
     def too_few(weights: int, x: int) -> bool:
         filled = with_stages(weights, x)
-        return _turns_ring(filled) < _turns_sums(filled)
+        return _turns_ring(filled) < _turns_sums(filled) or x < least
 
     weights = x = each
     more = 1 if together else each
-    while (x < min(most, steps) or (together and too_few(weights, x))) and fits(weights + more, x + more):
+    least = 2 * groups if _turns_ahead(with_stages(weights, x)) else each
+    wanted = max(least, min(most, steps))
+    while (x < wanted or (together and too_few(weights, x))) and fits(weights + more, x + more):
         weights, x = weights + more, x + more
     while not together and (weights < steps or too_few(weights, x)) and fits(weights + groups, x):
         weights += groups
@@ -1923,8 +1971,9 @@ def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
         return _ceil_div(ring, 128) * 128 + gain_boxes * element * block_k * _GAIN_STEPS
     if config["pipeline"] == 3:
         parts = config["split_k"]
-        sent = 4 * 64 * (parts - 1) * (block_b // parts) if block_o == 64 else 0
-        squares = 4 * block_b * (1 + _turns_own_squarers(config))
+        own = _turns_own_rows(config)
+        sent = 4 * 64 * (parts - 1) * own if block_o == 64 else 0
+        squares = 4 * (parts * own + block_b * _turns_own_squarers(config))
         ring = stages * (weight_tile + 16) + _x_ring(config) * x_tile + config["x_stages"] * 16 + sent + 48 + squares
         return _ceil_div(ring, 128) * 128 + _ceil_div(_ceil_div(n_inner, block_k), parts) * 128
     if config["pipeline"]:
@@ -2060,6 +2109,12 @@ def _check_turns(config: Config) -> None:
             f"rmsnorm_matmul: num_stages is {weights} and x_stages {x} with pipeline 3; expected multiples of {groups} "
             f"and {each}, or at least {each} and 0"
         )
+    if _turns_ahead(config) and _x_ring(config) < 2 * groups:
+        # A stage of x is given back once the next step's products are under way, which need their own.
+        raise InputError(
+            f"rmsnorm_matmul: num_stages is {weights} and x_stages {x} with pipeline 3, 8 warps and {groups} groups; "
+            f"expected at least {2 * groups} stages of x"
+        )
     if _turns_ring(config) < _turns_sums(config):
         raise InputError(
             f"rmsnorm_matmul: num_stages is {config['num_stages']} and x_stages {config['x_stages']} with pipeline 3, "
@@ -2078,11 +2133,10 @@ def _turns_ring(config: Config) -> int:
 
 
 def _turns_sums(config: Config) -> int:
-    """Return the bytes of all sums, which the stages hold at the end: with 128 columns the other parts' too."""
+    """Return the bytes that the stages hold at the end: the groups' sums, other parts' of 128 columns, the result."""
     rows, columns, parts = config["block_b"], config["block_o"], config["split_k"]
-    received = 4 * columns * (parts - 1) * (rows // parts) if columns == 128 else 0
-    # A row of sums is 4 longer than its columns.
-    return 4 * _turns_groups(config) * rows * (columns + 4) + received
+    received = (parts - 1) * 4 * columns * _turns_own_rows(config) if columns == 128 else 0
+    return 4 * (_turns_groups(config) - 1) * rows * columns + received + 512 * config["num_warps"]
 
 
 def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
