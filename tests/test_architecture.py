@@ -120,19 +120,20 @@ def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
         ledger(*command.split(), folder=tmp_path)
 
 
-def fastest_s(*command: str) -> float:
-    """Return the shortest of five runs, which is the one that nothing else disturbed."""
+def seconds(*command: str) -> float:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    durations = []
-    for _ in range(5):
-        started = time.perf_counter()
-        subprocess.run(
-            [sys.executable, *command], check=True, capture_output=True, env={**os.environ, "PYTHONPATH": path}
-        )
-        durations.append(time.perf_counter() - started)
-    return min(durations)
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *command], check=True, capture_output=True, env={**os.environ, "PYTHONPATH": path})
+    return time.perf_counter() - started
 
 
 @pytest.mark.slow
 def test_help_starts_within_twice_the_time_of_its_libraries():
-    assert fastest_s("-m", "ledger", "--help") <= 2 * fastest_s("-c", "import typer, rich, pydantic")
+    """The shortest run of each is the one that nothing else disturbed; on a busy machine that takes some patience."""
+    help_s, libraries_s = [], []
+    for _ in range(20):
+        help_s.append(seconds("-m", "ledger", "--help"))
+        libraries_s.append(seconds("-c", "import typer, rich, pydantic"))
+        if len(help_s) >= 5 and min(help_s) <= 2 * min(libraries_s):
+            return
+    pytest.fail(f"ledger --help takes {min(help_s):.3f} s, its libraries {min(libraries_s):.3f} s")
