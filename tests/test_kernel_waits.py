@@ -12,23 +12,22 @@ from ledger.kernel import load_kernel
 
 KERNEL = load_kernel("rmsnorm_matmul").kernel
 FILE: Any = sys.modules[KERNEL.check_config.__module__]
-SQUARERS = 4
 
 
 class Rings(NamedTuple):
-    """Hold stages of weights and of x (0: together), groups in turn, whether they scale ahead, and who squares."""
+    """Hold stages of weights and of x (0: together), groups in turn, if they scale ahead, how many warps square."""
 
     weights: int
     x: int
     groups: int
     ahead: bool
-    own_squares: bool
+    squarers: int
 
 
 def rings(config: dict[str, int]) -> Rings:
     return Rings(
         config["num_stages"], config["x_stages"], FILE._turns_groups(config), FILE._turns_ahead(config),
-        FILE._turns_own_squarers(config) > 0,
+        FILE._turns_own_squarers(config),
     )  # fmt: skip
 
 
@@ -45,9 +44,7 @@ class Program:
         self.loaded = {"w": 0, "x": 0}
         self.given: dict[str, set[int]] = {"w": set(), "x": set()}
         self.squared: set[int] = set()
-        self.workers = [self.group(g) for g in range(of.groups)]
-        if of.own_squares:
-            self.workers += [self.squarer(s) for s in range(SQUARERS)]
+        self.workers = [self.group(g) for g in range(of.groups)] + [self.squarer(s) for s in range(of.squarers)]
 
     def group(self, first: int) -> Iterator[tuple[str, int]]:
         each = self.of.groups
@@ -71,12 +68,12 @@ class Program:
                 yield "w", step + each
 
     def squarer(self, first: int) -> Iterator[tuple[str, int]]:
-        for step in range(first, self.steps, SQUARERS):
+        for step in range(first, self.steps, self.of.squarers):
             yield "x", step
             self.squared.add(step)
 
     def free(self, operand: str, step: int) -> bool:
-        also_squared = self.of.own_squares and (operand == "x" or self.together)
+        also_squared = self.of.squarers > 0 and (operand == "x" or self.together)
         return step in self.given[operand] and (not also_squared or step in self.squared)
 
     def there(self, operand: str, step: int) -> bool:
@@ -124,7 +121,7 @@ def test_no_accepted_configuration_waits_for_itself() -> None:
 
 def test_fewer_stages_of_x_than_two_a_group_wait_for_ever() -> None:
     """What check_config refuses: a stage is given back beside products that need the next stage."""
-    assert not Program(Rings(8, 1, 1, ahead=True, own_squares=False), 2).ends()
-    assert not Program(Rings(12, 2, 2, ahead=True, own_squares=False), 3).ends()
-    assert Program(Rings(12, 2, 2, ahead=True, own_squares=False), 2).ends()
-    assert Program(Rings(12, 4, 2, ahead=True, own_squares=False), 40).ends()
+    assert not Program(Rings(8, 1, 1, ahead=True, squarers=0), 2).ends()
+    assert not Program(Rings(12, 2, 2, ahead=True, squarers=0), 3).ends()
+    assert Program(Rings(12, 2, 2, ahead=True, squarers=0), 2).ends()
+    assert Program(Rings(12, 4, 2, ahead=True, squarers=0), 40).ends()
