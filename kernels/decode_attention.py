@@ -26,9 +26,9 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda
 from ledger.operations import DECODE_ATTENTION, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES

@@ -20,9 +20,9 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.operations import MATMUL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES

@@ -20,7 +20,6 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import (
     Ahead,
@@ -35,6 +34,7 @@ from ledger.kernel import (
     keeping,
     variations,
 )
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.operations import MATMUL_BIAS_RELU, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES

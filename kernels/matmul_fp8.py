@@ -21,7 +21,6 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import (
     Ahead,
@@ -35,6 +34,7 @@ from ledger.kernel import (
     import_triton,
     variations,
 )
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.operations import MATMUL_FP8, Shape, fp8_scale
 from ledger.records import Dtype, Path, Work
 

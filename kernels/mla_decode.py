@@ -24,9 +24,9 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.operations import MLA_DECODE, MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES

@@ -24,7 +24,6 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import (
     Ahead,
@@ -39,6 +38,7 @@ from ledger.kernel import (
     keeping,
     variations,
 )
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES

@@ -15,9 +15,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
-from ledger.cuda import CudaSource
 from ledger.errors import InputError, MachineError, UnknownName
 from ledger.operations import Operation, Shape
 from ledger.records import Case, Dtype, Hardware, Path, Work, is_gpu
@@ -70,11 +69,31 @@ class Ahead:
     options: Mapping[str, int]
 
 
+class CudaProgram(Protocol):
+    """Compile one kernel of CUDA C++ for a target such as sm_90; equal ones are equal and hash alike. Needs no GPU.
+
+    Raises (its methods): InputError for a source that does not compile; MachineError without a compiler.
+    """
+
+    @property
+    def entry(self) -> str:
+        """Return the name of the kernel in the cubin."""
+
+    def cubin(self, target: str) -> bytes:
+        """Return the machine code."""
+
+    def ptx(self, target: str) -> str:
+        """Return the intermediate code."""
+
+    def compiler(self) -> str:
+        """Return the compiler's name and version."""
+
+
 @dataclass(frozen=True)
 class AheadCuda:
     """Say how to compile a kernel of CUDA C++ ahead of time, and how it is launched. Units: bytes a block."""
 
-    source: CudaSource
+    source: CudaProgram
     programs: int
     threads: int
     shared_bytes: int

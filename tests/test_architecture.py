@@ -16,7 +16,7 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up, a room a line; a new module finds its place here.
 ROOMS = {
-    "": "errors records roofline plain seal binding operations cuda kernel",
+    "": "errors records roofline plain seal binding operations kernel",
     "model": "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
     "interventions forecast gap refute reconcile score rows regress drill trace tuning",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
@@ -31,7 +31,7 @@ ROOMS = {
 }
 ORDER = [(room, module) for room, modules in ROOMS.items() for module in modules.split()] + [("", "__main__")]
 TORCH = """
-    cuda kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest timeline
+    kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest timeline
     tune inspect
     rates products ceilings_cpu ceilings_cuda calibrate here
 """.split()
@@ -80,6 +80,11 @@ def test_torch_and_triton_are_imported_only_by_devices_and_only_when_called(path
         if name.partition(".")[0] in ("torch", "triton"):
             assert column > 0, f"{path.name} imports {name} at import"
             assert path in KERNELS or path.stem in TORCH, f"{path.name} imports {name}"
+
+
+def test_no_module_imports_what_kernels_share():
+    for path in MODULES:
+        assert not [name for name, _ in imports(path) if name.startswith("ledger.kernels")], path.name
 
 
 def ledger(*arguments: str, folder: Path) -> str:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.cuda import compile_cuda, compile_to_ptx, compiler_version
 from ledger.errors import InputError, MachineError
 from ledger.kernel import Ahead, AheadCuda, Kernel
 from ledger.model.instructions import Instructions, read
@@ -124,10 +123,10 @@ class _Built:
 
 
 def _build_cuda(ahead: AheadCuda, target: str) -> _Built:
-    cubin = compile_cuda(ahead.source, target)
+    cubin = ahead.source.cubin(target)
     return _Built(
-        compiler=compiler_version(),
-        ptx=compile_to_ptx(ahead.source, target),
+        compiler=ahead.source.compiler(),
+        ptx=ahead.source.ptx(target),
         cubin=cubin,
         usage=_resources(cubin, ahead.source.entry),
         shared_bytes=ahead.shared_bytes,

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.cuda import CudaSource, compile_cuda
 from ledger.errors import InputError, MachineError
-from ledger.kernel import AheadCuda, Kernel, KernelFile, build_case
+from ledger.kernel import AheadCuda, CudaProgram, Kernel, KernelFile, build_case
 from ledger.machine.device import facts_for, import_torch, require_profile
 from ledger.measuring.bench import Contestant, cold_sets, interleave
 from ledger.measuring.cell import release
@@ -127,9 +126,9 @@ def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int]], case:
     made = [kernel.ahead(config, case.shape, case.dtype, target) for config in configs]
     sources = {one.source for one in made if isinstance(one, AheadCuda)}
 
-    def compiled(source: CudaSource) -> None:
+    def compiled(source: CudaProgram) -> None:
         with contextlib.suppress(InputError):
-            compile_cuda(source, target)
+            source.cubin(target)
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         list(pool.map(compiled, sources))
