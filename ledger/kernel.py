@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 from ledger.errors import InputError, MachineError, UnknownName
 from ledger.operations import Operation, Shape
 from ledger.records import Case, Dtype, Hardware, Path, Work, is_gpu
+from ledger.releases import TRITON
 from ledger.seal import object_id
 
 Config = Mapping[str, int]
@@ -208,10 +210,12 @@ class _Inert:
 def import_triton() -> tuple[Any, Any]:
     """Return the modules triton and triton.language, or inert stand-ins while only the model is being loaded.
 
-    Raises: MachineError when triton is needed and not installed.
+    Raises: MachineError when triton is needed and not installed, or is no release with which the kernels compile.
     """
     if _only_the_model.get():
         return _Inert(), _Inert()
+    # The default up to 3.9, which warns that 3.10 rounds products before they are added, unless told.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     try:
         import triton
         import triton.language
@@ -220,6 +224,11 @@ def import_triton() -> tuple[Any, Any]:
             "triton is not installed; expected it on a machine that compiles or measures kernels: "
             "pip install 'roofline-ledger[torch]'"
         ) from error
+    if not TRITON.holds(triton.__version__):
+        raise MachineError(
+            f"triton {triton.__version__} is installed; expected {TRITON}, with which the kernels compile: "
+            f"pip install '{TRITON.requirement}'"
+        )
     return triton, triton.language
 
 

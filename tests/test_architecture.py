@@ -16,7 +16,7 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up, a room a line; a new module finds its place here.
 ROOMS = {
-    "": "errors records roofline plain seal binding operations kernel",
+    "": "errors releases records roofline plain seal binding operations kernel",
     "model": "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
     "interventions forecast gap refute reconcile score rows regress drill trace tuning",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
