@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ledger.errors import InputError, MachineError
+from ledger.errors import InputError, MachineError, shortened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +118,7 @@ def _built(nvrtc: Any, program: Any, source: CudaSource, architecture: str, form
     nvrtc.nvrtcGetProgramLog(program, log)
     if int(failed) != 0:
         words = log.decode(errors="replace").strip("\0 \n")
-        raise InputError(f"{source.entry}: the CUDA C++ does not compile for {architecture}: {words[:2000]}")
+        raise InputError(f"{source.entry}: the CUDA C++ does not compile for {architecture}: {shortened(words, 2000)}")
     size, fetch = getattr(nvrtc, f"nvrtcGet{form}Size"), getattr(nvrtc, f"nvrtcGet{form}")
     made = _buffer(_checked(size(program), "NVRTC"))
     fetch(program, made)
