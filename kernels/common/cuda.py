@@ -235,7 +235,9 @@ def prepare_cuda(
     device = torch.cuda.current_device()
     _need_context(device)
     major, minor = torch.cuda.get_device_capability(device)
-    function = _function(source, f"sm_{major}{minor}", shared_bytes, device)
+    target = f"sm_{major}{minor}"
+    function = _function(source, target, shared_bytes, device)
+    note_binary("cuda", source.entry, compile_cuda(source, target))
     addresses, held = zip(*(_parameter(value) for value in arguments), strict=True)
     parameters = (ctypes.c_void_p * len(addresses))(*addresses)
     config = driver.CUlaunchConfig()
