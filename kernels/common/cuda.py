@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.errors import InputError, MachineError, shortened
+from ledger.launches import note_binary
 
 if TYPE_CHECKING:
     from torch import Tensor
