@@ -20,13 +20,13 @@ ROOMS = {
     "model": "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
     "interventions forecast gap refute reconcile score rows regress drill trace tuning",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
-    "evidence": "checks chain claims judge recompute challenge signatures witness trust audit taking",
+    "evidence": "checks chain claims judge recompute challenge signatures witness trust audit taking ingest",
     "machine": "nvml device here probes ncu_csv ncu ncu_report",
     "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest timeline tune "
     "inspect",
     "calibration": "rates products ceilings_cpu ceilings_cuda calibrate calibrating",
     "showing": "lines counter_card markdown page report listing kernel_card card compiled_card slices bench_page "
-    "layout marks dot_rows drawing sketch figures plot benched views",
+    "layout marks dot_rows drawing sketch figures plot benched tuning_page timer_page site",
     "cli": "place options asking witnessing inspecting predicting reading measuring benching tuning drilling app",
 }
 ORDER = [(room, module) for room, modules in ROOMS.items() for module in modules.split()] + [("", "__main__")]
