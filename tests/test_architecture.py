@@ -20,7 +20,7 @@ ROOMS = {
     "model": "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
     "interventions forecast gap refute reconcile score rows regress drill trace tuning",
     "repository": "store reader history worktree repo ancestry clone founding sealing doctor drill_files",
-    "evidence": "checks chain claims judge recompute challenge signatures witness trust audit taking ingest",
+    "evidence": "checks chain claims judge recompute challenge signatures witness trust audit taking ingest drills",
     "machine": "nvml device here probes ncu_csv ncu ncu_report",
     "measuring": "inputs correctness timer graphs vary cell profiled measure attaching bench selftest timeline tune "
     "inspect",
