@@ -332,8 +332,8 @@ def test_site_has_a_page_for_the_report_each_seal_and_each_benchmark(tmp_path: P
     }  # fmt: skip
     for name, value in files.items():
         (root / "benchmarks" / name).write_text(json.dumps(value))
-    (tmp_path / "site" / "mine.txt").parent.mkdir()
-    (tmp_path / "site" / "mine.txt").write_text("mine")
+    (folder / "roofline" / "grid").mkdir(parents=True)
+    (folder / "roofline" / "grid" / "roofline.png").write_text("drawn before")
     written = write_site(book(), root, folder)
     assert sorted(path.relative_to(folder).as_posix() for path in written) == [
         "benchmarks/toy.md", "benchmarks/tuning/matmul-toy.md", "index.md",
@@ -341,11 +341,11 @@ def test_site_has_a_page_for_the_report_each_seal_and_each_benchmark(tmp_path: P
     ]  # fmt: skip
     index = (folder / "index.md").read_text()
     targets = re.findall(r"\]\(([^)]+)\)", index)
-    assert len(targets) == 6 and all((folder / target).is_file() for target in targets)
+    assert len(targets) == 7 and all((folder / target).is_file() for target in targets)
     assert "| matmul | M=8 | fp16 | 2.00 |" in (folder / "benchmarks/toy.md").read_text()
     assert "| 0.9000 | yes | block=32 |" in (folder / "benchmarks/tuning/matmul-toy.md").read_text()
     assert (folder / "report.md").read_text() == report.markdown(book())
-    assert (folder / "mine.txt").read_text() == "mine"
+    assert (folder / "roofline" / "grid" / "roofline.png").read_text() == "drawn before"
 
 
 def test_site_names_a_damaged_benchmark(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Renders everything that a repository can show into a folder of pages, which is never committed.
 
-The report, a page for each seal, and the data under benchmarks/. Plots are made by `ledger roofline -o`.
+The report, a page for each seal, and the data under benchmarks/. The index also links the plots that
+`ledger roofline -o` drew into the folder before.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def write_site(book: Book, root: FilePath, folder: FilePath) -> list[FilePath]:
     """Write the pages of a ledger and of the benchmarks beside it; return their paths."""
     benchmarks = dict(_benchmark_pages(root / "benchmarks"))
     pages = {
-        "index.md": _index(book, list(benchmarks)),
+        "index.md": _index(book, list(benchmarks), _plots(folder)),
         "report.md": markdown(book),
         "report.html": html(book),
         **{f"predictions/{page_name(sealed)}": seal_page(sealed) for sealed in book.seals},
@@ -34,7 +35,11 @@ def write_site(book: Book, root: FilePath, folder: FilePath) -> list[FilePath]:
     return [folder / name for name in pages]
 
 
-def _index(book: Book, benchmarks: list[str]) -> str:
+def _plots(folder: FilePath) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("roofline.png"))
+
+
+def _index(book: Book, benchmarks: list[str], plots: list[str]) -> str:
     parts = [
         "# What the records say",
         "Rendered; not committed, and not evidence. Dates are the commits' own claims and prove nothing.",
@@ -42,10 +47,15 @@ def _index(book: Book, benchmarks: list[str]) -> str:
         "## Seals",
         seals_table(book).rstrip(),
     ]
+    if plots:
+        parts += ["## Rooflines", _links(plots)]
     if benchmarks:
-        links = [f"- [{escape(name.removesuffix('.md'))}]({name})" for name in benchmarks]
-        parts += ["## Benchmarks", "Timed without a forecast; no evidence.", "\n".join(links)]
+        parts += ["## Benchmarks", "Timed without a forecast; no evidence.", _links(benchmarks)]
     return "\n\n".join(parts) + "\n"
+
+
+def _links(names: list[str]) -> str:
+    return "\n".join(f"- [{escape(name)}]({name})" for name in names)
 
 
 def _benchmark_pages(folder: FilePath) -> Iterator[tuple[str, str]]:
