@@ -24,6 +24,7 @@ from samples import (
     make_view,
 )
 
+from ledger.cli.place import emit
 from ledger.errors import InputError
 from ledger.model.book import Book, CellView, Commit, Voided
 from ledger.records import Finding, Tool, Void
@@ -144,9 +145,10 @@ def test_document_of_a_refused_ledger_has_no_rows() -> None:
     assert [(finding["code"], finding["path"]) for finding in value["refused"]] == [("edited", "predictions/cc/x.json")]
 
 
-def test_json_text_is_ascii() -> None:
+def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     forecast = make_forecast(why="\u202e\x1b é")
-    text = report.json_text(report.document(make_book(make_view(make_sealed(forecast), forecast))))
+    emit(report.document(make_book(make_view(make_sealed(forecast), forecast))))
+    text = capsys.readouterr().out
     assert text.isascii()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
     assert json.loads(text)["rows"][0]["predicted"]["why"] == "\u202e\x1b é"

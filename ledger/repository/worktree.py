@@ -163,10 +163,9 @@ class WorkTree:
             write_atomically(self.root / path, self.show("HEAD", path))
         self.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
 
-    def uncommitted(self, *paths: str) -> tuple[str, ...]:
-        """Return those of some paths (the ledger folders when none is given) that differ from HEAD."""
-        wanted = paths or FOLDERS
-        text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *wanted)
+    def uncommitted(self) -> tuple[str, ...]:
+        """Return the files in the ledger folders that differ from HEAD."""
+        text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *FOLDERS)
         return tuple(entry[3:] for entry in text.split("\0") if len(entry) > 3 and entry[2] == " ")
 
 

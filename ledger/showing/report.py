@@ -15,14 +15,14 @@ from rich.text import Text
 
 from ledger.model.book import Book
 from ledger.model.gap import HIT_POINTS
-from ledger.model.rows import Row, document, json_text, rows
+from ledger.model.rows import Row, document, rows
 from ledger.model.wording import harmless
 from ledger.showing import lines
 from ledger.showing.counter_card import counter_lines
 from ledger.showing.markdown import markdown
 from ledger.showing.page import html
 
-__all__ = ["document", "harmless", "html", "json_text", "markdown", "render"]
+__all__ = ["document", "harmless", "html", "markdown", "render"]
 
 _NARROWEST = 14
 
