@@ -1,29 +1,28 @@
-"""Defines the contract of a kernel file and loads kernels/NAME.py. Reads files; imports neither torch nor triton.
+"""Defines the contract of a kernel and loads kernels/NAME.py. Reads files; imports neither torch nor triton.
 
-A kernel file exports one constant, KERNEL, whose name is the file's stem. Its work model, shapes and tolerances must
-load on a machine without torch and triton, so it takes triton from `import_triton` and imports torch in functions.
+A kernel file, or the __init__.py of a kernel folder, exports one constant, KERNEL, whose name is that of the file or
+folder. Its work model, shapes and tolerances must load on a machine without torch and triton, so it takes triton from
+`import_triton` and imports torch in functions. What executes are the bytes of its closure (ledger.sources).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from types import ModuleType
 from typing import Any
 
 from ledger.cuda import CudaSource
 from ledger.errors import InputError, MachineError, UnknownName
 from ledger.operations import Operation, Shape
-from ledger.records import Case, Dtype, Hardware, Path, Work, is_gpu
-from ledger.seal import object_id
+from ledger.records import CaseV2, Dtype, Hardware, Path, Work, is_gpu
+from ledger.sources.closure import Closure, collect
+from ledger.sources.loader import load
 
-Config = Mapping[str, int]
+Config = Mapping[str, int | str]
 Launch = Callable[[], None]
 Prepare = Callable[[Mapping[str, Any], Any, Config], Launch]
 
@@ -91,7 +90,7 @@ class Candidate:
     extra_clocks: clocks that a launch takes beside its tiles, as measured, such as for sums that programs hand on.
     """
 
-    config: Mapping[str, int]
+    config: Mapping[str, int | str]
     tiles: int
     tile_flops: int
     tile_bytes: int
@@ -102,7 +101,7 @@ class Candidate:
     extra_clocks: int = 0
 
 
-def variations(config: Config, choices: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:
+def variations(config: Config, choices: Mapping[str, Sequence[int | str]]) -> Iterator[dict[str, int | str]]:
     """Yield a configuration with every combination of values for some of its keys."""
     for values in itertools.product(*choices.values()):
         yield {**config, **dict(zip(choices, values, strict=True))}
@@ -114,7 +113,7 @@ class Kernel:
 
     work: (shape, dtype) -> exact counts.
     path: (dtype, target, implementation) -> the instruction path that this implementation's compiler takes there.
-    config: (shape, dtype, target) -> launch configuration, plain integers, from a table or a rule; never autotuned.
+    config: (shape, dtype, target) -> launch configuration, integers and text, from a table or a rule; never autotuned.
     check_config: (config, shape, dtype, target) -> None; raises InputError for one that the architecture cannot run.
     implementations: name -> prepare(inputs, out, config), which allocates everything and returns the launch: a
         function without arguments that only launches, may be captured in a CUDA graph and called any number of times.
@@ -134,7 +133,7 @@ class Kernel:
     work: Callable[[Shape, Dtype], Work]
     excludes: str
     path: Callable[[Dtype, str, str], Path]
-    config: Callable[[Shape, Dtype, str], dict[str, int]]
+    config: Callable[[Shape, Dtype, str], Config]
     check_config: Callable[[Config, Shape, Dtype, str], None]
     tolerances: Mapping[Dtype, Tolerance]
     cases: tuple[Mapping[str, int], ...]
@@ -163,17 +162,21 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelFile:
-    """Hold a kernel together with the very bytes it was loaded from."""
+    """Hold a kernel together with the very sources it was loaded from."""
 
     kernel: Kernel
-    path: FilePath
-    source: bytes
+    closure: Closure
     shipped: bool
 
     @property
+    def path(self) -> FilePath:
+        """Return the file of the kernel's own module."""
+        return self.closure.source.file
+
+    @property
     def sha256(self) -> str:
-        """Return the digest of the source, line endings normalised to LF."""
-        return object_id(self.source)
+        """Return the digest of the manifest of its sources."""
+        return self.closure.sha256
 
 
 class _Inert:
@@ -217,9 +220,10 @@ def _kernel_paths(root: FilePath | None) -> dict[str, tuple[FilePath, bool]]:
     if root is not None and (root / "kernels").resolve() != folders[0][0].resolve():
         folders.append((root / "kernels", False))
     for folder, shipped in folders:
-        for path in sorted(folder.glob("*.py")):
-            if not path.stem.startswith("_"):
-                found[path.stem] = (path, shipped)
+        for path in sorted((*folder.glob("*.py"), *folder.glob("*/__init__.py"))):
+            name = path.parent.name if path.name == "__init__.py" else path.stem
+            if not name.startswith("_") and name != "common" and path != folder / "__init__.py":
+                found[name] = (path, shipped)
     return found
 
 
@@ -237,53 +241,52 @@ def _model_only(wanted: bool) -> Iterator[None]:
         _only_the_model.reset(token)
 
 
-def _execute(path: FilePath, *, digest: str, launch: bool) -> ModuleType:
-    name = f"ledger_kernel_{path.stem}_{digest[:16]}" + ("" if launch else "_model")
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+def execute(closure: Closure, *, launch: bool, shipped: bool) -> KernelFile:
+    """Return the kernel of a closure; `launch` asks for the real triton, otherwise only the model is usable.
+
+    Raises: InputError when the sources break the contract; MachineError when triton is missing.
+    """
+    path = closure.source.path
     try:
         with _model_only(not launch):
-            spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def load_kernel_file(path: FilePath, *, launch: bool = False, shipped: bool = False) -> KernelFile:
-    """Load one kernel file; `launch` asks for the real triton, otherwise only the model is usable.
-
-    Raises: InputError when the file breaks the contract; MachineError when triton is missing.
-    """
-    try:
-        source = path.read_bytes().replace(b"\r\n", b"\n")
-        module = _execute(path, digest=object_id(source), launch=launch)
+            module = load(closure, variant="" if launch else "_model")
     except MachineError:
         raise
     except (OSError, SyntaxError, ImportError, AttributeError, TypeError, NameError, ValueError) as error:
-        raise InputError(
-            f"{path.name}: cannot be loaded ({type(error).__name__}: {error}); see CONTRIBUTING.md"
-        ) from error
+        raise InputError(f"{path}: cannot be loaded ({type(error).__name__}: {error}); see CONTRIBUTING.md") from error
     kernel = getattr(module, "KERNEL", None)
     if not isinstance(kernel, Kernel):
-        raise InputError(f"{path.name}: no constant KERNEL of type ledger.kernel.Kernel; expected exactly one")
-    if kernel.name != path.stem:
-        raise InputError(f"{path.name}: KERNEL.name is {kernel.name!r}; expected the file's stem {path.stem!r}")
-    return KernelFile(kernel, path, source, shipped)
+        raise InputError(f"{path}: no constant KERNEL of type ledger.kernel.Kernel; expected exactly one")
+    name = closure.entry.rpartition(".")[2]
+    if kernel.name != name:
+        raise InputError(f"{path}: KERNEL.name is {kernel.name!r}; expected the name of its file, {name!r}")
+    return KernelFile(kernel, closure, shipped)
 
 
-def load_kernel(name: str, root: FilePath | None = None, *, launch: bool = False) -> KernelFile:
-    """Load a kernel by name, the repository's before the shipped one. Raises: UnknownName, InputError."""
+def load_kernel_file(
+    path: FilePath, *, root: FilePath | None = None, launch: bool = False, shipped: bool = False
+) -> KernelFile:
+    """Load one kernel file with the sources that it imports from the work tree `root`. Raises: as `execute`."""
+    return execute(collect(path, root=root, shipped=shipped_folder("kernels")), launch=launch, shipped=shipped)
+
+
+def kernel_closure(name: str, root: FilePath | None = None) -> tuple[Closure, bool]:
+    """Return the sources of a kernel, the repository's before the shipped one, and whether it is shipped; runs nothing.
+
+    Raises: UnknownName, InputError.
+    """
     paths = _kernel_paths(root)
     if name not in paths:
         known = ", ".join(sorted(paths)) or "none"
         raise UnknownName(f"kernel {name!r} is not known; expected one of: {known}")
     path, shipped = paths[name]
-    return load_kernel_file(path, launch=launch, shipped=shipped)
+    return collect(path, root=root, shipped=shipped_folder("kernels")), shipped
+
+
+def load_kernel(name: str, root: FilePath | None = None, *, launch: bool = False) -> KernelFile:
+    """Load a kernel by name, the repository's before the shipped one. Raises: UnknownName, InputError."""
+    closure, shipped = kernel_closure(name, root)
+    return execute(closure, launch=launch, shipped=shipped)
 
 
 def implementation_for(kernel: Kernel, hardware: Hardware) -> str:
@@ -295,7 +298,7 @@ def implementation_for(kernel: Kernel, hardware: Hardware) -> str:
     return wanted
 
 
-def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, threads: int | None = None) -> Case:
+def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, threads: int | None = None) -> CaseV2:
     """Return the case of a cell, with the launch configuration that this kernel would use there.
 
     Raises: InputError for shape keys, a dtype or a configuration that the kernel or the chip does not have.
@@ -305,12 +308,13 @@ def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype
     config = kernel.config(shape, dtype, hardware.target) if implementation == "triton" else {}
     if implementation == "triton":
         kernel.check_config(config, shape, dtype, hardware.target)
-    return Case(
+    return CaseV2(
         kernel=kernel.name,
         shape=dict(shape),
         dtype=dtype,
         hardware=hardware.name,
         implementation=implementation,
-        config=config,
+        config=dict(config),
         threads=threads,
+        arguments=None,
     )

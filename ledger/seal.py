@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
 import rfc8785
@@ -18,24 +19,44 @@ from pydantic import ValidationError
 
 from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
 from ledger.plain import is_closed, read_plain
-from ledger.records import Case, Hardware, Measurement, Order, Prediction, Record, Void
+from ledger.records import (
+    Case,
+    Hardware,
+    KernelSource,
+    Measurement,
+    MeasurementV2,
+    Order,
+    Prediction,
+    PredictionV2,
+    Record,
+    Void,
+)
 
 R = TypeVar("R", bound=Record)
+
+SEALS: tuple[type[Prediction], ...] = (Prediction, PredictionV2)
+MEASUREMENTS: tuple[type[Measurement], ...] = (Measurement, MeasurementV2)
+"""Every version of a record, the oldest first."""
 
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 32
 
 _DOMAINS: dict[type[Record], bytes] = {
     Prediction: b"ledger/seal/v1\0",
+    PredictionV2: b"ledger/seal/v2\0",
     Measurement: b"ledger/measurement/v1\0",
+    MeasurementV2: b"ledger/measurement/v2\0",
     Void: b"ledger/void/v1\0",
-    Order: b"ledger/order/v1\0",
+    Order: b"ledger/order/v2\0",
     Hardware: b"",
+    KernelSource: b"",
 }
 
 _SCHEMAS: dict[str, type[Prediction] | type[Measurement] | type[Void]] = {
     "ledger/seal/1": Prediction,
+    "ledger/seal/2": PredictionV2,
     "ledger/measurement/1": Measurement,
+    "ledger/measurement/2": MeasurementV2,
     "ledger/void/1": Void,
 }
 
@@ -76,7 +97,8 @@ def encode(record: Record) -> bytes:
 def record_id(kind: type[Record], data: bytes) -> str:
     """Return the id of stored bytes: SHA-256 over the kind's domain prefix and the bytes.
 
-    The prefix of a hardware profile is empty: objects are named by the plain SHA-256 of their bytes.
+    The prefix of a hardware profile and of a kernel's sources is empty: objects are named by the plain SHA-256 of
+    their bytes.
     """
     return hashlib.sha256(id_input(kind, data)).hexdigest()
 
@@ -96,7 +118,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         repeated = sorted({name for name in names if names.count(name) > 1})
-        raise ParseError(f"key {repeated[0]!r} stands twice in one object; expected each key once")
+        raise ParseError(f"duplicate key {repeated[0]!r} in one object; expected each key once")
     return members
 
 
@@ -196,9 +218,17 @@ def decode_any(data: bytes, *, what: str) -> Prediction | Measurement | Void:
 
 
 def cell_key(case: Case) -> str:
-    """Return the name of a case within its seal, such as rmsnorm_matmul-B1-H2048-O2048-fp16."""
+    """Return the name of a case within its seal, such as rmsnorm_matmul-B1-H2048-O2048-fp16.
+
+    In the name of a callable, module:name, the colon is a dot.
+    """
     sizes = "-".join(f"{key}{value}" for key, value in sorted(case.shape.items()))
-    return f"{case.kernel}-{sizes}-{case.dtype}"
+    return f"{case.kernel.replace(':', '.')}-{sizes}-{case.dtype}"
+
+
+def kind_of(identity: str, data: bytes, kinds: Iterable[type[R]]) -> type[R] | None:
+    """Return the kind under whose domain the stored bytes have this id; None when there is none."""
+    return next((kind for kind in kinds if record_id(kind, data) == identity), None)
 
 
 def next_link(parents: dict[str, int]) -> tuple[int, tuple[str, ...]]:

@@ -16,21 +16,51 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from samples import TOY, make_forecast, make_measurement, state
+from samples import TOY, make_forecast, make_measurement, second, state
 
 from ledger.binding import derive_key, element_integers, sample_positions
 from ledger.evidence.judge import judge
 from ledger.model.book import Book
 from ledger.model.protocol import COLD_GRAPH
 from ledger.operations import OPERATIONS
-from ledger.records import Correctness, Forecast, Measurement, Prediction, Samples, Timing, Tool, Void, Work
+from ledger.records import (
+    Correctness,
+    Forecast,
+    ForecastV2,
+    KernelSource,
+    Measurement,
+    Prediction,
+    PredictionV2,
+    Samples,
+    SourceFile,
+    Timing,
+    Tool,
+    Void,
+    Work,
+)
 from ledger.repository.history import read_history
 from ledger.repository.reader import Reader, quiet_environment
 from ledger.roofline import roof_of
-from ledger.seal import encode, next_link, object_id, object_path, record_id, record_path
+from ledger.seal import decode_any, encode, next_link, object_id, object_path, record_id, record_path
 
 KERNEL_SOURCE = b'"""A kernel of the tests: its bytes are sealed and never run."""\n'
+MANIFEST = encode(
+    KernelSource(
+        schema="ledger/kernel-source/1",
+        contract="kernel-contract/1",
+        entry="kernels.rmsnorm_matmul",
+        files=(
+            SourceFile(
+                path="kernels/rmsnorm_matmul.py", module="kernels.rmsnorm_matmul", sha256=object_id(KERNEL_SOURCE)
+            ),
+        ),
+        distributions=(),
+        absent=(),
+    )
+)
 PROFILE = encode(TOY)
+VERSION = 1
+"""The version of the records that are built; a test sets it to 2."""
 EMPTY_GIT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -58,7 +88,11 @@ def forecast(B: int = 4, H: int = 64, O: int = 32, dtype: str = "fp16", **change
         "hardware_sha256": object_id(PROFILE),
         "percent_milli": 1_000,
     }
-    return make_forecast(**{**fields, **changes})
+    made = make_forecast(**{**fields, **changes})
+    if VERSION == 1:
+        return made
+    digest = changes.get("kernel_sha256", object_id(MANIFEST))
+    return ForecastV2(**second(ForecastV2, {**dict(made), "kernel_sha256": digest}))
 
 
 def honest_samples(forecast: Forecast, *, seal: str, run: int = 0, anchor: str | None = None) -> Samples:
@@ -151,6 +185,8 @@ def prediction(*forecasts: Forecast, tips: dict[str, int] | None = None, **chang
         "nonce": os.urandom(16).hex(),
         "extensions": {},
     }
+    if isinstance(fields["cells"][0], ForecastV2):
+        return PredictionV2(**second(PredictionV2, {**fields, **changes}))
     return Prediction(**{**fields, **changes})
 
 
@@ -235,7 +271,7 @@ class Ledger:
         """Return the tips of the chain as the work tree shows them."""
         held: dict[str, Prediction] = {}
         for file in sorted((self.root / "predictions").glob("??/*.json")):
-            held[file.stem] = Prediction.model_validate_json(file.read_bytes())
+            held[file.stem] = decode_any(file.read_bytes(), what=file.name)
         named = {previous for record in held.values() for previous in record.previous}
         return {identity: record.sequence for identity, record in held.items() if identity not in named}
 
@@ -243,8 +279,8 @@ class Ledger:
         """Write a seal and its objects into the index, uncommitted."""
         record = prediction(*forecasts, tips=self.tips(), **changes)
         data = encode(record)
-        identity = record_id(Prediction, data)
-        for source in (KERNEL_SOURCE, PROFILE):
+        identity = record_id(type(record), data)
+        for source in (KERNEL_SOURCE, PROFILE, *([MANIFEST] if isinstance(record, PredictionV2) else [])):
             self.write(object_path("predictions", object_id(source)), source)
         return Seal(identity, self.write(record_path("predictions", identity), data), record)
 
@@ -260,11 +296,11 @@ class Ledger:
         if attachments:
             named = tuple({"name": n, "sha256": object_id(d), "bytes": len(d)} for n, d in attachments.items())
             fields = {**record.model_dump(mode="json", by_alias=True), "attachments": named}
-            record = Measurement.model_validate_json(json.dumps(fields))
+            record = type(record).model_validate_json(json.dumps(fields))
             for data in attachments.values():
                 self.write(object_path("verifications", object_id(data)), data)
         data = encode(record)
-        return self.write(record_path("verifications", record_id(Measurement, data)), data)
+        return self.write(record_path("verifications", record_id(type(record), data)), data)
 
     def measure(self, sealed: Seal, cell: int = 0, when: str | None = None, **changes: Any) -> str:
         """Record an honest measurement of a sealed cell in one commit; return its path."""

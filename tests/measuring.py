@@ -6,20 +6,20 @@ from ledger import __version__
 from ledger.kernel import KernelFile, load_kernel_file
 from ledger.machine.device import cpu_facts, cuda_facts
 from ledger.records import (
-    Case,
+    ORDER_SCHEMA,
+    CaseV2,
     Ceilings,
     Hardware,
     Limits,
     Memory,
     Order,
     OrderedCell,
-    OrderedKernel,
     Peak,
     Protocol,
     Quantity,
     Tool,
 )
-from ledger.seal import encode, record_id
+from ledger.seal import encode, object_id, record_id
 
 KERNELS = Path(__file__).parent / "assets" / "kernels"
 SEAL = "5e" * 32
@@ -83,14 +83,14 @@ def this_cpu(**changes) -> Hardware:
     ).model_copy(update=changes)
 
 
-def kernel_file(digest: str = "", name: str = "small_matmul") -> KernelFile:
+def kernel_file(digest: str = "", *, name: str = "small_matmul") -> KernelFile:
     return load_kernel_file(KERNELS / f"{name}.py", launch=True)
 
 
 def cell_of(hardware: Hardware, *, m: int = 24, implementation: str = "torch-cpu", **changes) -> OrderedCell:
     file = kernel_file()
     shape = {"M": m, "N": 40, "K": 56}
-    case = Case(
+    case = CaseV2(
         kernel="small_matmul",
         shape=shape,
         dtype="fp32",
@@ -98,6 +98,7 @@ def cell_of(hardware: Hardware, *, m: int = 24, implementation: str = "torch-cpu
         implementation=implementation,
         config={},
         threads=1,
+        arguments=None,
     )
     return OrderedCell(
         seal=SEAL,
@@ -109,6 +110,7 @@ def cell_of(hardware: Hardware, *, m: int = 24, implementation: str = "torch-cpu
         kernel_sha256=file.sha256,
         hardware_sha256=record_id(Hardware, encode(hardware)),
         protocol=QUICK,
+        pins={},
     ).model_copy(update=changes)
 
 
@@ -116,9 +118,10 @@ def order_of(*cells: OrderedCell, hardware: Hardware | None = None, **changes) -
     profile = hardware or this_cpu()
     file = kernel_file()
     return Order(
-        schema="ledger/order/1",
+        schema=ORDER_SCHEMA,
         tool=Tool(name="ledger", version=__version__),
         cells=cells,
         hardware={record_id(Hardware, encode(profile)): profile},
-        kernels={file.sha256: OrderedKernel(name="small_matmul", source=None)},
+        kernels={file.sha256: file.closure.manifest},
+        files={object_id(source.data): source.data.decode() for source in file.closure.carried},
     ).model_copy(update=changes)

@@ -16,19 +16,27 @@ from ledger.model.protocol import COLD_GRAPH
 from ledger.model.reconcile import verify_cell
 from ledger.records import (
     Case,
+    CaseV2,
     Correctness,
     Counters,
     DeviceFacts,
+    DeviceFactsV2,
     DeviceState,
     Finding,
     Forecast,
+    ForecastV2,
     Hardware,
     Measurement,
+    MeasurementV2,
     Metric,
     Prediction,
+    PredictionV2,
     ProfiledKernel,
+    Record,
+    RoofV2,
     Samples,
     Timing,
+    TimingV2,
     Tool,
     Work,
 )
@@ -205,7 +213,31 @@ def make_measurement(forecast: Forecast, **changes: Any) -> Measurement:
         "device_ms": 1000,
         "extensions": {},
     }
+    if isinstance(forecast, ForecastV2):
+        return MeasurementV2(**second(MeasurementV2, {**fields, **changes}))
     return Measurement(**{**fields, **changes})
+
+
+def second(kind: type[Record], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of a record of version 1 as those of version 2, which has more places."""
+    more: dict[type[Record], dict[str, Any]] = {
+        MeasurementV2: {"schema": "ledger/measurement/2", "ran": (), "attempts": (), "node": None},
+        PredictionV2: {
+            "schema": "ledger/seal/2", "participant": None, "commitments": (), "ratios": (), "domain": None
+        },
+        ForecastV2: {"sight": None, "known": "", "pins": {}, "draw": None},
+        CaseV2: {"arguments": None},
+        DeviceFactsV2: {"uuid": None},
+        TimingV2: {"sm_clock_mhz": ()},
+        RoofV2: {},
+    }  # fmt: skip
+    inner = {"case": CaseV2, "roof": RoofV2, "device": DeviceFactsV2, "timing": TimingV2}
+    made = {**fields, **{key: value for key, value in more[kind].items() if key == "schema" or key not in fields}}
+    for key, part in inner.items():
+        value = made.get(key)
+        if value is not None and not isinstance(value, part):
+            made[key] = part(**second(part, dict(value)))
+    return made
 
 
 def failed(forecast: Forecast, why: str = "wrong result") -> Measurement:

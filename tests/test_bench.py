@@ -1,5 +1,7 @@
 """Tests ledger.bench on this machine, for real."""
 
+from dataclasses import replace
+
 import pytest
 from measuring import kernel_file, this_cpu, this_gpu
 
@@ -68,7 +70,7 @@ def test_bench_never_times_a_wrong_kernel(monkeypatch):
     implementations = {"torch-cpu": file.kernel.implementations["wrong"]}
     wrong = type(file.kernel)(**{**vars(file.kernel), "implementations": implementations})
     with pytest.raises(MachineError, match="output is wrong"):
-        bench(type(file)(wrong, file.path, file.source, False), [CELL], hardware=this_cpu())
+        bench(replace(file, kernel=wrong), [CELL], hardware=this_cpu())
 
 
 def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
@@ -76,7 +78,7 @@ def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
     file = kernel_file()
     baselines = {**file.kernel.baselines, "torch_compile_default": file.kernel.implementations["raising"]}
     kernel = type(file.kernel)(**{**vars(file.kernel), "baselines": baselines})
-    (row,) = bench(type(file)(kernel, file.path, file.source, False), [CELL], hardware=this_cpu())["rows"]
+    (row,) = bench(replace(file, kernel=kernel), [CELL], hardware=this_cpu())["rows"]
     assert row["missing"] == {"torch_compile_default": "RuntimeError: no such instruction"}
 
 

@@ -165,7 +165,7 @@ def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_s
 
 @pytest.mark.parametrize("mutant", PIPELINED_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_what_a_wrong_twin_on_a_gpu_changes_is_in_its_kernel(mutant: Any) -> None:
-    source = load_kernel(mutant.kernel).source.decode()
+    source = load_kernel(mutant.kernel).closure.source.data.decode()
     assert mutant.apply(source) != source
 
 

@@ -233,8 +233,14 @@ def test_run_order_refuses_another_package_version(tmp_path):
 
 def test_run_order_refuses_another_kernel(tmp_path):
     file = kernel_file()
-    changed = type(file)(file.kernel, file.path, file.source + b"\n", file.shipped)
-    refused(tmp_path, InputError, "which was sealed", order_of(cell_of(this_cpu())), kernels=lambda d, n: changed)
+    source = file.closure.source
+    edited = replace(file.closure, files=(replace(source, data=source.data + b"\n"),))
+    changed = replace(file, closure=edited)
+    refused(tmp_path, InputError, "which was sealed", order_of(cell_of(this_cpu())), kernels=lambda _digest: changed)
+
+
+def test_run_order_refuses_a_pinned_version_that_is_not_here(tmp_path):
+    refused(tmp_path, MachineError, "sealed is torch==1.0", order_of(cell_of(this_cpu(), pins={"torch": "==1.0"})))
 
 
 def test_run_order_refuses_a_changed_profile(tmp_path):

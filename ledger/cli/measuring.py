@@ -34,7 +34,7 @@ def order(
     as_json: JsonOption = False,
 ) -> None:
     """Write what to measure, for a machine that has no copy of the repository."""
-    from ledger.evidence.taking import select, write_order
+    from ledger.evidence.taking import carried_names, select, write_order
     from ledger.model.wording import count_words
     from ledger.repository.store import write_record
 
@@ -43,13 +43,13 @@ def order(
     _name_stale(place)
     record = write_order(select(place.book, ids or []), root=place.root, anchor=anchor(challenge))
     write_record(output, record)
-    carried = sorted(kernel.name for kernel in record.kernels.values() if kernel.source is not None)
+    carried = carried_names(record)
     if as_json:
         emit({"path": str(output), "cells": len(record.cells), "carried_sources": carried})
         return
     out().print(f"{output}: {count_words(len(record.cells), 'cell')}", markup=False)
     if carried:
-        say(f"it carries the source of {', '.join(carried)}: whoever measures it runs that code")
+        say(f"the order contains the source of {', '.join(carried)}: the measuring machine will execute it")
 
 
 def measure(
@@ -151,29 +151,33 @@ def _with_counters(place: Place, incoming: list[Incoming], report: FilePath, cel
 
 
 def _name_stale(place: Place) -> None:
+    from ledger.evidence.taking import other_format
+    from ledger.records import ForecastV2
+
     for cell in place.book.cells:
         if cell.state == "stale":
-            say(f"skipped {cell.short_name}: stale, its kernel or profile has changed since it was sealed")
+            old = not isinstance(cell.forecast, ForecastV2)
+            why = other_format(cell) if old else "its kernel or profile has changed since it was sealed"
+            say(f"skipped {cell.short_name}: stale, {why}")
 
 
 def _run(record: Order, folder: FilePath, counters: str, full: list[str] | None, root: FilePath | None) -> RunSummary:
-    from ledger.evidence.taking import kernels_of
+    from ledger.evidence.taking import carried_names, kernels_of
     from ledger.measuring.measure import run_order
     from ledger.seal import encode, record_id
 
     if counters not in ("auto", "off", "full"):
         raise InputError(f"--counters: got {counters!r}; expected auto, off or full")
     mode: Literal["auto", "off", "full"] = counters  # type: ignore[assignment]
-    carried = [kernel.name for kernel in record.kernels.values() if kernel.source is not None]
-    if carried:
-        say(f"this runs the code that came with the order: {', '.join(sorted(carried))}")
+    if root is None and (carried := carried_names(record)):
+        say(f"this executes source that came with the order: {', '.join(carried)}")
     folder.mkdir(parents=True, exist_ok=True)
     with _progress() as on_progress:
         return run_order(
             record,
             order_sha256=record_id(type(record), encode(record)),
             out=folder,
-            kernels=kernels_of(record, root=root, folder=folder),
+            kernels=kernels_of(record, folder=folder),
             counters=mode,
             full_cells=frozenset(full or ()),
             only=None,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.model.campaign import Request
+    from ledger.records import CeilingKind
     from ledger.repository.repo import Repository
     from ledger.repository.sealing import Draft, SealedCommit
 
@@ -41,6 +42,7 @@ def predict(
     why: Annotated[str, typer.Option(help="The reasoning, in words; sealed with the forecast.")] = "",
     ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
+    pin: Annotated[list[str] | None, typer.Option(help="Version to seal of torch, triton, …: torch==2.11.*")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
     tsa: TsaOption = None,
@@ -58,7 +60,8 @@ def predict(
     if source is not None:
         if kernel or hw or dtype or shape or regime or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
-        paths = _seal_campaign(repository, source, check=check, sign=sign, dry_run=dry_run, as_json=as_json)
+        pins = pin or ()
+        paths = _seal_campaign(repository, source, pins=pins, check=check, sign=sign, dry_run=dry_run, as_json=as_json)
         stamp_records(repository, paths, tsa)
         return
     kind = parse_ceilings(ceilings)
@@ -79,7 +82,7 @@ def predict(
             "threads": threads,
         }
         request = validate(Request, fields, what="forecast")
-    drafts = _drafts(repository, [request], kind, check=check)
+    drafts = _drafts(repository, [request], kind, pins=pin or (), check=check)
     paths = _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
     stamp_records(repository, paths, tsa)
 
@@ -90,11 +93,15 @@ def _given(value: str | None, name: str) -> str:
     return value
 
 
-def _drafts(repository: Repository, requests: Sequence[Request], kind: object, *, check: bool) -> list[Draft]:
+def _drafts(
+    repository: Repository, requests: Sequence[Request], kind: CeilingKind | None, *, pins: Sequence[str], check: bool
+) -> list[Draft]:
     from ledger.cli.inspecting import warn_of_other_paths
     from ledger.repository.sealing import check_distinct, draft
+    from ledger.sources.platform import parse_pin
 
-    drafts = [draft(request, root=repository.root, ceilings=kind) for request in requests]  # type: ignore[arg-type]
+    pinned = dict(parse_pin(text) for text in pins)
+    drafts = [draft(request, root=repository.root, ceilings=kind, pins=pinned) for request in requests]
     check_distinct(drafts)
     if check:
         warn_of_other_paths(drafts, repository.root)
@@ -102,7 +109,14 @@ def _drafts(repository: Repository, requests: Sequence[Request], kind: object, *
 
 
 def _seal_campaign(
-    repository: Repository, source: FilePath, *, check: bool, sign: bool, dry_run: bool, as_json: bool
+    repository: Repository,
+    source: FilePath,
+    *,
+    pins: Sequence[str],
+    check: bool,
+    sign: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> list[str]:
     from ledger.model.campaign import parse_campaign
     from ledger.repository.sealing import check_new
@@ -110,7 +124,7 @@ def _seal_campaign(
 
     campaign, requests = parse_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
     check_new(repository, campaign.campaign, repository.head())
-    drafts = _drafts(repository, requests, campaign.ceilings, check=check)
+    drafts = _drafts(repository, requests, campaign.ceilings, pins=(*campaign.pins, *pins), check=check)
     return _seal(
         repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json
     )

@@ -14,6 +14,8 @@ from ledger.cli.place import emit, find_root, out, progress_bar, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ledger.kernel import KernelFile
     from ledger.measuring.tune import OnProgress
     from ledger.model.tuning import Choice
@@ -87,7 +89,7 @@ def _candidates(file: KernelFile, cell: Cell, choice: Choice) -> dict[str, Any]:
     }
 
 
-def _words(values: dict[str, int]) -> str:
+def _words(values: Mapping[str, int | str]) -> str:
     return ",".join(f"{key}={value}" for key, value in values.items())
 
 

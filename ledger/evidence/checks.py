@@ -10,15 +10,16 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ledger.errors import LedgerError
 from ledger.model.book import Commit, Sealed
-from ledger.records import Finding, Hardware, Measurement, Prediction, Void
+from ledger.records import Finding, Hardware, KernelSource, Measurement, Prediction, Record, Void
 from ledger.repository.ancestry import introductions
 from ledger.repository.history import History
-from ledger.seal import MAX_RECORD_BYTES, decode, object_id, object_path, record_id
+from ledger.seal import MAX_RECORD_BYTES, MEASUREMENTS, SEALS, decode, kind_of, object_id, object_path
 
+R = TypeVar("R", bound=Record)
 ReadBlob = Callable[[str, int], bytes | None]
 """Return the bytes of a blob by git's name for it, or None when it is larger than the limit."""
 
@@ -197,10 +198,10 @@ def _read_record(path: str, blob: str, name: str, read: ReadBlob) -> Prediction 
             return Unread("too-large", f"larger than {MAX_RECORD_BYTES} bytes")
         # The raw bytes are hashed before anything parses them; the folder says which kinds may lie there.
         seal = path.startswith("predictions/")
-        kinds: tuple[type[Prediction | Measurement | Void], ...] = (Prediction,) if seal else (Measurement, Void)
-        for kind in kinds:
-            if record_id(kind, data) == name:
-                return decode(kind, data, what=path)
+        kinds: tuple[type[Prediction | Measurement | Void], ...] = SEALS if seal else (*MEASUREMENTS, Void)
+        kind = kind_of(name, data, kinds)
+        if kind is not None:
+            return decode(kind, data, what=path)
     except LedgerError as error:
         return Unread("bad-record", str(error))
     return Unread("id-mismatch", "the SHA-256 of its bytes is not its name")
@@ -218,6 +219,7 @@ class Objects:
         self._findings = evidence.findings
         self._read = read
         self._hardware: dict[str, Hardware | None] = {}
+        self._sources: dict[str, KernelSource | None] = {}
         self._sound: dict[str, bool] = {}
 
     def sound(self, folder: str, digest: str, named_by: str) -> bool:
@@ -230,16 +232,26 @@ class Objects:
     def hardware(self, digest: str, named_by: str) -> Hardware | None:
         """Return a sealed hardware profile, or None with a finding."""
         if digest not in self._hardware:
-            path = object_path("predictions", digest)
-            data = self._bytes(path, digest, named_by)
-            self._sound[path] = data is not None
-            self._hardware[digest] = None
-            try:
-                if data is not None:
-                    self._hardware[digest] = decode(Hardware, data, what=path)
-            except LedgerError as error:
-                self._findings.refuse("bad-record", path, str(error))
+            self._hardware[digest] = self._decoded(Hardware, digest, named_by)
         return self._hardware[digest]
+
+    def kernel_source(self, digest: str, named_by: str) -> KernelSource | None:
+        """Return the sealed manifest of a kernel's sources, each file checked, or None with a finding."""
+        if digest not in self._sources:
+            self._sources[digest] = manifest = self._decoded(KernelSource, digest, named_by)
+            for listed in manifest.files if manifest is not None else ():
+                self.sound("predictions", listed.sha256, object_path("predictions", digest))
+        return self._sources[digest]
+
+    def _decoded(self, kind: type[R], digest: str, named_by: str) -> R | None:
+        path = object_path("predictions", digest)
+        data = self._bytes(path, digest, named_by)
+        self._sound[path] = data is not None
+        try:
+            return None if data is None else decode(kind, data, what=path)
+        except LedgerError as error:
+            self._findings.refuse("bad-record", path, str(error))
+            return None
 
     def _bytes(self, path: str, digest: str, named_by: str) -> bytes | None:
         held = self._tree.get(path)

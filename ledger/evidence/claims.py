@@ -17,7 +17,7 @@ from ledger.model.book import Recorded
 from ledger.model.wording import si
 from ledger.model.workload import elements, excess, usual_flops
 from ledger.operations import OPERATIONS
-from ledger.records import Finding, Forecast, Hardware, Measurement
+from ledger.records import Finding, Forecast, Hardware, KernelSource, Measurement
 from ledger.repository.ancestry import Ancestry
 from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.seal import cell_key
@@ -102,9 +102,14 @@ def _following(group: Sequence[_Drawn], count: int) -> set[int]:
 # 13 claims
 
 
-def claims(forecast: Forecast, hardware: Hardware | None) -> Iterator[Finding]:
-    """Yield what is wrong or odd in one sealed forecast; the caller adds the path."""
+def claims(forecast: Forecast, hardware: Hardware | None, source: KernelSource | None = None) -> Iterator[Finding]:
+    """Yield what is wrong or odd in one sealed forecast; the caller adds the path.
+
+    source: the manifest of the kernel's sources, in version 2.
+    """
     case, name = forecast.case, forecast.cell
+    if source is not None and not _is_entry(case.kernel, source.entry):
+        yield _refuse("source-misnamed", f"the sealed sources are of {source.entry}; the case says {case.kernel}")
     if not name.startswith(cell_key(case)):
         yield _flag("cell-misnamed", f"cell {name} is {cell_key(case)} by its case")
     if hardware is not None:
@@ -113,6 +118,12 @@ def claims(forecast: Forecast, hardware: Hardware | None) -> Iterator[Finding]:
     low, high = forecast.low_milli, forecast.high_milli
     if low is not None and high is not None and high - low >= VACUOUS_MILLI:
         yield _flag("vacuous-interval", f"{name}: {low / 1000:g} to {high / 1000:g} percent excludes next to nothing")
+
+
+def _is_entry(subject: str, entry: str) -> bool:
+    """Tell whether a module is that of a kernel, by its last name, or of a callable, module:name."""
+    module, colon, _ = subject.partition(":")
+    return entry == module if colon else entry.rpartition(".")[2] == subject
 
 
 def _roof(forecast: Forecast, hardware: Hardware) -> Iterator[Finding]:
@@ -124,7 +135,7 @@ def _roof(forecast: Forecast, hardware: Hardware) -> Iterator[Finding]:
     except InputError as error:
         yield _refuse("roof-contradicted", f"{forecast.cell}: {error}")
         return
-    if roof != expected:
+    if roof.model_dump() != expected.model_dump():
         yield _refuse(
             "roof-contradicted",
             f"{forecast.cell}: sealed {si(roof.peak_flop_per_s, 'FLOP/s')} and "

@@ -90,7 +90,7 @@ def read_folder(folder: FilePath) -> list[Incoming]:
 def incoming_of(measurement: Measurement, attachments: Mapping[str, bytes]) -> Incoming:
     """Return a measurement ready to be ingested; attachments lie by the path that they will have."""
     data = encode(measurement)
-    return Incoming(record_path("verifications", record_id(Measurement, data)), data, measurement, attachments)
+    return Incoming(record_path("verifications", record_id(type(measurement), data)), data, measurement, attachments)
 
 
 def ingest(

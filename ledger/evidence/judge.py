@@ -4,7 +4,8 @@
  2  append     no commit changes or removes a ledger file, and every file ever added is there at the head
  3  digest     a record's name is the SHA-256 of its bytes under its kind's domain
  4  canonical  a record's bytes are the canonical form of a valid record
- 5  objects    every object a record names is there, its name is its SHA-256, and it parses
+ 5  objects    every object a record names is there, its name is its SHA-256, and it parses; in version 2 so is every
+               file that a kernel's manifest lists
  6  alone      a commit introduces one record at most; never a seal together with a measurement
  7  chain      a seal's chain holds exactly the seals of its history, and its sequence follows the highest of them
  8  order      a measurement's seal was introduced in a proper ancestor of the measurement's commit
@@ -36,7 +37,7 @@ from ledger.evidence.claims import bound_to_their_seals, check_repeats, claims
 from ledger.model.book import Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.model.reconcile import refutations, verify_cell
 from ledger.operations import OPERATIONS
-from ledger.records import Finding, Forecast, Hardware, Measurement, Verification
+from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource, Measurement, Verification
 from ledger.repository.ancestry import Ancestry
 from ledger.repository.history import History
 
@@ -222,9 +223,12 @@ class _Case:
     def _view(
         self, sealed: Sealed, forecast: Forecast, found: list[_Found], blind: bool, revises: tuple[str, ...]
     ) -> CellView:
-        self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
+        if sealed.prediction.rule != "regime/1":
+            words = f"rule {sealed.prediction.rule} is not known to this version; expected regime/1: use a newer ledger"
+            self.evidence.findings.refuse("rule-unknown", sealed.path, words)
+        source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
-        for finding in claims(forecast, hardware):
+        for finding in claims(forecast, hardware, source):
             self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
         readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
         runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
@@ -239,6 +243,13 @@ class _Case:
             runs=runs,
             levels=self._levels(sealed, forecast, found) if found and state != "refused" else (),
         )
+
+    def _source(self, sealed: Sealed, forecast: Forecast) -> KernelSource | None:
+        """Return the manifest of a forecast of version 2; in version 1 the digest is that of the kernel file itself."""
+        if isinstance(forecast, ForecastV2):
+            return self.objects.kernel_source(forecast.kernel_sha256, sealed.path)
+        self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
+        return None
 
     def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
         measurement = found.recorded.measurement

@@ -9,22 +9,24 @@ from typing import Literal
 
 from ledger.errors import EvidenceRefused, InputError, UnknownName
 from ledger.evidence.judge import CurrentDigest
-from ledger.kernel import KernelFile, kernel_names, load_kernel
+from ledger.kernel import KernelFile, execute, kernel_closure, kernel_names, shipped_folder
 from ledger.model.book import Book, CellView
 from ledger.records import (
     ORDER_SCHEMA,
     VOID_SCHEMA,
     Digest,
+    ForecastV2,
     Hardware,
+    KernelSource,
     Order,
     OrderedCell,
-    OrderedKernel,
     Void,
 )
 from ledger.repository.repo import Repository
 from ledger.repository.sealing import TOOL
 from ledger.repository.store import hardware_names, load_hardware
 from ledger.seal import encode, object_id, record_id, record_path
+from ledger.sources.closure import rebuild
 
 
 def current_digests(root: FilePath) -> CurrentDigest:
@@ -38,7 +40,7 @@ def current_digests(root: FilePath) -> CurrentDigest:
     def digest(kind: Literal["kernel", "hardware"], name: str) -> str | None:
         try:
             if kind == "kernel":
-                return load_kernel(name, root).sha256 if name in kernel_names(root) else None
+                return kernel_closure(name, root)[0].sha256 if name in kernel_names(root) else None
             return object_id(encode(load_hardware(name, root))) if name in hardware_names(root) else None
         except InputError:
             return ""
@@ -56,9 +58,20 @@ def select(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
         return tuple(cell for cell in book.cells if cell.state == "open")
     chosen = {cell.name: cell for name in wanted for cell in named(book, name)}
     for cell in chosen.values():
+        if not isinstance(cell.forecast, ForecastV2) and cell.state in ("open", "stale"):
+            raise EvidenceRefused(f"{cell.short_name}: {other_format(cell)}")
         if cell.state in ("stale", "void", "refused"):
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected an open cell: seal a new forecast")
     return tuple(chosen.values())
+
+
+def other_format(cell: CellView) -> str:
+    """Return why a forecast of format 1 is not measured here, and what to do."""
+    tool, commit = cell.sealed.prediction.tool, cell.sealed.commit.sha[:10]
+    return (
+        f"sealed in format 1 by {tool.name} {tool.version}, which this version reads and does not measure; measure it "
+        f"with that version from a work tree of commit {commit} (git worktree add), then: ledger verify --from DIR"
+    )
 
 
 def named(book: Book, name: str) -> list[CellView]:
@@ -82,17 +95,22 @@ def write_order(cells: Sequence[CellView], *, root: FilePath, anchor: Digest | N
     if not cells:
         raise InputError("nothing is open; expected a sealed forecast that is not measured yet: ledger predict")
     hardware: dict[str, Hardware] = {}
-    kernels: dict[str, OrderedKernel] = {}
+    kernels: dict[str, KernelSource] = {}
+    files: dict[str, str] = {}
     ordered = []
     for cell in cells:
         forecast = cell.forecast
+        if not isinstance(forecast, ForecastV2):
+            raise EvidenceRefused(f"{cell.short_name}: {other_format(cell)}")
         assert cell.hardware is not None
         hardware[forecast.hardware_sha256] = cell.hardware
-        kernel = load_kernel(forecast.case.kernel, root)
-        if kernel.sha256 != forecast.kernel_sha256:
-            raise EvidenceRefused(f"{cell.short_name}: kernel {kernel.kernel.name} has changed since it was sealed")
-        source = None if kernel.shipped else kernel.source.decode()
-        kernels[forecast.kernel_sha256] = OrderedKernel(name=kernel.kernel.name, source=source)
+        if forecast.kernel_sha256 not in kernels:
+            closure, _ = kernel_closure(forecast.case.kernel, root)
+            if closure.sha256 != forecast.kernel_sha256:
+                name = forecast.case.kernel
+                raise EvidenceRefused(f"{cell.short_name}: kernel {name} has changed since it was sealed")
+            kernels[closure.sha256] = closure.manifest
+            files.update({object_id(source.data): source.data.decode() for source in closure.carried})
         ordered.append(
             OrderedCell(
                 seal=cell.sealed.id,
@@ -104,28 +122,40 @@ def write_order(cells: Sequence[CellView], *, root: FilePath, anchor: Digest | N
                 kernel_sha256=forecast.kernel_sha256,
                 hardware_sha256=forecast.hardware_sha256,
                 protocol=forecast.protocol,
+                pins=forecast.pins,
             )
         )
-    return Order(schema=ORDER_SCHEMA, tool=TOOL, cells=tuple(ordered), hardware=hardware, kernels=kernels)
+    return Order(schema=ORDER_SCHEMA, tool=TOOL, cells=tuple(ordered), hardware=hardware, kernels=kernels, files=files)
 
 
-def kernels_of(order: Order, *, root: FilePath | None, folder: FilePath) -> Callable[[str, str], KernelFile]:
-    """Return how to find an order's kernels, ready to launch: shipped ones, the repository's, or those it carries.
+def kernels_of(order: Order, *, folder: FilePath) -> Callable[[Digest], KernelFile]:
+    """Return how to load an order's kernels, ready to launch: from its own files and those that ship with the package.
 
-    folder: where carried sources are written, so that the compiler can read them.
+    folder: where carried sources are written, so that compilers and debuggers find them.
     """
-    from ledger.kernel import load_kernel_file
+    texts = {digest: text.encode() for digest, text in order.files.items()}
 
-    def find(digest: str, name: str) -> KernelFile:
-        carried = order.kernels[digest].source if digest in order.kernels else None
-        if carried is None:
-            return load_kernel(name, root, launch=True)
-        path = folder / "kernels" / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(carried, encoding="utf-8")
-        return load_kernel_file(path, launch=True)
+    @cache
+    def find(digest: Digest) -> KernelFile:
+        manifest = order.kernels[digest]
+        if object_id(encode(manifest)) != digest:
+            raise InputError(f"kernel {manifest.entry}: the order's manifest is not the one that {digest[:10]} names")
+        closure = rebuild(manifest, texts, folder=folder / "sources" / digest[:16], shipped=shipped_folder("kernels"))
+        return execute(closure, launch=True, shipped=not closure.carried)
 
     return find
+
+
+def carried_names(order: Order) -> list[str]:
+    """Return the modules whose source an order carries, which the measuring machine will execute."""
+    return sorted(
+        {
+            file.module or file.path
+            for manifest in order.kernels.values()
+            for file in manifest.files
+            if file.sha256 in order.files
+        }
+    )
 
 
 def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[str, str, str]:

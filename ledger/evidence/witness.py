@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ledger.errors import EvidenceRefused, InputError, LedgerError, MachineError
-from ledger.records import Measurement, Prediction, Void
 from ledger.repository.repo import Repository
 from ledger.repository.store import read_bytes
 from ledger.seal import decode_any, id_input, record_id
@@ -132,8 +131,7 @@ def add_tokens(repository: Repository, paths: Sequence[str], url: str) -> list[s
         if head is None or repository.is_committed(token):
             continue
         data = repository.show(head, path)
-        record = decode_any(data, what=path)
-        kind = next(kind for kind in (Prediction, Measurement, Void) if isinstance(record, kind))
+        kind = type(decode_any(data, what=path))
         assert record_id(kind, data) in path
         tokens[token] = stamp(id_input(kind, data), url)
     if tokens:

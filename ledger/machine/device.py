@@ -9,13 +9,15 @@ import functools
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger import __version__
 from ledger.errors import MachineError
 from ledger.machine.nvml import UNKNOWN_STATE, Nvml
-from ledger.records import DeviceFacts, DeviceState, Hardware, is_gpu
+from ledger.records import DeviceFacts, DeviceFactsV2, DeviceState, Hardware, is_gpu
+from ledger.sources.platform import is_platform, normalized
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -37,14 +39,33 @@ def import_torch() -> ModuleType:
     return module
 
 
+@functools.cache
 def software() -> dict[str, str]:
-    """Return the versions of what takes part in a measurement; a package that is not installed is left out."""
+    """Return the versions of ledger, Python and every platform package that is installed, by normalised name."""
     found = {"ledger": __version__, "python": platform.python_version()}
-    for name in ("torch", "triton", "numpy"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    for installed in importlib.metadata.distributions():
+        name = normalized(installed.metadata["Name"] or "")
+        if is_platform(name) and name != "roofline-ledger":
+            found.setdefault(name, installed.version)
+    return dict(sorted(found.items()))
+
+
+def compilers() -> dict[str, str]:
+    """Return the versions of Triton's ptxas and of NVRTC; one that is not there is left out."""
+    found = {}
+    try:
+        from triton import knobs
+
+        found["ptxas"] = str(knobs.nvidia.ptxas.version)
+    except (ImportError, AttributeError, RuntimeError, OSError, subprocess.SubprocessError):
+        pass
+    try:
+        from cuda.bindings import nvrtc
+
+        _, major, minor = nvrtc.nvrtcVersion()
+        found["nvrtc"] = f"{major}.{minor}"
+    except (ImportError, RuntimeError):
+        pass
     return found
 
 
@@ -94,7 +115,7 @@ def _memory_bytes() -> int:
 
 
 @functools.cache
-def cpu_facts() -> DeviceFacts:
+def cpu_facts() -> DeviceFactsV2:
     """Return the identity of this machine's CPU; `sms` counts the processors that this process may use.
 
     Raises: MachineError on a processor architecture that no profile can name.
@@ -104,7 +125,7 @@ def cpu_facts() -> DeviceFacts:
         raise MachineError(f"processor is {machine}; expected one of: {', '.join(sorted(_TARGETS))}")
     info = _read(Path("/proc/cpuinfo"))
     name = _field(info, "model name") or _field(info, "Hardware") or machine
-    return DeviceFacts(
+    return DeviceFactsV2(
         name=" ".join(name.split())[:400],
         target=_TARGETS[machine],
         sms=cpu_cores(),
@@ -112,6 +133,7 @@ def cpu_facts() -> DeviceFacts:
         l2_bytes=last_cache_bytes(),
         driver=f"{platform.system()} {platform.release()}",
         software=software(),
+        uuid=None,
     )
 
 
@@ -153,7 +175,7 @@ def _nvml() -> Nvml | None:
 
 
 @functools.cache
-def cuda_facts() -> DeviceFacts:
+def cuda_facts() -> DeviceFactsV2:
     """Return the identity of CUDA device 0. Raises: MachineError when there is none."""
     torch = import_torch()
     if not torch.cuda.is_available():
@@ -162,14 +184,15 @@ def cuda_facts() -> DeviceFacts:
         )
     properties = torch.cuda.get_device_properties(0)
     nvml = _nvml()
-    return DeviceFacts(
+    return DeviceFactsV2(
         name=properties.name,
         target=f"sm_{properties.major}{properties.minor}",
         sms=properties.multi_processor_count,
         memory_bytes=properties.total_memory,
         l2_bytes=properties.L2_cache_size,
         driver=None if nvml is None else nvml.driver(),
-        software={**software(), "cuda": str(torch.version.cuda)},
+        software={**software(), **compilers(), "cuda": str(torch.version.cuda)},
+        uuid=str(getattr(properties, "uuid", "")) or None,
     )
 
 
@@ -182,7 +205,7 @@ def cuda_state() -> DeviceState:
 # Matching a profile
 
 
-def facts_for(hardware: Hardware) -> DeviceFacts:
+def facts_for(hardware: Hardware) -> DeviceFactsV2:
     """Return the facts of this machine's device of the kind that a profile describes. Raises: MachineError."""
     return cuda_facts() if is_gpu(hardware.target) else cpu_facts()
 

@@ -24,6 +24,7 @@ from ledger.machine.device import cuda_facts
 from ledger.machine.ncu_csv import parse_raw
 from ledger.model.metrics import Capability, capability_of, metric_names
 from ledger.records import Counters, OrderedCell, ProfiledKernel
+from ledger.seal import object_id
 
 MARKER = "ledger_marker"
 _PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/nvidia/nsight-compute/*")
@@ -143,10 +144,11 @@ def _profile_together(
 
 
 def _job(request: ProfileRequest) -> dict[str, object]:
+    closure = request.file.closure
     return {
         "cell": request.ordered.model_dump(mode="json", by_alias=True),
-        "path": str(request.file.path.resolve()),
-        "shipped": request.file.shipped,
+        "manifest": closure.manifest.model_dump(mode="json", by_alias=True),
+        "files": {object_id(source.data): source.data.decode() for source in closure.files},
     }
 
 

@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 from ledger.binding import derive_key
 from ledger.kernel import Kernel
+from ledger.launches import recording
 from ledger.machine.device import cpu_cores, import_torch
 from ledger.measuring.correctness import compare, explain_failure, sample
 from ledger.measuring.graphs import time_graph
 from ledger.measuring.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measuring.timer import CONFIDENCE_PPM, Timed, parameters_of, set_count, time_cpu
 from ledger.measuring.vary import intervene
-from ledger.records import Correctness, DeviceFacts, DeviceState, OrderedCell, Samples, Timing
+from ledger.records import Binary, Correctness, DeviceFacts, DeviceState, OrderedCell, Samples, TimingV2
 
 Stage = Literal["inputs", "checking", "timing", "varying", "profiling", "done"]
 
@@ -31,11 +32,12 @@ class Outcome:
     failure: str | None
     correctness: Correctness | None = None
     samples: Samples | None = None
-    timing: Timing | None = None
+    timing: TimingV2 | None = None
     before: DeviceState | None = None
     after: DeviceState | None = None
     extensions: dict[str, Any] = field(default_factory=dict)
     interventions: dict[str, int] = field(default_factory=dict)
+    ran: tuple[Binary, ...] = ()
 
 
 def device_of(cell: OrderedCell) -> Literal["cuda", "cpu"]:
@@ -115,18 +117,18 @@ def _run(
     size = bytes_per_set(kernel.operation, case.shape, case.dtype)
     sets = list(sets_of(cell, kernel, count=set_count(size, facts.l2_bytes, parameters)))
     prepare = kernel.implementations[case.implementation]
-    launches = [prepare(one.inputs, one.out, case.config) for one in sets]
-
-    on_stage("checking")
     torch = import_torch()
     name = f"{kernel.operation.name} in float64 by torch {torch.__version__} on {device}"
     tolerance = kernel.tolerances[case.dtype]
     first = sets[0]
-    reference = kernel.reference(first.inputs)
-    launches[0]()
+    with recording() as ran:
+        launches = [prepare(one.inputs, one.out, case.config) for one in sets]
+        on_stage("checking")
+        reference = kernel.reference(first.inputs)
+        launches[0]()
     correctness = compare(first.out, reference, tolerance, name=name)
     if not correctness.passed:
-        return Outcome(failure=explain_failure(correctness), correctness=correctness)
+        return Outcome(failure=explain_failure(correctness), correctness=correctness, ran=tuple(ran))
 
     on_stage("timing")
     first.out.fill_(float("nan"))
@@ -134,11 +136,12 @@ def _run(
     again = compare(first.out, reference, tolerance, name=name)
     if not again.passed:
         calls = len(timed.rounds_ps) * timed.calls_per_round
-        return Outcome(failure=f"right on its first call, after {calls} calls {explain_failure(again)}")
+        failure = f"right on its first call, after {calls} calls {explain_failure(again)}"
+        return Outcome(failure=failure, ran=tuple(ran))
     key = derive_key(seal=cell.seal, cell=cell.cell, run=cell.run, anchor=cell.anchor)
     written = kernel.operation.output_dtype(case.dtype)
     samples = sample(first.out, dtype=written, key=key, count=parameters.sample_elements)
-    extensions: dict[str, Any] = {"sm_clock_mhz/1": list(timed.clocks_mhz)} if timed.clocks_mhz else {}
+    extensions: dict[str, Any] = {}
     interventions: dict[str, int] = {}
     if vary:
         on_stage("varying")
@@ -165,11 +168,12 @@ def _run(
         after=timed.after,
         extensions=extensions,
         interventions=interventions,
+        ran=tuple(ran),
     )
 
 
-def _timing(timed: Timed, sets: Sequence[InputSet], *, launch_ps: int | None) -> Timing:
-    return Timing(
+def _timing(timed: Timed, sets: Sequence[InputSet], *, launch_ps: int | None) -> TimingV2:
+    return TimingV2(
         rounds_ps=timed.rounds_ps,
         calls_per_round=timed.calls_per_round,
         input_sets=len(sets),
@@ -179,4 +183,5 @@ def _timing(timed: Timed, sets: Sequence[InputSet], *, launch_ps: int | None) ->
         high_ps=timed.interval.high,
         confidence_ppm=CONFIDENCE_PPM,
         launch_ps=launch_ps,
+        sm_clock_mhz=tuple(timed.clocks_mhz),
     )

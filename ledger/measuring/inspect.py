@@ -52,7 +52,7 @@ class Inspection:
     target: str
     hardware: str
     triton: str
-    config: dict[str, int]
+    config: dict[str, int | str]
     named_path: Path
     instructions: Instructions
     registers: int
@@ -72,7 +72,7 @@ class Inspection:
 
 
 def inspect(
-    kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, config: Mapping[str, int] | None = None
+    kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, config: Mapping[str, int | str] | None = None
 ) -> Inspection:
     """Return what triton compiles for a cell; config replaces single values of the kernel's own configuration.
 
@@ -151,8 +151,8 @@ def _build_triton(ahead: Ahead, target: str, launched: Launched | None) -> _Buil
 
 
 def _config(
-    kernel: Kernel, hardware: Hardware, shape: Shape, dtype: Dtype, changes: Mapping[str, int]
-) -> dict[str, int]:
+    kernel: Kernel, hardware: Hardware, shape: Shape, dtype: Dtype, changes: Mapping[str, int | str]
+) -> dict[str, int | str]:
     if not re.fullmatch(r"sm_\d+", hardware.target):
         raise InputError(f"target {hardware.target} is no NVIDIA GPU; expected sm_75, sm_80, sm_89, sm_90 or sm_100")
     kernel.check_offers(shape, dtype)
@@ -165,7 +165,7 @@ def _config(
 
 
 def launched_with(
-    kernel: Kernel, ahead: Ahead, config: Mapping[str, int], *, shape: Shape, dtype: Dtype
+    kernel: Kernel, ahead: Ahead, config: Mapping[str, int | str], *, shape: Shape, dtype: Dtype
 ) -> Launched | None:
     """Return what the kernel's own launcher passes, found by running it on tensors without storage.
 

@@ -16,17 +16,30 @@ from typing import Literal
 from ledger import __version__
 from ledger.errors import InputError, LedgerError, MachineError
 from ledger.kernel import KernelFile
+from ledger.launches import watch_loads
 from ledger.machine.device import facts_for, has_cuda, require_profile
 from ledger.machine.ncu import ProfileRequest, profile
 from ledger.measuring.cell import Outcome, Stage, device_of, run_cell
 from ledger.measuring.inputs import torch_dtype
 from ledger.measuring.timer import parameters_of
-from ledger.records import Attachment, Counters, DeviceFacts, Digest, Measurement, Order, OrderedCell, Tool, is_gpu
-from ledger.repository.store import read_record, write_atomically
+from ledger.records import (
+    MEASUREMENT_SCHEMA_V2,
+    Attachment,
+    Counters,
+    DeviceFactsV2,
+    Digest,
+    MeasurementV2,
+    Order,
+    OrderedCell,
+    Tool,
+    is_gpu,
+)
+from ledger.repository.store import read_measurement, write_atomically
 from ledger.seal import encode, object_id, record_id
+from ledger.sources.platform import contradicted_pins
 
 CountersWanted = Literal["auto", "off", "full"]
-Kernels = Callable[[Digest, str], KernelFile]
+Kernels = Callable[[Digest], KernelFile]
 Key = tuple[Digest, str, int]
 
 
@@ -58,7 +71,7 @@ class Job:
 
     ordered: OrderedCell
     file: KernelFile
-    facts: DeviceFacts
+    facts: DeviceFactsV2
 
     @property
     def key(self) -> Key:
@@ -106,6 +119,7 @@ def run_order(
     or the package is not the order's, or a name in `only` or `full_cells` is no cell of it.
     """
     started = time.monotonic()
+    watch_loads()
     jobs = _checked(order, kernels)
     for wanted in (full_cells, only or frozenset()):
         _require_names(wanted, jobs)
@@ -172,12 +186,16 @@ def _checked_cell(cell: OrderedCell, order: Order, kernels: Kernels) -> Job:
     hardware = order.hardware[cell.hardware_sha256]
     facts = facts_for(hardware)
     require_profile(hardware, facts)
-    file = kernels(cell.kernel_sha256, case.kernel)
+    for words in contradicted_pins(cell.pins, facts.software):
+        raise MachineError(f"cell {cell.cell}: {words}: install the pinned version")
+    file = kernels(cell.kernel_sha256)
     if file.sha256 != cell.kernel_sha256:
         raise InputError(
             f"kernel {case.kernel}: digest is {file.sha256[:10]}; expected {cell.kernel_sha256[:10]}, which was sealed"
         )
     kernel = file.kernel
+    if kernel.name != case.kernel:
+        raise InputError(f"cell {cell.cell}: its sources are of kernel {kernel.name}; expected {case.kernel}")
     kernel.check_shape(case.shape)
     if case.implementation not in kernel.implementations:
         have = ", ".join(kernel.implementations)
@@ -197,7 +215,7 @@ def _complete(out: FilePath, cell: OrderedCell) -> bool:
     if not path.is_file():
         return False
     try:
-        found = read_record(Measurement, path)
+        found = read_measurement(path)
     except LedgerError:
         return False
     return (found.seal, found.cell, found.run, found.anchor) == (cell.seal, cell.cell, cell.run, cell.anchor)
@@ -266,10 +284,10 @@ def _keep_report(out: FilePath, cell: OrderedCell, report: bytes | None) -> tupl
 
 def _record(
     job: Job, outcome: Outcome, evidence: Evidence, *, order_sha256: Digest | None, when: str, device_ms: int
-) -> Measurement:
+) -> MeasurementV2:
     cell = job.ordered
-    return Measurement(
-        schema="ledger/measurement/1",
+    return MeasurementV2(
+        schema=MEASUREMENT_SCHEMA_V2,
         tool=Tool(name="ledger", version=__version__),
         seal=cell.seal,
         cell=cell.cell,
@@ -295,4 +313,7 @@ def _record(
         started_at=when,
         device_ms=device_ms,
         extensions=outcome.extensions,
+        ran=outcome.ran,
+        attempts=(),
+        node=None,
     )

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel_file
+from ledger.kernel import execute, shipped_folder
 from ledger.measuring.cell import release, sets_of
-from ledger.records import OrderedCell
+from ledger.records import KernelSource, OrderedCell
 from ledger.seal import validate
+from ledger.sources.closure import rebuild
 
 _WARM_UP_CALLS = 3
 
@@ -26,7 +27,7 @@ def main(job: Path, status: Path) -> int:
     for number, entry in enumerate(entries):
         problem: str | None = None
         try:
-            _profile(entry, mark=len(entries) > 1)
+            _profile(entry, folder=job.parent / "sources", mark=len(entries) > 1)
         # A kernel file may raise anything; the parent records what it was.
         except Exception as error:  # noqa: BLE001
             problem = f"{type(error).__name__}: {error}"
@@ -36,7 +37,7 @@ def main(job: Path, status: Path) -> int:
     return 0
 
 
-def _profile(entry: dict[str, Any], *, mark: bool) -> None:
+def _profile(entry: dict[str, Any], *, folder: Path, mark: bool) -> None:
     import torch
 
     from ledger.machine.probes import marker_launch
@@ -49,9 +50,14 @@ def _profile(entry: dict[str, Any], *, mark: bool) -> None:
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
     cell = validate(OrderedCell, entry["cell"], what="job")
-    file = load_kernel_file(Path(entry["path"]), launch=True, shipped=entry["shipped"])
-    if file.sha256 != cell.kernel_sha256:
-        raise InputError(f"kernel {cell.case.kernel}: digest is {file.sha256[:10]}; expected {cell.kernel_sha256[:10]}")
+    manifest = validate(KernelSource, entry["manifest"], what="job")
+    texts = {digest: text.encode() for digest, text in entry["files"].items()}
+    closure = rebuild(manifest, texts, folder=folder / cell.kernel_sha256[:16], shipped=shipped_folder("kernels"))
+    if closure.sha256 != cell.kernel_sha256:
+        raise InputError(
+            f"kernel {cell.case.kernel}: digest is {closure.sha256[:10]}; expected {cell.kernel_sha256[:10]}"
+        )
+    file = execute(closure, launch=True, shipped=not closure.carried)
     one = next(sets_of(cell, file.kernel, count=1))
     launch = file.kernel.implementations[cell.case.implementation](one.inputs, one.out, cell.case.config)
     for _ in range(_WARM_UP_CALLS):

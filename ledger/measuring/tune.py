@@ -117,7 +117,7 @@ def tune(
     )
 
 
-def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int]], case: Case, target: str) -> int:
+def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int | str]], case: Case, target: str) -> int:
     """Compile what is CUDA C++ among configurations, several at a time, and return how many sources there were.
 
     A launch finds them compiled. One that does not compile is met again, and logged, when it is launched.
@@ -136,7 +136,7 @@ def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int]], case:
     return len(sources)
 
 
-def _words(config: Mapping[str, int], own: Mapping[str, int]) -> str:
+def _words(config: Mapping[str, int | str], own: Mapping[str, int | str]) -> str:
     """Return in which values a configuration differs from the kernel's own."""
     return ", ".join(f"{key} {value}" for key, value in config.items() if own.get(key) != value) or "unchanged"
 
@@ -166,12 +166,12 @@ class _Run:
         self.sets = cold_sets(kernel, case, facts, self.parameters, device="cuda")
         self.reference = kernel.reference(self.sets[0].inputs)
 
-    def time(self, configs: Sequence[Mapping[str, int]], parameters: Parameters, *, final: bool = False) -> None:
+    def time(self, configs: Sequence[Mapping[str, int | str]], parameters: Parameters, *, final: bool = False) -> None:
         """Let the configurations that are right take turns with the kernel's own, and log every one."""
         ours = self._contestant(self.own)
         if isinstance(ours, Entry):
             raise MachineError(f"{self.kernel.name}: its own configuration {ours.status} here: {ours.why}")
-        ready: list[tuple[Mapping[str, int], Contestant]] = []
+        ready: list[tuple[Mapping[str, int | str], Contestant]] = []
         for config in configs:
             made = self._contestant(config)
             if isinstance(made, Entry):
@@ -185,7 +185,7 @@ class _Run:
         del ours, ready
         release("cuda")
 
-    def _contestant(self, config: Mapping[str, int]) -> Contestant | Entry:
+    def _contestant(self, config: Mapping[str, int | str]) -> Contestant | Entry:
         """Return a configuration ready to be timed, or the log entry that says why it is not."""
         prepare = self.kernel.implementations["triton"]
         first = self.sets[0]

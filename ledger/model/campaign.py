@@ -69,6 +69,7 @@ class CampaignFile(Record):
     kernel: Line | None = None
     dtype: Dtypes | None = None
     ceilings: CeilingKind | None = None
+    pins: tuple[Line, ...] = ()
     cells: Annotated[tuple[CampaignEntry, ...], Field(min_length=1, max_length=MAX_CELLS)]
 
 

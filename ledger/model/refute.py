@@ -11,8 +11,19 @@ from collections.abc import Iterator
 
 from ledger.model.counters import CounterTotals
 from ledger.model.wording import si
-from ledger.records import CeilingKind, Finding, Forecast, Hardware, Measurement, Roof, Timing
+from ledger.records import (
+    CeilingKind,
+    Finding,
+    Forecast,
+    ForecastV2,
+    Hardware,
+    Measurement,
+    MeasurementV2,
+    Roof,
+    Timing,
+)
 from ledger.roofline import base_units, ceilings_of, percent_of_roof
+from ledger.sources.platform import contradicted_pins
 
 ROOF_MARGIN = 1.05
 # Operations outside the tensor pipe (a norm, an epilogue) are part of the work model, so the pipe may count fewer.
@@ -55,10 +66,16 @@ def subject(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
     """Check that what ran is what was sealed: cell, case, kernel and profile."""
     if measurement.cell != forecast.cell:
         yield _refuse("case-changed", f"measured cell {measurement.cell}; sealed is {forecast.cell}")
-    for name in ("kernel", "shape", "dtype", "hardware", "implementation", "config", "threads"):
+    if isinstance(measurement, MeasurementV2) != isinstance(forecast, ForecastV2):
+        yield _refuse("version-changed", f"the measurement is {measurement.schema_}; expected the version of its seal")
+        return
+    for name in type(forecast.case).model_fields:
         got, sealed = getattr(measurement.case, name), getattr(forecast.case, name)
         if got != sealed:
             yield _refuse("case-changed", f"{name} is {got!r}; sealed is {sealed!r}")
+    if isinstance(forecast, ForecastV2):
+        for words in contradicted_pins(forecast.pins, measurement.device.software):
+            yield _refuse("pin-changed", words)
     pairs = (
         ("kernel-changed", "kernel source", measurement.kernel_sha256, forecast.kernel_sha256),
         ("profile-changed", "hardware profile", measurement.hardware_sha256, forecast.hardware_sha256),

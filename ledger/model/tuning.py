@@ -49,7 +49,7 @@ Status = Literal["timed", "wrong", "failed"]
 class Kept:
     """Hold a candidate that is worth timing, with its time lower bound."""
 
-    config: dict[str, int]
+    config: dict[str, int | str]
     bound_s: float
 
 
@@ -57,7 +57,7 @@ class Kept:
 class Dropped:
     """Hold a candidate that is not worth timing, and why."""
 
-    config: dict[str, int]
+    config: dict[str, int | str]
     why: str
 
 
@@ -146,7 +146,7 @@ class Entry:
     """
 
     cell: str
-    config: dict[str, int]
+    config: dict[str, int | str]
     status: Status
     why: str | None = None
     median_ps: int | None = None
@@ -159,7 +159,7 @@ class Entry:
         return None if self.median_ps is None or self.own_ps is None else self.median_ps / self.own_ps
 
 
-def config_key(config: Mapping[str, int]) -> str:
+def config_key(config: Mapping[str, int | str]) -> str:
     """Return a configuration as text, the same whatever the order of its keys."""
     return canonical(dict(config)).decode()
 
@@ -213,7 +213,7 @@ def ranked(log: Iterable[Entry], cell: str) -> list[Entry]:
 
 
 def row_of(
-    entries: Sequence[Entry], *, shape: Shape, dtype: Dtype, own: Mapping[str, int], conditions: Mapping[str, Any]
+    entries: Sequence[Entry], *, shape: Shape, dtype: Dtype, own: Mapping[str, int | str], conditions: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return a row of the reviewed file: the fastest configurations, as multiples of the kernel's own one's time."""
     shown = list(entries[:SHOWN])

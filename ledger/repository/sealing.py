@@ -16,7 +16,17 @@ from ledger.model.campaign import Request, milli, millionths
 from ledger.model.protocol import protocol_for
 from ledger.model.workload import excess
 from ledger.operations import OPERATIONS
-from ledger.records import SEAL_SCHEMA, CeilingKind, Forecast, Hardware, Prediction, Tool, Work, is_gpu
+from ledger.records import (
+    SEAL_SCHEMA_V2,
+    CeilingKind,
+    ForecastV2,
+    Hardware,
+    Prediction,
+    PredictionV2,
+    Tool,
+    Work,
+    is_gpu,
+)
 from ledger.repository.reader import Reader, quiet_environment
 from ledger.repository.repo import Repository
 from ledger.repository.store import load_hardware
@@ -25,6 +35,7 @@ from ledger.seal import (
     MAX_RECORD_BYTES,
     cell_key,
     decode,
+    decode_any,
     encode,
     next_link,
     object_id,
@@ -42,7 +53,7 @@ TOOL = Tool(name="roofline-ledger", version=__version__)
 class Draft:
     """Hold a forecast that is ready to be sealed, with what it was resolved from."""
 
-    forecast: Forecast
+    forecast: ForecastV2
     kernel: KernelFile
     hardware: Hardware
 
@@ -50,7 +61,7 @@ class Draft:
     def objects(self) -> dict[str, bytes]:
         """Return the objects that the forecast names, by digest."""
         return {
-            self.forecast.kernel_sha256: self.kernel.source,
+            **self.kernel.closure.objects,
             self.forecast.hardware_sha256: encode(self.hardware),
         }
 
@@ -66,9 +77,16 @@ class SealedCommit:
     note: str | None
 
 
-def draft(request: Request, *, root: FilePath | None, ceilings: CeilingKind | None = None) -> Draft:
+def draft(
+    request: Request,
+    *,
+    root: FilePath | None,
+    ceilings: CeilingKind | None = None,
+    pins: Mapping[str, str] | None = None,
+) -> Draft:
     """Return a forecast resolved against the kernel, the profile and the roof of the path that the compiler takes.
 
+    pins: platform packages whose versions the measurement must match, name -> version specifier.
     Raises: UnknownName, InputError, RecordError.
     """
     kernel_file = load_kernel(request.kernel, root)
@@ -99,8 +117,12 @@ def draft(request: Request, *, root: FilePath | None, ceilings: CeilingKind | No
         "high_milli": None if request.high is None else milli(request.high),
         "probabilities_ppm": None if request.prob is None else millionths(request.prob),
         "why": request.why,
+        "sight": None,
+        "known": "",
+        "pins": dict(pins or {}),
+        "draw": None,
     }
-    return Draft(validate(Forecast, forecast, what=cell_key(case)), kernel_file, hardware)
+    return Draft(validate(ForecastV2, forecast, what=cell_key(case)), kernel_file, hardware)
 
 
 def _check_work(kernel: Kernel, shape: Mapping[str, int], work: Work) -> None:
@@ -125,31 +147,35 @@ def seal(
     """
     forecaster = repository.identity()
     nonce = secrets.token_hex(16)
-    sealed: list[tuple[str, str, Prediction]] = []
+    sealed: list[tuple[str, str, PredictionV2]] = []
 
     def compose(parent: str | None) -> tuple[Mapping[str, bytes], str]:
         if campaign is not None:
             check_new(repository, campaign, parent)
         sequence, previous = next_link(chain_tips(repository, parent))
-        record = Prediction(
-            schema=SEAL_SCHEMA,
+        record = PredictionV2(
+            schema=SEAL_SCHEMA_V2,
             rule="regime/1",
             tool=TOOL,
             forecaster=forecaster[:400],
+            participant=None,
             sequence=sequence,
             previous=previous,
             campaign=campaign,
             metric="percent-of-roof/1",
             repeats="first-run/1",
             cells=tuple(item.forecast for item in drafts),
+            commitments=(),
+            ratios=(),
+            domain=None,
             why=why,
             nonce=nonce,
             extensions={},
         )
         data = encode(record)
-        identity = record_id(Prediction, data)
+        identity = record_id(PredictionV2, data)
         # What is committed must be what any later reader accepts.
-        decode(Prediction, data, what="new seal")
+        decode(PredictionV2, data, what="new seal")
         files = {record_path("predictions", identity): data}
         for item in drafts:
             files.update({object_path("predictions", digest): source for digest, source in item.objects.items()})
@@ -190,15 +216,17 @@ def chain_tips(repository: Repository, parent: str | None) -> dict[str, int]:
     for path in repository.newest_seals(parent):
         assert parent is not None
         data = repository.show(parent, path)
-        held[record_id(Prediction, data)] = decode(Prediction, data, what=path)
+        record = decode_any(data, what=path)
+        assert isinstance(record, Prediction), path
+        held[record_id(type(record), data)] = record
     named = {previous for record in held.values() for previous in record.previous}
     return {identity: record.sequence for identity, record in held.items() if identity not in named}
 
 
 def check_distinct(drafts: Sequence[Draft]) -> None:
-    """Check that no cell stands twice in one seal. Raises: InputError."""
+    """Check that no cell is duplicated in one seal. Raises: InputError."""
     seen: set[str] = set()
     for item in drafts:
         if item.forecast.cell in seen:
-            raise InputError(f"cell {item.forecast.cell} stands twice in the campaign; expected each cell once")
+            raise InputError(f"cell {item.forecast.cell} is duplicated in the campaign; expected each cell once")
         seen.add(item.forecast.cell)

@@ -18,7 +18,7 @@ import yaml
 from ledger.errors import InputError, ParseError, RecordError, UnknownName
 from ledger.kernel import shipped_folder
 from ledger.records import Hardware, Measurement, Record
-from ledger.seal import R, decode, encode, validate
+from ledger.seal import R, decode, decode_any, encode, validate
 
 MAX_YAML_BYTES = 1024 * 1024
 MAX_YAML_DEPTH = 24
@@ -76,7 +76,7 @@ def _build(node: yaml.Node, loader: _CoreLoader, what: str) -> Any:
                 raise ParseError(f"{where}: merge keys are not accepted; expected the values written out")
             if key in members:
                 line = key_node.start_mark.line + 1
-                raise ParseError(f"{what}: line {line}: key {key!r} stands twice; expected each key once")
+                raise ParseError(f"{what}: line {line}: duplicate key {key!r}; expected each key once")
             members[key] = _build(value_node, loader, what)
         return members
     try:
@@ -204,6 +204,14 @@ def write_record(path: FilePath, record: Record) -> bytes:
     return data
 
 
+def read_measurement(path: FilePath) -> Measurement:
+    """Return the measurement, of any version, in a file. Raises: as `read_record`."""
+    record = decode_any(read_bytes(path, limit=64 * 1024 * 1024), what=str(path))
+    if not isinstance(record, Measurement):
+        raise RecordError(f"{path}: is {record.schema_}; expected a measurement")
+    return record
+
+
 def results(folder: FilePath) -> Iterator[tuple[FilePath, Measurement]]:
     """Yield the measurements that `ledger measure` left in a folder, in the order of their names.
 
@@ -213,4 +221,4 @@ def results(folder: FilePath) -> Iterator[tuple[FilePath, Measurement]]:
     if not paths:
         raise InputError(f"{folder}: no measurement (*.json) there; expected the folder written by: ledger measure")
     for path in paths:
-        yield path, read_record(Measurement, path)
+        yield path, read_measurement(path)

@@ -1,0 +1,97 @@
+"""Defines a hardware profile: peaks, bandwidths and limits of one device, each number with its source."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ledger.records.base import CeilingKind, Line, Name, Path, Positive, Record
+
+
+class Quantity(Record):
+    """Hold one hardware number with what it needs to be believed.
+
+    Units: as `unit` says, decimal prefixes (GB is 1e9 bytes), KiB/MiB/GiB binary.
+    """
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    unit: Line
+    kind: Literal["datasheet", "measured"]
+    condition: Line
+    source: Line
+
+
+class Peak(Quantity):
+    """Hold one arithmetic peak; `flop_per_clk_per_sm` and `clock_mhz` restate it as hardware width times clock."""
+
+    unit: Literal["TFLOP/s", "TOP/s"]
+    flop_per_clk_per_sm: Annotated[int, Field(gt=0)] | None = None
+    clock_mhz: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class Ceilings(Record):
+    """Hold one coherent set of peaks and bandwidths: the data sheet's, or measured in bursts, or sustained.
+
+    A path that is absent or None is one the chip does not have (data sheet) or that was not measured.
+    """
+
+    peaks: dict[Path, Peak | None]
+    dram_bandwidth: Quantity
+    dram_read_bandwidth: Quantity | None = None
+    dram_write_bandwidth: Quantity | None = None
+    dram_copy_bandwidth: Quantity | None = None
+    l2_bandwidth: Quantity | None = None
+    smem_bandwidth: Quantity | None = None
+    launch_stream: Quantity | None = None
+    launch_graph_node: Quantity | None = None
+
+
+class Memory(Record):
+    """Hold the memory pyramid: capacities from DRAM to registers."""
+
+    technology: Line
+    dram_capacity: Quantity
+    l2_capacity: Quantity | None
+    smem_per_sm: Quantity | None
+    smem_per_block: Quantity | None
+    registers_per_sm: Quantity | None
+
+
+class Limits(Record):
+    """Hold what bounds occupancy; None where the architecture has no such notion."""
+
+    sms: Positive
+    warps_per_sm: Positive | None
+    blocks_per_sm: Positive | None
+    registers_per_thread: Positive | None
+    max_clock_mhz: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+    tdp_w: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+
+
+class Hardware(Record):
+    """Describe one device: identity, limits, memory pyramid and one or more sets of ceilings."""
+
+    schema_: Literal["ledger/hardware/1"] = Field(alias="schema")
+    name: Name
+    title: Line
+    vendor: Line
+    architecture: Line
+    target: Line  # compiler target: sm_90, gfx942, x86_64
+    device_names: tuple[Line, ...]
+    limits: Limits
+    memory: Memory
+    ceilings: dict[CeilingKind, Ceilings]
+    tensor_instructions: tuple[Line, ...] = ()
+    notes: tuple[Line, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_ceilings(self) -> Self:
+        if not self.ceilings:
+            raise ValueError("ceilings is empty; expected at least one of datasheet, burst, sustained")
+        return self
+
+
+def is_gpu(target: str) -> bool:
+    """Tell whether a compiler target is a GPU's."""
+    return target.startswith(("sm_", "gfx"))

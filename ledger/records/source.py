@@ -1,0 +1,70 @@
+"""Defines the manifest of a kernel's sources: every file that is executed when the kernel runs, and what it imports."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from ledger.records.base import Digest, Line, Stored
+
+KERNEL_SOURCE_SCHEMA: Literal["ledger/kernel-source/1"] = "ledger/kernel-source/1"
+KERNEL_CONTRACT = "kernel-contract/1"
+"""Rises when `prepare` or a launch of a kernel file changes its meaning."""
+
+ModuleName = Annotated[
+    str, StringConstraints(max_length=400, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
+]
+FilePath = Annotated[
+    str, StringConstraints(max_length=400, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_. +-]*(/[A-Za-z0-9_][A-Za-z0-9_. +-]*)*$")
+]
+
+
+class SourceFile(Stored):
+    """Name one file by its place and its bytes, line ends normalised to LF.
+
+    module: its dotted name when it is a Python module; None for CUDA C++. path: below the repository, or
+    ledger/kernels/… for what ships with the package.
+    """
+
+    path: FilePath
+    module: ModuleName | None
+    sha256: Digest
+
+
+class Distribution(Stored):
+    """Name an installed distribution that is imported.
+
+    record_sha256: digest over the sorted RECORD rows of a pure-Python wheel; None for a wheel with compiled code, whose
+    files differ from platform to platform.
+    """
+
+    name: Line
+    version: Line
+    record_sha256: Digest | None
+
+
+class KernelSource(Stored):
+    """List what a kernel executes: the entry module, its files, the distributions it imports.
+
+    contract: the version of the interface between a kernel and ledger. absent: modules imported only inside
+    try … except ImportError that were not there.
+    """
+
+    schema_: Literal["ledger/kernel-source/1"] = Field(alias="schema")
+    contract: Annotated[str, StringConstraints(pattern=r"^kernel-contract/[1-9][0-9]{0,3}$")]
+    entry: ModuleName
+    files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=2000)]
+    distributions: Annotated[tuple[Distribution, ...], Field(max_length=200)]
+    absent: Annotated[tuple[ModuleName, ...], Field(max_length=200)]
+
+    @model_validator(mode="after")
+    def _lists_once(self) -> Self:
+        paths, modules = [file.path for file in self.files], [file.module for file in self.files if file.module]
+        if paths != sorted(set(paths)) or len(modules) != len(set(modules)):
+            raise ValueError("files are not sorted by path, or one is duplicated; expected each file and module once")
+        if any(part in ("", ".", "..") for path in paths for part in path.split("/")):
+            raise ValueError("a path has an empty part or dots; expected a path below the repository")
+        if self.entry not in modules:
+            raise ValueError(f"entry {self.entry} is not among the files; expected it there")
+        return self

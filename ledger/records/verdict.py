@@ -1,0 +1,50 @@
+"""Defines what is computed from evidence and never stored: findings, gaps, verdicts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+from ledger.records.base import CellKey, Count, Digest, Grade, Record, Regime
+
+
+class Cause(Record):
+    """Hold one factor of a gap: measured over predicted time is the product of all of them."""
+
+    name: Literal["work", "clock", "ceiling", "waves", "launch", "unexplained"]
+    factor: float
+    note: str
+
+
+class Gap(Record):
+    """Hold measured minus predicted percent of roof (signed, percentage points) and its causes."""
+
+    percent: float
+    causes: tuple[Cause, ...]
+    sentence: str
+
+
+class Finding(Record):
+    """Hold one thing that a check found; `severity` refuses the evidence or only discloses."""
+
+    code: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+    severity: Literal["refused", "flag", "note"]
+    path: str
+    message: str
+
+
+class Verification(Record):
+    """Hold the verdict on one measured cell."""
+
+    seal: Digest
+    cell: CellKey
+    run: Count
+    predicted_regime: Regime
+    measured_regime: Regime | None
+    predicted_percent: float
+    measured_percent: float | None
+    grade: Grade | None
+    gap: Gap | None
+    blind: bool
+    findings: tuple[Finding, ...]

@@ -1,0 +1,338 @@
+"""Collects every source file that a kernel executes: its own, those it imports, and the CUDA files they name.
+
+Files come from two places: the work tree of the repository (module names below its root or its src/ folder) and the
+kernels that ship with the package (ledger.kernels…). Everything else that is imported must be the platform or an
+installed distribution. Reads files; runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path, PurePosixPath
+
+from ledger.errors import InputError
+from ledger.records import (
+    KERNEL_CONTRACT,
+    KERNEL_SOURCE_SCHEMA,
+    Digest,
+    Distribution,
+    KernelSource,
+    SourceFile,
+)
+from ledger.seal import encode, object_id
+from ledger.sources.distributions import distributions_of, identify, is_importable
+from ledger.sources.platform import is_platform, is_platform_module
+from ledger.sources.scan import CUDA_SUFFIXES, Import, included_files, scan_python
+
+SHIPPED = "ledger.kernels"
+SHIPPED_PATH = "ledger/kernels"
+MAX_SOURCE_BYTES = 2_000_000
+MAX_FILES = 2000
+
+
+@dataclass(frozen=True)
+class Source:
+    """Hold one file as it is executed: line ends normalised to LF. file: where it was read, for messages."""
+
+    path: str
+    module: str | None
+    data: bytes
+    file: Path
+
+    @property
+    def is_package(self) -> bool:
+        """Tell whether this is the __init__.py of a package."""
+        return PurePosixPath(self.path).name == "__init__.py"
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Hold all sources of a kernel, by path, with the distributions that they import."""
+
+    entry: str
+    files: tuple[Source, ...]
+    distributions: tuple[Distribution, ...] = ()
+    absent: tuple[str, ...] = ()
+    contract: str = KERNEL_CONTRACT
+
+    @cached_property
+    def manifest(self) -> KernelSource:
+        """Return the manifest that a seal names."""
+        return KernelSource(
+            schema=KERNEL_SOURCE_SCHEMA,
+            contract=self.contract,
+            entry=self.entry,
+            files=tuple(
+                SourceFile(path=source.path, module=source.module, sha256=object_id(source.data))
+                for source in self.files
+            ),
+            distributions=self.distributions,
+            absent=self.absent,
+        )
+
+    @cached_property
+    def sha256(self) -> Digest:
+        """Return the digest of the manifest: `kernel_sha256` of version 2."""
+        return object_id(encode(self.manifest))
+
+    @property
+    def objects(self) -> dict[Digest, bytes]:
+        """Return what a seal stores: the manifest and every file, by digest."""
+        return {self.sha256: encode(self.manifest), **{object_id(source.data): source.data for source in self.files}}
+
+    @property
+    def source(self) -> Source:
+        """Return the entry's own file."""
+        return next(source for source in self.files if source.module == self.entry)
+
+    @property
+    def carried(self) -> tuple[Source, ...]:
+        """Return the files that do not ship with the package."""
+        return tuple(source for source in self.files if not source.path.startswith(f"{SHIPPED_PATH}/"))
+
+
+def normalised(data: bytes) -> bytes:
+    """Return a source with its line ends as LF."""
+    return data.replace(b"\r\n", b"\n")
+
+
+def collect(path: Path, *, root: Path | None, shipped: Path) -> Closure:
+    """Return the closure of a kernel file.
+
+    root: the work tree in which its imports are looked up; None: the file's own folder. shipped: the folder of the
+    kernels that come with the package. Raises: InputError for a source that cannot be covered by a seal.
+    """
+    return _Collector(root=(root or path.parent).resolve(), shipped=shipped.resolve()).collect(path)
+
+
+@dataclass
+class _Collector:
+    root: Path
+    shipped: Path
+    sources: dict[str, Source] = field(default_factory=dict)
+    pending: list[Source] = field(default_factory=list)
+    distributions: dict[str, Distribution] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
+
+    def collect(self, path: Path) -> Closure:
+        where = path.resolve()
+        if where.is_relative_to(self.shipped):
+            relative, prefix = where.relative_to(self.shipped), SHIPPED
+        elif where.is_relative_to(self.root):
+            relative, prefix = where.relative_to(self.root), ""
+        else:
+            raise InputError(f"{path}: lies outside the work tree {self.root}; expected a file in it")
+        parts = relative.parts[:-1] if relative.name == "__init__.py" else (*relative.parts[:-1], relative.stem)
+        entry = ".".join((*filter(None, [prefix]), *parts))
+        if not self._module(entry):
+            raise InputError(f"{path}: its place is not one of a module ({entry}); expected letters, digits and _")
+        while self.pending:
+            self._follow(self.pending.pop())
+        ordered = tuple(self.sources[name] for name in sorted(self.sources))
+        distributions = tuple(self.distributions[name] for name in sorted(self.distributions))
+        return Closure(entry, ordered, distributions, tuple(sorted(self.absent)))
+
+    # Modules
+
+    def _module(self, name: str) -> bool:
+        """Take in a module of the work tree or of the shipped kernels with its parents; tell whether it is one."""
+        found = self._find(name)
+        if found is None:
+            return False
+        parent = name.rpartition(".")[0]
+        if parent and parent != SHIPPED:
+            self._module(parent)
+        path, file = found
+        if file is not None:
+            self._take(path, file, module=name)
+        return True
+
+    def _find(self, name: str) -> tuple[str, Path | None] | None:
+        """Return a module's path in the manifest and its file; the file is None for a folder without __init__.py."""
+        if name == SHIPPED or name.startswith(f"{SHIPPED}."):
+            parts = name.split(".")[2:]
+            return self._look(self.shipped, parts, SHIPPED_PATH)
+        parts = name.split(".")
+        for folder, prefix in ((self.root, ""), (self.root / "src", "src")):
+            if (found := self._look(folder, parts, prefix)) is not None:
+                return found
+        return None
+
+    def _look(self, folder: Path, parts: list[str], prefix: str) -> tuple[str, Path | None] | None:
+        if not all(part.isidentifier() for part in parts):
+            return None
+        base = folder.joinpath(*parts)
+        logical = "/".join((*filter(None, [prefix]), *parts))
+        if (base / "__init__.py").is_file():
+            return f"{logical}/__init__.py", base / "__init__.py"
+        if parts and base.with_suffix(".py").is_file():
+            return f"{logical}.py", base.with_suffix(".py")
+        compiled = [base.with_name(base.name + suffix) for suffix in EXTENSION_SUFFIXES] if parts else []
+        if any(file.is_file() for file in compiled):
+            raise InputError(
+                f"{logical}: is a compiled extension module; expected Python or CUDA source, which a seal can hold"
+            )
+        return (logical, None) if base.is_dir() else None
+
+    def _take(self, path: str, file: Path, *, module: str | None) -> None:
+        if path in self.sources:
+            return
+        if len(self.sources) >= MAX_FILES:
+            raise InputError(f"{path}: more than {MAX_FILES} source files; expected a kernel that imports fewer")
+        home = self.shipped if path.startswith(f"{SHIPPED_PATH}/") else self.root
+        if not file.resolve().is_relative_to(home):
+            raise InputError(f"{path}: is a link to outside the work tree; expected a file in it")
+        try:
+            with file.open("rb") as stream:
+                data = stream.read(MAX_SOURCE_BYTES + 1)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror}); expected a source file") from error
+        if len(data) > MAX_SOURCE_BYTES:
+            raise InputError(f"{path}: larger than {MAX_SOURCE_BYTES} bytes; expected a source file")
+        data = normalised(data)
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: is not UTF-8 text; expected a source file in UTF-8") from error
+        self.sources[path] = source = Source(path, module, data, file)
+        self.pending.append(source)
+
+    # What a source needs
+
+    def _follow(self, source: Source) -> None:
+        if source.module is None:
+            for name in included_files(source.data):
+                self._cuda(source, name, required=False)
+            return
+        scan = scan_python(source.data, what=source.path)
+        for name in scan.cuda_files:
+            self._cuda(source, name, required=True)
+        for one in scan.imports:
+            for module, optional in _wanted(source, one):
+                self._import(source, one, module, optional=optional)
+
+    def _cuda(self, source: Source, name: str, *, required: bool) -> None:
+        """Take in a file beside a source; an include that is not there comes with the compiler."""
+        file = source.file.parent / name
+        if not file.is_file():
+            if required and name.endswith(CUDA_SUFFIXES):
+                raise InputError(f"{source.path}: names the file {name!r}, which is not beside it; expected it there")
+            return
+        folder = PurePosixPath(source.path).parent
+        path = (folder / name).as_posix()
+        if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
+            raise InputError(f"{source.path}: names the file {name!r}; expected one in its own folder or below")
+        self._take(path, file, module=None)
+
+    def _import(self, source: Source, one: Import, name: str, *, optional: bool) -> None:
+        where = f"{source.path}: line {one.line}"
+        top = name.partition(".")[0]
+        if top == "ledger":
+            self._ledger(where, one, name, optional=optional)
+            return
+        # A shipped kernel has the same sources in every repository.
+        local = None if source.path.startswith(f"{SHIPPED_PATH}/") else self._find(top)
+        if is_platform_module(top):
+            if local is not None and local[1] is not None and not optional:
+                raise InputError(
+                    f"{where}: imports {top}, and {local[0]} of this work tree has that name; expected no module here "
+                    "that shadows Python's or the platform's: rename it"
+                )
+            return
+        # A folder without __init__.py gives way to an installed package, as in Python.
+        if local is not None and (local[1] is not None or not distributions_of(top)):
+            if not self._module(name) and not optional:
+                raise InputError(f"{where}: imports {name}, which is not in this work tree; expected a module of it")
+            return
+        if not optional:
+            self._distribution(where, top, guarded=one.guarded)
+
+    def _ledger(self, where: str, one: Import, name: str, *, optional: bool) -> None:
+        """Take in a shipped kernel module; the rest of ledger is the contract."""
+        within = name.startswith(f"{SHIPPED}.")
+        if (within and not one.names) or (name == SHIPPED and (optional or not one.names)):
+            raise InputError(f"{where}: imports {name}; expected the form: from {SHIPPED}.common import NAME")
+        if within and not self._module(name) and not optional:
+            raise InputError(f"{where}: imports {name}, which does not ship with this package; expected a module of it")
+
+    def _distribution(self, where: str, top: str, *, guarded: bool) -> None:
+        names = distributions_of(top)
+        if not names:
+            if guarded and not is_importable(top):
+                self.absent.add(top)
+                return
+            got = "belongs to no installed distribution" if is_importable(top) else "is not installed"
+            raise InputError(
+                f"{where}: imports {top}, which {got} and is not in this work tree; expected a package installed from "
+                "a wheel, whose version the seal can name, or a module of this repository"
+            )
+        for name in names:
+            if not is_platform(name):
+                self.distributions[name] = identify(name)
+
+
+def _wanted(source: Source, one: Import) -> Iterator[tuple[str, bool]]:
+    """Yield each module that an import statement may load; those after the first are perhaps only attributes."""
+    module = one.module
+    if one.level:
+        assert source.module is not None
+        package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
+        kept = package[: len(package) - (one.level - 1)]
+        if one.level - 1 >= len(package) and not (one.level == 1 and package):
+            raise InputError(f"{source.path}: line {one.line}: relative import goes above the top; expected fewer dots")
+        module = ".".join((*kept, *filter(None, [module])))
+    yield module, False
+    for name in one.names:
+        if name != "*":
+            yield f"{module}.{name}", True
+
+
+def rebuild(manifest: KernelSource, texts: Mapping[Digest, bytes], *, folder: Path, shipped: Path) -> Closure:
+    """Return the closure that a manifest lists, from carried files and those that ship with this package.
+
+    texts: carried bytes by digest. folder: where carried files are written, so that compilers and debuggers find them.
+    Raises: InputError when a file is missing or has other bytes, or a distribution here is not the sealed one.
+    """
+    files = []
+    for listed in manifest.files:
+        within = listed.path.startswith(f"{SHIPPED_PATH}/")
+        file = shipped / listed.path.removeprefix(f"{SHIPPED_PATH}/") if within else folder / listed.path
+        data = texts.get(listed.sha256)
+        if data is None and within and file.is_file():
+            data = normalised(file.read_bytes())
+        if data is None or object_id(data) != listed.sha256:
+            got = "missing" if data is None else f"{object_id(data)[:10]}"
+            raise InputError(
+                f"source {listed.path}: is {got}; expected {listed.sha256[:10]}, which was sealed: install the version "
+                "of ledger that wrote the order"
+            )
+        if not within:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        files.append(Source(listed.path, listed.module, data, file))
+    closure = Closure(manifest.entry, tuple(files), manifest.distributions, manifest.absent, manifest.contract)
+    check_installed(closure)
+    return closure
+
+
+def check_installed(closure: Closure) -> None:
+    """Check that this machine has the contract and the distributions that a closure names. Raises: InputError."""
+    if closure.contract != KERNEL_CONTRACT:
+        raise InputError(f"{closure.entry}: is made for {closure.contract}; this ledger has {KERNEL_CONTRACT}")
+    for sealed in closure.distributions:
+        here = identify(sealed.name)
+        if here != sealed:
+            raise InputError(
+                f"distribution {sealed.name} is {here.version} ({_short(here)}); expected {sealed.version} "
+                f"({_short(sealed)}), which was sealed: install that version"
+            )
+    for name in closure.absent:
+        if is_importable(name):
+            raise InputError(f"module {name} is installed; expected none, as when {closure.entry} was sealed")
+
+
+def _short(one: Distribution) -> str:
+    return "compiled" if one.record_sha256 is None else f"files {one.record_sha256[:10]}"

@@ -1,0 +1,83 @@
+"""Identifies the installed distributions that a kernel imports, by name, version and the files of their RECORD."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+from pathlib import Path, PurePosixPath
+
+from ledger.errors import InputError
+from ledger.records import Distribution
+from ledger.sources.platform import normalized
+
+_MAX_FILES = 50_000
+
+
+@functools.cache
+def _by_module() -> dict[str, list[str]]:
+    """Return the distributions that provide each top-level module here."""
+    return {top: sorted(set(names)) for top, names in importlib.metadata.packages_distributions().items()}
+
+
+def distributions_of(top: str) -> tuple[str, ...]:
+    """Return the names of the installed distributions that provide a top-level module."""
+    return tuple(_by_module().get(top, ()))
+
+
+def is_importable(top: str) -> bool:
+    """Tell whether Python finds a top-level module at all, without importing it."""
+    try:
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@functools.cache
+def identify(name: str) -> Distribution:
+    """Return name, version and RECORD digest of an installed distribution, its files checked against RECORD.
+
+    Raises: InputError when it is not installed, has no RECORD, or a file is not what RECORD says.
+    """
+    try:
+        found = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise InputError(f"distribution {name} is not installed; expected it, as the kernel imports it") from error
+    version = found.version
+    record = found.read_text("RECORD")
+    if record is None:
+        raise InputError(f"distribution {name} {version} has no RECORD; expected it installed by pip from a wheel")
+    pure = "root-is-purelib: true" in (found.read_text("WHEEL") or "").lower()
+    if not pure:
+        return Distribution(name=normalized(name), version=version, record_sha256=None)
+    rows = sorted(row for row in csv.reader(record.splitlines()) if len(row) == 3 and _counts(row[0]))
+    if not rows or len(rows) > _MAX_FILES:
+        raise InputError(
+            f"distribution {name} {version}: its RECORD lists {len(rows)} files; expected its modules there (an "
+            "editable installation has none: put the code into this work tree or install it without -e)"
+        )
+    for path, digest, _size in rows:
+        _check(found, path, digest, f"distribution {name} {version}")
+    text = "".join(f"{path},{digest},{size}\n" for path, digest, size in rows)
+    return Distribution(name=normalized(name), version=version, record_sha256=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _counts(path: str) -> bool:
+    """Tell whether a row of RECORD is of the distribution's own code or data."""
+    parts = PurePosixPath(path).parts
+    return not (parts[0].endswith(".dist-info") or parts[0] in ("..", "/") or path.endswith(".pyc"))
+
+
+def _check(found: importlib.metadata.Distribution, path: str, digest: str, what: str) -> None:
+    algorithm, _, expected = digest.partition("=")
+    if algorithm != "sha256":
+        raise InputError(f"{what}: RECORD gives {path} no SHA-256; expected one for each file")
+    try:
+        data = Path(str(found.locate_file(path))).read_bytes()
+    except OSError as error:
+        raise InputError(f"{what}: {path} cannot be read ({error.strerror}); install it again") from error
+    if base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode() != expected:
+        raise InputError(f"{what}: {path} is not what RECORD says; expected the files as installed: install it again")
