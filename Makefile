@@ -1,7 +1,8 @@
 # Needs Linux, Python 3.11 or newer, git and make. `make demo` and `make test` set up by themselves, once.
 #
 #   PYTHON=python3.12           the Python to build on
-#   TORCH='torch==2.13.0'       what pip installs first; with no NVIDIA driver fixed versions, with one the newest torch
+#   TORCH='torch==2.13.0'       what pip installs first; with no NVIDIA driver fixed versions, with one the
+#                               newest torch that ledger/releases.py supports
 #   TORCH_ARGS='--index-url …'  extra pip options for that, such as the index of CPU-only builds that pytorch.org names
 #   VENV_ARGS=--system-site-packages   let the environment see packages that the machine already has (torch, triton)
 #   VENV=none                   build no environment and use $(PYTHON) as it is, on a machine with no network
@@ -11,9 +12,11 @@ PYTHON ?= $(firstword $(shell for p in python3 python3.14 python3.13 python3.12 
 VENV ?= .venv
 VENV_ARGS ?=
 NVIDIA_DRIVER := $(wildcard /proc/driver/nvidia/version)
-TORCH ?= $(if $(NVIDIA_DRIVER),torch,torch==2.13.0 triton==3.7.1)
+TORCH_RANGE := 'torch>=2.10,<2.16'
+TORCH ?= $(if $(NVIDIA_DRIVER),$(TORCH_RANGE),torch==2.13.0 triton==3.7.1)
 TORCH_ARGS ?=
 PYTEST_ARGS ?= -n auto
+TRITON_ARGS ?=
 BENCH_ARGS ?= rmsnorm_matmul --dtype fp16 --shape B=8,H=4096,O=4096
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -27,12 +30,13 @@ READY := $(VENV)/.ready
 PY := $(abspath $(VENV))/bin/python
 endif
 
-.PHONY: help setup demo test test-stress test-gpu bench site lint format dist clean
+.PHONY: help setup demo test test-stress test-gpu test-triton bench site lint format dist clean
 help:
 	@echo 'make demo      the whole loop on the device that is here: calibrate, predict, seal, measure, report'
 	@echo 'make test      all tests that need no GPU        make test-gpu  those that need one'
 	@echo 'make bench     one cell of the bench table       make lint      ruff and mypy'
 	@echo 'make test-stress  faults at the system calls of a seal, half a minute of them (needs strace)'
+	@echo 'make test-triton  compile every kernel with each supported Triton for sm_75, sm_80 and sm_90 (TRITON_ARGS)'
 	@echo 'make site      every page and plot of this ledger, into site/, which git ignores'
 	@echo 'make dist      build the wheel and the sdist     make clean     remove what was built'
 
@@ -54,6 +58,9 @@ test: $(READY)
 
 test-stress: $(READY)
 	$(PY) -m pytest -m stress -ra
+
+test-triton: $(READY)
+	$(PY) tests/compile_releases.py $(TRITON_ARGS)
 
 test-gpu: $(READY)
 	$(PY) -m pytest -m gpu -ra
@@ -83,4 +90,4 @@ dist: $(READY)
 	$(PY) -m hatchling build -d dist
 
 clean:
-	rm -rf $(if $(filter none,$(VENV)),,$(VENV)) dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(if $(filter none,$(VENV)),,$(VENV)) .triton dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis

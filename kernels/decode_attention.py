@@ -23,12 +23,12 @@ the order of these. A direct one waits for the others of its cluster, which run 
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda
+from ledger.kernels.common.gluon import import_gluon
 from ledger.operations import DECODE_ATTENTION, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -40,20 +40,9 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
-
-def _import_gluon() -> tuple[Any, Any, Any, Any]:
-    """Return gluon, its language, its Hopper part and the grid controls, or stand-ins while only the model loads."""
-    if not isinstance(triton, ModuleType):
-        return triton, triton, triton, triton
-    from triton.experimental import gluon
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon.language.nvidia import hopper
-    from triton.language.extra import cuda
-
-    return gluon, language, hopper, cuda
-
-
-gluon, gl, hopper, grid = _import_gluon()
+_gluon = import_gluon()
+gluon, gl, hopper, grid = _gluon.gluon, _gluon.language, _gluon.hopper, _gluon.grid
+async_load = _gluon.async_load
 
 
 @triton.jit
@@ -203,9 +192,9 @@ def _load_tile(k, v, k_ring, v_ring, k_full, v_full, head, step, first, last):
     at = (first + step) * k.block_shape[1]
     live = first + step < last
     hopper.mbarrier.expect(k_full.index(stage), k.block_type.nbytes, pred=live)
-    hopper.tma.async_copy_global_to_shared(k, [head, at, 0], k_full.index(stage), k_ring.index(stage), pred=live)
+    async_load(k, [head, at, 0], k_full.index(stage), k_ring.index(stage), pred=live)
     hopper.mbarrier.expect(v_full.index(stage), v.block_type.nbytes, pred=live)
-    hopper.tma.async_copy_global_to_shared(v, [head, at, 0], v_full.index(stage), v_ring.index(stage), pred=live)
+    async_load(v, [head, at, 0], v_full.index(stage), v_ring.index(stage), pred=live)
 
 
 @gluon.jit
@@ -306,7 +295,7 @@ def decode_attention_pipelined(
     if PDL:
         grid.gdc_wait()
     hopper.mbarrier.expect(q_full, q.block_type.nbytes)
-    hopper.tma.async_copy_global_to_shared(q, [head, 0, 0], q_full, q_smem)
+    async_load(q, [head, 0, 0], q_full, q_smem)
     for i in gl.static_range(STAGES):
         _load_tile(k, v, k_ring, v_ring, k_full, v_full, head, i, first, last)
 

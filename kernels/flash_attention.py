@@ -20,11 +20,11 @@ bits.
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
 from ledger.kernel import Ahead, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
+from ledger.kernels.common.gluon import import_gluon
 from ledger.operations import FLASH_ATTENTION, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -36,19 +36,9 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
-
-def _import_gluon() -> tuple[Any, Any, Any]:
-    """Return gluon, its language and its Hopper part, or stand-ins while only the model loads."""
-    if not isinstance(triton, ModuleType):
-        return triton, triton, triton
-    from triton.experimental import gluon
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon.language.nvidia import hopper
-
-    return gluon, language, hopper
-
-
-gluon, gl, hopper = _import_gluon()
+_gluon = import_gluon()
+gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
+async_load, async_store = _gluon.async_load, _gluon.async_store
 
 _NAME = "flash_attention"
 CAUSAL = False
@@ -188,7 +178,7 @@ def _load_tile(source, head, row, done, ring, full, empty):
     stage = done % STAGES
     hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
     hopper.mbarrier.expect(full.index(stage), source.block_type.nbytes)
-    hopper.tma.async_copy_global_to_shared(source, [head, row, 0], full.index(stage), ring.index(stage))
+    async_load(source, [head, row, 0], full.index(stage), ring.index(stage))
     return done + 1
 
 
@@ -214,7 +204,7 @@ def _load_tiles(
         hopper.mbarrier.expect(q_full.index(slot), 2 * q.block_type.nbytes)
         for part in gl.static_range(2):
             row = block * BLOCK_M + part * HALF
-            hopper.tma.async_copy_global_to_shared(q, [head, row, 0], q_full.index(slot), q_ring.index(slot * 2 + part))
+            async_load(q, [head, row, 0], q_full.index(slot), q_ring.index(slot * 2 + part))
         steps = _tiles_of_keys(block * BLOCK_M, n_rows, BLOCK_M, BLOCK_N, CAUSAL)
         # From the last tile, which may need a mask, to the first; in the order in which tiles are used.
         done = _load_tile(k, head // GROUP, (steps - 1) * BLOCK_N, done, ring, full, empty)
@@ -332,7 +322,7 @@ def _attend_half(
         queries.store(result.to(y.dtype))
         hopper.fence_async_shared()
         tl.debug_barrier()
-        hopper.tma.async_copy_shared_to_global(y, [head, row, 0], q_ring.index(slot * 2 + PART))
+        async_store(y, [head, row, 0], q_ring.index(slot * 2 + PART))
         hopper.tma.store_wait(0)
         hopper.mbarrier.arrive(q_empty.index(slot), count=1)
         turn += 1

@@ -17,12 +17,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
+from ledger.kernels.common.gluon import import_gluon
 from ledger.operations import MATMUL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -34,19 +34,9 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
-
-def _import_gluon() -> tuple[Any, Any, Any]:
-    """Return gluon, its language and its Hopper part, or stand-ins while only the model loads."""
-    if not isinstance(triton, ModuleType):
-        return triton, triton, triton
-    from triton.experimental import gluon
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon.language.nvidia import hopper
-
-    return gluon, language, hopper
-
-
-gluon, gl, hopper = _import_gluon()
+_gluon = import_gluon()
+gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
+async_load, async_store = _gluon.async_load, _gluon.async_store
 
 
 @triton.jit
@@ -138,8 +128,8 @@ def _load_tiles(a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROU
             stage = done % STAGES
             hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
             hopper.mbarrier.expect(full.index(stage), a.block_type.nbytes + b.block_type.nbytes)
-            hopper.tma.async_copy_global_to_shared(a, [row, step * BLOCK_K], full.index(stage), a_ring.index(stage))
-            hopper.tma.async_copy_global_to_shared(b, [step * BLOCK_K, col], full.index(stage), b_ring.index(stage))
+            async_load(a, [row, step * BLOCK_K], full.index(stage), a_ring.index(stage))
+            async_load(b, [step * BLOCK_K, col], full.index(stage), b_ring.index(stage))
             done += 1
 
 
@@ -180,7 +170,7 @@ def _multiply_tiles(
             buffer.store(out)
             hopper.fence_async_shared()
             tl.debug_barrier()
-            hopper.tma.async_copy_shared_to_global(c, [row + PART * ROWS, col], buffer)
+            async_store(c, [row + PART * ROWS, col], buffer)
         else:
             left, right = gl.split(gl.permute(gl.reshape(out, [ROWS, 2, COLS]), (0, 2, 1)))
             for half in gl.static_range(2):
@@ -189,7 +179,7 @@ def _multiply_tiles(
                 buffer.store(right if half else left)
                 hopper.fence_async_shared()
                 tl.debug_barrier()
-                hopper.tma.async_copy_shared_to_global(c, [row + PART * ROWS, col + half * COLS], buffer)
+                async_store(c, [row + PART * ROWS, col + half * COLS], buffer)
     hopper.tma.store_wait(0)
 
 

@@ -15,7 +15,6 @@ and one rounding is made above. Determinism: integer sums have no order, so the 
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
@@ -30,6 +29,7 @@ from ledger.kernel import (
     keeping,
     variations,
 )
+from ledger.kernels.common.gluon import import_gluon
 from ledger.operations import MATMUL_INT8, Shape, int8_scale
 from ledger.records import Dtype, Path, Work
 
@@ -40,19 +40,9 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
-
-def _import_gluon() -> tuple[Any, Any, Any]:
-    """Return gluon, its language and its Hopper part, or stand-ins while only the model loads."""
-    if not isinstance(triton, ModuleType):
-        return triton, triton, triton
-    from triton.experimental import gluon
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon.language.nvidia import hopper
-
-    return gluon, language, hopper
-
-
-gluon, gl, hopper = _import_gluon()
+_gluon = import_gluon()
+gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
+async_load, async_store = _gluon.async_load, _gluon.async_store
 
 
 @triton.jit
@@ -137,8 +127,8 @@ def _load_tiles(a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROU
             stage = done % STAGES
             hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
             hopper.mbarrier.expect(full.index(stage), a.block_type.nbytes + b.block_type.nbytes)
-            hopper.tma.async_copy_global_to_shared(a, [row, step * BLOCK_K], full.index(stage), a_ring.index(stage))
-            hopper.tma.async_copy_global_to_shared(b, [col, step * BLOCK_K], full.index(stage), b_ring.index(stage))
+            async_load(a, [row, step * BLOCK_K], full.index(stage), a_ring.index(stage))
+            async_load(b, [col, step * BLOCK_K], full.index(stage), b_ring.index(stage))
             done += 1
 
 
@@ -157,7 +147,7 @@ def _store_part(c, buffer, part, row, col):
     buffer.store(part)
     hopper.fence_async_shared()
     tl.debug_barrier()
-    hopper.tma.async_copy_shared_to_global(c, [row, col], buffer)
+    async_store(c, [row, col], buffer)
 
 
 @gluon.jit

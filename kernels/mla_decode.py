@@ -21,12 +21,12 @@ these.
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
+from ledger.kernels.common.gluon import import_gluon
 from ledger.operations import MLA_DECODE, MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -38,20 +38,9 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
-
-def _import_gluon() -> tuple[Any, Any, Any, Any]:
-    """Return gluon, its language, its Hopper part and the grid controls, or stand-ins while only the model loads."""
-    if not isinstance(triton, ModuleType):
-        return triton, triton, triton, triton
-    from triton.experimental import gluon
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon.language.nvidia import hopper
-    from triton.language.extra import cuda
-
-    return gluon, language, hopper, cuda
-
-
-gluon, gl, hopper, grid = _import_gluon()
+_gluon = import_gluon()
+gluon, gl, hopper, grid = _gluon.gluon, _gluon.language, _gluon.hopper, _gluon.grid
+async_load, async_store = _gluon.async_load, _gluon.async_store
 
 
 @triton.jit
@@ -164,9 +153,9 @@ def _load_tiles(
         grid.gdc_wait()
     hopper.mbarrier.expect(q_full, 4 * q_piece.block_type.nbytes + q_rope.block_type.nbytes)
     # These columns of the queries go on to registers: until then they lie where the powers will.
-    hopper.tma.async_copy_global_to_shared(q_rope, [batch, head, 4 * PIECE], q_full, p_ring.index(0))
+    async_load(q_rope, [batch, head, 4 * PIECE], q_full, p_ring.index(0))
     for part in gl.static_range(4):
-        hopper.tma.async_copy_global_to_shared(q_piece, [batch, head, part * PIECE], q_full, q_smem.index(part))
+        async_load(q_piece, [batch, head, part * PIECE], q_full, q_smem.index(part))
     for i in range(steps):
         stage = i % 2
         phase = (i // 2 & 1) ^ 1
@@ -177,12 +166,10 @@ def _load_tiles(
             hopper.mbarrier.wait(empty.index(stage * 4 + piece), phase)
             if piece == 0:
                 hopper.mbarrier.expect(bar, 2 * latent.block_type.nbytes + rope.block_type.nbytes)
-                hopper.tma.async_copy_global_to_shared(rope, [batch, at, 4 * PIECE], bar, rope_ring.index(stage))
+                async_load(rope, [batch, at, 4 * PIECE], bar, rope_ring.index(stage))
             elif piece > 1:
                 hopper.mbarrier.expect(bar, latent.block_type.nbytes)
-            hopper.tma.async_copy_global_to_shared(
-                latent, [batch, at, piece * PIECE], bar, ring.index(stage * 4 + piece)
-            )
+            async_load(latent, [batch, at, piece * PIECE], bar, ring.index(stage * 4 + piece))
 
 
 @gluon.jit
@@ -292,7 +279,7 @@ def _add_half(
         hopper.fence_async_shared()
         tl.debug_barrier()
         for piece in gl.static_range(PART * 2, PART * 2 + 2):
-            hopper.tma.async_copy_shared_to_global(y, [batch, head, piece * PIECE], q_smem.index(piece))
+            async_store(y, [batch, head, piece * PIECE], q_smem.index(piece))
         hopper.tma.store_wait(0)
     else:
         # Partial results lie as [tile][part that reads][part that wrote][row of the reader's share][column].

@@ -21,10 +21,8 @@ from __future__ import annotations
 
 import functools
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
 from ledger.errors import InputError
 from ledger.kernel import (
     Ahead,
@@ -39,6 +37,8 @@ from ledger.kernel import (
     keeping,
     variations,
 )
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
+from ledger.kernels.common.gluon import import_gluon
 from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -50,20 +50,9 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
-
-def _import_gluon() -> tuple[Any, Any, Any, Any]:
-    """Return gluon, its language, its Hopper part and the grid controls, or stand-ins while only the model loads."""
-    if not isinstance(triton, ModuleType):
-        return triton, triton, triton, triton
-    from triton.experimental import gluon
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon.language.nvidia import hopper
-    from triton.language.extra import cuda
-
-    return gluon, language, hopper, cuda
-
-
-gluon, gl, hopper, grid = _import_gluon()
+_gluon = import_gluon()
+gluon, gl, hopper, grid = _gluon.gluon, _gluon.language, _gluon.hopper, _gluon.grid
+async_load, async_store, reinterpret = _gluon.async_load, _gluon.async_store, _gluon.reinterpret
 
 
 @triton.jit(do_not_specialize=["n_rows"])
@@ -158,7 +147,7 @@ def _load_weight(weight, w_ring, w_full, w_empty, first, steps, turn, col):
         inner = (first + (i + turn) % steps) * BLOCK_K
         hopper.mbarrier.wait(w_empty.index(stage), (i // STAGES & 1) ^ 1)
         hopper.mbarrier.expect(w_full.index(stage), weight.block_type.nbytes)
-        hopper.tma.async_copy_global_to_shared(weight, [inner, col], w_full.index(stage), w_ring.index(stage))
+        async_load(weight, [inner, col], w_full.index(stage), w_ring.index(stage))
 
 
 @gluon.jit
@@ -172,8 +161,8 @@ def _load_x(x, gain, x_ring, gain_ring, x_full, x_empty, first, steps, turn, row
         inner = (first + (i + turn) % steps) * BLOCK_K
         hopper.mbarrier.wait(x_empty.index(stage), (i // STAGES & 1) ^ 1)
         hopper.mbarrier.expect(x_full.index(stage), x.block_type.nbytes + gain.block_type.nbytes)
-        hopper.tma.async_copy_global_to_shared(x, [row, inner], x_full.index(stage), x_ring.index(stage))
-        hopper.tma.async_copy_global_to_shared(gain, [0, inner], x_full.index(stage), gain_ring.index(stage))
+        async_load(x, [row, inner], x_full.index(stage), x_ring.index(stage))
+        async_load(gain, [0, inner], x_full.index(stage), gain_ring.index(stage))
 
 
 @gluon.jit
@@ -235,12 +224,13 @@ def _finish(
     grid.gdc_wait()
     if SPLIT_K == 1:
         rstd = gl.rsqrt(row_squares / n_inner + eps)
-        # All weights are used up: their buffer carries the result out.
-        y_tile = w_ring._reinterpret(y.dtype, y.block_shape, y.layout)
+        # All weights are used up: their buffer carries the result out, seen as tiles of y (3.8 wants the whole buffer).
+        TILES: gl.constexpr = w_ring.shape[0] * w_ring.shape[1] // BLOCK_B
+        y_tile = reinterpret(w_ring, y.dtype, [TILES, BLOCK_B, BLOCK_O], y.layout).index(0)
         y_tile.permute((1, 0)).store((acc * rstd[None, :]).to(y.dtype))
         hopper.fence_async_shared()
         tl.debug_barrier()
-        hopper.tma.async_copy_shared_to_global(y, [pid_b * BLOCK_B, pid_o * BLOCK_O], y_tile)
+        async_store(y, [pid_b * BLOCK_B, pid_o * BLOCK_O], y_tile)
         hopper.tma.store_wait(0)
     else:
         # Partial sums lie as [tile][part that reads][part that wrote][row][column of the reader's share].

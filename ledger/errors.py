@@ -51,3 +51,12 @@ class EvidenceRefused(LedgerError):
 
 class ThresholdMissed(LedgerError):
     """Report a threshold that the user asked for and the result missed."""
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return text in at most `limit` characters, cut in the middle: a compiler's last line says what is wrong."""
+    if len(text) <= limit:
+        return text
+    gap = " […] "
+    head = (limit - len(gap)) // 3
+    return text[:head] + gap + text[len(text) - (limit - len(gap) - head) :]

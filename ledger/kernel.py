@@ -8,17 +8,18 @@ folder. Its work model, shapes and tolerances must load on a machine without tor
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, Protocol
 
-from ledger.cuda import CudaSource
 from ledger.errors import InputError, MachineError, UnknownName
 from ledger.operations import Operation, Shape
 from ledger.records import CaseV2, Dtype, Hardware, Path, Work, is_gpu
+from ledger.releases import TRITON
 from ledger.sources.closure import Closure, collect
 from ledger.sources.loader import load
 
@@ -69,11 +70,31 @@ class Ahead:
     options: Mapping[str, int]
 
 
+class CudaProgram(Protocol):
+    """Compile one kernel of CUDA C++ for a target such as sm_90; equal ones are equal and hash alike. Needs no GPU.
+
+    Raises (its methods): InputError for a source that does not compile; MachineError without a compiler.
+    """
+
+    @property
+    def entry(self) -> str:
+        """Return the name of the kernel in the cubin."""
+
+    def cubin(self, target: str) -> bytes:
+        """Return the machine code."""
+
+    def ptx(self, target: str) -> str:
+        """Return the intermediate code."""
+
+    def compiler(self) -> str:
+        """Return the compiler's name and version."""
+
+
 @dataclass(frozen=True)
 class AheadCuda:
     """Say how to compile a kernel of CUDA C++ ahead of time, and how it is launched. Units: bytes a block."""
 
-    source: CudaSource
+    source: CudaProgram
     programs: int
     threads: int
     shared_bytes: int
@@ -192,10 +213,12 @@ class _Inert:
 def import_triton() -> tuple[Any, Any]:
     """Return the modules triton and triton.language, or inert stand-ins while only the model is being loaded.
 
-    Raises: MachineError when triton is needed and not installed.
+    Raises: MachineError when triton is needed and not installed, or is no release with which the kernels compile.
     """
     if _only_the_model.get():
         return _Inert(), _Inert()
+    # The default up to 3.9, which warns that 3.10 rounds products before they are added, unless told.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     try:
         import triton
         import triton.language
@@ -204,6 +227,11 @@ def import_triton() -> tuple[Any, Any]:
             "triton is not installed; expected it on a machine that compiles or measures kernels: "
             "pip install 'roofline-ledger[torch]'"
         ) from error
+    if not TRITON.holds(triton.__version__):
+        raise MachineError(
+            f"triton {triton.__version__} is installed; expected {TRITON}, with which the kernels compile: "
+            f"pip install '{TRITON.requirement}'"
+        )
     return triton, triton.language
 
 

@@ -16,14 +16,36 @@ from pathlib import Path
 from typing import Literal
 
 from authority import Authority
-from builders import PROFILE, Ledger, Seal, forecast, honest, honest_samples, measurement, timing
+from builders import (
+    KERNEL_SOURCE,
+    PROFILE,
+    Ledger,
+    Seal,
+    forecast,
+    honest,
+    honest_samples,
+    manifest_of,
+    measurement,
+    seal_kind,
+    timing,
+)
 from samples import make_hardware, state
 
 from ledger.evidence.trust import Trust
 from ledger.evidence.witness import add_tokens
 from ledger.machine.ncu_csv import parse_raw
 from ledger.model.metrics import metric_names
-from ledger.records import Counters, Measurement, Metric, Prediction, ProfiledKernel
+from ledger.records import (
+    Case,
+    Counters,
+    DeviceFacts,
+    KernelSource,
+    Measurement,
+    Metric,
+    ProfiledKernel,
+    SourceFile,
+    Timing,
+)
 from ledger.repository.repo import Repository
 from ledger.seal import canonical, encode, object_id, object_path, parse_json, record_id, record_path
 
@@ -36,6 +58,7 @@ class Attack:
     """Hold a case: what it is, how it is built, what must come of it (a finding's code), and its honest twin.
 
     keys: the auditor gives the keys and roots that lie beside the folder. levels: what the one cell reaches.
+    formats: the versions of records in which the case can be built.
     """
 
     name: str
@@ -46,6 +69,7 @@ class Attack:
     twin: Build
     keys: bool = False
     levels: tuple[int, ...] | None = None
+    formats: tuple[int, ...] = (1, 2)
 
 
 CASES: dict[str, Attack] = {}
@@ -64,12 +88,13 @@ def attack(
     *,
     keys: bool = False,
     levels: tuple[int, ...] | None = None,
+    formats: tuple[int, ...] = (1, 2),
 ) -> Callable[[Build], Build]:
     """Enter a builder into the corpus; its docstring says what is attempted."""
 
     def enter(build: Build) -> Build:
         name = build.__name__.replace("_", "-")
-        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels)
+        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels, formats)
         return build
 
     return enter
@@ -634,8 +659,7 @@ def sealed_kernel_that_acts_when_loaded(folder, canary):
     """Seal a kernel whose source would touch the canary: it is hashed and never run."""
     ledger = begin(folder)
     source = f"open({str(canary)!r}, 'w').close()\n".encode()
-    ledger.write(object_path("predictions", object_id(source)), source)
-    ledger.measure(ledger.seal(forecast(kernel_sha256=object_id(source))))
+    ledger.measure(ledger.seal(forecast(kernel_sha256=ledger.put_kernel(source))))
     return ledger.root
 
 
@@ -646,7 +670,7 @@ PARSING = "parsing and printing"
 
 def _forged(ledger: Ledger, data: bytes) -> None:
     """Commit bytes as a seal under their own true name."""
-    ledger.write(record_path("predictions", record_id(Prediction, data)), data)
+    ledger.write(record_path("predictions", record_id(seal_kind(), data)), data)
     ledger.commit()
 
 
@@ -1078,10 +1102,12 @@ def operation_that_nobody_knows(folder, _canary):
 def measured_cell_forecast_under_another_name(folder, _canary):
     """Forecast a measured cell again as a kernel of another name, so that it counts as blind."""
     ledger, sealed = honest(folder)
-    renamed = sealed.forecast.case.model_copy(update={"kernel": "fresh"})
-    ledger.measure(
-        ledger.seal(forecast(percent_milli=249).model_copy(update={"case": renamed, "cell": "fresh-B4-H64-O32-fp16"}))
-    )
+    changes = {
+        "case": sealed.forecast.case.model_copy(update={"kernel": "fresh"}),
+        "cell": "fresh-B4-H64-O32-fp16",
+        "kernel_sha256": ledger.put_kernel(KERNEL_SOURCE, "fresh"),
+    }
+    ledger.measure(ledger.seal(forecast(percent_milli=249).model_copy(update=changes)))
     return ledger.root
 
 
@@ -1127,11 +1153,119 @@ def result_recorded_though_the_kernel_is_wrong(folder, _canary):
     """Record a time for a kernel whose result was not correct."""
     ledger = begin(folder)
     sealed = ledger.seal()
-    value = parse_json(encode(measurement(sealed.forecast, seal=sealed.id)), what="m")
+    record = measurement(sealed.forecast, seal=sealed.id)
+    value = parse_json(encode(record), what="m")
     value["correctness"]["passed"] = False
     data = canonical(value)
+    ledger.write(record_path("verifications", record_id(type(record), data)), data)
+    ledger.commit()
+    return ledger.root
+
+
+# Sealed sources: what a kernel's manifest lists
+
+SOURCES = "sealed sources"
+
+
+def _with_sources(folder: Path, manifest: bytes, *files: bytes) -> Path:
+    """Build a measured seal of a kernel with this manifest and these files."""
+    ledger = begin(folder)
+    for data in (manifest, *files):
+        ledger.write(object_path("predictions", object_id(data)), data)
+    ledger.measure(ledger.seal(forecast(kernel_sha256=object_id(manifest))))
+    return ledger.root
+
+
+def _helper(data: bytes) -> SourceFile:
+    return SourceFile(path="kernels/helper.py", module="kernels.helper", sha256=object_id(data))
+
+
+def imports_a_module(folder, _canary):
+    """Build the twin: a kernel of two files, both there."""
+    entry = KernelSource.model_validate_json(manifest_of()).files[0]
+    manifest = manifest_of(files=(_helper(b"TILE = 64\n"), entry))
+    return _with_sources(folder, manifest, KERNEL_SOURCE, b"TILE = 64\n")
+
+
+@attack(SOURCES, "refused", "object-missing", twin=imports_a_module, formats=(2,))
+def imported_source_left_out(folder, _canary):
+    """Seal a manifest that lists an imported module whose bytes are not in the ledger."""
+    entry = KernelSource.model_validate_json(manifest_of()).files[0]
+    return _with_sources(folder, manifest_of(files=(_helper(b"TILE = 64\n"), entry)), KERNEL_SOURCE)
+
+
+@attack(SOURCES, "refused", "object-altered", twin=imports_a_module, formats=(2,))
+def imported_source_altered(folder, _canary):
+    """Put other bytes under the name of an imported module."""
+    ledger = begin(folder)
+    entry = KernelSource.model_validate_json(manifest_of()).files[0]
+    manifest = manifest_of(files=(_helper(b"TILE = 64\n"), entry))
+    for data in (manifest, KERNEL_SOURCE):
+        ledger.write(object_path("predictions", object_id(data)), data)
+    ledger.write(object_path("predictions", object_id(b"TILE = 64\n")), b"TILE = 32\n")
+    ledger.measure(ledger.seal(forecast(kernel_sha256=object_id(manifest))))
+    return ledger.root
+
+
+@attack(SOURCES, "refused", "source-misnamed", twin=imports_a_module, formats=(2,))
+def sources_of_another_kernel(folder, _canary):
+    """Seal the sources of one kernel for a forecast of another."""
+    manifest = manifest_of(kernel="softmax")
+    return _with_sources(folder, manifest, KERNEL_SOURCE)
+
+
+@attack(SOURCES, "refused", "bad-record", twin=imports_a_module, formats=(2,))
+def sources_outside_the_repository(folder, _canary):
+    """List a source by a path that climbs out of the repository."""
+    manifest = manifest_of().replace(b"kernels/rmsnorm_matmul.py", b"../rmsnorm_matmul.py")
+    return _with_sources(folder, manifest, KERNEL_SOURCE)
+
+
+@attack(SOURCES, "refused", "bad-record", twin=imports_a_module, formats=(2,))
+def kernel_source_without_a_manifest(folder, _canary):
+    """Name the kernel file itself where a manifest belongs, as in version 1: its imports are not listed."""
+    return _with_sources(folder, KERNEL_SOURCE)
+
+
+def pinned(folder, _canary):
+    """Build the twin: a seal that pins a version, measured with that version."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast().model_copy(update={"pins": {"torch": "==2.11.*"}}))
+    device = measurement(sealed.forecast, seal=sealed.id).device
+    ledger.measure(sealed, device=device.model_copy(update={"software": {"torch": "2.11.0+cu130"}}))
+    return ledger.root
+
+
+@attack(SOURCES, "refused", "pin-changed", twin=pinned, formats=(2,))
+def pinned_version_not_used(folder, _canary):
+    """Measure with another version of torch than the seal pins."""
+    ledger = begin(folder)
+    sealed = ledger.seal(forecast().model_copy(update={"pins": {"torch": "==2.11.*"}}))
+    device = measurement(sealed.forecast, seal=sealed.id).device
+    ledger.measure(sealed, device=device.model_copy(update={"software": {"torch": "2.13.0"}}))
+    return ledger.root
+
+
+@attack(SOURCES, "refused", "version-changed", formats=(2,))
+def measurement_of_the_old_format(folder, _canary):
+    """Record a measurement of format 1, which says less, for a seal of format 2."""
+    ledger = begin(folder)
+    sealed = ledger.seal()
+    fields = dict(measurement(sealed.forecast, seal=sealed.id))
+    old = {name: fields[name] for name in Measurement.model_fields if name != "schema_"}
+    parts = {"case": Case, "device": DeviceFacts, "timing": Timing}
+    old |= {name: kind(**{key: getattr(old[name], key) for key in kind.model_fields}) for name, kind in parts.items()}
+    data = encode(Measurement(schema="ledger/measurement/1", **old))
     ledger.write(record_path("verifications", record_id(Measurement, data)), data)
     ledger.commit()
+    return ledger.root
+
+
+@attack(SOURCES, "refused", "rule-unknown", formats=(2,))
+def rule_that_nobody_knows_yet(folder, _canary):
+    """Seal under a rule that this version cannot compute, so that no verdict can be given."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(rule="regime/2"))
     return ledger.root
 
 

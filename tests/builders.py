@@ -44,20 +44,23 @@ from ledger.roofline import roof_of
 from ledger.seal import decode_any, encode, next_link, object_id, object_path, record_id, record_path
 
 KERNEL_SOURCE = b'"""A kernel of the tests: its bytes are sealed and never run."""\n'
-MANIFEST = encode(
-    KernelSource(
-        schema="ledger/kernel-source/1",
-        contract="kernel-contract/1",
-        entry="kernels.rmsnorm_matmul",
-        files=(
-            SourceFile(
-                path="kernels/rmsnorm_matmul.py", module="kernels.rmsnorm_matmul", sha256=object_id(KERNEL_SOURCE)
-            ),
-        ),
-        distributions=(),
-        absent=(),
-    )
-)
+
+
+def manifest_of(source: bytes = KERNEL_SOURCE, kernel: str = "rmsnorm_matmul", **changes: Any) -> bytes:
+    """Return the manifest of a kernel of one file."""
+    file = SourceFile(path=f"kernels/{kernel}.py", module=f"kernels.{kernel}", sha256=object_id(source))
+    fields: dict[str, Any] = {
+        "schema": "ledger/kernel-source/1",
+        "contract": "kernel-contract/1",
+        "entry": f"kernels.{kernel}",
+        "files": (file,),
+        "distributions": (),
+        "absent": (),
+    }
+    return encode(KernelSource(**{**fields, **changes}))
+
+
+MANIFEST = manifest_of()
 PROFILE = encode(TOY)
 VERSION = 1
 """The version of the records that are built; a test sets it to 2."""
@@ -167,6 +170,11 @@ def measurement(forecast: Forecast, *, seal: str, run: int = 0, **changes: Any) 
     return make_measurement(forecast, **{**fields, **changes})
 
 
+def seal_kind() -> type[Prediction]:
+    """Return the class of the seals that are built."""
+    return Prediction if VERSION == 1 else PredictionV2
+
+
 def prediction(*forecasts: Forecast, tips: dict[str, int] | None = None, **changes: Any) -> Prediction:
     """Return a seal's record that follows the seals at the tips of the chain."""
     sequence, previous = next_link(tips or {})
@@ -266,6 +274,13 @@ class Ledger:
         return self.head
 
     # Records
+
+    def put_kernel(self, source: bytes, kernel: str = "rmsnorm_matmul") -> str:
+        """Write a kernel's objects into the index and return the digest that a forecast names it by."""
+        objects = [source] if VERSION == 1 else [source, manifest_of(source, kernel)]
+        for data in objects:
+            self.write(object_path("predictions", object_id(data)), data)
+        return object_id(objects[-1])
 
     def tips(self) -> dict[str, int]:
         """Return the tips of the chain as the work tree shows them."""

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ledger.cuda import compile_cuda, compile_to_ptx
 from ledger.kernel import AheadCuda
 
 # Bytes that a block may use on each architecture: CUDA C++ Programming Guide, table of compute capabilities.
@@ -46,8 +45,8 @@ def compile_ahead(
 
     ahead = kernel.ahead(config, shape, dtype, target)
     if isinstance(ahead, AheadCuda):
-        registers, stack = resources(compile_cuda(ahead.source, target))
-        return Compiled(compile_to_ptx(ahead.source, target), ahead.shared_bytes, stack, registers)
+        registers, stack = resources(ahead.source.cubin(target))
+        return Compiled(ahead.source.ptx(target), ahead.shared_bytes, stack, registers)
     names = list(ahead.signature)
     aligned = [name for name, kind in ahead.signature.items() if kind.startswith("*") or name in multiples]
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}

@@ -16,11 +16,11 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
-    ("", "errors"),
+    ("", "errors releases"),
     ("records", "base hardware prediction measurement void source order verdict"),
     ("", "roofline plain seal binding operations launches"),
     ("sources", "platform scan distributions closure loader"),
-    ("", "cuda kernel"),
+    ("", "kernel"),
     (
         "model",
         "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
@@ -44,7 +44,7 @@ LAYERS = (
 )
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
-    cuda kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest timeline
+    kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest timeline
     tune inspect launches
     rates products ceilings_cpu ceilings_cuda calibrate here
 """.split()
@@ -96,6 +96,11 @@ def test_torch_and_triton_are_imported_only_by_devices_and_only_when_called(path
         if name.partition(".")[0] in ("torch", "triton"):
             assert column > 0, f"{path.name} imports {name} at import"
             assert path in KERNELS or path.stem in TORCH, f"{path.name} imports {name}"
+
+
+def test_no_module_imports_what_kernels_share():
+    for path in MODULES:
+        assert not [name for name, _ in imports(path) if name.startswith("ledger.kernels")], path.name
 
 
 def ledger(*arguments: str, folder: Path) -> str:

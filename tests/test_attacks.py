@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import builders
 import pytest
 from attacks import CASES, trust_of
 
@@ -16,9 +17,13 @@ def _need_keys(needed):
         pytest.importorskip("rfc3161_client", reason="rfc3161-client is not installed")
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_attack(case, tmp_path):
+PAIRS = {f"{name}-format{version}": (case, version) for name, case in CASES.items() for version in case.formats}
+
+
+@pytest.mark.parametrize(("case", "version"), PAIRS.values(), ids=PAIRS)
+def test_attack(case, version, tmp_path, monkeypatch):
     _need_keys(case.keys)
+    monkeypatch.setattr(builders, "VERSION", version)
     canary = tmp_path / "canary"
     folder = case.build(tmp_path / "attack", canary)
     canary.unlink(missing_ok=True)
@@ -39,8 +44,9 @@ def test_attack(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_printed_audit_cannot_act_on_a_terminal(case, tmp_path):
+def test_printed_audit_cannot_act_on_a_terminal(case, tmp_path, monkeypatch):
     _need_keys(case.keys)
+    monkeypatch.setattr(builders, "VERSION", case.formats[-1])
     from io import StringIO
 
     from rich.console import Console
@@ -54,11 +60,14 @@ def test_printed_audit_cannot_act_on_a_terminal(case, tmp_path):
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", screen.getvalue())
 
 
-TWINS = {case.twin.__name__: case.twin for case in CASES.values()}
+TWINS = {
+    f"{case.twin.__name__}-format{version}": (case.twin, version) for case in CASES.values() for version in case.formats
+}
 
 
-@pytest.mark.parametrize("build", TWINS.values(), ids=TWINS)
-def test_twin_passes(build, tmp_path):
+@pytest.mark.parametrize(("build", "version"), TWINS.values(), ids=TWINS)
+def test_twin_passes(build, version, tmp_path, monkeypatch):
+    monkeypatch.setattr(builders, "VERSION", version)
     _need_keys(build.__name__ == "witnessed")
     folder = build(tmp_path / "twin", tmp_path / "canary")
     result = audit(str(folder), recomputed=True, trust=trust_of(folder))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kernel_suite import gpu_target
 
-from ledger.cuda import CudaSource, prepare_cuda, tensor_map
+from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
 
 pytestmark = pytest.mark.gpu
 

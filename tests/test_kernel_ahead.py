@@ -15,9 +15,9 @@ from mutants.checker import Trial, load_source
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS
 
-from ledger.cuda import CudaSource, compile_cuda
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda, load_kernel
+from ledger.kernels.common.cuda import CudaSource, compile_cuda
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
     pytest.skip("torch and triton are not both installed", allow_module_level=True)

@@ -14,7 +14,7 @@ from ledger import __version__
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-KERNELS = {path.name for path in (ROOT / "kernels").glob("*.py")}
+KERNELS = {str(path.relative_to(ROOT / "kernels")) for path in (ROOT / "kernels").rglob("*.py")}
 DRILL = "ledger/drills/recorded.json"
 PROFILES = {path.name for path in (ROOT / "hardware").glob("*.yaml")} - {"cpu.yaml"}
 

@@ -347,8 +347,8 @@ def test_a_profile_of_a_cpu_is_refused(tmp_path: Path) -> None:
 
 def test_cuda_cpp_of_candidates_is_compiled_once_each_and_a_broken_one_is_left_to_its_launch() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda.bindings is not installed")
-    from ledger.cuda import CudaSource, compile_cuda
     from ledger.kernel import AheadCuda, build_case
+    from ledger.kernels.common.cuda import CudaSource, compile_cuda
     from ledger.measuring.tune import compile_together
 
     texts = {0: 'extern "C" __global__ void one() {}', 1: 'extern "C" __global__ void one() { absent(); }'}

@@ -279,9 +279,7 @@ class _Copies:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def async_copy_global_to_shared(
-        self, source: Descriptor, at: Sequence[int], bar: Any, target: Shared, pred: bool = True
-    ) -> None:
+    def async_load(self, source: Descriptor, at: Sequence[int], bar: Any, target: Shared, pred: bool = True) -> None:
         if not pred:
             return
         bar = bar if isinstance(bar, _Bar) else bar.index(0)
@@ -291,7 +289,7 @@ class _Copies:
         bar.copies.append((source.nbytes, lambda: target.store(tensor(source.read(at)))))
 
     @staticmethod
-    def async_copy_shared_to_global(target: Descriptor, at: Sequence[int], source: Shared) -> None:
+    def async_store(target: Descriptor, at: Sequence[int], source: Shared) -> None:
         assert tuple(source.shape) == tuple(target.block_shape)
         target.write([int(i) for i in at], source.array.copy())
 
@@ -451,7 +449,9 @@ def run_specialised(module: Any, kernel: str, grid: tuple[int, ...], arguments: 
     machine = Machine(seed)
     gl = Gluon(machine, grid)
     plain = {name: value.fn for name, value in vars(module).items() if isinstance(value, JITFunction)}
-    names = {**plain, "gl": gl, "hopper": Hopper(machine), "tl": _Plain(), "grid": _Plain()}
+    hopper = Hopper(machine)
+    copies = {"async_load": hopper.tma.async_load, "async_store": hopper.tma.async_store}
+    names = {**plain, **copies, "gl": gl, "hopper": hopper, "tl": _Plain(), "grid": _Plain()}
     kept = {name: getattr(module, name) for name in names if hasattr(module, name)}
     jobs = []
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ledger.calibration.rates import Rate, burst, sustained
-from ledger.errors import MachineError
+from ledger.errors import MachineError, shortened
 from ledger.kernel import Launch
 from ledger.machine.device import import_torch
 from ledger.measuring.cell import release
@@ -118,7 +118,7 @@ def burst_peaks(
             try:
                 rate = burst(gemm_launch(path, shape), _operations(shape), _said(shape))
             except RuntimeError as error:
-                lines.append(f"{path} {_said(shape)}: not measured: {str(error).splitlines()[0][:200]}")
+                lines.append(f"{path} {_said(shape)}: not measured: {shortened(' '.join(str(error).split()), 200)}")
                 continue
             finally:
                 release("cuda")

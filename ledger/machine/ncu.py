@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledger.errors import LedgerError, MachineError, ParseError
+from ledger.errors import LedgerError, MachineError, ParseError, shortened
 from ledger.kernel import KernelFile
 from ledger.machine.device import cuda_facts
 from ledger.machine.ncu_csv import parse_raw
@@ -106,7 +106,7 @@ def profile(requests: Sequence[ProfileRequest], *, full: bool) -> list[Profiled]
             raise MachineError(f"ncu is {ncu.version}; a device of {capability} needs {expected} or newer")
         results = _profile_together(requests, ncu, capability, full=full)
     except (LedgerError, OSError) as error:
-        return [Profiled(None, f"no counters: {error}"[:2000]) for _ in requests]
+        return [Profiled(None, shortened(f"no counters: {error}", 2000)) for _ in requests]
     return results
 
 
@@ -216,7 +216,7 @@ def _statuses(path: Path, cells: int) -> list[str | None]:
         for line in path.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
             if entry["error"] is not None:
-                problems[entry["cell"]] = f"no counters: {entry['error']}"[:2000]
+                problems[entry["cell"]] = shortened(f"no counters: {entry['error']}", 2000)
     return problems
 
 

@@ -9,16 +9,18 @@ triton, only when called.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.cuda import compile_cuda, compile_to_ptx, compiler_version
-from ledger.errors import InputError, MachineError
+from ledger.errors import InputError, MachineError, shortened
 from ledger.kernel import Ahead, AheadCuda, Kernel
 from ledger.model.instructions import Instructions, read
 from ledger.model.occupancy import WARP_THREADS, Occupancy, occupancy
@@ -124,10 +126,10 @@ class _Built:
 
 
 def _build_cuda(ahead: AheadCuda, target: str) -> _Built:
-    cubin = compile_cuda(ahead.source, target)
+    cubin = ahead.source.cubin(target)
     return _Built(
-        compiler=compiler_version(),
-        ptx=compile_to_ptx(ahead.source, target),
+        compiler=ahead.source.compiler(),
+        ptx=ahead.source.ptx(target),
         cubin=cubin,
         usage=_resources(cubin, ahead.source.entry),
         shared_bytes=ahead.shared_bytes,
@@ -224,16 +226,40 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
         signature[name], constants[name] = "constexpr", 1
     hints = {(names.index(name),): _HINT for name in names if name in multiples}
     source = _source_type(ahead)(ahead.function, signature, constants, hints)
-    try:
-        return triton.compile(
-            source, target=GPUTarget("cuda", int(target.removeprefix("sm_")), 32), options=dict(ahead.options)
-        )
-    # Triton and its tools raise whatever they like, and print the rest.
-    except Exception as error:
-        words = " ".join(str(error).split())[:400]
-        raise MachineError(
-            f"triton {_triton_version()} cannot compile for {target}: {type(error).__name__}: {words}"
-        ) from error
+    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    with _stderr_held() as said:
+        try:
+            return triton.compile(source, target=gpu, options=dict(ahead.options))
+        # Triton and its tools raise whatever they like, and print the rest.
+        except Exception as error:
+            words = shortened(" ".join(f"{type(error).__name__}: {error} {said()}".split()), 1000)
+            raise MachineError(f"triton {_triton_version()} cannot compile for {target}: {words}") from error
+
+
+@contextmanager
+def _stderr_held() -> Iterator[Callable[[], str]]:
+    """Hold back what is written to stderr, by libraries too, and yield what takes it; what was not taken is written."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        before = os.dup(2)
+        os.dup2(held.fileno(), 2)
+
+        def take() -> str:
+            sys.stderr.flush()
+            held.seek(0)
+            words = held.read().decode(errors="replace")
+            held.seek(0)
+            held.truncate()
+            return words
+
+        try:
+            yield take
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            if left := take():
+                print(left, end="", file=sys.stderr)
 
 
 def _source_type(ahead: Ahead) -> Any:

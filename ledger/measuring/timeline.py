@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -106,6 +107,7 @@ def trace_stretches(stretches: Sequence[Stretch], *, device: str) -> tuple[bytes
     torch = import_torch()
     kinds = [torch.profiler.ProfilerActivity.CPU]
     kinds += [torch.profiler.ProfilerActivity.CUDA] if device == "cuda" else []
+    _hush_profiler()
     with torch.profiler.profile(activities=kinds, acc_events=True) as profiler:
         for stretch in stretches:
             with _slice(stretch.name, device):
@@ -121,6 +123,14 @@ def trace_stretches(stretches: Sequence[Stretch], *, device: str) -> tuple[bytes
         document.pop(private, None)
     slices = read_slices(document, {stretch.name: stretch.calls for stretch in stretches})
     return (json.dumps(document) + "\n").encode(), slices
+
+
+def _hush_profiler() -> None:
+    """Keep kineto from writing a `USDT:` line at each start and stop: torch 2.13 ranks them above errors.
+
+    Its environment is read when it first starts. What goes wrong shows in the trace: no file, or slices that it lacks.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 
 def _one_by_one(launches: Sequence[Launch]) -> None:
@@ -146,6 +156,7 @@ def _slice(name: str, device: str) -> Iterator[None]:
 def awake(device: str) -> Iterator[None]:
     """Start the device's tracing before any graph is captured: a graph made earlier may be traced as one piece."""
     torch = import_torch()
+    _hush_profiler()
     if device == "cuda":
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True):
             torch.zeros(1, device="cuda").add_(1)

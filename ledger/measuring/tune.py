@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.cuda import CudaSource, compile_cuda
-from ledger.errors import InputError, MachineError
-from ledger.kernel import AheadCuda, Kernel, KernelFile, build_case
+from ledger.errors import InputError, MachineError, shortened
+from ledger.kernel import AheadCuda, CudaProgram, Kernel, KernelFile, build_case
 from ledger.machine.device import facts_for, import_torch, require_profile
 from ledger.measuring.bench import Contestant, cold_sets, interleave
 from ledger.measuring.cell import release
@@ -127,9 +126,9 @@ def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int | str]],
     made = [kernel.ahead(config, case.shape, case.dtype, target) for config in configs]
     sources = {one.source for one in made if isinstance(one, AheadCuda)}
 
-    def compiled(source: CudaSource) -> None:
+    def compiled(source: CudaProgram) -> None:
         with contextlib.suppress(InputError):
-            compile_cuda(source, target)
+            source.cubin(target)
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         list(pool.map(compiled, sources))
@@ -199,7 +198,7 @@ class _Run:
             return Contestant(config_key(config), GraphRounds(launches, watch=False), found.passed)
         # Triton and its tools raise whatever they like for a configuration that they cannot build or launch.
         except Exception as error:  # noqa: BLE001
-            entry = Entry(self.cell, dict(config), "failed", why=f"{type(error).__name__}: {error}"[:400])
+            entry = Entry(self.cell, dict(config), "failed", why=shortened(f"{type(error).__name__}: {error}", 400))
         self._require_device(entry)
         return entry
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path as FilePath
 from typing import Literal
 
 from ledger.errors import LedgerError
+from ledger.releases import TORCH, TRITON, Supported
 from ledger.repository.repo import Repository
 
 
@@ -38,13 +40,30 @@ def examine(start: FilePath, *, repair: bool) -> list[Condition]:
 
 
 def _machine() -> Iterator[Condition]:
-    for module, use in (("torch", "measure"), ("triton", "compile kernels"), ("matplotlib", "draw PNG and SVG")):
-        there = importlib.util.find_spec(module) is not None
-        remedy = None if there else f"needed to {use}: pip install {module}"
-        yield Condition(f"python module {module}", "good" if there else "missing", remedy)
+    yield _module("torch", "measure", TORCH)
+    yield _module("triton", "compile kernels", TRITON)
+    yield _module("matplotlib", "draw PNG and SVG", None)
     for program, use in (("git", "anything"), ("nvidia-smi", "read clocks and power"), ("ncu", "read counters")):
         there = shutil.which(program) is not None
         yield Condition(f"program {program}", "good" if there else "missing", None if there else f"needed to {use}")
+
+
+def _module(name: str, use: str, supported: Supported | None) -> Condition:
+    """Return whether a module is there and a supported release. Imports nothing: its metadata says the version."""
+    if importlib.util.find_spec(name) is None:
+        wanted = name if supported is None else f"'{supported.requirement}'"
+        return Condition(f"python module {name}", "missing", f"needed to {use}: pip install {wanted}")
+    if supported is None:
+        return Condition(f"python module {name}", "good")
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        remedy = f"expected {supported}: pip install '{supported.requirement}'"
+        return Condition(f"python module {name} does not say its version", "broken", remedy)
+    if supported.holds(version):
+        return Condition(f"python module {name} {version}", "good")
+    remedy = f"pip install '{supported.requirement}'"
+    return Condition(f"python module {name} {version} is not supported; expected {supported}", "broken", remedy)
 
 
 def _locks(repository: Repository) -> Iterator[Condition]:

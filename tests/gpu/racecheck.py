@@ -102,7 +102,7 @@ BLOCKS = 64
 
 def sources() -> list[tuple[Any, int]]:
     """Return the CUDA C++ kernels, each with its threads."""
-    from ledger.cuda import CudaSource
+    from ledger.kernels.common.cuda import CudaSource
 
     found = []
     for name, (arrivals, before, who) in HANDOVERS.items():
@@ -119,7 +119,7 @@ def main() -> None:
     import torch
     import warp_specialised
 
-    from ledger.cuda import prepare_cuda
+    from ledger.kernels.common.cuda import prepare_cuda
 
     out = torch.zeros(BLOCKS * 512, device="cuda")
     for source, threads in sources():

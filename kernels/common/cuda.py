@@ -1,6 +1,6 @@
 """Compiles the CUDA C++ of a kernel file and launches it. Imports cuda.bindings and torch, only when called.
 
-A kernel file holds its CUDA C++ as text where Triton cannot express it (clusters, distributed shared memory). Compiling
+A kernel holds its CUDA C++ as text where Triton cannot express it (clusters, distributed shared memory). Compiling
 needs NVRTC and no GPU. Sources: the CUDA driver API (cuTensorMapEncodeTiled, cuLaunchKernelEx) and NVRTC's manual.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ledger.errors import InputError, MachineError
+from ledger.errors import InputError, MachineError, shortened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +30,18 @@ class CudaSource:
     text: str
     entry: str
     defines: tuple[tuple[str, str], ...] = ()
+
+    def cubin(self, target: str) -> bytes:
+        """Return the machine code for a target such as sm_90. Raises: as compile_cuda."""
+        return compile_cuda(self, target)
+
+    def ptx(self, target: str) -> str:
+        """Return the PTX for a target such as sm_90. Raises: as compile_cuda."""
+        return compile_to_ptx(self, target)
+
+    def compiler(self) -> str:
+        """Return NVRTC's name and version. Raises: MachineError when it is not installed."""
+        return compiler_version()
 
 
 def _bindings() -> tuple[Any, Any]:
@@ -106,7 +118,7 @@ def _built(nvrtc: Any, program: Any, source: CudaSource, architecture: str, form
     nvrtc.nvrtcGetProgramLog(program, log)
     if int(failed) != 0:
         words = log.decode(errors="replace").strip("\0 \n")
-        raise InputError(f"{source.entry}: the CUDA C++ does not compile for {architecture}: {words[:2000]}")
+        raise InputError(f"{source.entry}: the CUDA C++ does not compile for {architecture}: {shortened(words, 2000)}")
     size, fetch = getattr(nvrtc, f"nvrtcGet{form}Size"), getattr(nvrtc, f"nvrtcGet{form}")
     made = _buffer(_checked(size(program), "NVRTC"))
     fetch(program, made)
@@ -223,7 +235,9 @@ def prepare_cuda(
     device = torch.cuda.current_device()
     _need_context(device)
     major, minor = torch.cuda.get_device_capability(device)
-    function = _function(source, f"sm_{major}{minor}", shared_bytes, device)
+    target = f"sm_{major}{minor}"
+    function = _function(source, target, shared_bytes, device)
+    note_binary("cuda", source.entry, compile_cuda(source, target))
     addresses, held = zip(*(_parameter(value) for value in arguments), strict=True)
     parameters = (ctypes.c_void_p * len(addresses))(*addresses)
     config = driver.CUlaunchConfig()
