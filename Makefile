@@ -30,13 +30,14 @@ READY := $(VENV)/.ready
 PY := $(abspath $(VENV))/bin/python
 endif
 
-.PHONY: help setup demo test test-stress test-gpu test-triton bench lint format dist clean
+.PHONY: help setup demo test test-stress test-gpu test-triton bench site lint format dist clean
 help:
 	@echo 'make demo      the whole loop on the device that is here: calibrate, predict, seal, measure, report'
 	@echo 'make test      all tests that need no GPU        make test-gpu  those that need one'
 	@echo 'make bench     one cell of the bench table       make lint      ruff and mypy'
 	@echo 'make test-stress  faults at the system calls of a seal, half a minute of them (needs strace)'
 	@echo 'make test-triton  compile every kernel with each supported Triton for sm_75, sm_80 and sm_90 (TRITON_ARGS)'
+	@echo 'make site      every page and plot of this ledger, into site/, which git ignores'
 	@echo 'make dist      build the wheel and the sdist     make clean     remove what was built'
 
 setup: $(READY)
@@ -67,6 +68,15 @@ test-gpu: $(READY)
 bench: $(READY)
 	$(PY) -m ledger bench $(BENCH_ARGS)
 
+# The plots, then the pages, which link them: everything with a bench of cuBLAS, an H200 beside a CPU, and some campaigns alone.
+site: $(READY)
+	$(PY) -m ledger roofline --bench benchmarks/h200-cublas.json -o site/roofline
+	$(PY) -m ledger roofline --hw h200 --hw benchmarks/cpu.yaml --kernel decode_attention \
+		--bench benchmarks/cpu-decode.json -o site/roofline/overlay
+	for name in two_rings changed_over latent handed_on; do \
+		$(PY) -m ledger roofline --campaign h200_$$name -o site/roofline/$$name || exit 1; done
+	$(PY) -m ledger report --site site
+
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -80,4 +90,4 @@ dist: $(READY)
 	$(PY) -m hatchling build -d dist
 
 clean:
-	rm -rf $(if $(filter none,$(VENV)),,$(VENV)) .triton dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(if $(filter none,$(VENV)),,$(VENV)) .triton dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis

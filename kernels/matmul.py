@@ -936,7 +936,7 @@ _Tile = tuple[int, int, int, int, int, float]
 # (pipeline, BLOCK_M, BLOCK_N, stream)
 _Frame = tuple[int, int, int, int]
 # Where another frame was measured faster than the one with the fewest clocks, or is level with it and known longer:
-# 1024 x 1536 x 2048 by `ledger tune` (docs/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
+# 1024 x 1536 x 2048 by `ledger tune` (benchmarks/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
 _TUNED: dict[tuple[int, int, int], _Frame] = {
     (128, 8192, 8192): (121, 64, 128, 0),
     (128, 8192, 28672): (121, 64, 128, 0),

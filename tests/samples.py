@@ -11,12 +11,14 @@ from typing import Any
 
 from ledger.model.book import Book, CellView, Commit, Recorded, Run, Sealed, State, Voided
 from ledger.model.counters import CounterTotals
+from ledger.model.metrics import metric_names
 from ledger.model.protocol import COLD_GRAPH
 from ledger.model.reconcile import verify_cell
 from ledger.records import (
     Case,
     CaseV2,
     Correctness,
+    Counters,
     DeviceFacts,
     DeviceFactsV2,
     DeviceState,
@@ -26,8 +28,10 @@ from ledger.records import (
     Hardware,
     Measurement,
     MeasurementV2,
+    Metric,
     Prediction,
     PredictionV2,
+    ProfiledKernel,
     Record,
     RoofV2,
     Samples,
@@ -151,6 +155,28 @@ def make_timing(median_ps: int = 2 * MS, *, launch_ps: int | None = None, **chan
 
 def state(clock_mhz: int | None) -> DeviceState:
     return DeviceState(sm_clock_mhz=clock_mhz, memory_clock_mhz=None, power_mw=None, temperature_c=None, throttle=())
+
+
+COUNTERS = Counters(
+    tool="Nsight Compute 2025.3.1",
+    command="ncu",
+    cache_control="all",
+    clock_control="none",
+    kernels=(
+        ProfiledKernel(
+            name="rmsnorm_matmul_kernel",
+            metrics={
+                "gpu__time_duration.sum": Metric(value="2000000", unit="ns"),
+                **{
+                    name: Metric(value="10", unit="%")
+                    for name in metric_names("9.0")
+                    if name.endswith("sustained_elapsed")
+                },
+                "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": Metric(value="85", unit="%"),
+            },
+        ),
+    ),
+)
 
 
 def make_measurement(forecast: Forecast, **changes: Any) -> Measurement:

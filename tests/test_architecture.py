@@ -27,7 +27,7 @@ LAYERS = (
         "interventions forecast gap refute reconcile score rows regress drill trace tuning",
     ),
     ("repository", "store reader history worktree repo ancestry clone founding sealing doctor drill_files"),
-    ("evidence", "checks chain claims judge recompute challenge signatures witness trust audit taking"),
+    ("evidence", "checks chain claims judge recompute challenge signatures witness trust audit taking ingest drills"),
     ("machine", "nvml device here probes ncu_csv ncu ncu_report"),
     (
         "measuring",
@@ -37,7 +37,7 @@ LAYERS = (
     (
         "showing",
         "lines counter_card markdown page report listing kernel_card card compiled_card slices bench_page "
-        "layout marks dot_rows drawing sketch figures plot benched views",
+        "layout marks dot_rows drawing sketch figures plot benched tuning_page timer_page site",
     ),
     ("cli", "place options asking witnessing inspecting predicting reading measuring benching tuning drilling app"),
     ("", "__main__"),

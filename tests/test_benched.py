@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -115,34 +116,36 @@ def test_a_bench_of_a_device_that_is_not_drawn_is_refused() -> None:
 def test_the_recorded_bench_gives_the_percent_that_it_wrote() -> None:
     from ledger.repository.store import load_hardware
 
-    recorded = json.loads((ROOT / "docs" / "bench" / "h200.json").read_text())
+    recorded = json.loads((ROOT / "benchmarks" / "h200.json").read_text())
     found = dots(recorded, load_hardware("h200", ROOT))
     ours = [dot for dot in found if "," not in dot.kernel]
     assert [dot.percent for dot in ours] == pytest.approx([row["pct_of_roof"] for row in recorded["rows"]], rel=1e-3)
 
 
-# What docs/roofline/interpretation.md says of benches
+# What docs/interpretation.md says of benches
 
-PLOTS = ROOT / "docs" / "roofline"
-ESSAY = " ".join((PLOTS / "interpretation.md").read_text(encoding="utf-8").split())
+ESSAY = " ".join((ROOT / "docs" / "interpretation.md").read_text(encoding="utf-8").split())
 
 
-def drawn(folder: str, kernel: str, dtype: str) -> list[dict[str, Any]]:
-    value = json.loads((PLOTS / folder / "roofline.json").read_text())
-    return [dot for dot in value["dots"] if dot["kernel"] == kernel and dot["dtype"] == dtype and dot["seal"] is None]
+def drawn(bench: str, profile: str, kernel: str, dtype: str) -> list[dict[str, Any]]:
+    """Return the dots of a recorded bench of one kernel and dtype."""
+    from ledger.repository.store import load_hardware, read_hardware
+
+    hardware = read_hardware(ROOT / profile) if profile.endswith(".yaml") else load_hardware(profile, ROOT)
+    found = dots(json.loads((ROOT / "benchmarks" / bench).read_text()), hardware)
+    return [asdict(dot) for dot in found if dot.kernel == kernel and dot.dtype == dtype]
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_the_essay_tells_cublas_as_it_is_drawn(dtype: str) -> None:
-    (dot,) = drawn(".", "matmul, cuBLAS", dtype)
+    (dot,) = drawn("h200-cublas.json", "h200", "matmul, cuBLAS", dtype)
     assert dot["shape"] == {"M": 4096, "N": 4096, "K": 4096}
     assert f"**{dtype}: {dot['percent']:.1f}%" in ESSAY
 
 
 def test_the_essay_tells_the_cpu_as_it_is_drawn() -> None:
     found = {
-        dtype: [dot for dot in drawn("overlay", "decode_attention", dtype) if dot["device"] == "cpu"]
-        for dtype in ("fp32", "fp16")
+        dtype: drawn("cpu-decode.json", "benchmarks/cpu.yaml", "decode_attention", dtype) for dtype in ("fp32", "fp16")
     }
     for dots_ in found.values():
         assert {(dot["shape"]["B"], dot["shape"]["S"]) for dot in dots_} == {

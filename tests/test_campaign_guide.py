@@ -46,10 +46,13 @@ def test_first_example_of_the_guide_seals_in_one_commit(tmp_path: Path):
 
     ledger("init", ".")
     (seal,) = json.loads(ledger("predict", "--from", "campaign.yaml", "--json"))
+    listed = ["git", "show", "--name-only", "--format=", "HEAD"]
+    brought = subprocess.run(listed, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+    assert all(path.startswith("predictions/") for path in brought)
     record = json.loads((tmp_path / seal["path"]).read_bytes())
     assert len(record["cells"]) == int(count)
     assert record["campaign"] == "skinny_on_h200"
-    assert (tmp_path / "docs/predictions/skinny_on_h200.md").is_file()
+    assert [path for path in brought if path.endswith(".json")] == [seal["path"]]
 
 
 def test_guide_has_both_examples_and_names_every_key_and_regime():

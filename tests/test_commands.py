@@ -122,7 +122,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         "report", "status", "log", "score", "roofline --hw t4", "audit", "hardware list", "hardware show t4",
         "kernels list", "kernels show matmul", "doctor", "challenge", "order",
-        "drill --from {ROOT}/ledger/drills/h200.json",
+        "drill --from {ROOT}",
     ],
 )  # fmt: skip
 def test_json_holds_what_the_guide_says(sealed: Path, command: str):
@@ -142,14 +142,16 @@ def test_an_order_carries_a_challenge(sealed: Path, tmp_path: Path):
     assert run(sealed, "verify", "--challenge", handed["challenge"], "--from", str(tmp_path)).returncode == 2
 
 
-def test_report_names_single_cells_and_renders_the_pages(sealed: Path):
+def test_report_names_single_cells_and_writes_pages_that_git_does_not_see(sealed: Path, tmp_path: Path):
     name = printed(sealed, "status", "--json")["cells"][0]["seal"][:8]
     assert printed(sealed, "report", name, "--json")["missing"]
-    assert "rendered in commit" in run(sealed, "report", "--render").stderr
-    assert (sealed / "docs" / "report.md").is_file()
-    assert "the pages are as the records say" in run(sealed, "report", "--render").stderr
+    head = printed(sealed, "report", "--json")["head"]
+    folder = tmp_path / "site"
+    assert "wrote 4 pages" in run(sealed, "report", "--site", str(folder)).stderr
+    assert (folder / "report.md").is_file() and (folder / "report.html").is_file()
+    assert printed(sealed, "report", "--json")["head"] == head
     assert run(sealed, "report", "abcdef").returncode == 2
-    assert run(sealed, "report", name, "--render").returncode == 2
+    assert run(sealed, "report", name, "--site", str(folder)).returncode == 2
 
 
 LISTS = ["status", "log", "audit", "hardware show h200", "kernels list", "kernels show matmul", "hardware list"]

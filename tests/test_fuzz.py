@@ -20,7 +20,7 @@ from builders import Ledger, forecast
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from measuring import cell_of, order_of, this_cpu
-from samples import TOY
+from samples import COUNTERS, TOY, make_book, make_forecast, make_measurement, make_sealed, make_view
 from test_golden import JSON
 
 from ledger.cli.options import parse_ceilings, parse_probabilities, parse_shape
@@ -32,20 +32,20 @@ from ledger.evidence.witness import authority_name, load_roots, stamp, token_tim
 from ledger.machine.ncu_csv import parse_raw
 from ledger.machine.ncu_report import read_hand_made
 from ledger.model.campaign import parse_campaign
-from ledger.model.drill import parse_guesses
+from ledger.model.drill import drill_of, parse_guesses
 from ledger.model.metrics import metric_names, readings
 from ledger.model.regress import check, compare
 from ledger.operations import OPERATIONS
-from ledger.records import Counters, Order, Prediction, Void, Work
+from ledger.records import Counters, Order, Prediction, Tool, Void, Work
 from ledger.repository.clone import find_origin
-from ledger.repository.drill_files import read_drill, shipped_drill, write_drill
+from ledger.repository.drill_files import read_drill, write_drill
 from ledger.repository.repo import Repository
 from ledger.repository.store import hardware_yaml, parse_yaml, read_hardware, read_record
 from ledger.seal import canonical, decode, encode, id_input, parse_json, record_id
 
 ROOT = Path(__file__).parent.parent
 RAW_PAGE = (ROOT / "tests" / "assets" / "ncu" / "big_gemm.csv").read_bytes()
-BENCH = ROOT / "docs" / "bench" / "h200.json"
+BENCH = ROOT / "benchmarks" / "h200.json"
 CAMPAIGN = b"""\
 campaign: small
 why: a test
@@ -177,9 +177,13 @@ def test_any_void_is_answered(data):
     answered(lambda: decode(Void, data, what="x"))
 
 
+CELL = make_forecast()
+COUNTED = make_measurement(CELL, counters=COUNTERS, counters_missing=None)
+DRILL = drill_of(make_book(make_view(make_sealed(CELL), CELL, COUNTED)), Tool(name="ledger", version="0"))
+
+
 def _drill(folder: Path) -> bytes:
-    whole = shipped_drill()
-    write_drill(folder / "drill.json", whole.model_copy(update={"questions": whole.questions[:1]}))
+    write_drill(folder / "drill.json", DRILL)
     return (folder / "drill.json").read_bytes()
 
 
@@ -199,7 +203,7 @@ def test_any_drill_is_answered(tmp_path):
 @many
 @given(JSON)
 def test_any_guesses_are_answered(value):
-    questions = shipped_drill().questions[:1]
+    questions = DRILL.questions
     answered(lambda: parse_guesses(value, questions, what="x"))
     answered(lambda: parse_guesses({questions[0].forecast.cell: value}, questions, what="x"))
 

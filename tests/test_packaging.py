@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 KERNELS = {str(path.relative_to(ROOT / "kernels")) for path in (ROOT / "kernels").rglob("*.py")}
-DRILLS = {f"ledger/drills/{path.name}" for path in (ROOT / "ledger" / "drills").glob("*.json")}
+DRILL = "ledger/drills/recorded.json"
 PROFILES = {path.name for path in (ROOT / "hardware").glob("*.yaml")} - {"cpu.yaml"}
 
 
@@ -46,7 +46,9 @@ def test_wheel_holds_nothing_else(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"ledger", f"roofline_ledger-{__version__}.dist-info"}
     assert not [name for name in names if "__pycache__" in name or name.endswith("cpu.yaml")]
-    assert {name for name in names if name.endswith(".json")} == DRILLS
+    # A copy without its history can make no cells for `ledger drill`.
+    made = {DRILL} if (ROOT / ".git").exists() else set()
+    assert {name for name in names if name.endswith(".json")} == made
 
 
 def test_wheel_ships_the_very_bytes_of_the_repository(wheel: Path):
@@ -67,9 +69,41 @@ def test_core_install_asks_for_neither_torch_nor_triton(wheel: Path):
 def test_sdist_holds_what_the_wheel_is_built_from(built: Path):
     with tarfile.open(built / f"roofline_ledger-{__version__}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "ledger/__init__.py"} <= names
+    assert {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "ledger/__init__.py"} <= names
     assert {f"kernels/{name}" for name in KERNELS} | {f"hardware/{name}" for name in PROFILES} <= names
-    assert not [name for name in names if name.startswith(("predictions/", "verifications/", "tests/"))]
+    assert not [name for name in names if name.startswith(("predictions/", "verifications/", "tests/", "benchmarks/"))]
+
+
+def test_wheel_of_the_sdist_holds_the_cells_that_were_made_with_it(built: Path, wheel: Path, tmp_path: Path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history to make a drill of")
+    from ledger.evidence.drills import drill_of_ledger
+    from ledger.repository.drill_files import read_drill
+
+    with tarfile.open(built / f"roofline_ledger-{__version__}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    build = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run(build, cwd=source, env=environment, check=True, capture_output=True)
+    again = zipfile.ZipFile(tmp_path / "dist" / wheel.name)
+    assert again.read(DRILL) == zipfile.ZipFile(wheel).read(DRILL)
+    (tmp_path / "drill.json").write_bytes(again.read(DRILL))
+    assert read_drill(tmp_path / "drill.json") == drill_of_ledger(ROOT)
+
+
+def test_building_asks_for_what_judging_needs_only_where_the_cells_are_made(built: Path, tmp_path: Path):
+    def asked(folder: Path) -> str:
+        code = "import hatchling.build as b; print(*b.get_requires_for_build_wheel())"
+        return subprocess.run([sys.executable, "-P", "-c", code], cwd=folder, capture_output=True, text=True).stdout
+
+    with tarfile.open(built / f"roofline_ledger-{__version__}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    assert "pydantic" in asked(ROOT)
+    assert (DRILL in {path.relative_to(source).as_posix() for path in source.rglob("*.json")}) == (
+        "pydantic" not in asked(source)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +138,12 @@ def test_wheel_works_outside_the_repository(installed: Path, tmp_path: Path):
     assert "predict" in use(installed, "--help", folder=tmp_path)
     assert {"h100_sxm", "t4"} <= set(use(installed, "hardware", "list", folder=tmp_path).split())
     assert "rmsnorm_matmul" in use(installed, "kernels", "list", folder=tmp_path)
+
+
+def test_wheel_drills_on_the_cells_that_ship(installed: Path, tmp_path: Path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history to make a drill of")
+    assert '"from": "the cells that ship with ledger"' in use(installed, "drill", "--json", folder=tmp_path)
 
 
 def test_wheel_founds_seals_and_audits_in_an_empty_folder(installed: Path, tmp_path: Path):

@@ -6,17 +6,31 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from samples import MS, failed, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
+from samples import (
+    COUNTERS,
+    MS,
+    failed,
+    make_book,
+    make_forecast,
+    make_measurement,
+    make_sealed,
+    make_timing,
+    make_view,
+)
 
+from ledger.cli.place import emit
 from ledger.errors import InputError
 from ledger.model.book import Book, CellView, Commit, Voided
 from ledger.records import Finding, Tool, Void
 from ledger.showing import report
+from ledger.showing.markdown import page_name, seal_page, seals_table
+from ledger.showing.site import write_site
 
 SMALL = make_forecast(shape={"B": 1, "H": 64, "O": 64}, percent_milli=52_500, low_milli=40_000, high_milli=60_000)
 WIDE = make_forecast(shape={"B": 8, "H": 64, "O": 128}, probabilities_ppm={"hbm-bound": 900_000, "l2-bound": 100_000})
@@ -131,9 +145,10 @@ def test_document_of_a_refused_ledger_has_no_rows() -> None:
     assert [(finding["code"], finding["path"]) for finding in value["refused"]] == [("edited", "predictions/cc/x.json")]
 
 
-def test_json_text_is_ascii() -> None:
+def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     forecast = make_forecast(why="\u202e\x1b é")
-    text = report.json_text(report.document(make_book(make_view(make_sealed(forecast), forecast))))
+    emit(report.document(make_book(make_view(make_sealed(forecast), forecast))))
+    text = capsys.readouterr().out
     assert text.isascii()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
     assert json.loads(text)["rows"][0]["predicted"]["why"] == "\u202e\x1b é"
@@ -208,8 +223,7 @@ def nasty_book(text: str) -> Book:
 
 def everywhere(shown: Book) -> list[str]:
     pages = [printed(shown), report.markdown(shown), report.html(shown)]
-    pages += [report.index_view(shown), *(report.campaign_view(sealed.id, sealed.prediction) for sealed in shown.seals)]
-    pages += report.roofline_tables(shown).values()
+    pages += [seals_table(shown), *(seal_page(sealed) for sealed in shown.seals)]
     refused = make_book(
         *shown.cells, findings=tuple(f.model_copy(update={"severity": "refused"}) for f in shown.findings)
     )
@@ -254,7 +268,7 @@ def test_nasty_fields_do_not_act() -> None:
     shown = nasty_book(NASTY)
     assert_harmless(everywhere(shown))
     assert tags(report.html(shown)) <= HTML_TAGS
-    for page in (report.markdown(shown), report.campaign_view(shown.seals[0].id, shown.seals[0].prediction)):
+    for page in (report.markdown(shown), seal_page(shown.seals[0])):
         assert not re.search(r"(?<!\\)<(?!U\+)", page)
         assert not re.search(r"(?<!\\)\]\(", page)
         assert "\n# head" not in page
@@ -280,11 +294,11 @@ def test_any_field_is_harmless_everywhere(text: str) -> None:
             assert len(re.findall(r"(?<!\\)\|", line)) == 9
 
 
-# Views
+# Pages
 
 
-def test_campaign_view_holds_every_forecast() -> None:
-    view = report.campaign_view(CAMPAIGN.id, CAMPAIGN.prediction)
+def test_seal_page_holds_every_forecast() -> None:
+    view = seal_page(CAMPAIGN)
     assert "cc" * 32 in view
     assert (
         "| rmsnorm\\_matmul B=1 H=O=64 fp16 toy | 10.0 | 100 | left | 1.00 ms | hbm-bound | 52.5% | 40 to 60 |  |"
@@ -293,11 +307,61 @@ def test_campaign_view_holds_every_forecast() -> None:
     assert "hbm-bound 90%, l2-bound 10%" in view
 
 
-def test_index_view_links_seals_and_campaigns() -> None:
-    view = report.index_view(book())
-    assert f"[cccccccccccc](../../predictions/cc/{'cc' * 32}.json) | [grid](grid.md) | ada |" in view
-    assert "| 1 measured, 1 failed |" in view
-    assert "| 1 open |" in view
+def test_seals_table_links_pages_and_tells_two_campaigns_of_one_name_apart() -> None:
+    twin = make_sealed(WIDE, identity="ee" * 32, campaign="grid", position=4)
+    text = seals_table(make_book(*book().cells, make_view(twin, WIDE)))
+    assert "| [cccccccccc](predictions/grid-cccccccccc.md) | grid | ada |" in text
+    assert "| [eeeeeeeeee](predictions/grid-eeeeeeeeee.md) | grid | ada |" in text
+    assert "| [dddddddddd](predictions/seal-dddddddddd.md) |  | ada |" in text
+    assert "| 1 measured, 1 failed |" in text
+    assert "| 1 open |" in text
+
+
+def test_site_has_a_page_for_the_report_each_seal_and_each_benchmark(tmp_path: Path) -> None:
+    root, folder = tmp_path / "repository", tmp_path / "site"
+    (root / "benchmarks" / "tuning").mkdir(parents=True)
+    row = {"kernel": "matmul", "shape": {"M": 8}, "dtype": "fp16", "ours_us": 2.0, "rel_error": 0.0, "baseline": None}
+    row |= dict.fromkeys(("baseline_us", "torch_compile_us", "torch_eager_us", "torch_matmul_us"))
+    row |= {"floor_us": 1.0, "pct_of_roof": 50.0}
+    files = {
+        "toy.json": {"device": "Toy 1", "conditions": {"driver": "1"}, "rows": [row]},
+        "tuning/matmul-toy.json": {
+            "schema": "ledger/tune/1", "kernel": "matmul", "hardware": "toy",
+            "rows": [{"shape": {"M": 8}, "dtype": "fp16", "timed": 1, "own_us": 2.0, "own": {"block": 64},
+                      "fastest": [{"config": {"block": 32}, "ratio": 0.9, "again": True}]}],
+        },
+        "other.json": [1],
+    }  # fmt: skip
+    for name, value in files.items():
+        (root / "benchmarks" / name).write_text(json.dumps(value))
+    (folder / "roofline" / "grid").mkdir(parents=True)
+    (folder / "roofline" / "grid" / "roofline.png").write_text("drawn before")
+    written = write_site(book(), root, folder)
+    assert sorted(path.relative_to(folder).as_posix() for path in written) == [
+        "benchmarks/toy.md", "benchmarks/tuning/matmul-toy.md", "index.md",
+        f"predictions/{page_name(CAMPAIGN)}", f"predictions/{page_name(LATER)}", "report.html", "report.md",
+    ]  # fmt: skip
+    index = (folder / "index.md").read_text()
+    targets = re.findall(r"\]\(([^)]+)\)", index)
+    assert len(targets) == 7 and all((folder / target).is_file() for target in targets)
+    assert "| matmul | M=8 | fp16 | 2.00 |" in (folder / "benchmarks/toy.md").read_text()
+    assert "| 0.9000 | yes | block=32 |" in (folder / "benchmarks/tuning/matmul-toy.md").read_text()
+    assert (folder / "report.md").read_text() == report.markdown(book())
+    assert (folder / "roofline" / "grid" / "roofline.png").read_text() == "drawn before"
+
+
+def test_site_names_a_damaged_benchmark(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "b.json").write_text('{"device": "Toy 1", "conditions": {}, "rows": [1]}')
+    with pytest.raises(InputError, match=r"b\.json: TypeError"):
+        write_site(book(), tmp_path, tmp_path / "site")
+
+
+def test_markdown_report_has_a_table_of_counters_where_there_are_any() -> None:
+    assert "## Counters" not in report.markdown(book())
+    counted = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, counters=COUNTERS, counters_missing=None))
+    text = report.markdown(make_book(counted))
+    assert "## Counters" in text and "| DRAM % | L2 % |" in text
 
 
 def test_markdown_report_has_a_line_for_every_row() -> None:
@@ -313,15 +377,6 @@ def test_html_marks_hit_and_miss() -> None:
     page = report.html(make_book(book().cells[0], miss))
     assert '<td class="number hit">\u22122.5</td>' in page
     assert '<td class="number miss">\u221227.5</td>' in page
-
-
-def test_roofline_tables_have_their_names() -> None:
-    tables = report.roofline_tables(book())
-    assert set(tables) == {"predictions", "results", "counters", "gaps"}
-    assert tables["predictions"].count("\n") == 2 + 3  # heading, rule and one line a sealed cell
-    assert tables["results"].count("\n") == 2 + 3
-    assert tables["gaps"].count("\n") == 2 + 2
-    assert tables["counters"].count("\n") == 2
 
 
 def test_render_only_some_cells() -> None:
@@ -340,32 +395,3 @@ def test_findings_about_a_row_carry_its_number() -> None:
         assert "#1 clock-moved: it moved" in text
         assert "date-order: verifications/0.json: dates contradict the graph" in text
         assert text.count("clock-moved") == 1
-
-
-# Markers
-
-TEXT = "# T\n\n<!-- ledger:results -->\nold\n<!-- /ledger:results -->\n\nend\n"
-
-
-def test_update_markers_replaces_only_what_is_between() -> None:
-    updated = report.update_markers(TEXT, "results", "| a |\n| --- |\n")
-    assert updated == "# T\n\n<!-- ledger:results -->\n\n| a |\n| --- |\n\n<!-- /ledger:results -->\n\nend\n"
-    assert report.update_markers(updated, "results", "| a |\n| --- |\n") == updated
-
-
-def test_update_markers_leaves_a_text_alone_that_wants_no_table() -> None:
-    assert report.update_markers("nothing", "results", "t") == "nothing"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<!-- ledger:results -->",
-        "<!-- /ledger:results --> <!-- ledger:results -->",
-        TEXT + TEXT,
-    ],
-    ids=["open", "reversed", "twice"],
-)
-def test_update_markers_refuses_other_markers(text: str) -> None:
-    with pytest.raises(InputError, match="markers of results"):
-        report.update_markers(text, "results", "t")

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from gpu.agreement import CASES, cupti_lines, ncu_lines
+from gpu.agreement import CASES
 
 from ledger.kernel import load_kernel
 from ledger.model.metrics import totals
 from ledger.model.steady import steadiness
 from ledger.records import Measurement
 from ledger.repository.store import read_record
+from ledger.showing.timer_page import cupti_lines, ncu_lines
 
 ROOT = Path(__file__).parent.parent
 
@@ -50,12 +51,12 @@ TABLES = {"cupti-h200": cupti_lines, "ncu-h200": ncu_lines}
 @pytest.mark.parametrize("name", TABLES)
 def test_every_line_beside_cupti_and_ncu_is_what_was_measured(name: str):
     page = (ROOT / "docs" / "timer.md").read_text()
-    for line in TABLES[name](json.loads((ROOT / "docs" / "timer" / f"{name}.json").read_text())):
+    for line in TABLES[name](json.loads((ROOT / "benchmarks" / "timer" / f"{name}.json").read_text())):
         assert line in page
 
 
 def test_the_timer_agrees_with_cupti_within_3_percent_for_the_same_launches():
-    rows = json.loads((ROOT / "docs" / "timer" / "cupti-h200.json").read_text())["rows"]
+    rows = json.loads((ROOT / "benchmarks" / "timer" / "cupti-h200.json").read_text())["rows"]
     assert len(rows) == 13
     for row in rows:
         cupti = row["cupti"]
@@ -69,7 +70,7 @@ def test_the_timer_agrees_with_cupti_within_3_percent_for_the_same_launches():
 
 
 def test_the_page_says_how_many_calls_agree_with_ncu():
-    rows = json.loads((ROOT / "docs" / "timer" / "ncu-h200.json").read_text())["rows"]
+    rows = json.loads((ROOT / "benchmarks" / "timer" / "ncu-h200.json").read_text())["rows"]
     assert sum(abs(row["ncu"]["us"] / row["timer"]["us"] - 1) <= 0.03 for row in rows) == 12
     assert len(rows) == 13
 

@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 SHAPE = {"M": 3584, "N": 3584, "K": 3584}
 ROOF = roof_of(TOY, "fp16_tensor")
 ODD = {"M": 1000, "N": 1512, "K": 2056}
-REVIEWED = sorted((ROOT / "docs" / "tuning").glob("*.json"))
+REVIEWED = sorted((ROOT / "benchmarks" / "tuning").glob("*.json"))
 TUNED = [name for name in kernel_names() if load_kernel(name).kernel.candidates is not None]
 
 
@@ -130,7 +130,7 @@ def test_what_is_as_good_as_the_own_configuration_is_kept_however_low_another_bo
 
 
 def test_the_fastest_is_kept_though_a_bound_that_nothing_reaches_is_a_third_lower() -> None:
-    # docs/tuning/matmul-h200.json: whole tiles in clusters of four; halves of tiles took 1.2 times as long.
+    # benchmarks/tuning/matmul-h200.json: whole tiles in clusters of four; halves of tiles took 1.2 times as long.
     choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=ODD, dtype="fp16")
     whole = {"block_m": 128, "block_n": 128, "pipeline": 22, "stream": 0}
     (bound,) = {one.bound_s for one in choice.kept if whole.items() <= one.config.items()}

@@ -24,9 +24,7 @@ def bench(
     hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
     ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
     baseline: Annotated[list[str] | None, typer.Option(help="Baselines to run (default: all).")] = None,
-    output: Annotated[
-        FilePath | None, typer.Option("-o", "--output", help="JSON file; Markdown goes beside it.")
-    ] = None,
+    output: Annotated[FilePath | None, typer.Option("-o", "--output", help="JSON file to write.")] = None,
     against: Annotated[FilePath | None, typer.Option(help="Earlier bench to compare with, by ratios.")] = None,
     fail_on_regress: Annotated[str | None, typer.Option(help="Exit 1 when slower by more, as in 3%.")] = None,
     self_test: Annotated[
@@ -59,7 +57,7 @@ def bench(
         _write(document, output)
     if as_json:
         emit(document)
-    elif output is None:
+    else:
         out().print(render_markdown(document), markup=False, soft_wrap=True)
     if against is not None:
         _compare(document, against, fail_on_regress)
@@ -154,11 +152,9 @@ def _write(document: dict[str, Any], output: FilePath) -> None:
     import json
 
     from ledger.repository.store import write_atomically
-    from ledger.showing.bench_page import render_markdown
 
     write_atomically(output, (json.dumps(document, indent=1) + "\n").encode())
-    write_atomically(output.with_suffix(".md"), render_markdown(document).encode())
-    say(f"wrote {output} and {output.with_suffix('.md')}")
+    say(f"wrote {output}")
 
 
 def _compare(document: dict[str, Any], against: FilePath, limit: str | None) -> None:

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from ledger.cli.place import emit, err, find_root, out, refuse_if_refused, say
+from ledger.cli.place import emit, err, find_root, out, say
 from ledger.errors import InputError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.model.book import Book
     from ledger.model.campaign import Estimate
     from ledger.model.drill import Answered, Drill, Question
-    from ledger.records import Tool
 
 
 def drill(
@@ -64,36 +62,19 @@ def drill(
 
 def _find(source: FilePath | None) -> tuple[Drill, str]:
     """Return the cells to drill on, and where they are from."""
-    from ledger.model.drill import drill_of
-    from ledger.repository.drill_files import read_drill, shipped_drill
+    from ledger.evidence.drills import drill_of_ledger, shipped_drill
+    from ledger.repository.drill_files import read_drill
 
     if source is not None and source.is_file():
         return read_drill(source), str(source)
     root = source if source is not None else find_root()
     if root is not None:
         try:
-            return drill_of(*_book(root)), f"the ledger in {root.resolve().name}"
+            return drill_of_ledger(root), f"the ledger in {root.resolve().name}"
         except (StateError, InputError):
             if source is not None:
                 raise
     return shipped_drill(), "the cells that ship with ledger"
-
-
-def _book(root: FilePath) -> tuple[Book, Tool]:
-    from ledger.evidence.judge import judge
-    from ledger.repository.history import read_history
-    from ledger.repository.reader import Reader, quiet_environment
-    from ledger.repository.repo import Repository
-    from ledger.repository.sealing import TOOL
-
-    repository = Repository(root)
-    if repository.head() is None:
-        raise StateError(f"{root}: no commit yet; expected a ledger with measured cells")
-    reader = Reader(repository.git_dir, quiet_environment())
-    with reader.blobs() as blobs:
-        book = judge(read_history(reader), blobs.read)
-    refuse_if_refused(book)
-    return book, TOOL
 
 
 def _export(found: Drill, path: FilePath, *, as_json: bool) -> None:

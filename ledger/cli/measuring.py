@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ledger.cli.place import Place, emit, find_root, open_place, out, progress_bar, refuse_if_refused, say
+from ledger.cli.place import Place, emit, find_root, open_place, out, progress_bar, refuse_if_refused, say, settle
+from ledger.cli.reading import check_miss
 from ledger.cli.witnessing import ChallengeOption, TsaOption, anchor, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
-    from ledger.evidence.taking import Incoming, Taken
+    from ledger.evidence.ingest import Incoming, Ingested
     from ledger.measuring.measure import Progress, RunSummary
     from ledger.records import Order
 
@@ -86,34 +87,51 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Measure open cells here, or take in what was measured elsewhere; record, commit and reconcile."""
-    from ledger.evidence.taking import read_folder, select, take_in, write_order
+    from ledger.evidence.ingest import ingest, read_folder
+    from ledger.evidence.taking import select
 
     if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
         raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
     if challenge is not None and source is not None:
         raise InputError("--challenge: expected without --from, which was measured already: give it to ledger order")
     place = open_place()
-    refuse_if_refused(place.book)
     folder = source or place.repository.git_dir / "ledger" / "measuring"
     if source is None:
-        _name_stale(place)
-        record = write_order(select(place.book, ids or []), root=place.root, anchor=anchor(challenge))
-        summary = _run(record, folder, counters, full, place.root)
-        _tell_summary(summary, price_per_hour, as_json=False)
+        _measure_here(place, ids or [], folder, counters, full, challenge, price_per_hour)
     incoming = read_folder(folder)
     if ncu_report is not None:
         incoming = _with_counters(place, incoming, ncu_report, cell)
     if source is not None and ids:
+        refuse_if_refused(place.book)
         wanted = {(cell.sealed.id, cell.forecast.cell) for cell in select(place.book, ids)}
         incoming = [item for item in incoming if (item.measurement.seal, item.measurement.cell) in wanted]
-    with place.reader.blobs() as blobs:
-        taken = take_in(place.repository, place.history, blobs.read, incoming, sign=sign)
-    stamp_records(place.repository, [i.path for i in incoming if place.repository.is_committed(i.path)], tsa)
-    _render_views()
-    if source is None and not any(item.refused for item in taken):
+    done = ingest(place.repository, place.reader, incoming, history=place.history, current=place.current, sign=sign)
+    settle()
+    refuse_if_refused(done.book)
+    refused = {item.path for item in done.taken if item.refused}
+    stamp_records(place.repository, [item.path for item in incoming if item.path not in refused], tsa)
+    if source is None and not refused:
         shutil.rmtree(folder)
-    _tell_taken(taken, as_json=as_json)
-    _fail_on_miss(fail_on_miss, [item.cell for item in taken])
+    _tell_ingested(done, as_json=as_json)
+    if fail_on_miss is not None:
+        check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
+
+
+def _measure_here(
+    place: Place,
+    ids: Sequence[str],
+    folder: FilePath,
+    counters: str,
+    full: list[str] | None,
+    challenge: str | None,
+    price: float | None,
+) -> None:
+    from ledger.evidence.taking import select, write_order
+
+    refuse_if_refused(place.book)
+    _name_stale(place)
+    record = write_order(select(place.book, ids), root=place.root, anchor=anchor(challenge))
+    _tell_summary(_run(record, folder, counters, full, place.root), price, as_json=False)
 
 
 def _with_counters(place: Place, incoming: list[Incoming], report: FilePath, cell: str | None) -> list[Incoming]:
@@ -121,6 +139,7 @@ def _with_counters(place: Place, incoming: list[Incoming], report: FilePath, cel
     from ledger.kernel import load_kernel
     from ledger.measuring.attaching import attach
 
+    refuse_if_refused(place.book)
     (view, *more) = named(place.book, cell or "")
     if more:
         raise InputError(f"--cell: {cell!r} names {1 + len(more)} cells; expected SEAL#CELL")
@@ -189,41 +208,26 @@ def _tell_summary(summary: RunSummary, price: float | None, *, as_json: bool) ->
     say(f"{words}; {spent}")
 
 
-def _render_views() -> None:
-    from ledger.showing.views import write_views
-
-    place = open_place()
-    for note in write_views(place.repository, place.book):
-        say(note)
-
-
-def _tell_taken(taken: Sequence[Taken], *, as_json: bool) -> None:
+def _tell_ingested(done: Ingested, *, as_json: bool) -> None:
     from ledger.showing.report import document, render
 
-    place = open_place()
-    names = {item.cell for item in taken}
+    names = {item.cell for item in done.taken}
     if as_json:
-        full = document(place.book)
-        rows = [row for row in full["rows"] if f"{row['seal'][:10]}#{row['cell']}" in names]
-        emit({"taken": [{"cell": t.cell, "commit": t.commit} for t in taken], "rows": rows})
+        rows = [row for row in document(done.book)["rows"] if f"{row['seal'][:10]}#{row['cell']}" in names]
+        emit({"taken": [{"cell": item.cell, "commit": item.commit} for item in done.taken], "rows": rows})
     else:
-        render(place.book, out(), only=names)
-    for item in taken:
+        render(done.book, out(), only=names)
+    for item in done.taken:
         if item.note:
             say(item.note)
-    refused = [item for item in taken if item.refused]
+    refused = [item for item in done.taken if item.refused]
     if refused:
         words = "; ".join(f"{item.cell}: {item.refused[0].code}: {item.refused[0].message}" for item in refused)
-        raise EvidenceRefused(f"{len(refused)} of {len(taken)} measurements are refused and not committed: {words}")
-    if not taken:
+        raise EvidenceRefused(
+            f"{len(refused)} of {len(done.taken)} measurements are refused and not committed: {words}"
+        )
+    if not done.taken:
         say("nothing new to take in: every measurement there is already in the ledger")
-
-
-def _fail_on_miss(points: float | None, cells: Sequence[str]) -> None:
-    from ledger.cli.reading import fail_on_miss
-
-    if points is not None:
-        fail_on_miss(open_place().book, points, set(cells))
 
 
 def calibrate(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ledger.errors import EvidenceRefused, StateError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ledger.evidence.judge import CurrentDigest
     from ledger.model.book import Book
     from ledger.repository.history import History
     from ledger.repository.reader import Reader
@@ -27,12 +29,30 @@ _LONG = 1_000_000
 
 @dataclass(frozen=True)
 class Place:
-    """Hold the user's repository with the history and the book of its ledger."""
+    """Hold the user's repository with the history of its ledger."""
 
     repository: Repository
     reader: Reader
     history: History
-    book: Book
+
+    @cached_property
+    def book(self) -> Book:
+        """Return the book of the ledger, judged when it is first asked for."""
+        from ledger.evidence.checks import record_blobs
+        from ledger.evidence.judge import judge
+
+        with self.reader.blobs() as blobs:
+            blobs.plan(record_blobs(self.history))
+            book = judge(self.history, blobs.read, current=self.current)
+        settle()
+        return book
+
+    @cached_property
+    def current(self) -> CurrentDigest:
+        """Return what tells the digests of kernels and profiles as they are in the work tree."""
+        from ledger.evidence.taking import current_digests
+
+        return current_digests(self.root)
 
     @property
     def root(self) -> FilePath:
@@ -47,13 +67,10 @@ def find_root() -> FilePath | None:
 
 
 def open_place(*, uncommitted_is_refused: bool = True) -> Place:
-    """Read the ledger of the current folder's repository at HEAD.
+    """Open the ledger of the current folder's repository at HEAD.
 
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
     """
-    from ledger.evidence.checks import record_blobs
-    from ledger.evidence.judge import judge
-    from ledger.evidence.taking import current_digests
     from ledger.repository.history import read_history
     from ledger.repository.reader import Reader, quiet_environment
     from ledger.repository.repo import Repository
@@ -69,12 +86,7 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
             "ledger alone: restore with git checkout, or see ledger doctor"
         )
     reader = Reader(repository.git_dir, quiet_environment())
-    history = read_history(reader, wait=False)
-    with reader.blobs() as blobs:
-        blobs.plan(record_blobs(history))
-        book = judge(history, blobs.read, current=current_digests(repository.root))
-    settle()
-    return Place(repository, reader, history, book)
+    return Place(repository, reader, read_history(reader, wait=False))
 
 
 def settle() -> None:

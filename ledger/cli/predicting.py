@@ -119,12 +119,11 @@ def _seal_campaign(
     as_json: bool,
 ) -> list[str]:
     from ledger.model.campaign import parse_campaign
+    from ledger.repository.sealing import check_new
     from ledger.repository.store import parse_yaml, read_bytes
 
     campaign, requests = parse_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
-    page = f"docs/predictions/{campaign.campaign}.md"
-    if repository.is_committed(page):
-        raise InputError(f"campaign {campaign.campaign!r} was sealed before ({page}); expected a new name")
+    check_new(repository, campaign.campaign, repository.head())
     drafts = _drafts(repository, requests, campaign.ceilings, pins=(*campaign.pins, *pins), check=check)
     return _seal(
         repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json
@@ -143,14 +142,13 @@ def _seal(
 ) -> list[str]:
     from ledger.repository.sealing import seal
     from ledger.showing.listing import drafts_table
-    from ledger.showing.report import campaign_view
 
     if not as_json:
         out().print(drafts_table([item.forecast for item in drafts]))
     if dry_run:
         say("dry run: nothing is sealed")
         return []
-    sealed = seal(repository, drafts, campaign=campaign, why=why, view=campaign_view, sign=sign)
+    sealed = seal(repository, drafts, campaign=campaign, why=why, sign=sign)
     if sealed.note:
         say(sealed.note)
     _tell(sealed, as_json=as_json)

@@ -11,7 +11,6 @@ from ledger.cli.place import emit, find_root, open_place, out, refuse_if_refused
 from ledger.errors import EvidenceRefused, InputError, StateError, ThresholdMissed
 
 if TYPE_CHECKING:
-    from ledger.cli.place import Place
     from ledger.evidence.audit import Audit
     from ledger.model.book import Book
     from ledger.records import Hardware
@@ -27,11 +26,11 @@ def report(
     ids: Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names to show (default: all).")] = None,
     html: Annotated[FilePath | None, typer.Option(help="Write a self-contained page instead.")] = None,
     markdown: Annotated[FilePath | None, typer.Option(help="Write Markdown instead.")] = None,
-    render: Annotated[
-        bool, typer.Option("--render", help="Render the pages under docs/ anew and commit them.")
-    ] = False,
-    fail_on_miss_: Annotated[
-        float | None, typer.Option("--fail-on-miss", min=0, help="Exit 1 when a gap is larger than this many points.")
+    site: Annotated[
+        FilePath | None, typer.Option(help="Write all pages into a folder: report, seals, benchmarks.")
+    ] = None,
+    fail_on_miss: Annotated[
+        float | None, typer.Option(min=0, help="Exit 1 when a gap is larger than this many points.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,8 +38,8 @@ def report(
     from ledger.evidence.taking import named
     from ledger.showing import report as reports
 
-    if ids and (html or markdown or render):
-        raise InputError("report: cells are named together with --html, --markdown or --render, which hold all of them")
+    if ids and (html or markdown or site):
+        raise InputError("report: cells are named together with --html, --markdown or --site, which hold all of them")
     place = open_place()
     book = place.book
     only = {cell.short_name for name in ids for cell in named(book, name)} if ids else None
@@ -51,12 +50,14 @@ def report(
         html.write_text(reports.html(book), encoding="utf-8")
     if markdown is not None:
         markdown.write_text(reports.markdown(book), encoding="utf-8")
-    if render:
-        _render_views(place)
-    if not (html or markdown or render or as_json):
+    if site is not None:
+        from ledger.showing.site import write_site
+
+        say(f"wrote {len(write_site(book, place.root, site))} pages to {site}")
+    if not (html or markdown or site or as_json):
         reports.render(book, out(), only=only)
-    if fail_on_miss_ is not None:
-        fail_on_miss(book, fail_on_miss_, only)
+    if fail_on_miss is not None:
+        check_miss(book, fail_on_miss, only)
 
 
 def _only(document: dict[str, Any], only: set[str] | None) -> dict[str, Any]:
@@ -67,17 +68,7 @@ def _only(document: dict[str, Any], only: set[str] | None) -> dict[str, Any]:
     return {**document, **kept}
 
 
-def _render_views(place: Place) -> None:
-    from ledger.showing.views import write_views
-
-    before = place.repository.head()
-    for note in write_views(place.repository, place.book):
-        say(note)
-    after = place.repository.head()
-    say("the pages are as the records say" if after == before else f"rendered in commit {after}")
-
-
-def fail_on_miss(book: Book, points: float, only: set[str] | None) -> None:
+def check_miss(book: Book, points: float, only: set[str] | None) -> None:
     """Check that no gap is larger than `points`. Raises: ThresholdMissed, naming the cells."""
     missed = []
     for cell in book.cells:

@@ -38,6 +38,7 @@ def tune(
     """Time a kernel's launch configurations on this GPU and write the fastest to a file for review."""
     from ledger.kernel import load_kernel
     from ledger.machine.here import profile_of_this_machine
+    from ledger.showing.tuning_page import render_markdown
 
     root = find_root()
     hardware = profile_of_this_machine(root, hw)
@@ -47,13 +48,13 @@ def tune(
         _show_candidates(file, hardware, cells, as_json=as_json)
         return
     folder = root or FilePath.cwd()
-    output = output or folder / "docs" / "tuning" / f"{kernel}-{hardware.name}.json"
+    output = output or folder / "benchmarks" / "tuning" / f"{kernel}-{hardware.name}.json"
     log = log or FilePath(f"{output}.log")
     document = _tuned(file, hardware, cells, log=log, output=output, limit=limit)
     if as_json:
         emit(document)
     else:
-        out().print(_render(document), markup=False, soft_wrap=True)
+        out().print(render_markdown(document), markup=False, soft_wrap=True)
 
 
 def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None) -> list[Cell]:
@@ -125,13 +126,3 @@ def _tuned(
 def _progress(title: str) -> Iterator[OnProgress]:
     with progress_bar(title, limit=90) as show:
         yield lambda done, total, words: show(done, total, f"{title}: {words}")
-
-
-def _render(document: dict[str, Any]) -> str:
-    lines = []
-    for row in document["rows"]:
-        lines.append(f"{document['kernel']} {_words(row['shape'])} {row['dtype']}: own {row['own_us']} µs")
-        for one in row["fastest"]:
-            mark = " (timed twice)" if one["again"] else ""
-            lines.append(f"  {one['ratio']:.4f} × own{mark}  {_words(one['config'])}")
-    return "\n".join(lines)

@@ -1,38 +1,32 @@
-"""Selects cells, writes orders, and takes measurements into the repository, one commit a cell."""
+"""Selects cells, writes orders, and withdraws forecasts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Literal
 
 from ledger.errors import EvidenceRefused, InputError, UnknownName
-from ledger.evidence.judge import CurrentDigest, judge
+from ledger.evidence.judge import CurrentDigest
 from ledger.kernel import KernelFile, execute, kernel_closure, kernel_names, shipped_folder
-from ledger.model.book import Book, CellView, Commit
+from ledger.model.book import Book, CellView
 from ledger.records import (
     ORDER_SCHEMA,
     VOID_SCHEMA,
     Digest,
-    Finding,
     ForecastV2,
     Hardware,
     KernelSource,
-    Measurement,
     Order,
     OrderedCell,
     Void,
 )
-from ledger.repository.history import Change, History
 from ledger.repository.repo import Repository
 from ledger.repository.sealing import TOOL
-from ledger.repository.store import hardware_names, load_hardware, read_bytes, results
-from ledger.seal import encode, object_id, object_path, record_id, record_path
+from ledger.repository.store import hardware_names, load_hardware
+from ledger.seal import encode, object_id, record_id, record_path
 from ledger.sources.closure import rebuild
-
-MAX_ATTACHMENT_BYTES = 256 * 1024 * 1024
 
 
 def current_digests(root: FilePath) -> CurrentDigest:
@@ -164,75 +158,6 @@ def carried_names(order: Order) -> list[str]:
     )
 
 
-@dataclass(frozen=True)
-class Taken:
-    """Hold what became of one measurement file."""
-
-    cell: str
-    commit: str | None
-    note: str | None
-    refused: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """Hold one measurement that is not taken in yet, with the files that it names, by path."""
-
-    path: str
-    record: bytes
-    measurement: Measurement
-    attachments: Mapping[str, bytes]
-
-
-def read_folder(folder: FilePath) -> list[Incoming]:
-    """Return the measurements in a folder with their attachments.
-
-    Raises: InputError when an attachment is missing; EvidenceRefused when its bytes are not its name.
-    """
-    incoming = []
-    for file, measurement in results(folder):
-        attachments = {}
-        for attachment in measurement.attachments:
-            data = read_bytes(folder / "objects" / attachment.sha256, limit=MAX_ATTACHMENT_BYTES)
-            if object_id(data) != attachment.sha256:
-                raise EvidenceRefused(f"{file}: attachment {attachment.name} has other bytes than it had when measured")
-            attachments[object_path("verifications", attachment.sha256)] = data
-        incoming.append(incoming_of(measurement, attachments))
-    return incoming
-
-
-def incoming_of(measurement: Measurement, attachments: Mapping[str, bytes]) -> Incoming:
-    """Return a measurement ready to be taken in; attachments lie by the path that they will have."""
-    data = encode(measurement)
-    return Incoming(record_path("verifications", record_id(type(measurement), data)), data, measurement, attachments)
-
-
-def take_in(
-    repository: Repository,
-    history: History,
-    read: Callable[[str, int], bytes | None],
-    incoming: Iterable[Incoming],
-    *,
-    sign: bool = False,
-) -> list[Taken]:
-    """Commit measurements one by one, leaving out those already there and those that the report would refuse."""
-    fresh = [item for item in incoming if item.path not in history.tree]
-    refusals = _rehearse(history, read, fresh)
-    taken = []
-    for item in fresh:
-        name = f"{item.measurement.seal[:10]}#{item.measurement.cell}"
-        refused = refusals.get(item.path, ())
-        if refused:
-            taken.append(Taken(name, None, None, refused))
-            continue
-        files = {item.path: item.record, **item.attachments}
-        message = f"Measure {item.measurement.cell}: {item.measurement.status}\n\nSeal-Id: {item.measurement.seal}\n"
-        message += f"Record-Id: {FilePath(item.path).stem}\n"
-        written = repository.commit(partial(_same, files, message), sign=sign)
-        taken.append(Taken(name, written.commit, written.index_note))
-    return taken
-
-
 def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[str, str, str]:
     """Commit the withdrawal of an unmeasured seal, or of one cell of it; return its id, path and commit.
 
@@ -255,39 +180,5 @@ def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[s
     data = encode(record)
     path = record_path("verifications", record_id(Void, data))
     message = f"Void {cells[0].short_name if record.cell else record.seal[:10]}\n\nSeal-Id: {record.seal}\n"
-    written = repository.commit(partial(_same, {path: data}, message))
+    written = repository.commit(lambda _parent: ({path: data}, message))
     return record_id(Void, data), path, written.commit
-
-
-def _same(files: Mapping[str, bytes], message: str, parent: str | None) -> tuple[Mapping[str, bytes], str]:
-    del parent
-    return files, message
-
-
-def _rehearse(
-    history: History, read: Callable[[str, int], bytes | None], incoming: Sequence[Incoming]
-) -> dict[str, tuple[Finding, ...]]:
-    """Return what the judge would refuse if each measurement were committed on top of the history."""
-    overlay: dict[str, bytes] = {}
-    commits, parents = list(history.commits), list(history.parents)
-    changes, tree = list(history.changes), dict(history.tree)
-    for item in incoming:
-        position = len(commits)
-        commits.append(Commit(sha=f"rehearsal-{position}", when="", author="", position=position))
-        parents.append((position - 1,))
-        for path, data in {item.path: item.record, **item.attachments}.items():
-            blob = f"rehearsal {path}"
-            overlay[blob] = data
-            if path not in tree:
-                changes.append(Change(position, "A", "100644", blob, path))
-                tree[path] = ("100644", blob)
-    rehearsed = replace(
-        history, commits=tuple(commits), parents=tuple(parents), find_changes=lambda: tuple(changes), tree=tree
-    )
-    book = judge(rehearsed, lambda blob, limit: overlay[blob] if blob in overlay else read(blob, limit))
-    refused: dict[str, tuple[Finding, ...]] = {}
-    for item in incoming:
-        found = tuple(f for f in book.refused if f.path == item.path)
-        if found:
-            refused[item.path] = found
-    return refused

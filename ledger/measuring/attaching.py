@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 
 from ledger.errors import EvidenceRefused, InputError
-from ledger.evidence.taking import Incoming, incoming_of
+from ledger.evidence.ingest import Incoming, incoming_of
 from ledger.machine.ncu_report import HandMade, check_device, read_hand_made
 from ledger.model.book import CellView
 from ledger.model.metrics import capability_of, readings

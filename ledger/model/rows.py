@@ -6,7 +6,6 @@ the first finished one is shown and does not count. A ledger that is refused has
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -69,11 +68,6 @@ def document(book: Book) -> dict[str, Any]:
         "refused": [_finding(finding) for finding in book.refused],
         "findings": [_finding(finding) for finding in book.findings if finding.severity != "refused"],
     }
-
-
-def json_text(value: Any) -> str:
-    """Return JSON that is safe on a terminal: everything beyond ASCII, and every control character, is escaped."""
-    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def _row(row: Row) -> dict[str, Any]:

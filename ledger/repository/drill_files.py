@@ -1,4 +1,4 @@
-"""Reads and writes drill files, and finds those that ship with the package."""
+"""Reads and writes drill files."""
 
 from __future__ import annotations
 
@@ -32,16 +32,3 @@ def write_drill(path: FilePath, drill: Drill) -> None:
     questions = ",\n".join(json.dumps(question, sort_keys=True) for question in value.pop("questions"))
     head = json.dumps(value, sort_keys=True).removesuffix("}")
     write_atomically(path, f'{head}, "questions": [\n{questions}\n]}}\n'.encode())
-
-
-def shipped_drill() -> Drill:
-    """Return the cells that ship with the package, of all devices together."""
-    drills = [read_drill(path) for path in sorted((FilePath(__file__).parent.parent / "drills").glob("*.json"))]
-    if not drills:
-        raise InputError("no drill ships with this package; expected --from LEDGER")
-    return Drill(
-        schema="ledger/drill/1",
-        tool=drills[0].tool,
-        hardware={digest: profile for drill in drills for digest, profile in drill.hardware.items()},
-        questions=tuple(question for drill in drills for question in drill.questions),
-    )

@@ -16,6 +16,7 @@ from ledger.model.book import Commit
 from ledger.repository.reader import Reader
 
 FOLDERS = ("predictions", "verifications")
+_LOG = ("log", "--topo-order", "--reverse", "-z", "--format=%H%x01%P%x01%cI%x01%cn")
 
 
 class Change(NamedTuple):
@@ -61,7 +62,7 @@ def read_history(reader: Reader, revision: str = "HEAD", *, wait: bool = True) -
 
     Raises: StateError when git cannot read it (no commit, a shallow or damaged repository).
     """
-    head = reader.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    head = _head(reader, revision)
     if reader.run("rev-parse", "--is-shallow-repository").strip() == b"true":
         raise StateError("repository is a shallow clone; expected the whole history: git fetch --unshallow")
     log = _ask_commits(reader, head)
@@ -75,20 +76,43 @@ def read_history(reader: Reader, revision: str = "HEAD", *, wait: bool = True) -
     return history
 
 
+def commits_after(reader: Reader, history: History) -> tuple[Commit, ...] | None:
+    """Return the commits of HEAD that are not in a history, oldest first; None unless they follow it one by one."""
+    entries = _entries(reader.run(*_LOG, f"{history.head}..HEAD"))
+    commits: list[Commit] = []
+    below = history.head
+    for sha, above, when, author in entries:
+        if above != below:
+            return None
+        commits.append(Commit(sha=sha, when=when, author=author, position=len(history.commits) + len(commits)))
+        below = sha
+    return tuple(commits) if below == _head(reader, "HEAD") else None
+
+
+def _head(reader: Reader, revision: str) -> str:
+    return reader.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+
+
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
 def _ask_commits(reader: Reader, head: str) -> Callable[[], bytes]:
-    return reader.begin("log", "--topo-order", "--reverse", "-z", "--format=%H%x01%P%x01%cI%x01%cn", head)
+    return reader.begin(*_LOG, head)
+
+
+def _entries(answer: bytes) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, parents, date and committer of each commit that git printed in the format of _LOG."""
+    for entry in filter(None, _text(answer).split("\0")):
+        sha, above, when, author = [*entry.split("\x01", 3), "", "", ""][:4]
+        yield sha, above, when, author
 
 
 def _commits(answer: bytes) -> tuple[tuple[Commit, ...], tuple[tuple[int, ...], ...], dict[str, int]]:
     commits: list[Commit] = []
     parents: list[tuple[int, ...]] = []
     places: dict[str, int] = {}
-    for entry in filter(None, _text(answer).split("\0")):
-        sha, above, when, author = [*entry.split("\x01", 3), "", "", ""][:4]
+    for sha, above, when, author in _entries(answer):
         places[sha] = len(commits)
         commits.append(Commit(sha=sha, when=when, author=author, position=len(commits)))
         parents.append(tuple(places[parent] for parent in above.split() if parent in places))

@@ -41,12 +41,14 @@ class Repository(WorkTree):
         *,
         sign: bool = False,
         replace: bool = False,
+        date: str | None = None,
     ) -> Written:
         """Commit files on the current branch and return the commit once it is on disk.
 
         compose: (parent commit) -> (files by path, message). It is called again with the new parent whenever another
-        writer was faster, so that a seal can re-chain. replace: files may replace committed ones (views); otherwise
-        a file that is committed with other bytes is an error. Raises: StateError.
+        writer was faster, so that a seal can re-chain. replace: files may replace committed ones; otherwise a file
+        that is committed with other bytes is an error. date: the committer's, as git takes it (default: now).
+        Raises: StateError.
         """
         branch = self.check_can_commit()
         deadline = time.monotonic() + _PATIENCE_S
@@ -58,7 +60,7 @@ class Repository(WorkTree):
                 blobs = {path: self._blob(data) for path, data in files.items()}
                 base = f"{parent}^{{tree}}" if parent else None
                 tree = self._tree(base, {tuple(path.split("/")): blob for path, blob in blobs.items()}, replace)
-                commit = self._commit_object(tree, parent, message, sign=sign)
+                commit = self._commit_object(tree, parent, message, sign=sign, date=date)
                 write_atomically(self._pending, "\0".join((commit, *files)).encode())
                 refusal = self._advance(branch, commit, parent)
                 if refusal is None:
@@ -147,10 +149,11 @@ class Repository(WorkTree):
         stored = self.git(*_DURABLE, "mktree", "-z", data=listing.encode("utf-8", "surrogateescape"))
         return _as_given(stored, "tree", _tree_bytes(entries))
 
-    def _commit_object(self, tree: str, parent: str | None, message: str, *, sign: bool) -> str:
+    def _commit_object(self, tree: str, parent: str | None, message: str, *, sign: bool, date: str | None) -> str:
         wants = sign or self._flag("commit.gpgsign")
         options = (*(("-p", parent) if parent else ()), *(("-S",) if wants else ()))
-        return self.git(*_DURABLE, "commit-tree", tree, *options, "-F", "-", data=message.encode())
+        dated = {} if date is None else {"GIT_COMMITTER_DATE": date}
+        return self.git(*_DURABLE, "commit-tree", tree, *options, "-F", "-", data=message.encode(), environment=dated)
 
     def _flag(self, name: str) -> bool:
         return self.git("config", "--type=bool", "--default=false", "--get", name) == "true"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from ledger import __version__
-from ledger.errors import InputError
+from ledger.errors import InputError, LedgerError
 from ledger.kernel import Kernel, KernelFile, build_case, load_kernel
 from ledger.model.campaign import Request, milli, millionths
 from ledger.model.protocol import protocol_for
@@ -26,10 +27,12 @@ from ledger.records import (
     Work,
     is_gpu,
 )
+from ledger.repository.reader import Reader, quiet_environment
 from ledger.repository.repo import Repository
 from ledger.repository.store import load_hardware
 from ledger.roofline import roof_of
 from ledger.seal import (
+    MAX_RECORD_BYTES,
     cell_key,
     decode,
     decode_any,
@@ -37,13 +40,13 @@ from ledger.seal import (
     next_link,
     object_id,
     object_path,
+    parse_json,
     record_id,
     record_path,
     validate,
 )
 
 TOOL = Tool(name="roofline-ledger", version=__version__)
-CampaignView = Callable[[str, Prediction], str]
 
 
 @dataclass(frozen=True)
@@ -136,18 +139,19 @@ def seal(
     *,
     campaign: str | None = None,
     why: str = "",
-    view: CampaignView | None = None,
     sign: bool = False,
 ) -> SealedCommit:
     """Seal forecasts as one prediction in one commit and return once it is on disk.
 
-    view: renders a campaign's own immutable page, committed with the seal. Raises: StateError, RecordError.
+    Raises: StateError, RecordError; InputError for a campaign whose name is taken.
     """
     forecaster = repository.identity()
     nonce = secrets.token_hex(16)
     sealed: list[tuple[str, str, PredictionV2]] = []
 
     def compose(parent: str | None) -> tuple[Mapping[str, bytes], str]:
+        if campaign is not None:
+            check_new(repository, campaign, parent)
         sequence, previous = next_link(chain_tips(repository, parent))
         record = PredictionV2(
             schema=SEAL_SCHEMA_V2,
@@ -175,8 +179,6 @@ def seal(
         files = {record_path("predictions", identity): data}
         for item in drafts:
             files.update({object_path("predictions", digest): source for digest, source in item.objects.items()})
-        if view is not None and campaign is not None:
-            files[f"docs/predictions/{campaign}.md"] = view(identity, record).encode()
         sealed[:] = [(identity, record_path("predictions", identity), record)]
         what = campaign or drafts[0].forecast.cell
         return files, f"Seal {what}: {len(drafts)} cell{'s' if len(drafts) > 1 else ''}\n\nSeal-Id: {identity}\n"
@@ -184,6 +186,28 @@ def seal(
     written = repository.commit(compose, sign=sign)
     identity, path, record = sealed[0]
     return SealedCommit(identity, path, written.commit, record, written.index_note)
+
+
+def check_new(repository: Repository, campaign: str, commit: str | None) -> None:
+    """Check that no seal at a commit carries a campaign's name. Raises: InputError."""
+    for path, name in _campaigns(repository, commit):
+        if name == campaign:
+            raise InputError(f"campaign {campaign!r} was sealed before ({path}); expected a new name")
+
+
+def _campaigns(repository: Repository, commit: str | None) -> Iterator[tuple[str, object]]:
+    """Yield the path and the campaign of each seal at a commit; of one that cannot be read the campaign is None."""
+    listing = repository.git("ls-tree", "-r", "-z", commit, "--", "predictions") if commit else ""
+    entries = [line.partition("\t") for line in filter(None, listing.split("\0"))]
+    seals = {path: meta.split(" ")[2] for meta, _, path in entries if path.endswith(".json")}
+    with Reader(repository.git_dir, quiet_environment()).blobs() as blobs:
+        blobs.plan(seals.values())
+        for path, blob in seals.items():
+            value = None
+            # The report refuses what is no seal.
+            with suppress(LedgerError):
+                value = parse_json(blobs.read(blob, MAX_RECORD_BYTES) or b"", what=path)
+            yield path, value.get("campaign") if isinstance(value, dict) else None
 
 
 def chain_tips(repository: Repository, parent: str | None) -> dict[str, int]:

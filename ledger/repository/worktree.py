@@ -108,13 +108,21 @@ class WorkTree:
 
     def identity(self) -> str:
         """Return the committer's name. Raises: StateError when git has none."""
+        return self.committer()[0]
+
+    def committer(self) -> tuple[str, str]:
+        """Return the committer's name, and the date of a commit made now, as `SECONDS ZONE`.
+
+        Raises: StateError when git knows no identity.
+        """
         try:
             line = self.git("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
         except StateError as error:
             raise StateError(
                 "git knows no identity; expected one: git config user.name NAME; git config user.email ADDRESS"
             ) from error
-        return line.split(" <", 1)[0]
+        name, _, rest = line.partition(" <")
+        return name, rest.rpartition("> ")[2]
 
     def newest_seals(self, parent: str | None) -> tuple[str, ...]:
         """Return the paths of the seals that may be tips of the chain at `parent`: the newest, and any beside it."""
@@ -155,10 +163,9 @@ class WorkTree:
             write_atomically(self.root / path, self.show("HEAD", path))
         self.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
 
-    def uncommitted(self, *paths: str) -> tuple[str, ...]:
-        """Return those of some paths (the ledger folders when none is given) that differ from HEAD."""
-        wanted = paths or FOLDERS
-        text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *wanted)
+    def uncommitted(self) -> tuple[str, ...]:
+        """Return the files in the ledger folders that differ from HEAD."""
+        text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *FOLDERS)
         return tuple(entry[3:] for entry in text.split("\0") if len(entry) > 3 and entry[2] == " ")
 
 

@@ -1,4 +1,4 @@
-"""Renders a judged ledger and single seals as Markdown: docs/report.md, docs/predictions/ and tables for ROOFLINE.md.
+"""Renders a judged ledger, and single seals, as Markdown.
 
 Pure: text out, nothing written. A field of a record is made harmless and then escaped, so that it can neither open a
 link, an image or HTML nor leave its table cell.
@@ -10,15 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ledger.errors import InputError
-from ledger.model.book import Book
+from ledger.model.book import Book, Sealed
 from ledger.model.rows import Row, rows
 from ledger.model.wording import PATH_WORDS, duration, harmless, shape_words, si
-from ledger.records import Forecast, Prediction
+from ledger.records import Forecast
 from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
 from ledger.showing import lines
-
-_MARKER_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def escape(text: str) -> str:
@@ -36,17 +33,6 @@ def _escaped(*cells: str) -> tuple[str, ...]:
     return tuple(escape(cell) for cell in cells)
 
 
-def roofline_tables(book: Book) -> dict[str, str]:
-    """Return the tables of ROOFLINE.md by the name of their markers."""
-    listed = rows(book)
-    return {
-        "predictions": forecast_table(view.forecast for view in book.cells),
-        "results": results_table(listed),
-        "counters": counters_table(listed),
-        "gaps": table(("#", "cell", "gap", "why"), _gaps(listed), right=(0, 2)),
-    }
-
-
 def results_table(listed: Sequence[Row]) -> str:
     """Return the table of forecasts beside measurements."""
     headings = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
@@ -58,15 +44,12 @@ def results_table(listed: Sequence[Row]) -> str:
 
 
 def counters_table(listed: Sequence[Row]) -> str:
-    """Return the table of what the hardware counters said, for the rows that have any."""
+    """Return the table of what the hardware counters said, for the rows that have any; empty where none has."""
     told = [(row, lines.counter_words(row)) for row in listed]
     body = [_escaped(str(row.number), lines.cell_words(row.view), *words) for row, words in told if words]
+    if not body:
+        return ""
     return table(("#", "cell", *lines.COUNTER_HEADINGS), body, right=(0, *range(2, 2 + len(lines.COUNTER_HEADINGS))))
-
-
-def _gaps(listed: Sequence[Row]) -> list[tuple[str, ...]]:
-    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
-    return [_escaped(str(row.number), lines.cell_words(row.view), lines.gap_words(row), words) for row, words in told]
 
 
 def markdown(book: Book) -> str:
@@ -79,6 +62,7 @@ def markdown(book: Book) -> str:
         )
     listed = rows(book)
     told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    counters = counters_table(listed)
     return _join(
         "# Report",
         "Rendered from the records by `ledger report`; do not edit.",
@@ -87,6 +71,8 @@ def markdown(book: Book) -> str:
         escape(lines.LEGEND) if listed else "",
         "## Why" if told else "",
         _bullets(f"**{row.number}.** {escape(words)}" for row, words in told),
+        "## Counters" if counters else "",
+        counters,
         *_section("Not measured", [escape(words) for words in lines.missing_words(book)]),
         *_section("Findings", [escape(words) for words in lines.finding_words(book)]),
     )
@@ -104,7 +90,7 @@ def _join(*parts: str) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
-# Views of seals
+# Seals
 
 
 def forecast_table(forecasts: Iterable[Forecast]) -> str:
@@ -130,15 +116,13 @@ def _forecast(forecast: Forecast) -> tuple[str, ...]:
     )
 
 
-def campaign_view(identity: str, prediction: Prediction) -> str:
-    """Return the view of one seal, made from the seal alone, so that it never changes.
-
-    It does not name the commit: the view is committed together with its seal.
-    """
+def seal_page(sealed: Sealed) -> str:
+    """Return the page of one seal: its forecasts and their reasons."""
+    identity, prediction = sealed.id, sealed.prediction
     roofs = {(f.case.hardware, f.roof.path, f.roof.ceilings): f.roof for f in prediction.cells}
     return _join(
         f"# {escape(prediction.campaign or f'Seal {identity[:12]}')}",
-        "Sealed forecasts, rendered from the seal and committed with it; this file never changes.",
+        "Sealed forecasts, rendered from the seal; do not edit.",
         _bullets(
             (
                 f"seal `{identity}`, sequence {prediction.sequence}",
@@ -165,8 +149,13 @@ def _reasons(cells: Sequence[Forecast]) -> list[str]:
     return [f"{escape(why)} ({', '.join(escape(cell) for cell in names)})" for why, names in shared.items()]
 
 
-def index_view(book: Book) -> str:
-    """Return docs/predictions/index.md: every seal, oldest first, with what became of its cells."""
+def page_name(sealed: Sealed) -> str:
+    """Return the file name of a seal's page; two campaigns of one name, sealed on two branches, have two."""
+    return f"{sealed.prediction.campaign or 'seal'}-{sealed.id[:10]}.md"
+
+
+def seals_table(book: Book) -> str:
+    """Return a table of every seal, oldest first, with what became of its cells and a link to its page."""
     states: dict[str, Counter[str]] = {}
     for view in book.cells:
         states.setdefault(view.sealed.id, Counter())[view.state] += 1
@@ -174,42 +163,11 @@ def index_view(book: Book) -> str:
     for sealed in book.seals:
         counts = ", ".join(f"{count} {state}" for state, count in states.get(sealed.id, Counter()).items())
         prediction = sealed.prediction
-        name = prediction.campaign
         body.append(
             (
                 str(prediction.sequence),
-                f"[{sealed.id[:12]}](../../{sealed.path})",
-                f"[{escape(name)}]({name}.md)" if name else "",
-                *_escaped(prediction.forecaster, sealed.commit.when, counts),
+                f"[{sealed.id[:10]}](predictions/{page_name(sealed)})",
+                *_escaped(prediction.campaign or "", prediction.forecaster, sealed.commit.when, counts),
             )
         )
-    return _join(
-        "# Sealed predictions",
-        "Rendered from the records; do not edit. Dates are the commits' own claims and prove nothing.",
-        table(("sequence", "seal", "campaign", "forecaster", "committed", "cells"), body, right=(0,)),
-    )
-
-
-# Tables inside other documents
-
-
-def update_markers(text: str, name: str, table: str) -> str:
-    """Return `text` with what stands between the markers of `name` replaced by `table`.
-
-    The markers are `<!-- ledger:NAME -->` and `<!-- /ledger:NAME -->`, each once and in this order.
-    A text with neither marker does not want the table and comes back as it is.
-    Raises: InputError for markers that do not pair.
-    """
-    assert _MARKER_NAME.fullmatch(name), name
-    opening, closing = f"<!-- ledger:{name} -->", f"<!-- /ledger:{name} -->"
-    counts = text.count(opening), text.count(closing)
-    if counts == (0, 0):
-        return text
-    if counts != (1, 1) or text.index(opening) > text.index(closing):
-        raise InputError(
-            f"markers of {name}: {counts[0]} opening and {counts[1]} closing; expected {opening} once and then "
-            f"{closing} once"
-        )
-    before, rest = text.split(opening)
-    after = rest.split(closing)[1]
-    return f"{before}{opening}\n\n{table.strip()}\n\n{closing}{after}"
+    return table(("sequence", "seal", "campaign", "forecaster", "committed", "cells"), body, right=(0,))

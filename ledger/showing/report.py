@@ -1,6 +1,6 @@
 """Renders a judged ledger on a terminal, and gathers the other renderings under one name. Writes to the console given.
 
-JSON comes from model.rows, Markdown and the views in docs/ from markdown, the HTML page from page.
+JSON comes from model.rows, Markdown from markdown, the HTML page from page.
 Text from records is wrapped in rich.text.Text, which reads no markup, after wording.harmless has made it safe.
 """
 
@@ -15,26 +15,14 @@ from rich.text import Text
 
 from ledger.model.book import Book
 from ledger.model.gap import HIT_POINTS
-from ledger.model.rows import Row, document, json_text, rows
+from ledger.model.rows import Row, document, rows
 from ledger.model.wording import harmless
 from ledger.showing import lines
 from ledger.showing.counter_card import counter_lines
-from ledger.showing.markdown import campaign_view, index_view, markdown, roofline_tables, update_markers
+from ledger.showing.markdown import markdown
 from ledger.showing.page import html
 
-__all__ = [
-    "campaign_view",
-    "document",
-    "harmless",
-    "html",
-    "index_view",
-    "json_text",
-    "markdown",
-    "render",
-    "roofline_tables",
-    "update_markers",
-]
-
+__all__ = ["document", "harmless", "html", "markdown", "render"]
 
 _NARROWEST = 14
 

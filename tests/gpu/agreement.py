@@ -32,6 +32,7 @@ from ledger.measuring.graphs import GraphRounds, capture, replay_ps, warm_up
 from ledger.measuring.timeline import Stretch, awake, trace_stretches
 from ledger.measuring.timer import enough_rounds, parameters_of
 from ledger.model.protocol import COLD_GRAPH
+from ledger.showing.timer_page import cupti_lines, ncu_lines
 
 DURATION, CLOCK = "gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second"
 METRICS = (DURATION, CLOCK)
@@ -213,43 +214,6 @@ def _of_kernels(group: list[Any]) -> dict[str, Any]:
     sums = [sum(_number(one, DURATION) for one in group[at : at + each]) for at in range(0, len(group), each)]
     clocks = [_number(one, CLOCK) / 1e6 for one in group]
     return {"us": statistics.median(sums) / 1e3, "mhz": round(statistics.median(clocks)), "calls": PROFILED_CALLS}
-
-
-# The tables
-
-
-def _to(value: float, base: float) -> str:
-    return f"{100 * (value / base - 1):+.1f}%"
-
-
-def cupti_lines(document: dict[str, Any]) -> list[str]:
-    """Return the table of docs/timer.md that sets CUPTI beside the timer, for the same launches and apart."""
-    found = []
-    for row in document["rows"]:
-        timer, cupti = row["timer"]["us"], row["cupti"]
-        words = [
-            row["case"],
-            f"{cupti['timer_us']:.2f}",
-            f"{cupti['us']:.2f}",
-            _to(cupti["us"], cupti["timer_us"]),
-            f"{timer:.2f}",
-            _to(cupti["us"], timer),
-            _to(row["timer_again"]["us"], timer),
-            f"{row['timer']['mhz']}, {row['timer_again']['mhz']}",
-        ]
-        found.append(f"| {' | '.join(words)} |")
-    return found
-
-
-def ncu_lines(document: dict[str, Any]) -> list[str]:
-    """Return the table of docs/timer.md that sets ncu beside the timer, in time and in cycles of the SM clock."""
-    found = []
-    for row in document["rows"]:
-        timer, ncu = row["timer"], row["ncu"]
-        cycles = _to(ncu["us"] * ncu["mhz"], timer["us"] * timer["mhz"])
-        words = [row["case"], f"{timer['us']:.2f}", f"{ncu['us']:.2f}", _to(ncu["us"], timer["us"])]
-        found.append(f"| {' | '.join([*words, str(timer['mhz']), str(ncu['mhz']), cycles])} |")
-    return found
 
 
 def main(folder: Path) -> None:

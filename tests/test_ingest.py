@@ -1,0 +1,226 @@
+"""Tests that measurements are judged before they are committed, and that the book returned is the ledger's at HEAD."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from builders import EMPTY_GIT, Ledger, Seal, forecast, measurement, timing
+
+from ledger.cli import main
+from ledger.evidence import ingest as ingesting
+from ledger.evidence.ingest import Incoming, Ingested, incoming_of, ingest
+from ledger.repository.history import read_history
+from ledger.repository.reader import Reader, quiet_environment
+from ledger.repository.repo import Repository
+from ledger.seal import encode, object_id, object_path
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    for name, value in EMPTY_GIT.items():
+        monkeypatch.setenv(name, value)
+    made = Ledger(tmp_path / "ledger")
+    made.write("README.md", b"a project\n")
+    made.commit("begin")
+    return made
+
+
+def reader_of(ledger: Ledger) -> Reader:
+    return Reader(ledger.root / ".git", quiet_environment())
+
+
+def incoming(sealed: Seal, cell: int = 0, **changes) -> Incoming:
+    return incoming_of(measurement(sealed.prediction.cells[cell], seal=sealed.id, **changes), {})
+
+
+def put(ledger: Ledger, *items: Incoming, **options) -> Ingested:
+    return ingest(Repository(ledger.root), reader_of(ledger), items, **options)
+
+
+def states(done: Ingested) -> list[str]:
+    return [cell.state for cell in done.book.cells]
+
+
+def wrong(sealed: Seal, cell: int = 0) -> Incoming:
+    """Return a measurement whose samples lie elsewhere than its seal puts them."""
+    honest = measurement(sealed.prediction.cells[cell], seal=sealed.id)
+    samples = honest.samples.model_copy(update={"positions": tuple(reversed(honest.samples.positions))})
+    return incoming_of(honest.model_copy(update={"samples": samples}), {})
+
+
+def test_book_is_what_a_fresh_judge_says_of_head(ledger: Ledger):
+    first = ledger.seal(forecast(B=1), forecast(B=2), forecast(B=3))
+    ledger.measure(first)
+    second = ledger.seal(forecast(B=1, percent_milli=900))
+    evidence = b"a report"
+    named = [{"name": "ncu.csv", "sha256": object_id(evidence), "bytes": len(evidence)}]
+    with_report = measurement(first.prediction.cells[2], seal=first.id, timing=timing(2_100_000))
+    with_report = type(with_report).model_validate_json(
+        json.dumps({**with_report.model_dump(mode="json", by_alias=True), "attachments": named})
+    )
+    done = put(
+        ledger,
+        incoming(first, 1, timing=timing(2_200_000)),
+        incoming_of(with_report, {object_path("verifications", object_id(evidence)): evidence}),
+        incoming(second, timing=timing(2_300_000)),
+    )
+    assert states(done) == ["measured"] * 4
+    assert [item.refused for item in done.taken] == [()] * 3
+    assert done.book == ledger.book()
+    assert done.book.head == ledger.head and done.taken[-1].commit == ledger.head
+    assert [r.commit.position for r in done.book.records] == [2, 4, 5, 6]
+
+
+def test_a_seal_dated_after_its_measurement_is_disclosed_as_a_fresh_judge_does(ledger: Ledger):
+    sealed = ledger.seal(when="2099-01-01T00:00:00+00:00")
+    done = put(ledger, incoming(sealed))
+    assert "date-order" in {finding.code for finding in done.book.findings}
+    assert done.book == ledger.book()
+
+
+def test_only_what_the_report_would_refuse_is_left_out(ledger: Ledger):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2), forecast(B=3))
+    items = [incoming(sealed, 0), wrong(sealed, 1), incoming(sealed, 2, timing=timing(2_100_000))]
+    done = put(ledger, *items)
+    assert [[finding.code for finding in item.refused] for item in done.taken] == [[], ["binding-broken"], []]
+    assert [item.commit is None for item in done.taken] == [False, True, False]
+    assert states(done) == ["measured", "open", "measured"]
+    assert done.book == ledger.book() and not done.book.refused
+    assert ledger.git("rev-list", "--count", "HEAD") == "4"
+
+
+def test_a_run_that_follows_only_on_a_refused_one_is_left_out(ledger: Ledger):
+    sealed = ledger.seal()
+    done = put(ledger, wrong(sealed), incoming(sealed, run=1, timing=timing(2_100_000)))
+    assert [[finding.code for finding in item.refused] for item in done.taken] == [["binding-broken"], ["run-missing"]]
+    assert states(done) == ["open"] and done.book == ledger.book()
+
+
+def test_a_measurement_that_would_refuse_an_older_record_is_left_out(ledger: Ledger):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2), forecast(B=3))
+    rounds = tuple(range(2_000_000, 2_000_021))
+    series = timing(2_000_010, rounds_ps=rounds, low_ps=rounds[5], high_ps=rounds[15])
+    ledger.measure(sealed, 0)
+    older = ledger.measure(sealed, 1, timing=series)
+    # A second run of the first cell repeats the timings of the second cell, which the judge then calls the copy.
+    copied = incoming(sealed, 0, run=1, timing=series)
+    done = put(ledger, incoming(sealed, 2, timing=timing(2_100_000)), copied)
+    assert done.taken[0].commit is not None
+    assert [(finding.code, finding.path) for finding in done.taken[1].refused] == [("evidence-copied", older)]
+    assert states(done) == ["measured"] * 3 and done.book == ledger.book()
+
+
+def test_nothing_is_committed_to_a_ledger_that_is_refused(ledger: Ledger):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    ledger.measure(sealed, samples=wrong(sealed).measurement.samples)
+    before = ledger.head
+    done = put(ledger, incoming(sealed, 1, timing=timing(2_100_000)), wrong(sealed, 1))
+    assert done.taken == () and [finding.code for finding in done.book.refused] == ["binding-broken"]
+    assert ledger.head == before
+
+
+def test_what_is_there_already_or_stands_twice_is_committed_once(ledger: Ledger):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    items = [incoming(sealed, 0), incoming(sealed, 1, timing=timing(2_100_000))]
+    assert len(put(ledger, items[0], items[0]).taken) == 1
+    done = put(ledger, *items)
+    assert [item.path for item in done.taken] == [items[1].path]
+    again = put(ledger, *items)
+    assert again.taken == () and again.book == ledger.book()
+    assert ledger.git("rev-list", "--count", "HEAD") == "4"
+
+
+def test_a_history_that_is_no_longer_heads_is_read_again(ledger: Ledger):
+    sealed = ledger.seal()
+    history = read_history(reader_of(ledger))
+    other = ledger.seal(forecast(B=2))
+    done = put(ledger, incoming(sealed), history=history)
+    assert {seal.id for seal in done.book.seals} == {sealed.id, other.id}
+    assert done.book == ledger.book()
+
+
+def test_a_writer_that_comes_between_is_in_the_book(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    commit = Repository.commit
+
+    def slow(self, *arguments, **options):
+        written = commit(self, *arguments, **options)
+        monkeypatch.setattr(Repository, "commit", commit)
+        ledger.seal(forecast(B=3))
+        return written
+
+    monkeypatch.setattr(Repository, "commit", slow)
+    done = put(ledger, incoming(sealed, 0), incoming(sealed, 1, timing=timing(2_100_000)))
+    assert states(done) == ["measured", "measured", "open"]
+    assert done.book == ledger.book()
+
+
+# The command
+
+
+def run(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.chdir(ledger.root)
+    monkeypatch.setattr("sys.argv", ["ledger", *arguments])
+    with pytest.raises(SystemExit) as done:
+        main()
+    return int(done.value.code or 0)
+
+
+def write(folder: Path, *items: Incoming) -> Path:
+    folder.mkdir()
+    for number, item in enumerate(items):
+        (folder / f"{number}.json").write_bytes(encode(item.measurement))
+    return folder
+
+
+def test_verify_judges_the_ledger_once_and_commits_evidence_alone(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2), campaign="pair")
+    results = write(tmp_path / "results", incoming(sealed, 0), incoming(sealed, 1, timing=timing(2_100_000)))
+    judged = []
+    judge = ingesting.judge
+    for module in ("ledger.evidence.ingest.judge", "ledger.evidence.judge.judge"):
+        monkeypatch.setattr(module, lambda *a, **k: judged.append(1) or judge(*a, **k))
+    before = ledger.head
+    assert run(ledger, monkeypatch, "verify", "--from", str(results), "--json", "--fail-on-miss", "0.001") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [row["state"] for row in told["rows"]] == ["measured"] * 2
+    assert [item["commit"] for item in told["taken"]] == ledger.git("rev-list", "--reverse", f"{before}..").split()
+    assert len(judged) == 1
+    changed = ledger.git("diff", "--name-only", before, "HEAD").split()
+    assert changed and all(path.startswith("verifications/") for path in changed)
+    assert ledger.git("status", "--porcelain") == ""
+
+
+def test_verify_of_a_refused_batch_exits_3_and_keeps_the_rest(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    results = write(tmp_path / "results", incoming(sealed, 0), wrong(sealed, 1))
+    assert run(ledger, monkeypatch, "verify", "--from", str(results)) == 3
+    assert "1 of 2 measurements are refused and not committed" in capsys.readouterr().err
+    assert [cell.state for cell in ledger.book().cells] == ["measured", "open"]
+
+
+def test_verify_into_a_refused_ledger_exits_3(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    ledger.measure(sealed, samples=wrong(sealed).measurement.samples)
+    before = ledger.head
+    results = write(tmp_path / "results", incoming(sealed, 1, timing=timing(2_100_000)))
+    assert run(ledger, monkeypatch, "verify", "--from", str(results)) == 3
+    assert "the report does not open" in capsys.readouterr().err
+    assert ledger.head == before
+
+
+def test_date_of_a_commit_may_be_set_by_its_environment(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    sealed = ledger.seal(when="2001-01-01T00:00:00+02:00")
+    monkeypatch.setitem(os.environ, "GIT_COMMITTER_DATE", "2000-06-01T12:00:00 -0330")
+    done = put(ledger, incoming(sealed))
+    assert done.book.records[0].commit.when == "2000-06-01T12:00:00-03:30"
+    assert done.book == ledger.book()
