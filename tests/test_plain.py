@@ -146,7 +146,7 @@ def stored() -> list[type[Stored]]:
         kinds = waiting.pop().__subclasses__()
         found += kinds
         waiting += kinds
-    return [kind for kind in found if kind.__module__ == "ledger.records"]
+    return [kind for kind in found if kind.__module__.startswith("ledger.records")]
 
 
 def assert_plain(annotation: Any, notes: list[Any], name: str) -> None:
