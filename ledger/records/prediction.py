@@ -300,7 +300,9 @@ class PredictionV2(Prediction):
     def _says_something(self) -> Self:
         if not (self.cells or self.commitments or self.ratios or self.domain):
             raise ValueError("the seal is empty; expected cells, commitments, ratios or a domain")
-        named = Counter(item.cell for item in (*self.cells, *self.commitments, *self.ratios))
+        named = Counter([item.cell for item in self.cells])
+        named.update(item.cell for item in self.commitments)
+        named.update(item.cell for item in self.ratios)
         name, count = named.most_common(1)[0] if named else ("", 0)
         if count > 1:
             raise ValueError(f"cell {name} is duplicated; expected each cell once in a seal")
