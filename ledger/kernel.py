@@ -280,7 +280,8 @@ def execute(closure: Closure, *, launch: bool, shipped: bool) -> KernelFile:
             module = load(closure, variant="" if launch else "_model")
     except MachineError:
         raise
-    except (OSError, SyntaxError, ImportError, AttributeError, TypeError, NameError, ValueError) as error:
+    # A kernel's module may raise anything, SystemExit included.
+    except (Exception, SystemExit) as error:
         raise InputError(f"{path}: cannot be loaded ({type(error).__name__}: {error}); see CONTRIBUTING.md") from error
     kernel = getattr(module, "KERNEL", None)
     if not isinstance(kernel, Kernel):
@@ -308,6 +309,9 @@ def kernel_closure(name: str, root: FilePath | None = None) -> tuple[Closure, bo
         known = ", ".join(sorted(paths)) or "none"
         raise UnknownName(f"kernel {name!r} is not known; expected one of: {known}")
     path, shipped = paths[name]
+    folder = path.parent.parent if path.name == "__init__.py" else path.parent
+    if (folder / f"{name}.py").is_file() and (folder / name / "__init__.py").is_file():
+        raise InputError(f"kernel {name!r} is both {name}.py and {name}/__init__.py in {folder}; expected one of them")
     return collect(path, root=root, shipped=shipped_folder("kernels")), shipped
 
 

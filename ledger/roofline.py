@@ -10,7 +10,18 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ledger.errors import InputError
-from ledger.records import CeilingKind, Ceilings, Dtype, Hardware, Path, Quantity, Roof, Work
+from ledger.records import (
+    MAX_INTEGER,
+    CeilingKind,
+    Ceilings,
+    Dtype,
+    Hardware,
+    Path,
+    Quantity,
+    Roof,
+    RoofV2,
+    Work,
+)
 
 _SCALE: dict[str, Fraction] = {
     "TFLOP/s": Fraction(10**12),
@@ -110,6 +121,17 @@ def ceilings_of(hardware: Hardware, kind: CeilingKind | None) -> tuple[CeilingKi
     return chosen, hardware.ceilings[chosen]
 
 
+def make_roof(ceilings: CeilingKind, path: Path, peak_flop_per_s: int, bandwidth_bytes_per_s: int) -> Roof:
+    """Return a roof; one whose peak is 2**53 FLOP/s or more has a place in version 2 of the format alone."""
+    kind = Roof if peak_flop_per_s <= MAX_INTEGER else RoofV2
+    return kind(
+        ceilings=ceilings,
+        path=path,
+        peak_flop_per_s=peak_flop_per_s,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+    )
+
+
 def roof_of(hardware: Hardware, path: Path, kind: CeilingKind | None = None) -> Roof:
     """Return the roof of an instruction path on a device.
 
@@ -120,9 +142,4 @@ def roof_of(hardware: Hardware, path: Path, kind: CeilingKind | None = None) -> 
     if peak is None:
         have = ", ".join(sorted(name for name, value in ceilings.peaks.items() if value is not None))
         raise InputError(f"{hardware.name} has no {path} peak among its {chosen} ceilings; expected one of: {have}")
-    return Roof(
-        ceilings=chosen,
-        path=path,
-        peak_flop_per_s=base_units(peak),
-        bandwidth_bytes_per_s=base_units(ceilings.dram_bandwidth),
-    )
+    return make_roof(chosen, path, base_units(peak), base_units(ceilings.dram_bandwidth))

@@ -1261,6 +1261,33 @@ def measurement_of_the_old_format(folder, _canary):
     return ledger.root
 
 
+@attack(SOURCES, "refused", "object-too-large", twin=imports_a_module, formats=(2,))
+def source_of_many_megabytes(folder, _canary):
+    """List a source that takes long to read; sealing would have refused it."""
+    large = b"#" * 2_000_001
+    entry = KernelSource.model_validate_json(manifest_of()).files[0]
+    return _with_sources(folder, manifest_of(files=(_helper(large), entry)), KERNEL_SOURCE, large)
+
+
+@attack(SOURCES, "refused", "place-unknown", formats=(2,))
+def seal_without_a_cell(folder, _canary):
+    """Seal a domain alone, which this version cannot judge."""
+    ledger = begin(folder)
+    sizes = {"B": {"low": 1, "high": 8, "multiple_of": 1}}
+    domain = {"kernel": "rmsnorm_matmul", "dtypes": ("fp16",), "hardware": "toy", "sizes": sizes}
+    ledger.put_seal(cells=(), domain=domain)
+    ledger.commit()
+    return ledger.root
+
+
+@attack(SOURCES, "refused", "pin-unreadable", formats=(2,))
+def pin_that_is_none(folder, _canary):
+    """Pin a package that is not of the platform, to a version that is none."""
+    ledger = begin(folder)
+    ledger.seal(forecast().model_copy(update={"pins": {"nonsense": "garbage"}}))
+    return ledger.root
+
+
 @attack(SOURCES, "refused", "rule-unknown", formats=(2,))
 def rule_that_nobody_knows_yet(folder, _canary):
     """Seal under a rule that this version cannot compute, so that no verdict can be given."""

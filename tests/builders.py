@@ -193,7 +193,7 @@ def prediction(*forecasts: Forecast, tips: dict[str, int] | None = None, **chang
         "nonce": os.urandom(16).hex(),
         "extensions": {},
     }
-    if isinstance(fields["cells"][0], ForecastV2):
+    if VERSION == 2:
         return PredictionV2(**second(PredictionV2, {**fields, **changes}))
     return Prediction(**{**fields, **changes})
 

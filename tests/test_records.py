@@ -156,6 +156,10 @@ def test_a_measurement_of_version_2_says_what_ran_and_where():
 FILE = {"path": "kernels/k.py", "module": "kernels.k", "sha256": "ab" * 32}
 WRONG_MANIFESTS = {
     "no-files": {"files": []},
+    "module-elsewhere": {"files": [FILE, {**FILE, "path": "kernels/z.py", "module": "other"}]},
+    "module-of-ledger": {"files": [{**FILE}, {**FILE, "path": "ledger/kernel.py", "module": "ledger.kernel"}]},
+    "python-without-module": {"files": [FILE, {**FILE, "path": "kernels/z.py", "module": None}]},
+    "absent-twice": {"absent": ["a", "a"]},
     "entry-missing": {"entry": "kernels.other"},
     "unsorted": {"files": [FILE, {**FILE, "path": "a.py", "module": "a"}]},
     "path-twice": {"files": [FILE, FILE]},

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import importlib
 import inspect
+import pickle
 import sys
 from pathlib import Path
 
@@ -83,9 +84,24 @@ DYNAMIC = {
     "sys-path": "import sys\nsys.path.insert(0, 'x')\n",
     "from-sys-modules": "from sys import modules\n",
     "own-loader": "m = __loader__.load_module('helper')\n",
+    "sys-by-another-name": "import sys as s\nm = s.modules['helper']\n",
+    "all-of-sys": "from sys import *\n",
+    "importlib-of-another": "from inspect import importlib\n",
+    "pydoc": "import pydoc\n",
+    "builtins-of-a-function": "m = (lambda: 0).__builtins__\n",
+    "type-checking-set": "TYPE_CHECKING = True\nif TYPE_CHECKING:\n    import helper\n",
+    "dynamic-under-type-checking": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    exec('1')\n",
+    "cuda-name-in-pieces": "def f(name):\n    return f'{name}.cu'\n",
+    "cuda-suffix": "SUFFIX = '.cuh'\n",
     "in-a-function": "def f():\n    import importlib.util\n",
     "not-python": "def f(:\n",
 }
+
+
+def test_imports_that_may_be_missing_are_told():
+    text = b"from contextlib import suppress\nimport typing as t\nwith suppress(ImportError):\n    import maybe\n"
+    scan = scan_python(text + b"if t.TYPE_CHECKING:\n    import never\n", what="k.py")
+    assert [(one.module, one.guarded) for one in scan.imports][2:] == [("maybe", True)]
 
 
 @pytest.mark.parametrize("text", DYNAMIC.values(), ids=DYNAMIC)
@@ -284,6 +300,32 @@ def test_an_optional_import_stays_absent(site, tmp_path):
         check_installed(closure)
 
 
+def test_an_editable_installation_is_refused(site, tmp_path):
+    folder, forget = site
+    install(folder, "tilebox", "TILE = 64\n")
+    (folder / "tilebox-1.0.dist-info" / "direct_url.json").write_text(
+        '{"url": "file:///x", "dir_info": {"editable": true}}'
+    )
+    forget()
+    root = tree(tmp_path / "tree", {"kernels/entry.py": "import tilebox\n"})
+    with pytest.raises(InputError, match="editable"):
+        closure_of(root)
+
+
+@pytest.mark.parametrize("name", ["tilebox", "colorsys", "cuda"])
+def test_a_module_put_before_the_real_one_is_never_used(site, name, tmp_path, monkeypatch):
+    folder, _ = site
+    install(folder, "tilebox", "TILE = 64\n")
+    root = tree(tmp_path / "tree", {"kernels/entry.py": f"import {name}\nTILE = {name}.TILE\n"})
+    closure = closure_of(root)
+    shadow = tree(tmp_path / "shadow", {f"{name}.py": "TILE = 32\n"})
+    monkeypatch.syspath_prepend(str(shadow))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ImportError, match="belongs neither to Python nor"):
+        load(closure)
+    sys.modules.pop(name, None)
+
+
 # What is executed
 
 
@@ -315,8 +357,44 @@ def test_the_loader_refuses_modules_outside_the_closure(tmp_path, monkeypatch):
         load(without).later()
 
 
+def test_lines_end_as_python_ends_them_and_a_coding_line_has_no_say(tmp_path):
+    text = "# -*- coding: utf-7 -*-\n#+AAo-R=2\n# \x0c\x0c \x85 \u2028\ndef tile():\n    return 64\n"
+    module = load(closure_of(tree(tmp_path, {"kernels/entry.py": text})))
+    assert inspect.getsource(module.tile) == "def tile():\n    return 64\n"
+    assert not hasattr(module, "R")
+
+
+def test_classes_of_sealed_modules_can_be_pickled(tmp_path):
+    module = load(closure_of(tree(tmp_path, {"kernels/entry.py": "class Tile:\n    pass\n"})))
+    assert isinstance(pickle.loads(pickle.dumps(module.Tile())), module.Tile)
+
+
+def test_the_kernels_own_folder_comes_before_a_package_of_that_name(site, tmp_path):
+    folder, _ = site
+    install(folder, "kernels", "V = 1\n")
+    text = "from .helper import V\nfrom kernels.helper import V as W\n"
+    root = tree(tmp_path / "tree", {"kernels/entry.py": text, "kernels/helper.py": "V = 2\n"})
+    closure = closure_of(root)
+    assert closure.distributions == () and load(closure).W == 2
+
+
+def test_a_linked_kernel_keeps_its_own_name(tmp_path):
+    root = tree(tmp_path, {"impl/fast.py": "A = 1\n", "kernels/README": ""})
+    (root / "kernels" / "entry.py").symlink_to("../impl/fast.py")
+    assert closure_of(root).entry == "kernels.entry"
+
+
+@pytest.mark.parametrize(
+    "text", ["raise SystemExit(0)\n", "raise KeyError('a')\n", "CODE = '_a#.cu'\n", f"C = '{'x' * 300}.cu'\n"]
+)
+def test_a_kernel_that_cannot_be_loaded_is_told(text, tmp_path):
+    root = tree(tmp_path, {"kernels/entry.py": text})
+    with pytest.raises(InputError, match="entry"):
+        load_kernel("entry", root)
+
+
 def test_a_sealed_file_is_read_through_the_loader(tmp_path):
-    text = "CODE = 'rows.cu'\nOTHER = 'rows' + '.cuh'\n"
+    text = "CODE = 'rows.cu'\n"
     root = tree(tmp_path, {"kernels/entry.py": text, "kernels/rows.cu": "// rows\n", "kernels/rows.cuh": ""})
     module = load(closure_of(root))
     (root / "kernels" / "rows.cu").write_text("// edited\n")

@@ -18,6 +18,7 @@ from ledger.records import Finding, Hardware, KernelSource, Measurement, Predict
 from ledger.repository.ancestry import introductions
 from ledger.repository.history import History
 from ledger.seal import MAX_RECORD_BYTES, MEASUREMENTS, SEALS, decode, kind_of, object_id, object_path
+from ledger.sources.closure import MAX_SOURCE_BYTES
 
 R = TypeVar("R", bound=Record)
 ReadBlob = Callable[[str, int], bytes | None]
@@ -222,11 +223,11 @@ class Objects:
         self._sources: dict[str, KernelSource | None] = {}
         self._sound: dict[str, bool] = {}
 
-    def sound(self, folder: str, digest: str, named_by: str) -> bool:
+    def sound(self, folder: str, digest: str, named_by: str, *, limit: int = MAX_OBJECT_BYTES) -> bool:
         """Tell whether an object is there and its bytes give its name; a finding says what is wrong."""
         path = object_path(folder, digest)
         if path not in self._sound:
-            self._sound[path] = self._bytes(path, digest, named_by) is not None
+            self._sound[path] = self._bytes(path, digest, named_by, limit=limit) is not None
         return self._sound[path]
 
     def hardware(self, digest: str, named_by: str) -> Hardware | None:
@@ -240,7 +241,8 @@ class Objects:
         if digest not in self._sources:
             self._sources[digest] = manifest = self._decoded(KernelSource, digest, named_by)
             for listed in manifest.files if manifest is not None else ():
-                self.sound("predictions", listed.sha256, object_path("predictions", digest))
+                named_by = object_path("predictions", digest)
+                self.sound("predictions", listed.sha256, named_by, limit=MAX_SOURCE_BYTES)
         return self._sources[digest]
 
     def _decoded(self, kind: type[R], digest: str, named_by: str) -> R | None:
@@ -253,13 +255,16 @@ class Objects:
             self._findings.refuse("bad-record", path, str(error))
             return None
 
-    def _bytes(self, path: str, digest: str, named_by: str) -> bytes | None:
+    def _bytes(self, path: str, digest: str, named_by: str, *, limit: int = MAX_OBJECT_BYTES) -> bytes | None:
         held = self._tree.get(path)
         if held is None:
             self._findings.refuse("object-missing", path, f"named by {named_by} and not there at the head")
             return None
-        data = self._read(held[1], MAX_OBJECT_BYTES)
-        if data is None or object_id(data) != digest:
+        data = self._read(held[1], limit)
+        if data is None:
+            self._findings.refuse("object-too-large", path, f"larger than {limit} bytes; named by {named_by}")
+            return None
+        if object_id(data) != digest:
             self._findings.refuse("object-altered", path, "the SHA-256 of its bytes is not its name")
             return None
         return data

@@ -17,10 +17,11 @@ from ledger.model.book import Recorded
 from ledger.model.wording import si
 from ledger.model.workload import elements, excess, usual_flops
 from ledger.operations import OPERATIONS
-from ledger.records import Finding, Forecast, Hardware, KernelSource, Measurement
+from ledger.records import Finding, Forecast, Hardware, KernelSource, Measurement, Prediction, PredictionV2
 from ledger.repository.ancestry import Ancestry
 from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.seal import cell_key
+from ledger.sources.platform import parse_pin
 
 VACUOUS_MILLI = 75_000
 _TOGETHER = 256
@@ -100,6 +101,28 @@ def _following(group: Sequence[_Drawn], count: int) -> set[int]:
 
 
 # 13 claims
+
+
+def unknown_places(prediction: Prediction) -> Iterator[Finding]:
+    """Yield what a seal of version 2 uses that this version cannot judge; what is not understood is refused."""
+    if prediction.rule != "regime/1":
+        yield _refuse(
+            "rule-unknown", f"rule {prediction.rule} is not known here; expected regime/1: use a newer ledger"
+        )
+    if not isinstance(prediction, PredictionV2):
+        return
+    used = [name for name in ("commitments", "ratios", "domain") if getattr(prediction, name)]
+    used += ["draw" for forecast in prediction.cells if forecast.draw is not None]
+    cases = [forecast.case for forecast in prediction.cells]
+    used += ["arguments" for case in cases if case.arguments is not None or ":" in case.kernel]
+    for name in sorted(set(used)):
+        yield _refuse("place-unknown", f"{name} cannot be judged by this version; expected none: use a newer ledger")
+    for forecast in prediction.cells:
+        for package, version in forecast.pins.items():
+            try:
+                parse_pin(f"{package}{version}")
+            except InputError as error:
+                yield _refuse("pin-unreadable", f"{forecast.cell}: {error}")
 
 
 def claims(forecast: Forecast, hardware: Hardware | None, source: KernelSource | None = None) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ from typing import Literal
 from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.checks import Evidence, Objects, ReadBlob, gather
-from ledger.evidence.claims import bound_to_their_seals, check_repeats, claims
+from ledger.evidence.claims import bound_to_their_seals, check_repeats, claims, unknown_places
 from ledger.model.book import Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.model.reconcile import refutations, verify_cell
 from ledger.operations import OPERATIONS
@@ -142,6 +142,9 @@ class _Case:
                 forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
                 if forecast is not None:
                     alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, places))
+        for sealed in self.seals:
+            for finding in unknown_places(sealed.prediction):
+                self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
         cells: list[CellView] = []
         earlier: dict[object, list[str]] = {}
         for sealed in self.seals:
@@ -223,9 +226,6 @@ class _Case:
     def _view(
         self, sealed: Sealed, forecast: Forecast, found: list[_Found], blind: bool, revises: tuple[str, ...]
     ) -> CellView:
-        if sealed.prediction.rule != "regime/1":
-            words = f"rule {sealed.prediction.rule} is not known to this version; expected regime/1: use a newer ledger"
-            self.evidence.findings.refuse("rule-unknown", sealed.path, words)
         source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
         for finding in claims(forecast, hardware, source):
@@ -292,7 +292,7 @@ class _Case:
             return False
         kernel = self.current("kernel", forecast.case.kernel)
         hardware = self.current("hardware", forecast.case.hardware)
-        return kernel not in (None, forecast.kernel_sha256) or hardware not in (None, forecast.hardware_sha256)
+        return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
 
     def _levels(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> tuple[int, ...]:
         bound = forecast.operation in OPERATIONS and any(

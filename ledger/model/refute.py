@@ -22,7 +22,7 @@ from ledger.records import (
     Roof,
     Timing,
 )
-from ledger.roofline import base_units, ceilings_of, percent_of_roof
+from ledger.roofline import base_units, ceilings_of, make_roof, percent_of_roof
 from ledger.sources.platform import contradicted_pins
 
 ROOF_MARGIN = 1.05
@@ -137,12 +137,7 @@ def physical_roof(forecast: Forecast, hardware: Hardware) -> Roof | None:
     width = peak.flop_per_clk_per_sm or 0
     clock = hardware.limits.max_clock_mhz or 0
     boosted = int(width * hardware.limits.sms * clock * 1e6)
-    return Roof(
-        ceilings="datasheet",
-        path=forecast.roof.path,
-        peak_flop_per_s=max(rated, boosted),
-        bandwidth_bytes_per_s=base_units(ceilings.dram_bandwidth),
-    )
+    return make_roof("datasheet", forecast.roof.path, max(rated, boosted), base_units(ceilings.dram_bandwidth))
 
 
 def above_roof(forecast: Forecast, hardware: Hardware, seen: Timing) -> Iterator[Finding]:
@@ -167,12 +162,7 @@ def above_ceiling(forecast: Forecast, hardware: Hardware, seen: Timing) -> Itera
         peak = ceilings.peaks.get(forecast.roof.path)
         if peak is None:
             continue
-        roof = Roof(
-            ceilings=kind,
-            path=forecast.roof.path,
-            peak_flop_per_s=base_units(peak),
-            bandwidth_bytes_per_s=base_units(ceilings.dram_bandwidth),
-        )
+        roof = make_roof(kind, forecast.roof.path, base_units(peak), base_units(ceilings.dram_bandwidth))
         percent = percent_of_roof(forecast.work, roof, seen.median_ps * 1e-12)
         if percent > 100:
             yield _flag("above-ceiling", f"{percent:.1f}% of the {kind} ceiling measured on {hardware.name}")

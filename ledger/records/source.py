@@ -44,6 +44,15 @@ class Distribution(Stored):
     record_sha256: Digest | None
 
 
+def _places(module: str) -> set[str]:
+    """Return the paths at which a module of this name may lie; below ledger only kernels are sources."""
+    place = module.replace(".", "/")
+    if module.partition(".")[0] == "ledger" and not module.startswith("ledger.kernels."):
+        return set()
+    roots = ("",) if module.startswith("ledger.") else ("", "src/")
+    return {f"{root}{place}{end}" for root in roots for end in (".py", "/__init__.py")}
+
+
 class KernelSource(Stored):
     """List what a kernel executes: the entry module, its files, the distributions it imports.
 
@@ -65,6 +74,14 @@ class KernelSource(Stored):
             raise ValueError("files are not sorted by path, or one is duplicated; expected each file and module once")
         if any(part in ("", ".", "..") for path in paths for part in path.split("/")):
             raise ValueError("a path has an empty part or dots; expected a path below the repository")
+        for file in self.files:
+            if file.module is not None and file.path not in _places(file.module):
+                raise ValueError(f"module {file.module} is at {file.path}; expected the place of its name")
+            if file.module is None and file.path.endswith(".py"):
+                raise ValueError(f"{file.path} has no module; expected the name of its place")
+        names = [one.name for one in self.distributions]
+        if names != sorted(set(names)) or list(self.absent) != sorted(set(self.absent)):
+            raise ValueError("distributions or absent modules are not sorted, or one is duplicated")
         if self.entry not in modules:
             raise ValueError(f"entry {self.entry} is not among the files; expected it there")
         return self

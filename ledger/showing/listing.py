@@ -105,7 +105,8 @@ def timeline(book: Book) -> list[dict[str, Any]]:
     """Return seals, measurements and withdrawals in the order of the history; dates are self-declared."""
     events: list[tuple[Commit, str, str, str]] = []
     for sealed in book.seals:
-        what = sealed.prediction.campaign or sealed.prediction.cells[0].cell
+        cells = sealed.prediction.cells
+        what = sealed.prediction.campaign or (cells[0].cell if cells else "no cells")
         events.append(
             (sealed.commit, "seal", sealed.id, f"{what} ({count_words(len(sealed.prediction.cells), 'cell')})")
         )

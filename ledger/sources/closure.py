@@ -7,6 +7,7 @@ installed distribution. Reads files; runs nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,12 +26,14 @@ from ledger.records import (
 from ledger.seal import encode, object_id
 from ledger.sources.distributions import distributions_of, identify, is_importable
 from ledger.sources.platform import is_platform, is_platform_module
-from ledger.sources.scan import CUDA_SUFFIXES, Import, included_files, scan_python
+from ledger.sources.scan import CUDA_SUFFIXES, MAX_FILE_NAME, Import, included_files, scan_python
 
 SHIPPED = "ledger.kernels"
 SHIPPED_PATH = "ledger/kernels"
 MAX_SOURCE_BYTES = 2_000_000
 MAX_FILES = 2000
+MAX_PATH = 400
+PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*(/[A-Za-z0-9_][A-Za-z0-9_. +-]*)*")
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class _Collector:
     absent: set[str] = field(default_factory=set)
 
     def collect(self, path: Path) -> Closure:
-        where = path.resolve()
+        # A link keeps its own name; what it points to must lie in the work tree (_take).
+        where = path.parent.resolve() / path.name
         if where.is_relative_to(self.shipped):
             relative, prefix = where.relative_to(self.shipped), SHIPPED
         elif where.is_relative_to(self.root):
@@ -180,6 +184,10 @@ class _Collector:
     def _take(self, path: str, file: Path, *, module: str | None) -> None:
         if path in self.sources:
             return
+        if not PATH.fullmatch(path) or len(path) > MAX_PATH:
+            raise InputError(
+                f"{path[:200]}: is no name that a seal can hold; expected letters, digits and _ . + - in it"
+            )
         if len(self.sources) >= MAX_FILES:
             raise InputError(f"{path}: more than {MAX_FILES} source files; expected a kernel that imports fewer")
         home = self.shipped if path.startswith(f"{SHIPPED_PATH}/") else self.root
@@ -212,12 +220,15 @@ class _Collector:
             self._cuda(source, name, required=True)
         for one in scan.imports:
             for module, optional in _wanted(source, one):
-                self._import(source, one, module, optional=optional)
+                if one.level:
+                    self._relative(source, one, module, optional=optional)
+                else:
+                    self._import(source, one, module, optional=optional)
 
     def _cuda(self, source: Source, name: str, *, required: bool) -> None:
         """Take in a file beside a source; an include that is not there comes with the compiler."""
         file = source.file.parent / name
-        if not file.is_file():
+        if len(name) > MAX_FILE_NAME or not file.is_file():
             if required and name.endswith(CUDA_SUFFIXES):
                 raise InputError(f"{source.path}: names the file {name!r}, which is not beside it; expected it there")
             return
@@ -226,6 +237,11 @@ class _Collector:
         if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
             raise InputError(f"{source.path}: names the file {name!r}; expected one in its own folder or below")
         self._take(path, file, module=None)
+
+    def _relative(self, source: Source, one: Import, name: str, *, optional: bool) -> None:
+        """Take in a module that a relative import names: it always lies beside its importer."""
+        if not self._module(name) and not optional:
+            raise InputError(f"{source.path}: line {one.line}: imports {name}, which is not there; expected a module")
 
     def _import(self, source: Source, one: Import, name: str, *, optional: bool) -> None:
         where = f"{source.path}: line {one.line}"
@@ -236,14 +252,16 @@ class _Collector:
         # A shipped kernel has the same sources in every repository.
         local = None if source.path.startswith(f"{SHIPPED_PATH}/") else self._find(top)
         if is_platform_module(top):
-            if local is not None and local[1] is not None and not optional:
-                raise InputError(
-                    f"{where}: imports {top}, and {local[0]} of this work tree has that name; expected no module here "
-                    "that shadows Python's or the platform's: rename it"
-                )
+            for shadow in (local, self._find(name) if local is not None else None):
+                if shadow is not None and shadow[1] is not None:
+                    raise InputError(
+                        f"{where}: imports {name}, and {shadow[0]} of this work tree has that name; expected no module "
+                        "here that shadows Python's or the platform's: rename it"
+                    )
             return
-        # A folder without __init__.py gives way to an installed package, as in Python.
-        if local is not None and (local[1] is not None or not distributions_of(top)):
+        # A folder without __init__.py gives way to an installed package, as in Python; not so the kernel's own folder.
+        own = source.module is not None and source.module.partition(".")[0] == top
+        if local is not None and (own or local[1] is not None or not distributions_of(top)):
             if not self._module(name) and not optional:
                 raise InputError(f"{where}: imports {name}, which is not in this work tree; expected a module of it")
             return
@@ -310,8 +328,11 @@ def rebuild(manifest: KernelSource, texts: Mapping[Digest, bytes], *, folder: Pa
                 "of ledger that wrote the order"
             )
         if not within:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
+            except OSError as error:
+                raise InputError(f"source {listed.path}: cannot be written ({error}); expected a free place") from error
         files.append(Source(listed.path, listed.module, data, file))
     closure = Closure(manifest.entry, tuple(files), manifest.distributions, manifest.absent, manifest.contract)
     check_installed(closure)

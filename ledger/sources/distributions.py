@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from ledger.errors import InputError
 from ledger.records import Distribution
-from ledger.sources.platform import normalized
+from ledger.sources.platform import is_platform, normalized
 
 _MAX_FILES = 50_000
 
@@ -50,19 +50,42 @@ def identify(name: str) -> Distribution:
     record = found.read_text("RECORD")
     if record is None:
         raise InputError(f"distribution {name} {version} has no RECORD; expected it installed by pip from a wheel")
+    if _is_editable(found, record):
+        raise InputError(
+            f"distribution {name} {version} is installed in editable mode; expected its files in RECORD: install it "
+            "without -e, or put its code into this work tree"
+        )
     pure = "root-is-purelib: true" in (found.read_text("WHEEL") or "").lower()
     if not pure:
         return Distribution(name=normalized(name), version=version, record_sha256=None)
     rows = sorted(row for row in csv.reader(record.splitlines()) if len(row) == 3 and _counts(row[0]))
     if not rows or len(rows) > _MAX_FILES:
         raise InputError(
-            f"distribution {name} {version}: its RECORD lists {len(rows)} files; expected its modules there (an "
-            "editable installation has none: put the code into this work tree or install it without -e)"
+            f"distribution {name} {version}: its RECORD lists {len(rows)} files; expected its modules there"
         )
     for path, digest, _size in rows:
         _check(found, path, digest, f"distribution {name} {version}")
     text = "".join(f"{path},{digest},{size}\n" for path, digest, size in rows)
     return Distribution(name=normalized(name), version=version, record_sha256=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _is_editable(found: importlib.metadata.Distribution, record: str) -> bool:
+    direct = found.read_text("direct_url.json") or ""
+    listed = [line.partition(",")[0] for line in record.splitlines()]
+    return '"editable": true' in direct or any(path.endswith(".pth") or "__editable__" in path for path in listed)
+
+
+@functools.cache
+def owns(name: str, file: Path) -> bool:
+    """Tell whether an installed distribution's RECORD lists a file; without RECORD, whether the file lies beside it."""
+    found = importlib.metadata.distribution(name)
+    home = Path(str(found.locate_file(""))).resolve()
+    if not file.is_relative_to(home):
+        return False
+    record = found.read_text("RECORD")
+    if record is None:
+        return is_platform(name) and home.name in ("site-packages", "dist-packages")
+    return f"\n{file.relative_to(home).as_posix()}," in f"\n{record}"
 
 
 def _counts(path: str) -> bool:

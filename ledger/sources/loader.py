@@ -8,17 +8,21 @@ through linecache, which is given the same bytes.
 from __future__ import annotations
 
 import builtins
+import functools
+import io
 import linecache
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ledger
 from ledger.errors import InputError
 from ledger.sources.closure import SHIPPED, Closure, Source
-from ledger.sources.distributions import distributions_of
+from ledger.sources.distributions import distributions_of, owns
 from ledger.sources.platform import is_platform, is_platform_module, normalized
 
 
@@ -29,6 +33,8 @@ def load(closure: Closure, *, variant: str = "") -> ModuleType:
     """
     package = f"ledger_sealed_{closure.sha256[:16]}{variant}"
     loader = _Loader(closure, package)
+    if package not in sys.modules:
+        sys.modules[package] = loader.new(package, None)
     return loader.load(closure.entry)
 
 
@@ -50,7 +56,7 @@ class _Loader:
     def get_source(self, fullname: str) -> str | None:
         """Return a module's text."""
         source = self.modules.get(fullname.removeprefix(f"{self.package}."))
-        return None if source is None else source.data.decode()
+        return None if source is None else source.data.decode("utf-8-sig")
 
     def get_data(self, path: str) -> bytes:
         """Return a file of the closure by its place. Raises: OSError for any other file."""
@@ -69,18 +75,16 @@ class _Loader:
         parent = name.rpartition(".")[0]
         above = self.load(parent) if parent in self.modules or parent in self.folders else None
         source = self.modules.get(name)
-        module = self._new(private, source, is_package=source is None or source.is_package)
+        module = self.new(private, source)
         sys.modules[private] = module
         if source is not None:
             try:
-                linecache.cache[str(source.file)] = (
-                    len(source.data),
-                    None,
-                    source.data.decode().splitlines(keepends=True),
-                    str(source.file),
-                )
-                code = compile(source.data, str(source.file), "exec", dont_inherit=True)
-                exec(code, module.__dict__)
+                # One text for the compiler, for Triton and for readers: a coding line has no say, and lines end as
+                # Python ends them.
+                text = source.data.decode("utf-8-sig")
+                lines = io.StringIO(text, newline=None).readlines()
+                linecache.cache[str(source.file)] = (len(text), None, lines, str(source.file))
+                exec(compile(text, str(source.file), "exec", dont_inherit=True), module.__dict__)
             except BaseException:
                 del sys.modules[private]
                 raise
@@ -88,7 +92,9 @@ class _Loader:
             setattr(above, name.rpartition(".")[2], module)
         return module
 
-    def _new(self, private: str, source: Source | None, *, is_package: bool) -> ModuleType:
+    def new(self, private: str, source: Source | None) -> ModuleType:
+        """Return an empty module for a source, or a package for a folder without one."""
+        is_package = source is None or source.is_package
         module = ModuleType(private)
         spec = ModuleSpec(private, self, is_package=is_package)  # type: ignore[arg-type]
         module.__spec__, module.__loader__ = spec, self  # type: ignore[assignment]
@@ -113,7 +119,11 @@ class _Loader:
         inside = name in self.modules or name in self.folders
         if not inside:
             self._check_outside(name)
-            return builtins.__import__(name, globals, locals, fromlist or (), 0)
+            found = builtins.__import__(name, globals, locals, fromlist or (), 0)
+            for imported in (name, *(f"{name}.{attribute}" for attribute in fromlist or ())):
+                if imported in sys.modules:
+                    self._check_origin(imported)
+            return found
         module = self.load(name)
         if not fromlist:
             return self.load(name.partition(".")[0])
@@ -142,6 +152,32 @@ class _Loader:
             raise ImportError(
                 f"{name} belongs to {unknown[0]}, which {self.closure.entry} did not name when it was sealed", name=name
             )
+
+    def _check_origin(self, name: str) -> None:
+        """Check that a module came from Python, from ledger, or from a distribution, and not from a path put before."""
+        module = sys.modules[name]
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
+        if origin in (None, "built-in", "frozen"):
+            return
+        if not _is_trusted(name.partition(".")[0], Path(origin).resolve(), frozenset(self.distributions)):
+            raise ImportError(
+                f"{name} was found at {origin}, which belongs neither to Python nor to the package of that name; "
+                "expected no other module before it on PYTHONPATH",
+                name=name,
+            )
+
+
+@functools.cache
+def _is_trusted(top: str, file: Path, sealed: frozenset[str]) -> bool:
+    if top == "ledger":
+        return file.is_relative_to(Path(ledger.__file__).resolve().parent)
+    if top in sys.stdlib_module_names:
+        folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+        inside = any(file.is_relative_to(folder) for folder in folders)
+        return inside and not {"site-packages", "dist-packages"} & set(file.parts)
+    names = [name for name in distributions_of(top) if is_platform(name) or normalized(name) in sealed]
+    return any(owns(name, file) for name in names)
 
 
 def read_text(module: str, name: str) -> str:

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from ledger.errors import InputError
 
 CUDA_SUFFIXES = (".cu", ".cuh")
+MAX_FILE_NAME = 200
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
-_DYNAMIC_MODULES = frozenset({"importlib", "imp", "runpy", "zipimport", "pkgutil", "builtins"})
-_DYNAMIC_NAMES = frozenset({"__import__", "exec", "eval", "__builtins__", "__loader__", "__spec__"})
-_DYNAMIC_ATTRIBUTES = frozenset({("sys", "modules"), ("sys", "path"), ("sys", "meta_path"), ("sys", "path_hooks")})
+_DYNAMIC_MODULES = frozenset({"importlib", "imp", "runpy", "zipimport", "pkgutil", "builtins", "pydoc"})
+_DYNAMIC_NAMES = frozenset({"__import__", "exec", "eval", "compile", "__builtins__", "__loader__", "__spec__"})
+_DYNAMIC_ATTRIBUTES = frozenset({"__import__", "__builtins__", "__loader__", "import_module", "exec_module"})
+_OF_SYS = frozenset({"modules", "path", "meta_path", "path_hooks", "path_importer_cache", "*"})
 _HARMLESS = frozenset({"importlib.metadata"})
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
@@ -65,8 +67,14 @@ def scan_python(data: bytes, *, what: str) -> Scan:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
     )
-    files = {text for text in literals if text.endswith(CUDA_SUFFIXES) and "\n" not in text and " " not in text}
-    return Scan(tuple(visitor.imports), tuple(sorted(files - set(CUDA_SUFFIXES))))
+    files = {text for text in literals if text.lower().endswith(CUDA_SUFFIXES) and "\n" not in text}
+    for name in files:
+        if len(name) > MAX_FILE_NAME or not re.fullmatch(r"[\w./ +-]*\w\.cuh?", name, re.IGNORECASE):
+            raise InputError(
+                f"{what}: has the text {name[:80]!r}; expected the whole name of a CUDA file in one literal, so that "
+                "the seal covers it"
+            )
+    return Scan(tuple(visitor.imports), tuple(sorted(files)))
 
 
 def included_files(data: bytes) -> tuple[str, ...]:
@@ -89,18 +97,27 @@ class _Visitor(ast.NodeVisitor):
         self.what = what
         self.imports: list[Import] = []
         self._guarded = False
+        self._typing = False
+        self._sys = {"sys"}
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
+            if alias.name == "sys" and alias.asname:
+                self._sys.add(alias.asname)
             self._add(node, alias.name, (), 0)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         self._add(node, node.module or "", tuple(alias.name for alias in node.names), node.level)
 
     def visit_If(self, node: ast.If) -> None:
-        if ast.unparse(node.test) not in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        if not re.fullmatch(r"(\w+\.)?TYPE_CHECKING", ast.unparse(node.test)):
             self.generic_visit(node)
             return
+        # Never executed: its imports are left out, but not its other names.
+        self._typing = True
+        for statement in node.body:
+            self.visit(statement)
+        self._typing = False
         for statement in node.orelse:
             self.visit(statement)
 
@@ -115,21 +132,33 @@ class _Visitor(ast.NodeVisitor):
 
     visit_TryStar = visit_Try  # type: ignore[assignment]  # noqa: N815
 
+    def visit_With(self, node: ast.With) -> None:
+        before = self._guarded
+        self._guarded = before or any(_suppresses_import_error(item.context_expr) for item in node.items)
+        self.generic_visit(node)
+        self._guarded = before
+
     def visit_Name(self, node: ast.Name) -> None:
-        if node.id in _DYNAMIC_NAMES:
+        bound = not isinstance(node.ctx, ast.Load)
+        if node.id in _DYNAMIC_NAMES or (bound and node.id == "TYPE_CHECKING"):
             raise self._refusal(node, node.id)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.value, ast.Name) and (node.value.id, node.attr) in _DYNAMIC_ATTRIBUTES:
-            raise self._refusal(node, f"{node.value.id}.{node.attr}")
+        of_sys = isinstance(node.value, ast.Name) and node.value.id in self._sys and node.attr in _OF_SYS
+        bound = not isinstance(node.ctx, ast.Load) and node.attr == "TYPE_CHECKING"
+        if node.attr in _DYNAMIC_ATTRIBUTES or of_sys or bound:
+            raise self._refusal(node, ast.unparse(node)[:80])
         self.generic_visit(node)
 
     def _add(self, node: ast.Import | ast.ImportFrom, module: str, names: tuple[str, ...], level: int) -> None:
         top = module.partition(".")[0]
+        if self._typing:
+            return
         if level == 0 and top in _DYNAMIC_MODULES and module not in _HARMLESS:
             raise self._refusal(node, module)
-        if level == 0 and module == "sys" and {("sys", name) for name in names} & _DYNAMIC_ATTRIBUTES:
-            raise self._refusal(node, f"sys.{names[0]}")
+        taken = set(names) & (_OF_SYS if module == "sys" else _DYNAMIC_MODULES | _DYNAMIC_NAMES | {"sys"})
+        if level == 0 and taken:
+            raise self._refusal(node, f"{module}.{min(taken)}")
         self.imports.append(Import(module, names, level, self._guarded, node.lineno))
 
     def _refusal(self, node: ast.expr | ast.stmt, name: str) -> InputError:
@@ -144,3 +173,9 @@ def _catches_import_error(handler: ast.ExceptHandler) -> bool:
         return True
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(isinstance(name, ast.Name) and name.id in _IMPORT_ERRORS for name in caught)
+
+
+def _suppresses_import_error(expression: ast.expr) -> bool:
+    if not isinstance(expression, ast.Call) or not ast.unparse(expression.func).endswith("suppress"):
+        return False
+    return any(isinstance(name, ast.Name) and name.id in _IMPORT_ERRORS for name in expression.args)
