@@ -60,3 +60,17 @@ def shortened(text: str, limit: int) -> str:
     gap = " […] "
     head = (limit - len(gap)) // 3
     return text[:head] + gap + text[len(text) - (limit - len(gap) - head) :]
+
+
+def explained(error: BaseException, limit: int) -> str:
+    """Return an error's type and words in at most `limit` characters, and at their end those of its first cause.
+
+    Triton reports an error in a function at the call of that function, and the error itself only as the cause.
+    """
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    words = f"{type(error).__name__}: {error}"
+    if root is not error and str(root) not in words:
+        words += f"; caused by {type(root).__name__}: {root}"
+    return shortened(words, limit)

@@ -1,6 +1,7 @@
 """Tests that the golden ledger is verified by this version as by the one that wrote it, and that no flipped bit passes.
 
-`tests/golden/ledger.bundle` was written once, with format 1; every later version must come to the same verdicts.
+`tests/golden/ledger.bundle` was written once, with format 1, and ledger-2.bundle with format 2; every later version
+must come to the same verdicts.
 """
 
 from __future__ import annotations
@@ -25,11 +26,22 @@ from ledger.seal import canonical, decode, decode_any, encode, object_id, record
 GOLDEN = Path(__file__).parent / "golden"
 
 
+@pytest.fixture(scope="module", params=["", "-2"], ids=["format1", "format2"])
+def version(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def golden(tmp_path_factory):
+def golden(version, tmp_path_factory):
     folder = tmp_path_factory.mktemp("golden") / "ledger"
-    subprocess.run(["git", "clone", "-q", str(GOLDEN / "ledger.bundle"), str(folder), "-b", "main"], check=True)
+    bundle = GOLDEN / f"ledger{version}.bundle"
+    subprocess.run(["git", "clone", "-q", str(bundle), str(folder), "-b", "main"], check=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def expected(version):
+    return json.loads((GOLDEN / f"audit{version}.json").read_text())
 
 
 def _same(new: object, old: object) -> bool:
@@ -41,14 +53,12 @@ def _same(new: object, old: object) -> bool:
     return math.isclose(new, old) if isinstance(old, float) and isinstance(new, float) else new == old
 
 
-def test_golden_ledger_is_audited_as_when_it_was_written(golden):
-    expected = json.loads((GOLDEN / "audit.json").read_text())
+def test_golden_ledger_is_audited_as_when_it_was_written(golden, expected):
     said = json.loads(json.dumps(document(audit(str(golden), recomputed=True))))
     assert _same(said, expected)
 
 
-def test_golden_ledger_has_one_of_everything():
-    expected = json.loads((GOLDEN / "audit.json").read_text())
+def test_golden_ledger_has_one_of_everything(expected):
     assert {cell["state"] for cell in expected["predictions"]} == {"measured", "open", "void"}
     assert {cell["blind"] for cell in expected["predictions"]} == {True, False}
     assert any(run["status"] == "failed" for cell in expected["predictions"] for run in cell["measured"])

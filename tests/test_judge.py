@@ -9,7 +9,7 @@ from builders import Ledger, forecast, honest, measurement, timing
 from samples import TOY, failed, make_hardware, state
 
 from ledger.evidence.taking import current_digests
-from ledger.kernel import load_kernel
+from ledger.kernel import kernel_closure, load_kernel
 from ledger.records import Measurement, Prediction, Protocol
 from ledger.seal import encode, object_id, object_path, record_id, record_path
 
@@ -67,17 +67,18 @@ def test_only_open_cells_ask_what_is_current(ledger):
     assert asked == [("kernel", "rmsnorm_matmul"), ("hardware", "toy")]
 
 
-def test_only_kernels_that_are_asked_for_are_loaded(tmp_path):
+def test_digests_are_told_without_running_a_kernel(tmp_path):
     marker = tmp_path / "was-loaded"
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "loud.py").write_text(f"open({str(marker)!r}, 'w').close()\nraise ValueError('loud')\n")
+    (tmp_path / "kernels" / "broken.py").write_text("def f(:\n")
     digest = current_digests(tmp_path)
     assert digest("kernel", "matmul") == load_kernel("matmul").sha256
     assert digest("kernel", "nobody") is None
     assert digest("hardware", "nobody") is None
+    assert digest("kernel", "loud") == kernel_closure("loud", tmp_path)[0].sha256
+    assert digest("kernel", "broken") == ""
     assert not marker.exists()
-    assert digest("kernel", "loud") == ""
-    assert marker.exists()
 
 
 def test_a_campaign_lists_what_is_missing(ledger):

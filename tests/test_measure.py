@@ -18,7 +18,7 @@ from ledger.measuring import measure
 from ledger.model.metrics import readings
 from ledger.operations import MATMUL, MATMUL_FP8, MATMUL_INT8, TensorSpec
 from ledger.records import Measurement, Tool
-from ledger.repository.store import read_record
+from ledger.repository.store import read_measurement
 from ledger.seal import encode
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be measured")
@@ -33,7 +33,7 @@ def run(tmp_path, *cells, **options):
 
 
 def record(tmp_path, cell) -> Measurement:
-    return read_record(Measurement, measure.result_path(tmp_path, cell))
+    return read_measurement(measure.result_path(tmp_path, cell))
 
 
 # Inputs

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from measuring import this_cpu
+from desk import Desk
 
-from ledger.repository.store import hardware_yaml
-
-ROOT = Path(__file__).parent.parent
-ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-    **{f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")},
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-}
 CAMPAIGN = """\
 campaign: {name}
 kernel: vector_add
@@ -34,31 +23,8 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("torch", reason="measuring on a CPU needs torch")
 
 
-class Desk:
-    """A ledger on disk, reached by the command line and by git alone."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root = folder
-        folder.mkdir()
-        self.ledger("init", ".")
-        (folder / "hardware" / "cpu.yaml").write_bytes(hardware_yaml(this_cpu()))
-        self.git("add", "hardware/cpu.yaml")
-        self.git("commit", "-q", "-m", "A profile")
-
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, cwd=self.root, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
-        )
-
-    def git(self, *arguments: str) -> str:
-        done = self.run("git", *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def ledger(self, *arguments: str) -> str:
-        done = self.run(sys.executable, "-P", "-m", "ledger", *arguments)
-        assert done.returncode == 0, f"ledger {' '.join(arguments)}: {done.stderr}"
-        return done.stdout
+class CampaignDesk(Desk):
+    """A desk that seals campaigns of one cell."""
 
     def campaign(self, name: str, size: int) -> subprocess.CompletedProcess[str]:
         """Seal a campaign of one cell from a file that git does not see."""
@@ -77,7 +43,7 @@ class Desk:
 
 @pytest.mark.parametrize("names", [("left", "right"), ("same", "same")], ids=["two-names", "one-name"])
 def test_branches_that_each_seal_and_measure_merge_and_hold(tmp_path: Path, names: tuple[str, str]):
-    desk = Desk(tmp_path / "ledger")
+    desk = CampaignDesk(tmp_path / "ledger")
     base = desk.git("rev-parse", "HEAD").strip()
     first = desk.seal_and_measure("left", base, names[0], 2_000_000)
     second = desk.seal_and_measure("right", base, names[1], 3_000_000)
@@ -107,7 +73,7 @@ def test_branches_that_each_seal_and_measure_merge_and_hold(tmp_path: Path, name
 
 
 def test_a_name_is_taken_by_a_seal_and_not_by_a_page_of_an_earlier_version(tmp_path: Path):
-    desk = Desk(tmp_path / "ledger")
+    desk = CampaignDesk(tmp_path / "ledger")
     page = desk.root / "docs" / "predictions" / "grid.md"
     page.parent.mkdir(parents=True)
     page.write_text("# grid\n")

@@ -16,7 +16,7 @@ from typing import Any
 import compile_releases
 import pytest
 
-from ledger.errors import MachineError, shortened
+from ledger.errors import MachineError, explained, shortened
 from ledger.kernel import Ahead, import_triton, kernel_names, load_kernel
 from ledger.kernels.common import gluon
 from ledger.releases import TORCH, TRITON, TRITON_RELEASES, Supported
@@ -85,6 +85,12 @@ def test_a_version_outside_is_not_held(version: str) -> None:
 @pytest.mark.parametrize("version", ["3.6.0", "3.9.4", "3.7.1+git0f1e", "3.8"])
 def test_a_version_inside_is_held(version: str) -> None:
     assert TRITON.holds(version)
+
+
+def test_the_pages_state_the_ranges() -> None:
+    for page in ("README.md", "CHANGELOG.md"):
+        words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert f"Triton {TRITON}" in words and f"torch {TORCH}" in words, page
 
 
 # Naming what is outside
@@ -159,16 +165,53 @@ def test_shortened_text_keeps_its_first_and_last_words() -> None:
     assert shortened("short", 400) == "short"
 
 
+def test_an_error_is_explained_by_its_first_cause() -> None:
+    try:
+        try:
+            try:
+                raise RuntimeError("async_copy was removed; call async_load")
+            except RuntimeError as error:
+                raise TypeError("in the function") from error
+        except TypeError as error:
+            raise ValueError("at the call") from error
+    except ValueError as error:
+        assert explained(error, 400) == (
+            "ValueError: at the call; caused by RuntimeError: async_copy was removed; call async_load"
+        )
+        assert explained(error, 60).endswith(" removed; call async_load")
+    assert explained(ValueError("alone"), 400) == "ValueError: alone"
+
+
+def test_the_record_of_a_failed_cell_keeps_the_end_of_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from ledger.measuring import cell as cells
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("source line\n" * 1000 + "NameError('absent is not defined')")
+
+    monkeypatch.setattr(cells, "_run", fail)
+    one: Any = SimpleNamespace(case=SimpleNamespace(threads=1), protocol=SimpleNamespace(name="cold-cpu/1"))
+    ignored: dict[str, Any] = {"facts": None, "launch_ps": None, "vary": False, "on_stage": print}
+    failure = cells.run_cell(one, one, **ignored).failure
+    assert failure is not None and len(failure) == 4000
+    assert failure.startswith("RuntimeError: source line") and failure.endswith("NameError('absent is not defined')")
+
+
 WRONG = """
 import triton
 import triton.language as tl
 
 
 @triton.jit
+def called(offsets):
+    return offsets + absent(offsets)
+
+
+@triton.jit
 def wrong(x_ptr):
     offsets = tl.arange(0, 128)
 {lines}
-    tl.store(x_ptr + offsets, absent(offsets))
+    tl.store(x_ptr + offsets, called(offsets))
 """
 
 

@@ -16,6 +16,7 @@ import pytest
 from builders import Ledger
 
 from ledger.errors import StateError
+from ledger.kernel import kernel_closure
 from ledger.model.campaign import Request
 from ledger.repository import repo as repo_module
 from ledger.repository.doctor import examine
@@ -72,7 +73,9 @@ def test_seal_is_one_commit_of_its_own_files(ledger):
     assert ledger.head == made.commit and made.note is None
     assert ledger.git("rev-parse", "HEAD^") == before
     added = ledger.git("show", "--name-status", "--format=", "HEAD").splitlines()
-    assert {line.split("\t")[0] for line in added} == {"A"} and len(added) == 3
+    assert {line.split("\t")[0] for line in added} == {"A"}
+    # The seal, the profile, the manifest of the kernel's sources and each of these.
+    assert len(added) == 3 + len(kernel_closure("rmsnorm_matmul")[0].files)
     assert status(ledger) == ""
     assert f"Seal-Id: {made.id}" in ledger.git("log", "-1", "--format=%B")
     assert ledger.book().seals[0].id == made.id and not ledger.book().findings

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.errors import MachineError, shortened
+from ledger.errors import MachineError, explained
 from ledger.kernel import Kernel, KernelFile, Launch, build_case
 from ledger.machine.device import cpu_cores, cpu_state, facts_for, import_torch, require_profile
 from ledger.measuring.cell import release, threads_set
@@ -252,7 +252,7 @@ def _contestants(
         except Exception as error:
             if name == OURS:
                 raise
-            missing[name] = shortened(f"{type(error).__name__}: {error}", 300)
+            missing[name] = explained(error, 300)
             continue
         # A compiled baseline returns its result instead of writing it: there is nothing to compare.
         contestants.append(Contestant(name, rounds, None if untouched else found.passed))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ledger.binding import derive_key
-from ledger.errors import shortened
+from ledger.errors import explained
 from ledger.kernel import Kernel
 from ledger.launches import recording
 from ledger.machine.device import cpu_cores, import_torch
@@ -91,7 +91,7 @@ def run_cell(
             return _run(cell, kernel, facts=facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage)
     # A kernel file may raise anything; what it raises is the record of its failure.
     except Exception as error:  # noqa: BLE001
-        return Outcome(failure=shortened(f"{type(error).__name__}: {error}", 4000))
+        return Outcome(failure=explained(error, 4000))
     finally:
         release(device_of(cell))
 
@@ -159,7 +159,7 @@ def _run(
             )
         # Whatever goes wrong at another shape must not lose what was measured at the sealed one.
         except Exception as error:  # noqa: BLE001
-            extensions["interventions_missing/1"] = shortened(f"{type(error).__name__}: {error}", 400)
+            extensions["interventions_missing/1"] = explained(error, 400)
     return Outcome(
         failure=None,
         correctness=correctness,

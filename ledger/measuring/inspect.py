@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.errors import InputError, MachineError, shortened
+from ledger.errors import InputError, MachineError, explained, shortened
 from ledger.kernel import Ahead, AheadCuda, Kernel
 from ledger.model.instructions import Instructions, read
 from ledger.model.occupancy import WARP_THREADS, Occupancy, occupancy
@@ -232,7 +232,7 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
             return triton.compile(source, target=gpu, options=dict(ahead.options))
         # Triton and its tools raise whatever they like, and print the rest.
         except Exception as error:
-            words = shortened(" ".join(f"{type(error).__name__}: {error} {said()}".split()), 1000)
+            words = shortened(" ".join(f"{explained(error, 10_000)} {said()}".split()), 1000)
             raise MachineError(f"triton {_triton_version()} cannot compile for {target}: {words}") from error
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.errors import InputError, MachineError, shortened
+from ledger.errors import InputError, MachineError, explained
 from ledger.kernel import AheadCuda, CudaProgram, Kernel, KernelFile, build_case
 from ledger.machine.device import facts_for, import_torch, require_profile
 from ledger.measuring.bench import Contestant, cold_sets, interleave
@@ -198,7 +198,7 @@ class _Run:
             return Contestant(config_key(config), GraphRounds(launches, watch=False), found.passed)
         # Triton and its tools raise whatever they like for a configuration that they cannot build or launch.
         except Exception as error:  # noqa: BLE001
-            entry = Entry(self.cell, dict(config), "failed", why=shortened(f"{type(error).__name__}: {error}", 400))
+            entry = Entry(self.cell, dict(config), "failed", why=explained(error, 400))
         self._require_device(entry)
         return entry
 

@@ -179,7 +179,7 @@ class DeviceFactsV2(DeviceFacts):
 class TimingV2(Timing):
     """Hold what the timer saw, with the SM clock inside each timed round where the device tells. Units: MHz."""
 
-    sm_clock_mhz: tuple[Count | None, ...]
+    sm_clock_mhz: Annotated[tuple[Count | None, ...], Field(max_length=100_000)]
 
 
 class Attempt(Stored):

@@ -26,7 +26,7 @@ class OrderedCell(Record):
     kernel_sha256: Digest
     hardware_sha256: Digest
     protocol: Protocol
-    pins: dict[Line, Line]
+    pins: Annotated[dict[Line, Line], Field(max_length=64)]
 
 
 class Order(Record):

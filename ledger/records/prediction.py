@@ -6,6 +6,7 @@ can; what it has more stands in the classes whose names end in V2. docs/format.m
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -194,7 +195,7 @@ class Argument(Stored):
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
     dtype: Line
-    dims: tuple[Line, ...] | None
+    dims: Annotated[tuple[Line, ...], Field(max_length=16)] | None
     below: Positive | None
     value: Line | None
 
@@ -205,7 +206,7 @@ class CaseV2(Case):
     text_values: ClassVar[bool] = True
 
     kernel: Subject
-    arguments: tuple[Argument, ...] | None
+    arguments: Annotated[tuple[Argument, ...], Field(max_length=64)] | None
 
 
 class Draw(Stored):
@@ -227,7 +228,7 @@ class ForecastV2(Forecast):
     roof: RoofV2
     sight: Sight | None
     known: Text
-    pins: Annotated[dict[Line, Line], IN_KEY_ORDER]
+    pins: Annotated[dict[Line, Line], Field(max_length=64), IN_KEY_ORDER]
     draw: Draw | None
 
 
@@ -271,7 +272,7 @@ class Domain(Stored):
     """Declare the cells that a forecaster can be asked about: an auditor or a beacon draws from them later."""
 
     kernel: Subject
-    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)]
+    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1, max_length=16)]
     hardware: Name
     sizes: Annotated[dict[ShapeKey, SizeRange], Field(min_length=1, max_length=12), IN_KEY_ORDER]
 
@@ -299,8 +300,10 @@ class PredictionV2(Prediction):
     def _says_something(self) -> Self:
         if not (self.cells or self.commitments or self.ratios or self.domain):
             raise ValueError("the seal is empty; expected cells, commitments, ratios or a domain")
-        named = [*(item.cell for item in self.commitments), *(item.cell for item in self.ratios)]
-        repeated = {name for name in named if named.count(name) > 1} | {item.cell for item in self.cells} & set(named)
-        if repeated:
-            raise ValueError(f"cell {min(repeated)} is duplicated; expected each cell once in a seal")
+        named = Counter([item.cell for item in self.cells])
+        named.update(item.cell for item in self.commitments)
+        named.update(item.cell for item in self.ratios)
+        name, count = named.most_common(1)[0] if named else ("", 0)
+        if count > 1:
+            raise ValueError(f"cell {name} is duplicated; expected each cell once in a seal")
         return self

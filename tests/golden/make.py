@@ -1,6 +1,7 @@
-"""Wrote tests/golden once. Running it again would freeze another ledger: do that only for a new record format.
+"""Writes the golden ledger of a version of the record format: python tests/golden/make.py 2
 
-python tests/golden/make.py
+A frozen version is never written again. Version 1 is frozen; version 2 freezes with the first seal of version 2 in
+this repository.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
+import builders
 from builders import Ledger, forecast, timing
 from samples import failed
 
 from ledger.evidence.audit import audit, document
-from ledger.records import Measurement
 from ledger.seal import encode, record_id, record_path
 
 
 def build(folder: Path) -> Ledger:
-    """Build a small ledger with one of everything that format 1 knows."""
+    """Build a small ledger with one of everything that both versions know."""
     ledger = Ledger(folder)
     ledger.write("README.md", b"the golden ledger\n")
     ledger.commit("begin")
@@ -33,7 +34,7 @@ def build(folder: Path) -> Ledger:
     wrong = ledger.seal(forecast(B=3, dtype="fp32", low_milli=500, high_milli=2_000))
     record = failed(wrong.forecast, "wrong result").model_copy(update={"seal": wrong.id})
     data = encode(record)
-    ledger.write(record_path("verifications", record_id(Measurement, data)), data)
+    ledger.write(record_path("verifications", record_id(type(record), data)), data)
     ledger.commit("failed run")
     ledger.measure(wrong, run=1)
     ledger.switch("right", base)
@@ -50,14 +51,17 @@ def build(folder: Path) -> Ledger:
 
 def main() -> None:
     """Write the bundle and what an audit says of it."""
+    version = sys.argv[1]
+    assert version == "2", "version 1 is frozen"
+    builders.VERSION = int(version)
     with tempfile.TemporaryDirectory() as name:
         ledger = build(Path(name) / "ledger")
         result = audit(str(ledger.root), recomputed=True)
         assert result.verdict == "holds", result.findings
-        ledger.git("bundle", "create", str(HERE / "ledger.bundle"), "main")
+        ledger.git("bundle", "create", str(HERE / f"ledger-{version}.bundle"), "main")
         said = document(result)
         kept = {key: said[key] for key in ("verdict", "commit", "findings", "predictions")}
-        (HERE / "audit.json").write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        (HERE / f"audit-{version}.json").write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
