@@ -1,4 +1,4 @@
-"""Runs the README's commands as a user would, and checks that every path it names exists."""
+"""Runs the README's commands as a user would, and checks its commands, exit codes and levels."""
 
 import os
 import re
@@ -10,11 +10,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDES = ["README.md", "CONTRIBUTING.md", "ROOFLINE.md", "docs/campaign.md", "docs/commands.md", "docs/claims.md"]
-PAGES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
-)
 RUNNABLE = re.findall(r"^```sh run\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
@@ -42,34 +37,6 @@ def test_readme_commands_run_in_order_on_a_cpu(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "sealed " in done.stdout
     assert "verdict: holds: 1 of 1 sealed cells are measured" in done.stdout
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_of_every_page_exist(page: str):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert "://" in target or ((ROOT / page).parent / target).exists(), target
-
-
-@pytest.mark.parametrize("guide", GUIDES)
-def test_paths_in_the_guides_exist(guide: str):
-    text = (ROOT / guide).read_text(encoding="utf-8")
-    folders = "ledger|tests|kernels|hardware|docs|examples|benchmarks|campaigns"
-    for target in re.findall(rf"`((?:{folders})/[a-z0-9_/.-]+\.(?:py|yaml|json|md|sh))`", text):
-        assert (ROOT / target).exists(), target
-
-
-def test_nothing_rendered_is_committed():
-    if not (ROOT / ".git").exists():
-        pytest.skip("this copy has no git history")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    paths = [path for path in listed.split("\0") if path and not path.startswith(("predictions/", "verifications/"))]
-    pictures = [path for path in paths if path.endswith((".png", ".svg", ".jpg", ".pdf"))]
-    assert len(pictures) <= 1 and all((ROOT / path).stat().st_size <= 150_000 for path in pictures)
-    assert not [path for path in paths if path.endswith(".html") or path.startswith("site/")]
-    for path in filter(lambda path: path.endswith(".md"), paths):
-        text = (ROOT / path).read_text(encoding="utf-8")
-        assert "<!-- ledger:" not in text and "do not edit" not in text, path
 
 
 def test_readme_names_only_commands_that_exist():
