@@ -1,10 +1,12 @@
 """Runs the README's commands as a user would, and checks its commands, exit codes and levels."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
@@ -37,6 +39,31 @@ def test_readme_commands_run_in_order_on_a_cpu(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "sealed " in done.stdout
     assert "verdict: holds: 1 of 1 sealed cells are measured" in done.stdout
+
+
+def test_readme_shows_what_the_report_prints():
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history")
+    (block,) = re.findall(r"^```text\n\$ (.*?)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    done = shell(f"export COLUMNS=100\n{block[0]}", ROOT)
+    assert done.returncode == 0, done.stderr
+    printed = {line.rstrip() for line in done.stdout.splitlines()}
+    assert [line for line in block[1].splitlines() if line not in printed] == []
+
+
+def test_readme_tells_the_bench():
+    rows = json.loads((ROOT / "benchmarks" / "h200.json").read_text(encoding="utf-8"))["rows"]
+    sizes = {(b, h, h) for b in (1, 8, 32, 128) for h in (2048, 4096, 8192)}
+    grid = [
+        row["torch_compile_us"] / row["ours_us"]
+        for row in rows
+        if row["kernel"] == "rmsnorm_matmul" and tuple(row["shape"].values()) in sizes
+    ]
+    assert min(grid) > 1
+    said = (
+        f"faster than torch.compile in all {len(grid)} grid cells, {geometric_mean(grid):.2f} times in geometric mean"
+    )
+    assert said in " ".join(README.split())
 
 
 def test_readme_names_only_commands_that_exist():

@@ -1,4 +1,4 @@
-"""Renders the command line's own help as one Markdown page. Pure; the application is given, never imported from here."""
+"""Renders the command line's own help as one Markdown page. Pure; the application is given, not imported."""
 
 from __future__ import annotations
 
