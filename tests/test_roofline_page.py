@@ -183,6 +183,8 @@ def hardware_words(e: Evidence) -> Iterator[tuple[str, Values]]:
     yield "An empty kernel as a graph node", spread(launches)
     yield "The calibration, with another", [ceiling(e.h200, "burst", "launch_graph_node")]
     yield "The percent on this page", [100]
+    bandwidths = [ceiling(one, "datasheet", "dram_bandwidth") for one in (e.h200, e.h100)]
+    yield "On an H100 the memory bounds", [bandwidths[0] / bandwidths[1]]
 
 
 def intensity(e: Evidence) -> Iterator[tuple[str, Values]]:
@@ -332,6 +334,8 @@ def lessons(e: Evidence) -> Iterator[tuple[str, Values]]:
     yield "All 6 percents outside", [outside(list(first.values()))]
     yield "Cells: H=O=2048 and 4096", [4096]
     yield "Time minus bytes", [ceiling(e.h200, "burst", "dram_bandwidth", 1000), *map(e.fixed, (2048, 4096, 8192))]
+    splits = [e.record(first[1, h, "fp16"])["case"]["config"]["split_k"] for h in (2048, 4096, 8192)]
+    yield "The launch rule splits K", splits
     times = [e.us(campaign, 1, 2048) for campaign in (FIRST, "h200_pipelined", LATER)]
     yield "At H=2048 three campaigns measured", times
     yield "The launch itself was never", [100 * first[1, 2048, "fp16"]["measured"]["launch_us"] / times[0], times[0]]
@@ -349,6 +353,8 @@ def lessons(e: Evidence) -> Iterator[tuple[str, Values]]:
     yield "The opposite error followed", [outside(changed, 1)]
     yield "In `h200_latent` `mla_decode`", [mla[0]["predicted"]["percent"], mla[0]["measured"]["percent"], rounds[0]]
     yield "The same shape in fp16", [rounds[1], mla[1]["measured"]["percent"]]
+    software = e.record(first[1, 8192, "fp16"])["device"]["software"]
+    assert all(f"`{name}=={software[name]}`" in PAGE for name in ("torch", "triton"))
     yield "These seals are of format 1", [1]
     yield "`72d2549ae1` is the commit", [1]
     yield "A new campaign is sealed in format 2", [2]
