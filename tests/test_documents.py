@@ -173,3 +173,29 @@ def test_readme_and_guide_count_as_the_records_do(rows: list[dict[str, Any]]):
     assert not any(map(side, informed))
     error = fmean(abs(row["gap"]["percent"]) for row in informed)
     assert f"{len(informed)} cells of `h200_handed_on`, {error:.1f}" in guide
+
+
+def test_notes_quote_the_bench():
+    found = json.loads(read("benchmarks/h200.json"))["rows"]
+    gemm, attention, lines = (" ".join(read(f"docs/notes/{name}.md").split()) for name in ("gemm", "attention", "rows"))
+
+    def ratio(baseline: str, kernel: str, **shape: int) -> list[float]:
+        """Return the baseline's time over ours, fp16 first."""
+        of = [row for row in found if row["kernel"] == kernel and shape.items() <= row["shape"].items()]
+        return [row["all_us"][baseline] / row["ours_us"] for row in of if baseline in row["all_us"]]
+
+    decode = ratio("sdpa_cudnn", "decode_attention")
+    assert f"{min(decode):.2f} to {max(decode):.2f} times in {len(decode)} fp16 cells" in attention
+    (mla,) = [row for row in found if row["kernel"] == "mla_decode" and row["shape"]["B"] == 1]
+    assert f"B=1 takes {mla['ours_us']:.1f} where eager takes {mla['all_us']['torch_eager']:.1f}" in attention
+    (wide,) = ratio("torch_matmul", "rmsnorm_matmul", B=130, H=4096, O=11008)
+    tall, *_ = ratio("torch_matmul", "rmsnorm_matmul", B=512, H=4096, O=4096)
+    large, *_ = ratio("torch_matmul", "rmsnorm_matmul", B=128, H=8192, O=8192)
+    said = f"B=128, H=8192 at {large:.2f} of cuBLAS, 512 × 4096 × 4096 at {tall:.2f}, 130 × 4096 × 11008 at {wide:.2f}"
+    assert said in gemm
+    assert f"777 × 3000 × 4104: {ratio('torch_matmul', 'matmul', M=777)[0]:.2f}" in gemm
+    assert f"beat addmm with ReLU by {min(ratio('torch_eager', 'matmul_bias_relu')):.2f}" in gemm
+    assert f"int8: {min(ratio('torch_int_mm', 'matmul_int8')):.2f} to" in gemm
+    eager, compiled = (ratio(name, "gemv") for name in ("torch_eager", "torch_compile"))
+    said = f"{eager[0]:.2f} and {eager[1]:.2f} times torch.mv, {compiled[0]:.2f} and {compiled[1]:.2f} times"
+    assert said in lines
