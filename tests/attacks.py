@@ -697,7 +697,7 @@ _parsing("integer-beyond-2-53", lambda d: d.replace(b'"sequence":1', b'"sequence
 _parsing("integer-as-a-fraction", lambda d: d.replace(b'"sequence":1', b'"sequence":1.0'))
 _parsing("number-as-text", lambda d: d.replace(b'"sequence":1', b'"sequence":"1"'))
 _parsing("unknown-field", lambda d: d.replace(b'{"campaign"', b'{"added":1,"campaign"'))
-_parsing("unknown-schema", lambda d: d.replace(b"ledger/seal/1", b"ledger/seal/9"))
+_parsing("unknown-schema", lambda d: d.replace(b"ledger/seal/", b"ledger/seal/9"))
 _parsing("deep-nesting", lambda d: b"[" * 1_000_000 + b"]" * 1_000_000)
 _parsing("lone-surrogate", lambda d: d.replace(b'"why":""', b'"why":"\\ud800"'))
 _parsing("empty-file", lambda d: b"")
