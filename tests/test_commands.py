@@ -51,6 +51,7 @@ JSON_KEYS = {
     "challenge": "challenge anchor",
     "order": "path cells carried_sources",
     "drill": "from seed questions",
+    "timeline": "path device kernel shape dtype overlap slices missing",
 }
 LISTS_OF_ROWS = {"predict", "log", "score", "hardware list", "kernels list", "doctor"}
 
