@@ -68,7 +68,10 @@ test-gpu: $(READY)
 bench: $(READY)
 	$(PY) -m ledger bench $(BENCH_ARGS)
 
-# The plots, then the pages, which link them: everything with a bench of cuBLAS, an H200 beside a CPU, and some campaigns alone.
+COMMAND_REFERENCE = from typer.main import get_command; from ledger.cli.app import app; \
+	from ledger.showing.command_reference import render_markdown; print(render_markdown(get_command(app)), end="")
+
+# The plots, then the pages, which link them, and the command reference: everything with a bench of cuBLAS, an H200 beside a CPU, and some campaigns alone.
 site: $(READY)
 	$(PY) -m ledger roofline --bench benchmarks/h200-cublas.json -o site/roofline
 	$(PY) -m ledger roofline --hw h200 --hw benchmarks/cpu.yaml --kernel decode_attention \
@@ -76,6 +79,7 @@ site: $(READY)
 	for name in two_rings changed_over latent handed_on; do \
 		$(PY) -m ledger roofline --campaign h200_$$name -o site/roofline/$$name || exit 1; done
 	$(PY) -m ledger report --site site
+	$(PY) -c '$(COMMAND_REFERENCE)' > site/commands.md
 
 lint: $(READY)
 	$(PY) -m ruff check .

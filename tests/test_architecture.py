@@ -36,8 +36,8 @@ LAYERS = (
     ("calibration", "rates products ceilings_cpu ceilings_cuda calibrate calibrating"),
     (
         "showing",
-        "lines counter_card markdown page report listing kernel_card card compiled_card slices bench_page "
-        "layout marks dot_rows drawing sketch figures plot benched tuning_page timer_page site",
+        "lines counter_card markdown command_reference page report listing kernel_card card compiled_card slices "
+        "bench_page layout marks dot_rows drawing sketch figures plot benched tuning_page timer_page site",
     ),
     ("cli", "place options asking witnessing inspecting predicting reading measuring benching tuning drilling app"),
     ("", "__main__"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,9 @@ def test_the_recorded_bench_gives_the_percent_that_it_wrote() -> None:
     assert [dot.percent for dot in ours] == pytest.approx([row["pct_of_roof"] for row in recorded["rows"]], rel=1e-3)
 
 
-# What docs/interpretation.md says of benches
+# What docs/measurement.md says of benches
 
-ESSAY = " ".join((ROOT / "docs" / "interpretation.md").read_text(encoding="utf-8").split())
+PAGE = " ".join((ROOT / "docs" / "measurement.md").read_text(encoding="utf-8").split())
 
 
 def drawn(bench: str, profile: str, kernel: str, dtype: str) -> list[dict[str, Any]]:
@@ -137,13 +138,14 @@ def drawn(bench: str, profile: str, kernel: str, dtype: str) -> list[dict[str, A
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-def test_the_essay_tells_cublas_as_it_is_drawn(dtype: str) -> None:
+def test_the_page_tells_cublas_as_it_is_drawn(dtype: str) -> None:
     (dot,) = drawn("h200-cublas.json", "h200", "matmul, cuBLAS", dtype)
     assert dot["shape"] == {"M": 4096, "N": 4096, "K": 4096}
-    assert f"**{dtype}: {dot['percent']:.1f}%" in ESSAY
+    (sentence,) = re.findall(r"torch\.matmul at 4096³ reaches [^.]+\.\d[^.]*\.\d[^.]*\.", PAGE)
+    assert re.search(rf"{dot['percent']:.1f}% (?:of the datasheet roof )?in {dtype}", sentence)
 
 
-def test_the_essay_tells_the_cpu_as_it_is_drawn() -> None:
+def test_the_page_tells_the_cpu_as_it_is_drawn() -> None:
     found = {
         dtype: drawn("cpu-decode.json", "benchmarks/cpu.yaml", "decode_attention", dtype) for dtype in ("fp32", "fp16")
     }
@@ -152,15 +154,15 @@ def test_the_essay_tells_the_cpu_as_it_is_drawn() -> None:
             (b, s) for b in (1, 8) for s in (128, 256, 512, 1024)
         }
     low, high = (f([dot["percent"] for dot in found["fp32"]]) for f in (min, max))
-    assert f"reaches {low:.0f} to {high:.0f}% of its roof in fp32" in ESSAY
+    assert f"reaches {low:.0f} to {high:.0f}% of its roof in fp32" in PAGE
     low, high = (f([dot["percent"] for dot in found["fp16"]]) for f in (min, max))
-    assert f"{low:.0f} to {high:.0f}% in fp16" in ESSAY
+    assert f"{low:.0f} to {high:.0f}% in fp16" in PAGE
     slower = [
         half["flop_per_s"] < whole["flop_per_s"]
         for half, whole in zip(found["fp16"], found["fp32"], strict=True)
         if half["shape"] == whole["shape"]
     ]
-    assert (sum(slower), len(slower)) == (6, 8)
+    assert f"fp16 is slower than fp32 in {sum(slower)} of {len(slower)} cells" in PAGE
 
 
 # The page and the command

@@ -1,4 +1,4 @@
-"""Checks the campaign file: its expansion, its refusals, and that docs/campaign.md tells the truth about both."""
+"""Checks the campaign file: its expansion, its refusals, and that docs/campaigns.md tells the truth about both."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from ledger.model.campaign import CampaignEntry, CampaignFile, milli, millionths
 from ledger.records import REGIMES
 from ledger.repository.store import parse_yaml
 
-GUIDE = Path(__file__).parent.parent / "docs" / "campaign.md"
+GUIDE = Path(__file__).parent.parent / "docs" / "campaigns.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```\s+This seals (\d+) forecasts", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
 
 ENTRY: dict[str, Any] = {"shape": {"M": 64, "N": 64, "K": 64}, "regime": "compute-bound", "pct": 60}
@@ -52,6 +52,7 @@ def test_first_example_of_the_guide_seals_in_one_commit(tmp_path: Path):
     record = json.loads((tmp_path / seal["path"]).read_bytes())
     assert len(record["cells"]) == int(count)
     assert record["campaign"] == "skinny_on_h200"
+    assert all(cell["pins"] == {"torch": "==2.11.*"} for cell in record["cells"])
     assert [path for path in brought if path.endswith(".json")] == [seal["path"]]
 
 

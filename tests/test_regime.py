@@ -1,4 +1,4 @@
-"""Tests rule regime/1 cell by cell: every row of docs/regime-rule.md and every boundary."""
+"""Tests rule regime/1 cell by cell: every row of docs/regimes.md and every boundary."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_regime_of_takes_the_side_from_the_sealed_roof() -> None:
     assert regime_of(compute, tied, call_ps=2 * MS, launch_ps=None)[0] == "compute-bound"
 
 
-# What docs/regime-rule.md says of a successor
+# What docs/regimes.md says of a successor
 
 SECOND_CAMPAIGN = "579bad6a6a"
 L2_ITSELF = ("l2_read_percent", "l2_write_percent", "l2_sector_percent")

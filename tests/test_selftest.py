@@ -61,4 +61,4 @@ def test_the_recorded_self_test_stays_under_one_percent_as_the_docs_say():
     assert found["false_alarm_pct"] <= 1
     apart = [abs(second / first - 1) for first, second in found["pairs_us"]]
     assert 100 * max(apart) == pytest.approx(found["largest_apart_pct"], abs=1e-3)
-    assert render(found) in " ".join((docs / "timer.md").read_text().split())
+    assert render(found) in " ".join((docs / "measurement.md").read_text().split())

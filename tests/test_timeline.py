@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from measuring import KERNELS, kernel_file, this_cpu
-from test_commands import ENVIRONMENT, told_keys
+from test_commands import ENVIRONMENT, JSON_KEYS
 
 from ledger.errors import InputError, MachineError, ParseError
 from ledger.model.trace import Ran, read_slices
@@ -153,7 +153,7 @@ def test_the_command_prints_its_slices_and_writes_the_trace(tmp_path: Path) -> N
     done = run("--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert list(found) == told_keys("timeline")
+    assert list(found) == JSON_KEYS["timeline"].split()
     assert json.loads((tmp_path / "out" / "t.json").read_bytes())["traceEvents"]
     shown = run()
     assert "ours" in shown.stdout

@@ -1,7 +1,7 @@
 """Sets the timer beside CUPTI's and Nsight Compute's own durations, like beside like, for calls above 20 µs.
 
 Usage where a GPU and ncu are: PYTHONPATH=. python tests/gpu/agreement.py FOLDER writes FOLDER/cupti.json and
-FOLDER/ncu.json and prints their tables; docs/timer.md says what the columns are. `--watch` is what ncu watches, and
+FOLDER/ncu.json and prints their tables; docs/measurement.md says what was found. `--watch` is what ncu watches, and
 `--compile NUMBER` only compiles a case, so that many can be compiled at once.
 
 Calls that overlap have no duration of their own, so programmatic dependent launch is off in every case here. ncu's

@@ -9,8 +9,8 @@ that a run in which nothing was computed is no clean run.
 Nothing is cached between allocations (PYTORCH_NO_CUDA_MEMORY_CACHING), so that a read or write outside a tensor is
 outside an allocation, and only the kernel's own launches are watched.
 
-Two orders are known that racecheck does not follow (docs/sanitizer.md proves both with minimal kernels). Their reports
-are told apart by their place, counted and printed, never hidden.
+Two orders are known that racecheck does not follow (docs/measurement.md names both, racecheck.py has minimal kernels).
+Their reports are told apart by their place, counted and printed, never hidden.
 """
 
 from __future__ import annotations
