@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """One wrong edit of a kernel's source."""
+    """One wrong edit of a kernel's source. file: the file edited, relative to kernels/, or "" for its own module."""
 
     kernel: str
     name: str
     find: str
     replace: str
+    file: str = ""
 
     def apply(self, source: str) -> str:
         """Return the source of the wrong twin."""
