@@ -1,5 +1,4 @@
-"""Checks launch configurations: one function for each property that several kernels check. Imports neither torch nor
-triton.
+"""Checks launch configurations, one function for each property. Imports neither torch nor triton.
 
 Every function takes the kernel's name for its message, and returns nothing. Raises (all): InputError.
 """
