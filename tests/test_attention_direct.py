@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_suite import KERNELS
 from mutants.attention import DIRECT_MUTANTS
-from mutants.checker import load_source
+from mutants.checker import load_source, source_file
 from mutants.kernels import Mutant
 
 EMULATED = Path(__file__).parent / "emulated"
@@ -172,7 +171,7 @@ RUNS = (
 @needs_compiler
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 def test_direct_attention_is_right_on_a_cpu(run: Run, tmp_path: Path) -> None:
-    assert _error((KERNELS / "decode_attention.py").read_text(encoding="utf-8"), run, tmp_path) < TOLERANCE
+    assert _error(source_file("decode_attention").read_text(encoding="utf-8"), run, tmp_path) < TOLERANCE
 
 
 MUTANTS = [pytest.param(mutant, RUNS[run], id=mutant.name) for run, mutant in DIRECT_MUTANTS]
@@ -181,5 +180,5 @@ MUTANTS = [pytest.param(mutant, RUNS[run], id=mutant.name) for run, mutant in DI
 @needs_compiler
 @pytest.mark.parametrize(("mutant", "run"), MUTANTS)
 def test_a_wrong_twin_of_direct_attention_shows_on_a_cpu(mutant: Mutant, run: Run, tmp_path: Path) -> None:
-    source = mutant.apply((KERNELS / "decode_attention.py").read_text(encoding="utf-8"))
+    source = mutant.apply(source_file("decode_attention").read_text(encoding="utf-8"))
     assert _error(source, run, tmp_path) > TOLERANCE

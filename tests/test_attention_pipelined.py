@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_suite import KERNELS
-from mutants.checker import load_source
+from mutants.checker import load_source, source_file
 from mutants.kernels import Mutant
 from warps import Deadlock, Descriptor, Pointer, run_specialised
 
@@ -228,7 +227,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_pipelined_run_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
-    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
     module = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path)
     assert any(_rejected(module, mutant.kernel, shape, seed) for shape in SHAPES[mutant.kernel] for seed in SEEDS)
 

@@ -28,7 +28,7 @@ from kernel_suite import (
     trial_ids,
 )
 from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, direct_trials
-from mutants.checker import Trial, judge, load_source
+from mutants.checker import Trial, judge, load_source, source_file
 
 from ledger.errors import InputError
 from ledger.kernel import Tolerance, load_kernel
@@ -367,7 +367,7 @@ def test_mla_decode_is_right_on_the_gpu_where_references_rise(dtype: Any) -> Non
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_checker_rejects_attention_mutant_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
     gpu_target()
-    source = mutant.apply((KERNELS / f"{mutant.kernel}.py").read_text(encoding="utf-8"))
+    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
     twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
     assert any(judge(twin, trial, "cuda") for trial in TRIALS[mutant.kernel]("fp16"))
 
@@ -405,6 +405,6 @@ def test_direct_attention_is_right_on_the_gpu(dtype: Any) -> None:
 def test_checker_rejects_mutant_of_direct_attention_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
     if gpu_target() != "sm_90":
         pytest.skip("the direct kernel is for sm_90")
-    source = mutant.apply((KERNELS / "decode_attention.py").read_text(encoding="utf-8"))
+    source = mutant.apply(source_file("decode_attention").read_text(encoding="utf-8"))
     twin = load_source(f"decode_attention_{mutant.name}", source, tmp_path).KERNEL
     assert any(judge(twin, trial, "cuda") for trial in direct_trials("fp16"))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutants.checker import source_file
 
 ROOT = Path(__file__).parent.parent
 SMALL = "--shape M=4096,N=4096,K=4096 --regime compute-bound --pct 70 --dry-run --check"
@@ -36,7 +37,7 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture
 def boastful(repository: Path) -> Path:
     """Put a kernel into a repository that names tensor cores where the compiler uses none."""
-    source = (ROOT / "kernels" / "matmul.py").read_text(encoding="utf-8")
+    source = source_file("matmul").read_text(encoding="utf-8")
     honest = '(target == "sm_75" and implementation == "triton")'
     assert honest in source
     (repository / "kernels").mkdir()

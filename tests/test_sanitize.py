@@ -6,7 +6,8 @@ import importlib.util
 
 import pytest
 from gpu import sanitize
-from gpu.sanitize import KERNELS, Run, known, reports, summary
+from gpu.sanitize import Run, known, reports, summary
+from mutants.checker import source_file
 
 from ledger.kernel import load_kernel
 
@@ -15,7 +16,7 @@ OLD, NEW = (2025, 3), (2026, 4)
 
 def line_of(kernel: str, text: str) -> int:
     """Return the number of the source line that holds a text: recorded reports are read at today's lines."""
-    lines = (KERNELS / f"{kernel}.py").read_text().splitlines()
+    lines = source_file(kernel).read_text().splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if text in line]
     return found
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from mutants.checker import source_file
 
 from ledger.errors import InputError
 from ledger.kernel import kernel_names, load_kernel
@@ -15,7 +14,6 @@ from ledger.records import Work
 from ledger.repository.sealing import draft
 from ledger.roofline import DTYPE_BYTES
 
-ROOT = Path(__file__).parent.parent
 CASES = [(name, shape, dtype) for name in kernel_names() for shape in load_kernel(name).kernel.cases
          for dtype in load_kernel(name).kernel.dtypes]  # fmt: skip
 
@@ -75,7 +73,7 @@ def test_limits_are_as_worked_by_hand():
 def test_a_kernel_that_inflates_its_work_cannot_be_sealed(tmp_path):
     (tmp_path / "kernels").mkdir()
     path = tmp_path / "kernels" / "matmul.py"
-    source = (ROOT / "kernels" / "matmul.py").read_text()
+    source = source_file("matmul").read_text()
     path.write_text(source)
     request = Request(
         kernel="matmul",

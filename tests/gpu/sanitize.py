@@ -32,9 +32,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kernel_suite import gpu_variants
 from mutants import attention, gemv, products, rowwise, trials
-from mutants.checker import Trial, fill_inputs
+from mutants.checker import Trial, fill_inputs, source_file
 
-from ledger.kernel import load_kernel
+from ledger.kernel import kernel_names, load_kernel
 
 TOOLS = ("racecheck", "memcheck")
 # Starting a process takes longer than these kernels' launches: they share one.
@@ -52,7 +52,6 @@ ARRIVED_FOR = {
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
-KERNELS = Path(__file__).parents[2] / "kernels"
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
 IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.direct_trials}
@@ -73,10 +72,6 @@ OWN: dict[str, tuple[dict[str, int], ...]] = {
     "softmax": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
     "vector_add": ({"N": 100_003},),
 }
-
-
-def kernel_names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in KERNELS.glob("*.py")))
 
 
 def _dtype(kernel: Any) -> str:
@@ -186,7 +181,7 @@ def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | Non
     in_gluon = all(one.function == f"{kernel}_pipelined" for one in report.accesses)
     if not report.accesses or not (in_cuda or in_gluon):
         return None
-    source = (KERNELS / f"{kernel}.py").read_text(encoding="utf-8").splitlines()
+    source = source_file(kernel).read_text(encoding="utf-8").splitlines()
     # The first line of CUDA C++ is what follows the quotes.
     start = source.index('_CLUSTER = r"""') if in_cuda else 0
     texts = {one: source[start + one.line - 1] for one in report.accesses if one.line}

@@ -19,7 +19,7 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 def main() -> None:
     """Judge everything and print the verdicts."""
     assert os.environ.get("TRITON_INTERPRET") == "1", "the interpreter must be asked for in the environment"
-    from mutants.checker import judge, load_source
+    from mutants.checker import judge, load_source, source_file
     from mutants.kernels import MUTANTS
     from mutants.trials import TRIALS
 
@@ -27,7 +27,7 @@ def main() -> None:
     mutants: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, trials in TRIALS.items():
-            source = (TESTS.parent / "kernels" / f"{name}.py").read_text(encoding="utf-8")
+            source = source_file(name).read_text(encoding="utf-8")
             kernel = load_source(name, source, Path(folder)).KERNEL
             # No bf16: the interpreter's bf16 arithmetic is wrong.
             for trial in (*trials("fp16", tma=True), *trials("fp32", tma=False)):
