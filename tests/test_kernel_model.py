@@ -271,7 +271,7 @@ def test_cluster_matmul_divides_all_rows_evenly_when_changed_over(m: int, eights
     module = sys.modules[load_kernel("matmul").kernel.config.__module__]
     block_m = 8 * cols * -(-eights // cols)
     config = {"pipeline": 100 + 10 * rows + cols, "block_m": block_m}
-    tile_rows, clusters = module._tile_rows(config, m), -(-m // (rows * block_m))
+    tile_rows, clusters = module.tile_rows(config, m), -(-m // (rows * block_m))
     assert tile_rows % (8 * cols) == 0 and 0 < tile_rows <= block_m
     assert clusters * rows * tile_rows >= m
 
