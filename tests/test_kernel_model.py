@@ -184,11 +184,11 @@ def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         ({"block_k": 128}, "block_k 64"),
         ({"num_stages": 6}, "shared memory"),
         ({"pipeline": 121, "programs": 1}, "2 programs"),
-        ({"pipeline": 101}, "changed over are 100 more"),
-        ({"pipeline": 102}, "changed over are 100 more"),
-        ({"pipeline": 113}, "changed over are 100 more"),
-        ({"pipeline": 161}, "changed over are 100 more"),
-        ({"pipeline": 211}, "changed over are 100 more"),
+        ({"pipeline": 101}, "100 more swap A and B"),
+        ({"pipeline": 102}, "100 more swap A and B"),
+        ({"pipeline": 113}, "100 more swap A and B"),
+        ({"pipeline": 161}, "100 more swap A and B"),
+        ({"pipeline": 211}, "100 more swap A and B"),
     ],
 )
 def test_cluster_matmul_changed_over_refuses_config(edit: dict[str, int], says: str) -> None:
