@@ -29,6 +29,7 @@ from kernel_suite import (
 )
 from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, direct_trials
 from mutants.checker import Trial, judge, load_source, source_file
+from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import Tolerance, load_kernel
@@ -405,6 +406,5 @@ def test_direct_attention_is_right_on_the_gpu(dtype: Any) -> None:
 def test_checker_rejects_mutant_of_direct_attention_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
     if gpu_target() != "sm_90":
         pytest.skip("the direct kernel is for sm_90")
-    source = mutant.apply(source_file("decode_attention").read_text(encoding="utf-8"))
-    twin = load_source(f"decode_attention_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in direct_trials("fp16"))

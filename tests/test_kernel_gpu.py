@@ -9,6 +9,7 @@ import pytest
 from mutants.checker import Trial, judge, load_source, source_file
 from mutants.kernels import CLUSTER_MUTANTS, MUTANTS, PIPELINED_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS, PIPELINED_TRIALS, TRIALS, many_tiles_trial
+from mutants.twin import load_twin
 
 from ledger.kernel import load_kernel
 
@@ -95,8 +96,7 @@ def test_cluster_kernel_is_right_on_small_trials(name: str, dtype: str) -> None:
 def test_checker_rejects_mutant_of_cluster_kernel(mutant: Mutant, tmp_path: Path) -> None:
     if _target() != "sm_90":
         pytest.skip(f"{_target()}: the cluster kernel is for sm_90")
-    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
-    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in CLUSTER_TRIALS[mutant.kernel]("fp16"))
 
 
