@@ -13,9 +13,10 @@ from ledger.kernel import load_kernel
 OLD, NEW = (2025, 3), (2026, 4)
 
 
-def line_of(kernel: str, text: str) -> int:
+def line_of(kernel: str, text: str, file: str = "") -> int:
     """Return the number of the source line that holds a text: recorded reports are read at today's lines."""
-    lines = gluon_code(kernel)[0].read_text().splitlines()
+    path = gluon_code(kernel)[0]
+    lines = (path.with_name(file) if file else path).read_text().splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if text in line]
     return found
 
@@ -67,8 +68,7 @@ def test_a_report_is_known_by_its_place_alone(text: str, kernel: str, release: t
 
 def test_what_a_lane_arrives_for_in_cuda_cpp_is_known_by_the_line_that_stores() -> None:
     def kind(kernel: str, offset: int) -> str | None:
-        cuda = line_of("mla_decode", '_CLUSTER = r"""')
-        read, write = (line_of("mla_decode", f'asm volatile("{op}.shared.f32') - cuda + 1 for op in ("ld", "st"))
+        read, write = (line_of("mla_decode", f'asm volatile("{op}.shared.f32', "cluster.cu") for op in ("ld", "st"))
         (report,) = reports(KEPT.format("mla_decode_cluster.cu", read, write + offset))
         return known(report, kernel=kernel, release=NEW)
 

@@ -158,7 +158,7 @@ class Report:
     accesses: tuple[Access, ...]
 
 
-_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cu):(\d+))?")
+_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cuh?):(\d+))?")
 _FIRST = re.compile(r"^========= (?:(?:Error|Warning): |Invalid |Program hit |Misaligned )")
 
 
@@ -191,10 +191,9 @@ def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | Non
     in_gluon = all(one.function == gluon_code(kernel)[1] for one in report.accesses)
     if not report.accesses or not (in_cuda or in_gluon):
         return None
-    source = (source_file(kernel) if in_cuda else gluon_code(kernel)[0]).read_text(encoding="utf-8").splitlines()
-    # The first line of CUDA C++ is what follows the quotes.
-    start = source.index('_CLUSTER = r"""') if in_cuda else 0
-    texts = {one: source[start + one.line - 1] for one in report.accesses if one.line}
+    file = source_file(kernel).with_name("cluster.cu") if in_cuda else gluon_code(kernel)[0]
+    source = file.read_text(encoding="utf-8").splitlines()
+    texts = {one: source[one.line - 1] for one in report.accesses if one.line}
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
     arrived_for = (ARRIVED_FOR_IN_CUDA if in_cuda else ARRIVED_FOR).get(kernel, ())
     if writes and all(any(part in text for part in arrived_for) for text in writes):

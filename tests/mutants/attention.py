@@ -215,7 +215,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 # Wrong twins of the CUDA C++, with the number of the run in tests/test_attention_direct.py that shows each on a CPU.
 DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
-    (run, Mutant("decode_attention", name, find, replace))
+    (run, Mutant("decode_attention", name, find, replace, file="decode_attention/direct.cu"))
     for run, name, find, replace in (
         (1, "unmasked_keys", "if (at + BLOCK_S > n_keys) {", "if (at + BLOCK_S > n_keys + 99) {"),
         (5, "uncorrected_output", "acc[i][0] *= even; acc[i][1] *= odd;", "acc[i][1] *= odd;"),
@@ -224,7 +224,7 @@ DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
         (9, "queries_of_the_head_before", "if (STREAM && own_step < 0) fetch_q();", ""),
         (2, "values_of_the_step_before", "if (left > 0) fetch_v();", "if (left > WARPS) fetch_v();"),
         (5, "unweighted_parts", "const float a = weight(stats.x, top), b", "const float a = 1.f, b"),
-        (6, "parts_not_emptied", "from[e + j] = __uint_as_float(EMPTY);", ""),
+        (6, "parts_not_emptied", "from[e + j] = __uint_as_float(UNWRITTEN);", ""),
         (6, "stats_not_emptied", "i < ((int)blockIdx.x - writer) * 2 * GROUP", "i < 0"),
         (6, "one_part_too_few", "w = writer; w < (int)blockIdx.x;", "w = writer + 1; w < (int)blockIdx.x;"),
         (4, "sent_to_the_wrong_place", "&received[rank].values[e % SHARE]", "&received[rank].values[e]"),
@@ -237,5 +237,6 @@ DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
 # workspace, which a GPU's trial does not see, and in the next result by chance.
 GPU_MUTANTS: tuple[Mutant, ...] = (
     *(mutant for _, mutant in DIRECT_MUTANTS if not mutant.name.endswith("_not_emptied")),
-    Mutant("decode_attention", "parts_not_waited_for", "} while (waiting);", "} while (false);"),
-)
+    Mutant("decode_attention", "parts_not_waited_for", "} while (waiting);", "} while (false);",
+           file="decode_attention/direct.cu"),
+)  # fmt: skip
