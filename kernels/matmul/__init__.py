@@ -36,6 +36,7 @@ from ledger.kernels.common.gemm import (
 from ledger.kernels.common.gemm import cluster_shape as _cluster_shape
 from ledger.kernels.common.gemm import split as _split
 from ledger.kernels.common.gemm import swapped as _swapped
+from ledger.kernels.common.gemm_device import finish_plain, gemm, prepare_nothing
 from ledger.kernels.common.gluon import import_gluon
 from ledger.kernels.common.targets import SMS, ceil_div, matmul_path
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
@@ -51,8 +52,7 @@ if TYPE_CHECKING:
 triton, tl = import_triton()
 
 _gluon = import_gluon()
-gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
-async_load, async_store = _gluon.async_load, _gluon.async_store
+gluon, gl = _gluon.gluon, _gluon.language
 
 
 @triton.jit
@@ -120,106 +120,8 @@ def matmul_kernel(
 
 
 @gluon.jit
-def _tile_origin(tile, n_rows, n_cols, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr):
-    tiles_m = gl.cdiv(n_rows, BLOCK_M)
-    tiles_n = gl.cdiv(n_cols, BLOCK_N)
-    group = tile // (GROUP_M * tiles_n)
-    group_rows = gl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    in_group = tile % (GROUP_M * tiles_n)
-    return (group * GROUP_M + in_group % group_rows) * BLOCK_M, (in_group // group_rows) * BLOCK_N
-
-
-@gluon.jit
-def _load_tiles(a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M: gl.constexpr):
-    STAGES: gl.constexpr = a_ring.shape[0]
-    BLOCK_M: gl.constexpr = a.block_shape[0]
-    BLOCK_K: gl.constexpr = a.block_shape[1]
-    BLOCK_N: gl.constexpr = b.block_shape[1]
-    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
-    steps = gl.cdiv(n_inner, BLOCK_K)
-    done = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
-        for step in range(steps):
-            stage = done % STAGES
-            hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
-            hopper.mbarrier.expect(full.index(stage), a.block_type.nbytes + b.block_type.nbytes)
-            async_load(a, [row, step * BLOCK_K], full.index(stage), a_ring.index(stage))
-            async_load(b, [step * BLOCK_K, col], full.index(stage), b_ring.index(stage))
-            done += 1
-
-
-@gluon.jit
-def _multiply_tiles(
-    c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M: gl.constexpr, PART: gl.constexpr
-):
-    STAGES: gl.constexpr = a_ring.shape[0]
-    BLOCK_M: gl.constexpr = a_ring.shape[1]
-    BLOCK_K: gl.constexpr = a_ring.shape[2]
-    BLOCK_N: gl.constexpr = b_ring.shape[2]
-    ROWS: gl.constexpr = c.block_shape[0]
-    COLS: gl.constexpr = c.block_shape[1]
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
-    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
-    steps = gl.cdiv(n_inner, BLOCK_K)
-    done = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
-        acc = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
-        for step in range(steps):
-            stage = done % STAGES
-            hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
-            acc = hopper.warpgroup_mma(
-                a_ring.index(stage).slice(PART * ROWS, ROWS), b_ring.index(stage), acc, is_async=True
-            )
-            acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
-            hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1, pred=step > 0)
-            done += 1
-        acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
-        hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1)
-        # The store of the tile before may still read the buffer; the loads of the next tile are under way.
-        buffer = c_smem.index(PART)
-        out = acc.to(c.dtype)
-        if COLS == BLOCK_N:
-            hopper.tma.store_wait(0)
-            tl.debug_barrier()
-            buffer.store(out)
-            hopper.fence_async_shared()
-            tl.debug_barrier()
-            async_store(c, [row + PART * ROWS, col], buffer)
-        else:
-            left, right = gl.split(gl.permute(gl.reshape(out, [ROWS, 2, COLS]), (0, 2, 1)))
-            for half in gl.static_range(2):
-                hopper.tma.store_wait(0)
-                tl.debug_barrier()
-                buffer.store(right if half else left)
-                hopper.fence_async_shared()
-                tl.debug_barrier()
-                async_store(c, [row + PART * ROWS, col + half * COLS], buffer)
-    hopper.tma.store_wait(0)
-
-
-@gluon.jit
 def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
-    a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
-    b_ring = gl.allocate_shared_memory(b.dtype, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
-    c_smem = gl.allocate_shared_memory(c.dtype, [2, c.block_shape[0], c.block_shape[1]], c.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        hopper.mbarrier.init(full.index(i), count=1)
-        hopper.mbarrier.init(empty.index(i), count=2)
-    FIRST: gl.constexpr = 0
-    SECOND: gl.constexpr = 1
-    gl.warp_specialize(
-        [
-            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, FIRST)),
-            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, SECOND)),
-            (_load_tiles, (a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M)),
-        ],
-        [4, 1],
-        [232, 40],
-    )
+    gemm(a, b, c, 0, n_rows, n_cols, n_inner, STAGES, GROUP_M, prepare_nothing, finish_plain)
 
 
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
