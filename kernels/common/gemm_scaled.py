@@ -75,9 +75,9 @@ class ScaledGemm:
     """Hold what differs between the kernels over this code.
 
     generic, warp_specialized: the functions in Triton and in Gluon. tiles: target -> tiles of the generic variant.
-    kinds: Triton's names of the dtypes of a, b and of c; output_bytes: of an element of c. lacks, having: what
-    an unknown target may lack and the others have, for messages. more: (target) -> keys beside CONFIG_KEYS, with the generic variant's values. constants: those of
-    them that are constexpr arguments.
+    kinds: Triton's names of the dtypes of a, b and of c; output_bytes: of an element of c. lacks, having: what an
+    unknown target may lack and the others have, for messages. more: (target) -> keys beside CONFIG_KEYS, with the
+    generic variant's values. constants: those of them that are constexpr arguments.
     """
 
     name: str
