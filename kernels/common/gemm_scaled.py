@@ -140,7 +140,7 @@ class ScaledGemm:
             raise InputError(f"{self.name}: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more")
         elements = config["block_m"] // 2 * config["block_n"] * copies
         if elements > _GROUP_ELEMENTS:
-            flags = "".join(f" and {key} {config[key]}" for key in self.constants)
+            flags = "".join(f", {key} is {config[key]}" for key in self.constants)
             raise InputError(
                 f"{self.name}: pipeline is 1{flags} with a tile of {config['block_m']} × {config['block_n']}; a group "
                 f"of four warps keeps {elements} sums in its registers, expected at most {_GROUP_ELEMENTS}"
