@@ -12,7 +12,6 @@ from compiled import SHARED_LIMIT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import (
-    KERNELS,
     TARGETS,
     compiled,
     cpu_errors,
@@ -24,8 +23,9 @@ from kernel_suite import (
     shape_id,
     trial_ids,
 )
-from mutants.checker import Trial, judge, load_source
+from mutants.checker import Trial, judge
 from mutants.gemv import MUTANTS, TRIALS
+from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import load_kernel
@@ -133,6 +133,5 @@ def test_gemv_is_right_on_the_gpu(dtype: Any) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_checker_rejects_gemv_mutant_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
     gpu_target()
-    source = mutant.apply((KERNELS / "gemv.py").read_text(encoding="utf-8"))
-    twin = load_source(f"gemv_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in TRIALS["gemv"]("fp16"))

@@ -14,7 +14,11 @@ from ledger import __version__
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-KERNELS = {str(path.relative_to(ROOT / "kernels")) for path in (ROOT / "kernels").rglob("*.py")}
+KERNELS = {
+    str(path.relative_to(ROOT / "kernels"))
+    for path in (ROOT / "kernels").rglob("*")
+    if path.suffix in (".py", ".cu", ".cuh")
+}
 DRILL = "ledger/drills/recorded.json"
 PROFILES = {path.name for path in (ROOT / "hardware").glob("*.yaml")} - {"cpu.yaml"}
 

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 from gpu import sanitize
-from gpu.sanitize import KERNELS, Run, known, reports, summary
+from gpu.sanitize import Run, gluon_function, known, reports, summary
+from kernel_suite import KERNELS
+from mutants.checker import source_file
 
 from ledger.kernel import load_kernel
 
 OLD, NEW = (2025, 3), (2026, 4)
 
 
-def line_of(kernel: str, text: str) -> int:
+def line_of(path: Path, text: str) -> int:
     """Return the number of the source line that holds a text: recorded reports are read at today's lines."""
-    lines = (KERNELS / f"{kernel}.py").read_text().splitlines()
-    (found,) = [number for number, line in enumerate(lines, 1) if text in line]
+    (found,) = [number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line]
     return found
+
+
+def place_of(kernel: str, text: str) -> str:
+    """Return file and line of a text, in the kernel's own module or in the device code that it shares."""
+    shared = KERNELS / "common"
+    for path in (source_file(kernel), shared / "attention_device.py", shared / "gemm_device.py"):
+        if text in path.read_text():
+            return f"{path.name}:{line_of(path, text)}"
+    raise AssertionError(text)
 
 
 def race(kernel: str, first: tuple[str, str], *others: tuple[str, str]) -> str:
     """Return a report as racecheck prints it, of accesses (Read or Write, text of the source line)."""
     places = [
-        f"{kind} access at {kernel}_pipelined+0x{256 * at:x} in {kernel}.py:{line_of(kernel, text)}"
+        f"{kind} access at {gluon_function(kernel)}+0x{256 * at:x} in {place_of(kernel, text)}"
         for at, (kind, text) in enumerate((first, *others), 1)
     ]
     rest = [f"=========     and {place} [{7 * at} hazards]" for at, place in enumerate(places[1:], 1)]
@@ -36,7 +47,7 @@ BLOCKS = race(
     ("Write", "blocks.index(slot).store(gl.full([1], index"),
     ("Read", "index = gl.max(blocks.index(0).load(one), axis=0)"),
     # The second group's code has no line of its own.
-    ("Read", "def flash_attention_pipelined("),
+    ("Read", "def attention_pipelined("),
 )
 # As printed by 2025.3.1, but for the offsets.
 KEPT = """\
@@ -66,8 +77,8 @@ def test_a_report_is_known_by_its_place_alone(text: str, kernel: str, release: t
 
 def test_what_a_lane_arrives_for_in_cuda_cpp_is_known_by_the_line_that_stores() -> None:
     def kind(kernel: str, offset: int) -> str | None:
-        cuda = line_of("mla_decode", '_CLUSTER = r"""')
-        read, write = (line_of("mla_decode", f'asm volatile("{op}.shared.f32') - cuda + 1 for op in ("ld", "st"))
+        cuda = source_file("mla_decode").with_name("cluster.cu")
+        read, write = (line_of(cuda, f'asm volatile("{op}.shared.f32') for op in ("ld", "st"))
         (report,) = reports(KEPT.format("mla_decode_cluster.cu", read, write + offset))
         return known(report, kernel=kernel, release=NEW)
 
@@ -80,7 +91,7 @@ def test_a_known_place_beside_another_write_is_a_finding() -> None:
     mixed = race(
         "flash_attention",
         ("Write", "blocks.index(slot).store(gl.full([1], index"),
-        ("Write", "def flash_attention_pipelined("),
+        ("Write", "def attention_pipelined("),
     )
     (report,) = reports(mixed)
     assert known(report, kernel="flash_attention", release=NEW) is None

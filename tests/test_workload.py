@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import shutil
 
 import pytest
+from mutants.checker import source_file
 
 from ledger.errors import InputError
 from ledger.kernel import kernel_names, load_kernel
@@ -15,7 +16,6 @@ from ledger.records import Work
 from ledger.repository.sealing import draft
 from ledger.roofline import DTYPE_BYTES
 
-ROOT = Path(__file__).parent.parent
 CASES = [(name, shape, dtype) for name in kernel_names() for shape in load_kernel(name).kernel.cases
          for dtype in load_kernel(name).kernel.dtypes]  # fmt: skip
 
@@ -73,10 +73,9 @@ def test_limits_are_as_worked_by_hand():
 
 
 def test_a_kernel_that_inflates_its_work_cannot_be_sealed(tmp_path):
-    (tmp_path / "kernels").mkdir()
-    path = tmp_path / "kernels" / "matmul.py"
-    source = (ROOT / "kernels" / "matmul.py").read_text()
-    path.write_text(source)
+    path = tmp_path / "kernels" / "matmul" / "__init__.py"
+    shutil.copytree(source_file("matmul").parent, path.parent)
+    source = path.read_text()
     request = Request(
         kernel="matmul",
         hardware="h200",

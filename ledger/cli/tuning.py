@@ -117,8 +117,7 @@ def _tuned(
         document = {"schema": FILE_SCHEMA, "kernel": file.kernel.name, "hardware": hardware.name, "rows": rows}
         earlier = parse_json(read_bytes(output), what=str(output)) if output.exists() else None
         write_atomically(output, (json.dumps(merged(earlier, document), indent=1) + "\n").encode())
-    say(f"wrote {output}; the kernel file's own table is what a launch uses: review, then edit kernels/"
-        f"{file.kernel.name}.py")  # fmt: skip
+    say(f"wrote {output}; the kernel file's own table is what a launch uses: review, then edit {file.path}")
     return {**document, "output": str(output), "log": str(log)}
 
 

@@ -30,11 +30,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kernel_suite import gpu_variants
+from kernel_suite import KERNELS, gpu_variants
 from mutants import attention, gemv, products, rowwise, trials
-from mutants.checker import Trial, fill_inputs
+from mutants.checker import Trial, fill_inputs, source_file
 
-from ledger.kernel import load_kernel
+from ledger.kernel import kernel_names, load_kernel
 
 TOOLS = ("racecheck", "memcheck")
 # Starting a process takes longer than these kernels' launches: they share one.
@@ -50,9 +50,10 @@ ARRIVED_FOR = {
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
+# Kernels whose Gluon function is a shared one.
+SHARED_FUNCTION = dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined")
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
-KERNELS = Path(__file__).parents[2] / "kernels"
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
 IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.direct_trials}
@@ -73,10 +74,6 @@ OWN: dict[str, tuple[dict[str, int], ...]] = {
     "softmax": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
     "vector_add": ({"N": 100_003},),
 }
-
-
-def kernel_names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in KERNELS.glob("*.py")))
 
 
 def _dtype(kernel: Any) -> str:
@@ -159,7 +156,7 @@ class Report:
     accesses: tuple[Access, ...]
 
 
-_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cu):(\d+))?")
+_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cuh?):(\d+))?")
 _FIRST = re.compile(r"^========= (?:(?:Error|Warning): |Invalid |Program hit |Misaligned )")
 
 
@@ -180,21 +177,35 @@ def reports(text: str) -> list[Report]:
     return found
 
 
+def gluon_function(kernel: str) -> str:
+    """Return the name of a kernel's function in Gluon."""
+    return SHARED_FUNCTION.get(kernel, f"{kernel}_pipelined")
+
+
+def file_of(access: Access, kernel: str, *, in_cuda: bool) -> Path:
+    """Return the source file of an access: of those that kernels share, or the kernel's own."""
+    if in_cuda:
+        return source_file(kernel).with_name("cluster.cu")
+    shared = KERNELS / "common" / f"{access.file}.py"
+    return shared if access.file != "__init__" and shared.is_file() else source_file(kernel)
+
+
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
     """Return which known order a report of racecheck is about, by its place, or None for a finding."""
     in_cuda = kernel in ARRIVED_FOR_IN_CUDA and all(one.file == f"{kernel}_cluster" for one in report.accesses)
-    in_gluon = all(one.function == f"{kernel}_pipelined" for one in report.accesses)
+    in_gluon = all(one.function == gluon_function(kernel) for one in report.accesses)
     if not report.accesses or not (in_cuda or in_gluon):
         return None
-    source = (KERNELS / f"{kernel}.py").read_text(encoding="utf-8").splitlines()
-    # The first line of CUDA C++ is what follows the quotes.
-    start = source.index('_CLUSTER = r"""') if in_cuda else 0
-    texts = {one: source[start + one.line - 1] for one in report.accesses if one.line}
+    texts = {
+        one: file_of(one, kernel, in_cuda=in_cuda).read_text(encoding="utf-8").splitlines()[one.line - 1]
+        for one in report.accesses
+        if one.line
+    }
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
     arrived_for = (ARRIVED_FOR_IN_CUDA if in_cuda else ARRIVED_FOR).get(kernel, ())
     if writes and all(any(part in text for part in arrived_for) for text in writes):
         return "one lane arrives for its warp" if in_cuda else "one thread arrives for all"
-    own = (f"def {kernel}_pipelined(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
+    own = (f"def {gluon_function(kernel)}(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
     places = [texts.get(one, "") for one in report.accesses]
     if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
         return "Triton's dispatch"

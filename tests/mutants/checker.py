@@ -41,6 +41,13 @@ class Trial:
         return f"{shape}-{self.dtype}-{config}-x{self.scale:g}"
 
 
+def source_file(kernel: str) -> Path:
+    """Return the file of a kernel's own module: kernels/NAME.py, or the __init__.py of its folder."""
+    folder = Path(__file__).parents[2] / "kernels"
+    single = folder / f"{kernel}.py"
+    return single if single.is_file() else folder / kernel / "__init__.py"
+
+
 def load_source(name: str, source: str, folder: Path) -> ModuleType:
     """Load a kernel file from text; triton reads the source back from a file, so it is written to `folder`."""
     path = folder / f"{name}.py"

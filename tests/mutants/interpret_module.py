@@ -21,15 +21,17 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 def main() -> None:
     """Judge everything and print the verdicts."""
     assert os.environ.get("TRITON_INTERPRET") == "1", "the interpreter must be asked for in the environment"
-    from mutants.checker import judge, load_source
+    from mutants.checker import judge
+    from mutants.twin import load_twin
+
+    from ledger.kernel import load_kernel
 
     module = importlib.import_module(sys.argv[1])
     kernels: dict[str, str | None] = {}
     mutants: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, trials in module.TRIALS.items():
-            source = (TESTS.parent / "kernels" / f"{name}.py").read_text(encoding="utf-8")
-            kernel = load_source(name, source, Path(folder)).KERNEL
+            kernel = load_kernel(name, launch=True).kernel
             # No bf16: the interpreter's bf16 arithmetic is wrong.
             dtypes = [dtype for dtype in kernel.dtypes if dtype != "bf16"]
             for dtype in dtypes:
@@ -37,7 +39,7 @@ def main() -> None:
                     kernels[f"{name}/{trial.id}"] = judge(kernel, trial, "cpu")
             for mutant in module.MUTANTS:
                 if mutant.kernel == name:
-                    twin = load_source(f"{name}_{mutant.name}", mutant.apply(source), Path(folder)).KERNEL
+                    twin = load_twin(mutant, Path(folder))
                     reasons = (judge(twin, trial, "cpu") for trial in trials(dtypes[0]))
                     mutants[f"{name}/{mutant.name}"] = next((reason for reason in reasons if reason), None)
     json.dump({"kernels": kernels, "mutants": mutants}, sys.stdout)

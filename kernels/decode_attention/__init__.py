@@ -23,14 +23,28 @@ the order of these. A direct one waits for the others of its cluster, which run 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
-from ledger.kernels.common.cuda import CudaSource, prepare_cuda
+from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernels.common import configs
+from ledger.kernels.common.baselines import dtype_name, scaled_dot_product
+from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda
 from ledger.kernels.common.gluon import import_gluon
+from ledger.kernels.common.launches import ahead_of, options_of
+from ledger.kernels.common.targets import (
+    SHARED_BYTES,
+    SMS,
+    TMA_ALIGNMENT,
+    TMA_TARGETS,
+    attention_path,
+    device_target,
+    is_tma_aligned,
+    power_of_two,
+)
+from ledger.kernels.common.tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
 from ledger.operations import DECODE_ATTENTION, Shape
-from ledger.records import Dtype, Path, Work
+from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -363,389 +377,6 @@ def decode_attention_pipelined(
             )  # fmt: skip
 
 
-# CUDA C++ for sm_90. Keys and values go from memory straight to the registers of the tensor cores' plain products: no
-# barrier stands between a warp's load and its use, and warps meet only at a head's end. Programs of a cluster (CLUSTER)
-# share a head's keys and add up in shared memory, which Gluon cannot express in triton 3.6; or each program takes an
-# equal share of all heads' keys (STREAM), and a head's parts meet in L2, the first long before the last: a program
-# begins with the head that a program after it ends, so it waits only for lower ones. PDL says when the next launch may
-# begin: at once (1), so that it fetches ahead, or at the end (2), so that it finds even places.
-_DIRECT = r"""
-#define INFINITY __int_as_float(0x7f800000)
-#if BF16
-#define TYPE "bf16"
-#define TWO "bf16x2"
-#else
-#define TYPE "f16"
-#define TWO "f16x2"
-#endif
-typedef unsigned int u32; typedef unsigned short u16; typedef long long i64;
-
-constexpr int THREADS = WARPS * 32, TILES = BLOCK_S / 8;       // tiles of 8 keys a step
-constexpr int PAIRS = D / 32, HALVES = D / 64;
-constexpr int ELEMENTS = GROUP * D, SHARE = ELEMENTS / CLUSTER;
-constexpr int N_FLOATS = (ELEMENTS + 2 * GROUP + 3) / 4 * 4;   // that a program leaves behind
-constexpr int BUFFERS = STREAM ? 2 : 1;
-constexpr int WIDTH = ELEMENTS / THREADS > 2 ? 4 : 2;          // elements that a thread adds up at once
-constexpr int AT_ONCE = 4;                                     // parts of a head that are read together
-constexpr u32 EMPTY = 0x7fffdead;                              // a NaN that no sum yields: not written yet
-constexpr float SLACK = 8.f;                                   // powers stay below 2 ** 8
-static_assert(BLOCK_S % 16 == 0 && D % 64 == 0 && GROUP <= 8 && SHARE % WIDTH == 0, "shapes of the products");
-
-#define DEVICE __device__ __forceinline__
-DEVICE float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-DEVICE uint4 fetched(const u16* p) {
-    uint4 x;
-    asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
-    return x;
-}
-DEVICE void prefetch(const u16* p, int bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(p), "r"(bytes) : "memory");
-}
-DEVICE u32 packed(float low, float high) {
-    u32 r;
-    asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-}
-DEVICE void mma(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32"
-        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-DEVICE bool missing(float x) { return __float_as_uint(x) == EMPTY; }
-// What a result with this reference counts beside a higher one; nothing where no key was added.
-DEVICE float weight(float high, float top) { return high == -INFINITY ? 0.f : power(high - top); }
-DEVICE u32 peer(const void* p, int rank) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((u32)__cvta_generic_to_shared(p)), "r"(rank));
-    return there;
-}
-DEVICE void send(u32 at, float2 x) {
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" :: "r"(at), "f"(x.x), "f"(x.y) : "memory");
-}
-struct __align__(4 * WIDTH) Run { float x[WIDTH]; };           // of neighbouring elements
-
-// Sums of a group's heads: values not yet divided, and for each head its reference and the sum of its powers.
-struct __align__(16) Sums { float values[ELEMENTS]; float2 stats[GROUP]; };
-
-extern "C" __global__ void
-#if CLUSTER > 1
-__cluster_dims__(CLUSTER, 1, 1)
-#endif
-__launch_bounds__(THREADS, RESIDENT) decode_attention_direct(
-    const u16* q_ptr, const u16* k_ptr, const u16* v_ptr, u16* y_ptr, float* partial_ptr, int n_keys, int share,
-    int longer, float scale_log2)
-{
-    extern __shared__ __align__(16) unsigned char memory[];
-    Sums* const of_warps = (Sums*)memory;                      // [buffer][warp]
-    Sums* const received = of_warps + BUFFERS * WARPS;         // [rank], of which a share of the values
-    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, row = lane / 4, quad = lane % 4;
-    if (PDL == 1) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    // Waited for before the first store to another program, which must have begun by then.
-    if (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-
-    // A program's steps are neighbours among those of all heads; it takes the last of them first.
-    const int steps = (n_keys + BLOCK_S - 1) / BLOCK_S;
-    int head, end, count;                                      // the steps before `end` of a head, and how many in all
-    // The first programs of a stream take one step more.
-    auto start_of = [&](int program) { return program * share + min(program, longer); };
-    if (STREAM) {
-        const int last = start_of(blockIdx.x + 1);
-        count = last - start_of(blockIdx.x);
-        head = (last - 1) / steps;
-        end = last - head * steps;
-    } else {
-        const int rank = blockIdx.x % CLUSTER;
-        head = blockIdx.x / CLUSTER;
-        end = (int)((i64)(rank + 1) * steps / CLUSTER);
-        count = end - (int)((i64)rank * steps / CLUSTER);
-    }
-    // Of this warp: the step that is in registers or on its way, below zero in a head before, and how many there are.
-    int left = count - warp, own_step = end - 1 - warp;
-
-    // A lane's own share of the queries, which no other reads.
-    uint4* const q = (uint4*)(received + (CLUSTER > 1 ? CLUSTER : 0)) + warp * PAIRS * 32 + lane;
-#pragma unroll
-    for (int p = 0; p < PAIRS; ++p)
-        if (row >= GROUP) q[p * 32] = make_uint4(0, 0, 0, 0);
-    uint4 k[TILES][PAIRS], v[TILES / 2][4][HALVES];
-    struct Place { int head, step; };
-    auto place = [&]() {
-        Place at{head, own_step};
-        if (STREAM)
-            while (at.step < 0) { at.step += steps; --at.head; }
-        return at;
-    };
-    auto fetch_q = [&]() {
-        const u16* const from = q_ptr + ((i64)place().head * GROUP + row) * D + quad * 8;
-#pragma unroll
-        for (int p = 0; p < PAIRS; ++p)
-            if (row < GROUP)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                    :: "r"((u32)__cvta_generic_to_shared(q + p * 32)), "l"(from + p * 32) : "memory");
-    };
-    auto fetch_k = [&]() {
-        const Place at = place();
-        const u16* const keys = k_ptr + (i64)at.head * n_keys * D + quad * 8;
-#pragma unroll
-        for (int n = 0; n < TILES; ++n) {
-            const u16* const from = keys + (i64)min(at.step * BLOCK_S + n * 8 + row, n_keys - 1) * D;
-#pragma unroll
-            for (int p = 0; p < PAIRS; ++p) k[n][p] = fetched(from + p * 32);
-        }
-    };
-    auto fetch_v = [&]() {
-        const Place at = place();
-        const u16* const values = v_ptr + (i64)at.head * n_keys * D + row * 8;
-#pragma unroll
-        for (int j = 0; j < TILES / 2; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int key = at.step * BLOCK_S + j * 16 + e / 2 * 8 + quad * 2 + e % 2;
-                const u16* const from = values + (i64)min(key, n_keys - 1) * D;
-#pragma unroll
-                for (int h = 0; h < HALVES; ++h) v[j][e][h] = fetched(from + h * 64);
-            }
-    };
-    // L2 may begin to fetch before the launch ahead of this one ends: what that one still writes, L2 gets as well.
-    if (lane == 0 && left > 0) {
-        const Place at = place();
-        const i64 from = ((i64)at.head * n_keys + at.step * BLOCK_S) * D;
-        const int bytes = min(BLOCK_S, n_keys - at.step * BLOCK_S) * D * 2;
-        prefetch(k_ptr + from, bytes);
-        prefetch(v_ptr + from, bytes);
-    }
-    // The launch before this one may have written everything.
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (left > 0) {
-        fetch_q();
-        fetch_k();
-        fetch_v();
-    }
-
-    auto stats_of = [&](const Sums* from, int parts, int member) {
-        float top = -INFINITY, sum = 0.f;
-        for (int w = 0; w < parts; ++w) top = fmaxf(top, from[w].stats[member].x);
-        for (int w = 0; w < parts; ++w) sum += weight(from[w].stats[member].x, top) * from[w].stats[member].y;
-        return make_float2(top, sum);
-    };
-    auto values_of = [&](const Sums* from, int parts, int member, int at, float top) {
-        Run sum;
-#pragma unroll
-        for (int i = 0; i < WIDTH; ++i) sum.x[i] = 0.f;
-#pragma unroll 8
-        for (int w = 0; w < parts; ++w) {
-            const float share = weight(from[w].stats[member].x, top);
-            const Run part = *(const Run*)(from[w].values + at);
-#pragma unroll
-            for (int i = 0; i < WIDTH; ++i) sum.x[i] += share * part.x[i];
-        }
-        return sum;
-    };
-    auto store = [&](int element, Run run, float sum) {
-        const float share = 1.f / sum;
-#pragma unroll
-        for (int i = 0; i < WIDTH; i += 2)
-            *(u32*)(y_ptr + (i64)head * ELEMENTS + element + i) = packed(run.x[i] * share, run.x[i + 1] * share);
-    };
-
-    int buffer = 0;
-    for (; STREAM ? count > 0 : buffer == 0; buffer ^= 1) {
-        float acc[4 * HALVES][4], high = -INFINITY, total = 0.f;
-#pragma unroll
-        for (int i = 0; i < 4 * HALVES; ++i)
-#pragma unroll
-            for (int c = 0; c < 4; ++c) acc[i][c] = 0.f;
-#pragma unroll 1
-        while (left > 0 && (!STREAM || own_step >= 0)) {
-            // Two chains of products a tile: each waits for the one before it.
-            float scores[TILES][4], odd_scores[TILES][4];
-#pragma unroll
-            for (int n = 0; n < TILES; ++n)
-#pragma unroll
-                for (int c = 0; c < 4; ++c) scores[n][c] = odd_scores[n][c] = 0.f;
-            // Query heads are the rows of this product, of which half stay empty; both operands mix columns alike.
-            asm volatile("cp.async.wait_all;" ::: "memory");
-#pragma unroll
-            for (int p = 0; p < PAIRS; ++p) {
-                const uint4 x = q[p * 32];
-#pragma unroll
-                for (int n = 0; n < TILES; ++n) {
-                    mma(scores[n], x.x, 0, x.y, 0, k[n][p].x, k[n][p].y);
-                    mma(odd_scores[n], x.z, 0, x.w, 0, k[n][p].z, k[n][p].w);
-                }
-            }
-#pragma unroll
-            for (int n = 0; n < TILES; ++n)
-#pragma unroll
-                for (int c = 0; c < 2; ++c) scores[n][c] += odd_scores[n][c];
-            const int at = own_step * BLOCK_S;
-            own_step -= WARPS;
-            left -= WARPS;
-            // The next step's keys, and the queries where it begins another head, take the place of these.
-            if (left > 0) {
-                if (STREAM && own_step < 0) fetch_q();
-                fetch_k();
-            }
-            if (at + BLOCK_S > n_keys) {
-#pragma unroll
-                for (int n = 0; n < TILES; ++n)
-#pragma unroll
-                    for (int c = 0; c < 2; ++c)
-                        if (at + n * 8 + quad * 2 + c >= n_keys) scores[n][c] = -INFINITY;
-            }
-            float top = -INFINITY;
-#pragma unroll
-            for (int n = 0; n < TILES; ++n) top = fmaxf(top, fmaxf(scores[n][0], scores[n][1]));
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale_log2;
-            // A reference a little below the maximum serves as well, and while it stays no sum needs a correction.
-            if (__any_sync(~0u, top > high + SLACK)) {
-                const float risen = top > high + SLACK ? top : high;
-                const float kept = power(high - risen);
-                total *= kept;
-                high = risen;
-                const float even = __shfl_sync(~0u, kept, quad * 8), odd = __shfl_sync(~0u, kept, quad * 8 + 4);
-#pragma unroll
-                for (int i = 0; i < 4 * HALVES; ++i) {
-                    acc[i][0] *= even; acc[i][1] *= odd; acc[i][2] *= even; acc[i][3] *= odd;
-                }
-            }
-            u32 powers[TILES];
-#pragma unroll
-            for (int n = 0; n < TILES; ++n) {
-                const float a = power(fmaf(scores[n][0], scale_log2, -high));
-                const float b = power(fmaf(scores[n][1], scale_log2, -high));
-                total += a + b;
-                powers[n] = packed(a, b);
-            }
-            // Columns of the values are the rows of this one: two of a word go to two rows, two keys make a word.
-#pragma unroll
-            for (int j = 0; j < TILES / 2; ++j)
-#pragma unroll
-                for (int h = 0; h < HALVES; ++h)
-#pragma unroll
-                    for (int w = 0; w < 4; ++w) {
-                        u32 word[4];
-#pragma unroll
-                        for (int e = 0; e < 4; ++e) word[e] = (&v[j][e][h].x)[w];
-                        mma(acc[h * 4 + w], __byte_perm(word[0], word[1], 0x5410),
-                            __byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x5410),
-                            __byte_perm(word[2], word[3], 0x7632), powers[2 * j], powers[2 * j + 1]);
-                    }
-            if (left > 0) fetch_v();
-        }
-        if (PDL == 2 && left <= 0) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-        total += __shfl_xor_sync(~0u, total, 1);
-        total += __shfl_xor_sync(~0u, total, 2);
-        Sums* const sums = of_warps + buffer * WARPS;
-        if (quad == 0 && row < GROUP) sums[warp].stats[row] = make_float2(high, total);
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-            if (quad * 2 + c < GROUP) {
-#pragma unroll
-                for (int i = 0; i < 2 * HALVES; ++i)
-                    *(float4*)(sums[warp].values + (quad * 2 + c) * D + i / 2 * 64 + row * 8 + i % 2 * 4) =
-                        make_float4(acc[2 * i][c], acc[2 * i][c + 2], acc[2 * i + 1][c], acc[2 * i + 1][c + 2]);
-            }
-        __syncthreads();
-        if (CLUSTER > 1) {
-            const int rank = blockIdx.x % CLUSTER;
-            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-            for (int i = thread; i < GROUP * CLUSTER; i += THREADS)
-                send(peer(&received[rank].stats[i % GROUP], i / GROUP), stats_of(sums, WARPS, i % GROUP));
-            for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
-                const Run run = values_of(sums, WARPS, e / D, e, stats_of(sums, WARPS, e / D).x);
-                const u32 to = peer(&received[rank].values[e % SHARE], e / SHARE);
-#pragma unroll
-                for (int i = 0; i < WIDTH; i += 2) send(to + 4 * i, make_float2(run.x[i], run.x[i + 1]));
-            }
-            asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-            for (int e = thread * WIDTH; e < SHARE; e += THREADS * WIDTH) {
-                const int element = rank * SHARE + e;
-                const float2 stats = stats_of(received, CLUSTER, element / D);
-                store(element, values_of(received, CLUSTER, element / D, e, stats.x), stats.y);
-            }
-            break;
-        }
-        // Of the programs that share a head, the one with its end adds up; the others were done with it first of all.
-        const bool ends = end == steps;
-        if (STREAM && ends && count < steps) break;
-        for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
-            const float2 stats = stats_of(sums, WARPS, e / D);
-            const Run run = values_of(sums, WARPS, e / D, e, stats.x);
-            if (!STREAM || ends) {
-                store(e, run, stats.y);
-            } else {
-                float* const to = partial_ptr + (i64)blockIdx.x * N_FLOATS;
-                *(Run*)(to + e) = run;
-                if (e % D == 0) *(float2*)(to + ELEMENTS + 2 * (e / D)) = stats;
-            }
-        }
-        count -= end;
-        end = steps;
-        own_step += steps;
-        --head;
-    }
-    if (!STREAM || count <= 0) return;
-
-    const int begins = head * steps, of_longer = longer * (share + 1);
-    const int writer = begins < of_longer ? begins / (share + 1) : longer + (begins - of_longer) / share; // the first
-    for (int e = thread * WIDTH; e < ELEMENTS; e += THREADS * WIDTH) {
-        const int member = e / D;
-        float2 stats = stats_of(of_warps + buffer * WARPS, WARPS, member);
-        Run run = values_of(of_warps + buffer * WARPS, WARPS, member, e, stats.x);
-        // Several at once, since each comes from far; added in their order.
-        for (int w = writer; w < (int)blockIdx.x; w += AT_ONCE) {
-            float2 other[AT_ONCE];
-            Run part[AT_ONCE];
-            bool waiting;
-            do {
-                waiting = false;
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    if (w + i >= (int)blockIdx.x) continue;
-                    const volatile float* const from = partial_ptr + (i64)(w + i) * N_FLOATS;
-                    other[i] = make_float2(from[ELEMENTS + 2 * member], from[ELEMENTS + 2 * member + 1]);
-#pragma unroll
-                    for (int j = 0; j < WIDTH; ++j) part[i].x[j] = from[e + j];
-                }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    if (w + i >= (int)blockIdx.x) continue;
-                    waiting |= missing(other[i].x) || missing(other[i].y);
-#pragma unroll
-                    for (int j = 0; j < WIDTH; ++j) waiting |= missing(part[i].x[j]);
-                }
-            } while (waiting);
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
-                if (w + i >= (int)blockIdx.x) continue;
-                float* const from = partial_ptr + (i64)(w + i) * N_FLOATS;
-                const float top = fmaxf(stats.x, other[i].x);
-                const float a = weight(stats.x, top), b = weight(other[i].x, top);
-#pragma unroll
-                for (int j = 0; j < WIDTH; ++j) {
-                    from[e + j] = __uint_as_float(EMPTY);
-                    run.x[j] = a * run.x[j] + b * part[i].x[j];
-                }
-                stats = make_float2(top, a * stats.y + b * other[i].y);
-            }
-        }
-        store(e, run, stats.y);
-    }
-    // Ready for the next launch, once every thread has read them.
-    __syncthreads();
-    for (int i = thread; i < ((int)blockIdx.x - writer) * 2 * GROUP; i += THREADS)
-        partial_ptr[(i64)(writer + i / (2 * GROUP)) * N_FLOATS + ELEMENTS + i % (2 * GROUP)] = __uint_as_float(EMPTY);
-}
-"""
-
-
 def _direct_source(config: Config, shape: Shape, dtype: Dtype) -> CudaSource:
     streams = config["pipeline"] == _STREAMED
     defines = {
@@ -753,7 +384,7 @@ def _direct_source(config: Config, shape: Shape, dtype: Dtype) -> CudaSource:
         "WARPS": config["num_warps"], "CLUSTER": 1 if streams else config["splits"], "STREAM": int(streams),
         "RESIDENT": _resident(config), "PDL": config["pdl"], "BF16": int(dtype == "bf16"),
     }  # fmt: skip
-    return CudaSource(_DIRECT, "decode_attention_direct", tuple((name, str(value)) for name, value in defines.items()))
+    return cuda_source(__name__, "direct.cu", entry="decode_attention_direct", defines=defines)
 
 
 def _resident(config: Config) -> int:
@@ -765,7 +396,7 @@ def _direct_programs(config: Config, shape: Shape) -> int:
     heads = shape["B"] * shape["HKV"]
     if config["pipeline"] == _CLUSTERED:
         return heads * config["splits"]
-    return min(heads * -(-shape["S"] // config["block_s"]), _MULTIPROCESSORS["sm_90"] * config["splits"])
+    return min(heads * -(-shape["S"] // config["block_s"]), SMS["sm_90"] * config["splits"])
 
 
 def _direct_bytes(config: Config, shape: Shape) -> int:
@@ -789,7 +420,7 @@ def _prepare_direct(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -
     partial = torch.full((floats,), _EMPTY, dtype=torch.int32, device=q.device)
     share, longer = divmod(b * hkv * -(-s // config["block_s"]), programs)
     return prepare_cuda(
-        _direct_source(config, shape, _dtype_name(q)),
+        _direct_source(config, shape, dtype_name(q, "decode_attention")),
         programs=programs,
         threads=32 * config["num_warps"],
         shared_bytes=_direct_bytes(config, shape),
@@ -809,10 +440,9 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     out = torch.empty_like(inputs["q"])
     b, hkv, s, d = k.shape
     shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
-    major, minor = torch.cuda.get_device_capability(q.device)
-    dtype, target = _dtype_name(q), f"sm_{major}{minor}"
+    dtype, target = dtype_name(q, "decode_attention"), device_target(q)
     config = config_for(shape, dtype, target)
-    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
+    if not is_tma_aligned(*inputs.values()):
         config = {**_portable_config(shape, dtype, target), "tma": 0}
     prepare_triton(inputs, out, config)()
     return out
@@ -840,13 +470,13 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
     cache: tuple[object, object] = (k, v)
     if config["tma"]:
         block = [1, config["block_s"], constants["BLOCK_D"]]
-        cache = (_descriptor(k.view(b * hkv, s, d), block), _descriptor(v.view(b * hkv, s, d), block))
+        cache = (triton_descriptor(k.view(b * hkv, s, d), block), triton_descriptor(v.view(b * hkv, s, d), block))
     scale_log2 = _scale_log2(d)
 
     def launch() -> None:
         decode_attention_kernel[(heads * splits,)](
             q, *cache, out, partial, stats, arrivals, s, d // constants["UNIT"], scale_log2,
-            **constants, num_warps=config["num_warps"], **_early(config),
+            **constants, **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
@@ -854,7 +484,6 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
 
 def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
     b, hkv, s, d = k.shape
@@ -865,39 +494,32 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
     partial = torch.full((slots * constants["COLS"],), _EMPTY, dtype=torch.int32, device=q.device)
     stats = torch.full((slots * 2,), _EMPTY, dtype=torch.int32, device=q.device)
     tensors = {"q": q.view(heads, group, d), "k": k.view(heads, s, d), "v": v.view(heads, s, d)}
-    operands = [
-        TensorDescriptor.from_tensor(tensors[name], block, _layout(block))
-        for name, block in _blocks(config, shape).items()
-    ]
+    operands = gluon_descriptors(tensors, _blocks(config, shape))
     scale_log2 = _scale_log2(d)
 
     def launch() -> None:
         decode_attention_pipelined[(heads * splits,)](
             *operands, out, partial.view(torch.float32), stats.view(torch.float32), s, d, scale_log2,
-            **constants, num_warps=config["num_warps"], **_early(config),
+            **constants, **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
 
 
 def _blocks(config: Config, shape: Shape) -> dict[str, list[int]]:
-    group, block_d = _power_of_two(shape["HQ"] // shape["HKV"]), _power_of_two(shape["D"])
+    group, block_d = power_of_two(shape["HQ"] // shape["HKV"]), power_of_two(shape["D"])
     tile = [1, config["block_s"], block_d]
     return {"q": [1, max(group, 8), block_d], "k": tile, "v": tile}
 
 
-def _layout(block: list[int]) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
-
-
 def _pipelined_constants(config: Config, shape: Shape) -> dict[str, int]:
-    group, block_d, splits = shape["HQ"] // shape["HKV"], _power_of_two(shape["D"]), config["splits"]
+    group, block_d, splits = shape["HQ"] // shape["HKV"], power_of_two(shape["D"]), config["splits"]
     # Each split adds up a share of the group's results: some columns of a row, or some rows.
-    share = max(_power_of_two(-(-_power_of_two(group) * block_d // splits)), 4)
+    share = max(power_of_two(-(-power_of_two(group) * block_d // splits)), 4)
     return {
         "GROUP": group,
         "SPLITS": splits,
-        "SPLITS_PADDED": _power_of_two(splits),
+        "SPLITS_PADDED": power_of_two(splits),
         "READERS": -(-group * block_d // share),
         "ROWS": max(1, share // block_d),
         "COLS": min(share, block_d),
@@ -911,22 +533,11 @@ def _scale_log2(d: int) -> float:
     return math.log2(math.e) / math.sqrt(d)
 
 
-def _descriptor(tensor: Tensor, block: list[int]) -> object:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(tensor, block)
-
-
-def _early(config: Config) -> dict[str, bool]:
-    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
-    return {"launch_pdl": True} if config["pdl"] else {}
-
-
 def _constants(config: Config, shape: Shape) -> dict[str, int]:
     heads, sharers = shape["HQ"] // shape["HKV"], _sharers(config, shape)
     group = -(-heads // sharers)
-    group_padded, splits_padded = _power_of_two(group), _power_of_two(config["splits"])
-    block_d = max(_power_of_two(shape["D"]), 16)
+    group_padded, splits_padded = power_of_two(group), power_of_two(config["splits"])
+    block_d = max(power_of_two(shape["D"]), 16)
     return {
         "UNIT": math.gcd(shape["D"], _WIDEST_UNIT),
         "HEADS": heads,
@@ -952,19 +563,6 @@ def _sharers(config: Config, shape: Shape) -> int:
     return 1 if config["dot"] else -(-(shape["HQ"] // shape["HKV"]) // _MOST_WITHOUT_DOT)
 
 
-def _power_of_two(value: int) -> int:
-    return 1 << (value - 1).bit_length()
-
-
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"decode_attention: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
-
-
 def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return torch's scaled_dot_product_attention, in fp32."""
     import torch
@@ -979,24 +577,6 @@ def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
         out.copy_(attended.squeeze(2))
 
     return launch
-
-
-def _prepare_sdpa(backend: str) -> Prepare:
-    def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-        import torch
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        query, k, v = inputs["q"].unsqueeze(2), inputs["k"], inputs["v"]
-        grouped = query.shape[1] != k.shape[1]
-        chosen = getattr(SDPBackend, backend)
-
-        def attend() -> Tensor:
-            with sdpa_kernel(chosen):
-                return torch.nn.functional.scaled_dot_product_attention(query, k, v, enable_gqa=grouped)
-
-        return keeping(attend)
-
-    return prepare
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -1025,18 +605,6 @@ def work(shape: Shape, dtype: Dtype) -> Work:
     )
 
 
-def path(dtype: Dtype, target: str, implementation: str) -> Path:
-    """Return the instruction path, as found in the compiled code (tests/test_kernel_attention.py).
-
-    On sm_75 Triton compiles the products to scalar fp32 multiply-adds: no tensor-core instruction.
-    """
-    if implementation != "triton" or dtype == "fp32" or target == "sm_75":
-        return "fp32"
-    return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
-
-
-_TMA_ALIGNMENT = 16
-_TMA_TARGETS = ("sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _WIDEST_GROUP = 32
 _WIDEST_DIRECT_GROUP = 8
@@ -1049,8 +617,6 @@ _MOST_SPLITS = 128
 _CLUSTERED, _STREAMED = 2, 3
 # Query heads whose plain multiply-adds one program takes: more would need more registers than it has.
 _MOST_WITHOUT_DOT = 4
-_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
-_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
@@ -1068,14 +634,11 @@ def _pipelined_choices(
     heads = shape["B"] * shape["HKV"]
     for block_s, num_stages in _PIPELINED_TILES:
         config = {**portable, "block_s": block_s, "num_stages": num_stages, "num_warps": 4, "pipeline": 1}
-        if (
-            not _can_pipeline(config, shape, dtype, target)
-            or shared_bytes(config, shape, dtype) > _SHARED_BYTES[target]
-        ):
+        if not _can_pipeline(config, shape, dtype, target) or shared_bytes(config, shape, dtype) > SHARED_BYTES[target]:
             continue
         for splits in range(1, min(-(-shape["S"] // block_s), _MOST_SPLITS) + 1):
             # Early programs of the next launch would take the places unevenly where these do not fill them.
-            late = splits == 1 and _MULTIPROCESSORS[target] < 2 * heads <= 4 * _MULTIPROCESSORS[target]
+            late = splits == 1 and SMS[target] < 2 * heads <= 4 * SMS[target]
             choice = {**config, "splits": splits, "pdl": 2 if late else 1}
             choices.append((_PIPELINED_LAUNCH_US + _pipelined_cost_us(choice, shape, dtype), choice))
     return choices
@@ -1087,7 +650,7 @@ def _direct_choices(
     """Return modelled times in us and configurations of the direct kernel; none where it cannot run."""
     if not _can_go_direct(shape, dtype, target):
         return []
-    multiprocessors = _MULTIPROCESSORS[target]
+    multiprocessors = SMS[target]
     heads, keys = shape["B"] * shape["HKV"], shape["S"]
     direct = {**portable, "block_s": 32, "splits": 1, "num_warps": 8, "num_stages": 1, "tma": 0, "pdl": 1}
     # All keys and values at the rate of the whole memory, and those of a head at that of one multiprocessor.
@@ -1111,11 +674,11 @@ def _direct_choices(
 
 def _pipelined_cost_us(config: Config, shape: Shape, dtype: Dtype) -> float:
     """Return the modelled time of a launch: waves of programs that share the memory's bandwidth, then the join."""
-    splits, block_s, multiprocessors = config["splits"], config["block_s"], _MULTIPROCESSORS["sm_90"]
+    splits, block_s, multiprocessors = config["splits"], config["block_s"], SMS["sm_90"]
     programs = shape["B"] * shape["HKV"] * splits
     tiles = math.ceil(math.ceil(shape["S"] / block_s) / splits)
-    resident = (_SHARED_BYTES["sm_90"] + 1024) // (shared_bytes(config, shape, dtype) + 1024) * multiprocessors
-    width = _power_of_two(shape["D"]) / 128
+    resident = (SHARED_BYTES["sm_90"] + 1024) // (shared_bytes(config, shape, dtype) + 1024) * multiprocessors
+    width = power_of_two(shape["D"]) / 128
     alone, shared, fill = _PIPELINED_TILES[block_s, config["num_stages"]]
     full, rest = divmod(programs - 1, resident)
     streaming = full * tiles * max(alone, resident * shared) + tiles * max(alone, (rest + 1) * shared)
@@ -1144,22 +707,20 @@ def _can_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> bo
         and bool(config["tma"])
         and config["block_s"] in (64, 128)
         and config["num_warps"] == 4
-        and 64 <= _power_of_two(shape["D"]) <= 256
+        and 64 <= power_of_two(shape["D"]) <= 256
         and group <= _WIDEST_GROUP
     )
 
 
 def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    if target not in _MULTIPROCESSORS:
-        raise InputError(
-            f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
-        )
+    if target not in SMS:
+        raise InputError(f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(SMS)}")
     aligned = not _ragged(shape, dtype)
     config = {
         "num_warps": 4,
         "dot": _dot(dtype, target),
-        "tma": int(target in _TMA_TARGETS and aligned),
-        "pdl": int(target in _TMA_TARGETS),
+        "tma": int(target in TMA_TARGETS and aligned),
+        "pdl": int(target in TMA_TARGETS),
         "pipeline": 0,
     }
     sharers = _sharers(config, shape)
@@ -1175,11 +736,11 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         config["num_warps"] = 1 if aligned and shape["D"] <= 128 else 4
     else:
         block_s = 64 if config["dot"] and aligned else 32
-        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], config["dot"] == 1)
+        block_s, splits, num_stages = _tiling(shape, block_s, SMS[target], config["dot"] == 1)
     config = {"block_s": block_s, "splits": splits, "num_stages": 1 if target == "sm_75" else num_stages, **config}
-    while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
+    while shared_bytes(config, shape, dtype) > SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
-    while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["block_s"] > 16:
+    while shared_bytes(config, shape, dtype) > SHARED_BYTES[target] and config["block_s"] > 16:
         config["block_s"] //= 2
     return config
 
@@ -1245,57 +806,40 @@ def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(
-            f"decode_attention: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _SHARED_BYTES:
-        raise InputError(f"decode_attention: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("decode_attention: sm_75 has no bf16; expected fp16 or fp32")
-    if shape["HQ"] % shape["HKV"]:
-        raise InputError(
-            f"decode_attention: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
-            "heads shares one key head"
-        )
+    configs.check_keys("decode_attention", config, _CONFIG_KEYS)
+    configs.check_target("decode_attention", target)
+    configs.check_bf16("decode_attention", dtype, target)
+    configs.check_groups("decode_attention", shape)
     if config["pipeline"] in (_CLUSTERED, _STREAMED):
         _check_direct(config, shape, dtype, target)
         return
-    for key, least, most in (("block_s", 16, 256), ("num_warps", 1, 16)):
-        value = config[key]
-        if not least <= value <= most or value & (value - 1):
-            raise InputError(f"decode_attention: {key} is {value}; expected a power of two from {least} to {most}")
+    configs.check_powers("decode_attention", config, (("block_s", 16, 256), ("num_warps", 1, 16)))
     steps = -(-shape["S"] // config["block_s"])
     if not 1 <= config["splits"] <= min(steps, _MOST_SPLITS):
         raise InputError(
             f"decode_attention: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}, the steps of "
             "block_s in S"
         )
-    if not 1 <= config["num_stages"] <= 8:
-        raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
-    if config["dot"] not in (0, 1):
-        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1")
+    configs.check_ranges("decode_attention", config, (("num_stages", 1, 8),))
+    configs.check_flags("decode_attention", config, "dot")
     if config["pdl"] not in (0, 1) and not (config["pdl"] == 2 and config["pipeline"] == 1):
         raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0 or 1, or 2 with pipeline 1, 2 or 3")
-    if config["pdl"] and target not in _TMA_TARGETS:
+    if config["pdl"] and target not in TMA_TARGETS:
         raise InputError(f"decode_attention: pdl is {config['pdl']} on {target}; expected 0, or more from sm_90 up")
     if config["dot"] == 1 and config["block_s"] >= 64 and target == "sm_90" and _ragged(shape, dtype):
         raise InputError(
             f"decode_attention: block_s is {config['block_s']} with D={shape['D']} in {dtype}; expected at most 32: "
             "triton 3.6 miscompiles wgmma on tiles whose rows are no multiple of 16 bytes"
         )
-    _check_tma(config, shape, dtype, target)
+    configs.check_tma(
+        "decode_attention", config, target, rows={"D": shape["D"]}, size=DTYPE_BYTES[dtype], of=dtype
+    )  # fmt: skip
     if config["pipeline"] not in (0, 1) or (config["pipeline"] and not _can_pipeline(config, shape, dtype, target)):
         raise InputError(
             f"decode_attention: pipeline is {config['pipeline']} with D={shape['D']} in {dtype} on {target}; expected "
             "0, or 1 on sm_90 in fp16 or bf16 with tma 1, 4 warps, block_s 64 or 128 and D from 33 to 256"
         )
-    need = shared_bytes(config, shape, dtype)
-    if need > _SHARED_BYTES[target]:
-        raise InputError(
-            f"decode_attention: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a "
-            "block: take fewer num_stages or a smaller block_s"
-        )
+    configs.check_shared("decode_attention", shared_bytes(config, shape, dtype), target, smaller="block_s")
 
 
 def _check_direct(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -1325,21 +869,7 @@ def _can_go_direct(shape: Shape, dtype: Dtype, target: str) -> bool:
 
 
 def _ragged(shape: Shape, dtype: Dtype) -> bool:
-    return shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT != 0
-
-
-def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
-    if config["tma"] not in (0, 1):
-        raise InputError(f"decode_attention: tma is {config['tma']}; expected 0 or 1")
-    if not config["tma"]:
-        return
-    if target not in _TMA_TARGETS:
-        raise InputError(f"decode_attention: tma is 1, but {target} has no tensor memory accelerator; expected 0")
-    if _ragged(shape, dtype):
-        raise InputError(
-            f"decode_attention: tma is 1 with D={shape['D']} in {dtype}; expected rows of a multiple of "
-            f"{_TMA_ALIGNMENT} bytes, or tma 0"
-        )
+    return shape["D"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT != 0
 
 
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
@@ -1355,35 +885,32 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
         return _ahead_pipelined(config, shape, dtype)
     constants = _constants(config, shape)
     pointer = f"*{dtype}"
-    cache = f"tensordesc<{dtype}[1,{config['block_s']},{constants['BLOCK_D']}]>" if config["tma"] else pointer
+    cache = triton_type(dtype, [1, config["block_s"], constants["BLOCK_D"]]) if config["tma"] else pointer
     signature = {
         "q_ptr": pointer, "k": cache, "v": cache, "y_ptr": pointer,
         "partial_ptr": "*fp32", "stats_ptr": "*fp32", "arrivals_ptr": "*i32",
         "n_keys": "i32", "n_units": "i32", "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=decode_attention_kernel,
-        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        decode_attention_kernel,
+        signature,
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 
 def _ahead_pipelined(config: Config, shape: Shape, dtype: Dtype) -> Ahead:
-    operands = {
-        name: f"tensordesc<{dtype}[{','.join(map(str, block))}],{_layout(block)!r}>"
-        for name, block in _blocks(config, shape).items()
-    }
+    operands = gluon_types_of(dtype, _blocks(config, shape))
     constants = _pipelined_constants(config, shape)
     others = {
         "y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "stats_ptr": "*fp32", "n_keys": "i32", "n_dims": "i32",
         "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=decode_attention_pipelined,
-        signature={**operands, **others, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        decode_attention_pipelined,
+        {**operands, **others},
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 
@@ -1405,7 +932,7 @@ KERNEL = Kernel(
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
     excludes="partial results of the splits (L2), padding of query groups and of keys, corrections of running maxima",
-    path=path,
+    path=attention_path,
     config=config_for,
     check_config=check_config,
     tolerances={
@@ -1420,10 +947,10 @@ KERNEL = Kernel(
     reference=reference,
     launched="^decode_attention_(kernel|pipelined|direct)$",
     baselines={
-        "sdpa-cudnn": _prepare_sdpa("CUDNN_ATTENTION"),
-        "sdpa-flash": _prepare_sdpa("FLASH_ATTENTION"),
-        "sdpa-efficient": _prepare_sdpa("EFFICIENT_ATTENTION"),
-        "sdpa-math": _prepare_sdpa("MATH"),
+        "sdpa-cudnn": scaled_dot_product("CUDNN_ATTENTION", decode=True),
+        "sdpa-flash": scaled_dot_product("FLASH_ATTENTION", decode=True),
+        "sdpa-efficient": scaled_dot_product("EFFICIENT_ATTENTION", decode=True),
+        "sdpa-math": scaled_dot_product("MATH", decode=True),
     },
     ahead=ahead,
 )

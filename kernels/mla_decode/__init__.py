@@ -21,12 +21,18 @@ these.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Tolerance, import_triton
-from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
+from ledger.kernels.common import configs
+from ledger.kernels.common.baselines import dtype_name
+from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda, tensor_map
 from ledger.kernels.common.gluon import import_gluon
+from ledger.kernels.common.launches import ahead_of, options_of
+from ledger.kernels.common.targets import SMS, TMA_TARGETS, device_target, is_tma_aligned
+from ledger.kernels.common.tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
+from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MLA_DECODE, MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.roofline import DTYPE_BYTES
@@ -430,438 +436,6 @@ def mla_decode_pipelined(
     # fmt: on
 
 
-# CUDA C++ for sm_90. Two programs, a cluster, take 64 heads each of one sequence and load half of every tile of 64 keys
-# for both. Of a program's four groups of four warps two hold the sums of 256 columns of the latent each, one computes
-# scores and softmax, one loads. SLOTS and ROPES are rings of pieces of the cache, HELD boxes of 64 columns of the
-# queries stay in registers, and AHEAD products of the next tile's scores are issued before a tile's softmax.
-_CLUSTER = r"""
-#if BF16
-#define TWO "bf16x2"
-#else
-#define TWO "f16x2"
-#endif
-#define INFINITY __int_as_float(0x7f800000)
-typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
-struct __align__(64) TensorMap { u64 opaque[16]; };
-
-constexpr int HEADS = 64, KEYS = 64, LATENT = 512;
-constexpr u32 BOX = 8192, PIECE = 2 * BOX;              // 64 columns, and 128, of 64 keys or queries
-constexpr u32 ROPE_AT = SLOTS * PIECE, Q_AT = ROPE_AT + ROPES * BOX, P_AT = Q_AT + (LATENT / 64 - HELD) * BOX;
-// The queries that go on to registers come through the last slots, which the first tile does not fill.
-constexpr u32 HELD_AT = ROPE_AT - HELD * BOX;
-constexpr int HELD_SLOT = SLOTS - (HELD + 1) / 2;
-static_assert(HELD_SLOT >= 4, "the first tile waits for no slot");
-constexpr u32 KEPT_AT = P_AT + 2 * BOX, STATS_AT = KEPT_AT + 2 * HEADS * 4;
-// Barriers, eight bytes each; of a ring's, the first one's place.
-constexpr u32 FULL = STATS_AT + HEADS * 4, EMPTY = FULL + SLOTS * 8, ROPE_FULL = EMPTY + SLOTS * 8,
-    ROPE_EMPTY = ROPE_FULL + ROPES * 8, SCORED = ROPE_EMPTY + ROPES * 8, P_FULL = SCORED + 16, P_EMPTY = P_FULL + 16,
-    Q_FULL = P_EMPTY + 16, Q_EMPTY = Q_FULL + 8, STATS_FULL = Q_EMPTY + 8;
-constexpr int LEFT = 0, RIGHT = 1, SCORER = 2, LOADER = 3;     // groups of four warps
-
-#define DEVICE __device__ __forceinline__
-DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-DEVICE bool elected() {
-    u32 one;
-    asm volatile("{.reg .pred p; elect.sync _|p, -1; selp.u32 %0, 1, 0, p;}" : "=r"(one));
-    return one;
-}
-// An address is a register and AT: a sum of them would be kept in a register of its own, and all are taken.
-DEVICE void init(u32 bar, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count));
-}
-template <u32 AT> DEVICE void expect(u32 from, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0 + %1], %2;"
-        :: "r"(from), "n"(AT), "r"(bytes) : "memory");
-}
-template <u32 AT> DEVICE void arrive(u32 from) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0 + %1];" :: "r"(from), "n"(AT) : "memory");
-}
-template <u32 AT> DEVICE void arrive_at(u32 from_there) {
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0 + %1];" :: "r"(from_there), "n"(AT) : "memory");
-}
-template <u32 AT> DEVICE void wait(u32 from, u32 phase) {
-    asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0 + %1], %2;\n"
-        "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(from), "n"(AT), "r"(phase) : "memory");
-}
-template <u32 AT> DEVICE float read(u32 from) {
-    float v;
-    asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(v) : "r"(from), "n"(AT) : "memory");
-    return v;
-}
-template <u32 AT> DEVICE void write(u32 from, float v) {
-    asm volatile("st.shared.f32 [%0 + %1], %2;" :: "r"(from), "n"(AT), "f"(v) : "memory");
-}
-template <u32 AT> DEVICE void matrices(u32* a, u32 from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4 + %5];"
-        : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(from), "n"(AT) : "memory");
-}
-template <u32 AT> DEVICE void put_matrices(u32 from, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0 + %1], {%2, %3, %4, %5};"
-        :: "r"(from), "n"(AT), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-DEVICE void prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
-DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
-}
-// Into the shared memory of both programs, at the same place, counted at the barrier of each.
-DEVICE void load_for_both(u32 to, const TensorMap* map, int inner, int key, int batch, u32 bar) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-        " [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(to), "l"(map), "r"(inner), "r"(key), "r"(batch), "r"(bar), "h"((u16)3) : "memory");
-}
-DEVICE void store(const TensorMap* map, int inner, int outer, u32 from) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
-        :: "l"(map), "r"(inner), "r"(outer), "r"(from) : "memory");
-}
-DEVICE u32 peer(u32 address, int rank) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-}
-DEVICE u32 packed(float lo, float hi) {
-    u32 r;
-    asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-    return r;
-}
-DEVICE float power(float x) {
-    float r;
-    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-}
-// Computed where it stands, each time: four of them outside a loop would take four registers.
-DEVICE u32 crossed(u32 x, u32 bits) {
-    u32 r;
-    asm volatile("xor.b32 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(bits));
-    return r;
-}
-DEVICE void fence_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int LEFT_OVER> DEVICE void wait_products() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(LEFT_OVER) : "memory");
-}
-template <int N> DEVICE void pin(float (&v)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(v[i]) :: "memory");
-}
-// Read anew in each role: what several roles hold the compiler keeps in local memory.
-DEVICE u32 thread_id() {
-    u32 id;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
-    return id;
-}
-DEVICE u32 block_id() {
-    u32 id;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(id));
-    return id;
-}
-DEVICE void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-// The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
-DEVICE u32 uniform(u32 x) { return __shfl_sync(~0u, x, 0); }
-// Where lane l gives the address of a row of 16 columns; the k-th 16 of a box are at the exclusive or with 32 k.
-DEVICE u32 in_box(u32 thread) {
-    return thread / 32 % 4 * 2048 + thread % 16 * 128 + (thread / 16 % 2 ^ thread % 8) * 16;
-}
-@PRODUCTS@
-// Rows of 64 columns (128 bytes, swizzled), 8 an atom, along the columns; and, of values, across them, boxes apart.
-constexpr u64 ALONG = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-constexpr u64 ACROSS = (u64)(BOX >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-
-// Each program's half: of a piece of the latent one of two boxes, of the rotary position 32 of 64 keys.
-DEVICE void load_tiles(const TensorMap* q_map, const TensorMap* latent_map, const TensorMap* rope_map, u32 ring,
-    int q_row, int batch, int steps, int rank)
-{
-    expect<Q_FULL>(ring, (LATENT / 64 + 1) * BOX);
-    // The rotary queries lie where powers will.
-    load(ring + P_AT, q_map, LATENT, q_row, ring + Q_FULL);
-#pragma unroll
-    for (int o = 0; o < LATENT / 64; ++o)
-        load(ring + (o < HELD ? HELD_AT + o * BOX : Q_AT + (o - HELD) * BOX), q_map, o * 64, q_row, ring + Q_FULL);
-    int s = 0, turn = 1, r = 0, r_turn = 1, first = 1;
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
-        wait<ROPE_EMPTY>(ring + r * 8, r_turn);
-        expect<ROPE_FULL>(ring + r * 8, BOX);
-        load_for_both(ring + ROPE_AT + r * BOX + rank * (BOX / 2), rope_map, LATENT, i * KEYS + rank * (KEYS / 2),
-            batch, ring + ROPE_FULL + r * 8);
-        if (++r == ROPES) { r = 0; r_turn ^= 1; }
-#pragma unroll 1
-        for (int p = 0; p < LATENT / 128; ++p) {
-            wait<EMPTY>(ring + s * 8, turn);
-            if (first && s == HELD_SLOT) { wait<Q_EMPTY>(ring, 0); first = 0; }
-            expect<FULL>(ring + s * 8, PIECE);
-            load_for_both(ring + s * PIECE + rank * BOX, latent_map, p * 128 + rank * 64, i * KEYS, batch,
-                ring + FULL + s * 8);
-            if (++s == SLOTS) { s = 0; turn ^= 1; }
-        }
-    }
-}
-
-DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
-    constexpr float SLACK = 8.f;                        // powers stay below 2 ** 8
-    constexpr int ROPE_PRODUCTS = 4, PRODUCTS = ROPE_PRODUCTS + LATENT / 16;
-    const u32 lane = thread_id() % 32, warp = thread_id() / 32 % 4;
-    const u32 there = peer(ring, lane % 2);             // lanes 0 and 1 count at the barriers of the two programs
-    const int steps = (n_keys + KEYS - 1) / KEYS;
-    u32 held[HELD * 16], q_rope[16];
-    wait<Q_FULL>(ring, 0);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) matrices<P_AT>(q_rope + 4 * k, crossed(ring + in_box(thread_id()), 32 * k));
-#pragma unroll
-    for (int c = 0; c < HELD * 4; ++c)
-        matrices<HELD_AT>(held + 4 * c, crossed(ring + in_box(thread_id()) + c / 4 * BOX, 32 * (c % 4)));
-    float high[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, kept[2];
-    int s = 0, turn = 0, r = 0, r_turn = 0, freed = 0;
-    u64 queries = 0, rope = 0, keys = 0;
-    // Products FROM up to TO of a tile: those of the rotary position, then eight of each piece.
-    auto products = [&](float (&d)[32], int from, int to) {
-#pragma unroll
-        for (int n = 0; n < PRODUCTS; ++n) {
-            if (n < from || n >= to) continue;
-            const int m = n - ROPE_PRODUCTS, box = m / 4;
-            if (n == 0) {
-                wait<ROPE_FULL>(ring + r * 8, r_turn);
-                // Anew for each tile: its sums with constants would take the registers.
-                queries = ALONG | (uniform(ring & 0x3ffff) + Q_AT) >> 4;
-                rope = ALONG | uniform((ring & 0x3ffff) + ROPE_AT + r * BOX) >> 4;
-                if (++r == ROPES) { r = 0; r_turn ^= 1; }
-                fence_products();
-            }
-            if (m >= 0 && m % 8 == 0) {
-                keys = ALONG | uniform((ring & 0x3ffff) + s * PIECE) >> 4;
-                wait<FULL>(ring + s * 8, turn);
-                if (++s == SLOTS) { s = 0; turn ^= 1; }
-            }
-            const u64 at = keys + (m % 8 / 4 * (BOX >> 4) + m % 4 * (32 >> 4));
-            if (m < 0) score(d, q_rope + 4 * n, rope + n * (32 >> 4), n > 0);
-            else if (box < HELD) score(d, held + m * 4 * (box < HELD), at, 1);
-            else score(d, queries + (box - HELD) * (BOX >> 4) + m % 4 * (32 >> 4), at, 1);
-        }
-        if (to == PRODUCTS) commit_products();
-    };
-    auto wait_for_scores = [&](float (&d)[32], int i) {
-        wait_products<0>();
-        pin(d);
-        if (lane < 2) {
-            arrive_at<ROPE_EMPTY>(there + freed * 8);
-            // These products were the first to read what the last slots brought.
-            if (i == 0) arrive_at<Q_EMPTY>(there);
-        }
-        if (++freed == ROPES) freed = 0;
-    };
-    auto raise = [&](float (&d)[32], int i, int even) {
-        // The scale is positive, so it may follow the maximum. A reference that is a little below the maximum serves
-        // as well, and while it stays no sum needs a correction. A thread has row lane / 4 and the eighth after it.
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            float top = fmaxf(d[2 * h], d[2 * h + 1]);
-#pragma unroll
-            for (int j = 1; j < 8; ++j) top = fmaxf(top, fmaxf(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]));
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale;
-            const float risen = top > high[h] + SLACK ? top : high[h];
-            kept[h] = power(high[h] - risen);
-            high[h] = risen;
-        }
-#pragma unroll
-        for (int k = 0; k < 32; ++k) d[k] = power(fmaf(d[k], scale, -high[k / 2 % 2]));
-        // The groups that add have read the powers of two tiles ago.
-        wait<P_EMPTY>(ring + even * 8, (i / 2 & 1) ^ 1);
-        const u32 to = ring + even * BOX + in_box(thread_id());
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            put_matrices<P_AT>(crossed(to, 32 * k), packed(d[8 * k], d[8 * k + 1]), packed(d[8 * k + 2], d[8 * k + 3]),
-                packed(d[8 * k + 4], d[8 * k + 5]), packed(d[8 * k + 6], d[8 * k + 7]));
-        if (lane % 4 == 0) {
-            const u32 row = ring + (even * HEADS + warp * 16 + lane / 4) * 4;
-            write<KEPT_AT>(row, kept[0]);
-            write<KEPT_AT + 32>(row, kept[1]);
-        }
-        // Products read the powers as they lie.
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-        if (lane == 0) arrive<P_FULL>(ring + even * 8);
-    };
-    auto sum_up = [&](float (&d)[32]) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            float sum = d[2 * h] + d[2 * h + 1];
-#pragma unroll
-            for (int j = 1; j < 8; ++j) sum += d[4 * j + 2 * h] + d[4 * j + 2 * h + 1];
-            total[h] = fmaf(total[h], kept[h], sum);
-        }
-    };
-    // Tile i, whose scores are there, beside AHEAD products of the next one: the tensor cores queue about seven.
-    auto tile = [&](float (&d)[32], float (&next)[32], int i, int even) {
-        if (lane == 0) arrive<SCORED>(ring + even * 8);
-        products(next, 0, AHEAD);
-        raise(d, i, even);
-        products(next, AHEAD, PRODUCTS);
-        sum_up(d);
-        wait_for_scores(next, i + 1);
-    };
-    auto last_tile = [&](float (&d)[32], int i, int even) {
-        if (lane == 0) arrive<SCORED>(ring + even * 8);
-        const int keys_left = n_keys - i * KEYS - lane % 4 * 2;
-#pragma unroll
-        for (int k = 0; k < 32; ++k)
-            if (k / 4 * 8 + k % 2 >= keys_left) d[k] = -INFINITY;
-        raise(d, i, even);
-        sum_up(d);
-    };
-    float d[32], e[32];
-    products(d, 0, PRODUCTS);
-    wait_for_scores(d, 0);
-    int i = 0;
-#pragma unroll 1
-    for (; i + 2 < steps; i += 2) { tile(d, e, i, 0); tile(e, d, i + 1, 1); }
-    if (i + 2 == steps) { tile(d, e, i, 0); last_tile(e, i + 1, 1); }
-    else last_tile(d, i, 0);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        total[h] += __shfl_xor_sync(~0u, total[h], 1);
-        total[h] += __shfl_xor_sync(~0u, total[h], 2);
-        // To 1 ulp: a division would call a function, which takes registers.
-        asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(total[h]));
-    }
-    if (lane % 4 == 0) {
-        write<STATS_AT>(ring + (warp * 16 + lane / 4) * 4, total[0]);
-        write<STATS_AT + 32>(ring + (warp * 16 + lane / 4) * 4, total[1]);
-    }
-    __syncwarp();
-    if (lane == 0) arrive<STATS_FULL>(ring);
-}
-
-template <int PART> DEVICE void add_half(const TensorMap* y_map, u32 ring, int steps) {
-    const u32 lane = thread_id() % 32, own_row = (thread_id() / 32 % 4 * 16 + lane / 4) * 4;
-    const u32 there = peer(ring, lane % 2);
-    float acc[2][64];                                   // of 128 columns each
-#pragma unroll
-    for (int i = 0; i < 128; ++i) acc[i / 64][i % 64] = 0.f;
-    // Zeros written any later would stand among products under way: the compiler would then wait after each.
-    pin(acc[0]);
-    pin(acc[1]);
-    int s = 2 * PART, before = s;
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
-        const int next = s + 1 == SLOTS ? 0 : s + 1;
-        wait<P_FULL>(ring + i % 2 * 8, i / 2 & 1);
-        const float kept[2] = {read<KEPT_AT>(ring + i % 2 * HEADS * 4 + own_row),
-                               read<KEPT_AT + 32>(ring + i % 2 * HEADS * 4 + own_row)};
-        if (__any_sync(~0u, fminf(kept[0], kept[1]) < 1.f)) {
-#pragma unroll
-            for (int k = 0; k < 128; ++k) acc[k / 64][k % 64] *= kept[k / 2 % 2];
-        }
-        // The right half stays off the tensor cores until the next scores are there, and works beside their softmax.
-        if (PART == RIGHT && i + 1 < steps) wait<SCORED>(ring + (i + 1) % 2 * 8, (i + 1) / 2 & 1);
-        // The scores of this tile are there, so its pieces are, and nobody but this group still needs them.
-        const u64 powers = ALONG | uniform((ring & 0x3ffff) + P_AT + i % 2 * BOX) >> 4;
-        const u64 values = ACROSS | uniform((ring & 0x3ffff) + s * PIECE) >> 4;
-        const u64 values_next = ACROSS | uniform((ring & 0x3ffff) + next * PIECE) >> 4;
-        fence_products();
-#pragma unroll
-        for (int o = 0; o < 2; ++o) {
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-                add(acc[o], powers + k * (32 >> 4), (o ? values_next : values) + k * (2048 >> 4));
-            commit_products();
-        }
-        wait_products<1>();
-        if (lane < 2) arrive_at<EMPTY>(there + s * 8);
-        wait_products<0>();
-        pin(acc[0]);
-        pin(acc[1]);
-        if (lane < 2) arrive_at<EMPTY>(there + next * 8);
-        if (lane == 0) arrive<P_EMPTY>(ring + i % 2 * 8);
-        before = s;
-        s += 4;
-        if (s >= SLOTS) s -= SLOTS;
-    }
-    wait<STATS_FULL>(ring, 0);
-    // Read anew: in the loop all registers are taken.
-    const u32 thread = thread_id(), in_group = thread / 32 % 4;
-    const int row = block_id() * HEADS + in_group * 16;
-    const float share[2] = {read<STATS_AT>(ring + own_row), read<STATS_AT + 32>(ring + own_row)};
-    // The last values are used up, and nothing follows them: their slots carry the result out. A warp's rows of a box
-    // are its own, but all four warps have read all of it.
-    asm volatile("bar.sync %0, 128;" :: "n"(PART + 1) : "memory");
-#pragma unroll
-    for (int o = 0; o < 4; ++o) {
-        const u32 slot = o < 2 || before + 1 < SLOTS ? before + o / 2 : 0, to = ring + slot * PIECE + o % 2 * BOX;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            float v[8];
-#pragma unroll
-            for (int j = 0; j < 8; ++j) v[j] = acc[o / 2][o % 2 * 32 + 8 * k + j] * share[j / 2 % 2];
-            put_matrices<0>(crossed(to + in_box(thread), 32 * k), packed(v[0], v[1]), packed(v[2], v[3]),
-                packed(v[4], v[5]), packed(v[6], v[7]));
-        }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-        if (thread % 32 == 0) {
-            store(y_map, PART * 256 + o * 64, row, to + in_group * 2048);
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-        }
-    }
-    if (thread % 32 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-    __syncwarp();
-}
-
-extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) mla_decode_cluster(
-    const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap latent_map,
-    const __grid_constant__ TensorMap rope_map, const __grid_constant__ TensorMap y_map, int n_heads, int n_keys,
-    float scale_log2)
-{
-    extern __shared__ __align__(1024) unsigned char memory[];
-    const u32 ring = shared(memory);
-    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    if (threadIdx.x == 0) {
-        prefetch(&q_map); prefetch(&latent_map); prefetch(&rope_map); prefetch(&y_map);
-        // What both programs load is free when four warps of each have read it.
-        for (int s = 0; s < SLOTS; ++s) { init(ring + FULL + s * 8, 1); init(ring + EMPTY + s * 8, 8); }
-        for (int r = 0; r < ROPES; ++r) { init(ring + ROPE_FULL + r * 8, 1); init(ring + ROPE_EMPTY + r * 8, 8); }
-        for (int t = 0; t < 2; ++t) {
-            init(ring + SCORED + t * 8, 4);
-            init(ring + P_FULL + t * 8, 4);
-            init(ring + P_EMPTY + t * 8, 8);
-        }
-        init(ring + Q_FULL, 1);
-        init(ring + Q_EMPTY, 8);
-        init(ring + STATS_FULL, 4);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    cluster_barrier();
-    // The launch before this one may have written the operands, and may still read what this one writes.
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    const int steps = (n_keys + KEYS - 1) / KEYS;
-    if (group == LOADER) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (thread_id() / 32 % 4 == 0 && elected()) {
-            // Blocks of 64 heads of a sequence are neighbours, pairs of them a cluster.
-            const int block = block_id();
-            load_tiles(&q_map, &latent_map, &rope_map, ring, block * HEADS, block / (n_heads / HEADS), steps,
-                block % 2);
-        }
-        __syncwarp();
-    } else if (group == SCORER) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
-        score_tiles(ring, n_keys, scale_log2);
-    } else if (group == LEFT) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-        add_half<LEFT>(&y_map, ring, steps);
-    } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-        add_half<RIGHT>(&y_map, ring, steps);
-    }
-    __syncwarp();
-    // The other program may still count at this one's barriers.
-    cluster_barrier();
-}
-"""
-
 # AHEAD: the rotary position and most of the first piece. Of 14 the last would wait for products of the right half.
 _CLUSTER_DEFINES = {"SLOTS": 9, "ROPES": 3, "HELD": 3, "AHEAD": 10}
 _CLUSTER_THREADS = 512
@@ -874,42 +448,17 @@ def _cluster_bytes() -> int:
     return 8192 * boxes + 3 * 64 * 4 + 8 * (2 * slots + 2 * ropes + 9)
 
 
-def _product(head: str, kind: str, columns: int, a: list[str], more: str, turned: str) -> str:
-    """Return a function of CUDA C++ that issues one wgmma.
-
-    a: the C++ of its first operand, four registers or one descriptor; more: that of whether it goes on with sums;
-    turned: the operands of PTX that say which way matrices in shared memory lie.
-    """
-    sums = columns // 2
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
-    added = ", ".join(f"%{i}" for i in range(sums))
-    first = ", ".join(f"%{sums + i}" for i in range(len(a)))
-    given = ", ".join(f'"{"r" if len(a) > 1 else "l"}"({one})' for one in a)
-    return f"""DEVICE void {head} {{
-    asm volatile("{{.reg .pred p; setp.ne.b32 p, %{sums + len(a) + 1}, 0;\\n"
-        "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{added}}},"
-        " {f"{{{first}}}" if len(a) > 1 else first}, %{sums + len(a)}, p, {turned};}}"
-        : {outputs} : {given}, "l"(b), "r"({more}));
-}}"""
-
-
-def _cluster_products(dtype: Dtype) -> str:
-    """Return the functions of CUDA C++ that issue products: 64 keys' scores, and sums of 128 columns."""
-    kind, held = "bf16" if dtype == "bf16" else "f16", [f"a[{i}]" for i in range(4)]
-    functions = (
-        _product("score(float (&d)[32], u64 a, u64 b, int more)", kind, 64, ["a"], "more", "1, 1, 0, 0"),
-        _product("score(float (&d)[32], const u32* a, u64 b, int more)", kind, 64, held, "more", "1, 1, 0"),
-        _product("add(float (&d)[64], u64 a, u64 b)", kind, 128, ["a"], "1", "1, 1, 0, 1"),
-    )
-    return "\n".join(functions)
-
-
 def _cluster_source(dtype: Dtype) -> CudaSource:
+    kind = "bf16" if dtype == "bf16" else "f16"
+    # Scores of 64 keys, with queries in shared memory or in registers; sums of 128 columns of values (MN-major).
+    products = (
+        Wgmma(n=64, kind=kind, name="score"),
+        Wgmma(n=64, kind=kind, name="score", a="registers"),
+        Wgmma(n=128, kind=kind, name="add", b_transposed=True),
+    )
     defines = {**_CLUSTER_DEFINES, "BF16": int(dtype == "bf16")}
-    return CudaSource(
-        _CLUSTER.replace("@PRODUCTS@", _cluster_products(dtype)),
-        "mla_decode_cluster",
-        tuple((name, str(value)) for name, value in defines.items()),
+    return cuda_source(
+        __name__, "cluster.cu", entry="mla_decode_cluster", defines=defines, generated=wgmma_header(*products)
     )
 
 
@@ -923,7 +472,7 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
         tensor_map(out.view(b * h, MLA_LATENT), (16, 64)),
     ]
     return prepare_cuda(
-        _cluster_source(_dtype_name(q)),
+        _cluster_source(dtype_name(q, "mla_decode")),
         programs=b * h // 64,
         threads=_CLUSTER_THREADS,
         shared_bytes=_cluster_bytes(),
@@ -942,11 +491,10 @@ def mla_decode(q: Tensor, cache: Tensor) -> Tensor:
     inputs = {"q": q.contiguous(), "cache": cache.contiguous()}
     b, h, _ = q.shape
     out = torch.empty((b, h, MLA_LATENT), dtype=q.dtype, device=q.device)
-    major, minor = torch.cuda.get_device_capability(q.device)
-    shape, target = {"B": b, "H": h, "S": cache.shape[1]}, f"sm_{major}{minor}"
-    config = config_for(shape, _dtype_name(q), target)
-    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
-        config = {**_portable_config(shape, _dtype_name(q), target), "tma": 0}
+    shape, target = {"B": b, "H": h, "S": cache.shape[1]}, device_target(q)
+    config = config_for(shape, dtype_name(q, "mla_decode"), target)
+    if not is_tma_aligned(*inputs.values()):
+        config = {**_portable_config(shape, dtype_name(q, "mla_decode"), target), "tma": 0}
     prepare_triton(inputs, out, config)()
     return out
 
@@ -969,13 +517,16 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
     arrivals = torch.zeros(b * blocks, dtype=torch.int32, device=q.device)
     operands: tuple[object, object] = (cache, cache)
     if config["tma"]:
-        operands = (_descriptor(cache, [1, block_s, MLA_LATENT]), _descriptor(cache, [1, block_s, MLA_ROPE]))
+        operands = (
+            triton_descriptor(cache, [1, block_s, MLA_LATENT]),
+            triton_descriptor(cache, [1, block_s, MLA_ROPE]),
+        )
     constants = _constants(config)
 
     def launch() -> None:
         mla_decode_kernel[(blocks, splits, b)](
             q, *operands, out, partial, stats, arrivals, h, cache.shape[1], _SCALE_LOG2,
-            **constants, num_warps=config["num_warps"], **_early(config),
+            **constants, **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
@@ -983,7 +534,6 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
 
 def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     q, cache = inputs["q"], inputs["cache"]
     b, h, _ = q.shape
@@ -993,16 +543,13 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
     partial = torch.full((rows * MLA_LATENT,), _EMPTY, dtype=torch.int32, device=q.device)
     stats = torch.full((rows * 4,), _EMPTY, dtype=torch.int32, device=q.device)
     tensors = {"q_piece": q, "q_rope": q, "latent": cache, "rope": cache, "y": out}
-    operands = [
-        TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
-    ]
+    operands = gluon_descriptors(tensors, _blocks(config))
     programs = (-(-h // config["block_h"]), splits, b)
 
     def launch() -> None:
         mla_decode_pipelined[programs](
             *operands, out, partial.view(torch.float32), stats.view(torch.float32), h, cache.shape[1],
-            _SCALE_LOG2, **_pipelined_constants(config), num_warps=config["num_warps"],
-            **_early(config),
+            _SCALE_LOG2, **_pipelined_constants(config), **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
@@ -1016,23 +563,8 @@ def _blocks(config: Config) -> dict[str, list[int]]:
     }  # fmt: skip
 
 
-def _layout(block: list[int]) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
-
-
 def _pipelined_constants(config: Config) -> dict[str, int]:
     return {"SPLITS": config["splits"], "PDL": config["pdl"]}
-
-
-def _descriptor(tensor: Tensor, block: list[int]) -> object:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(tensor, block)
-
-
-def _early(config: Config) -> dict[str, bool]:
-    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
-    return {"launch_pdl": True} if config["pdl"] else {}
 
 
 def _constants(config: Config) -> dict[str, int]:
@@ -1046,15 +578,6 @@ def _constants(config: Config) -> dict[str, int]:
         "TMA": config["tma"],
         "PDL": config["pdl"],
     }
-
-
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"mla_decode: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
 
 
 def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -1114,8 +637,6 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
     return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
 
 
-_TMA_ALIGNMENT = 16
-_TMA_TARGETS = ("sm_90", "sm_100")
 _MOST_SPLITS = 64
 # A partial sum that is not there yet: a NaN that no sum yields.
 _EMPTY = 0x7FFFDEAD
@@ -1124,8 +645,6 @@ _SCALE_LOG2 = math.log2(math.e) * MLA_SCALE
 # Time to fill the pipeline and, a wave, to add up splits, in tiles of 64 keys (1.65 us): fitted to timings on an H200
 # (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
 _FILL, _JOIN, _JOIN_A_PROGRAM = 1.4, 5.0, 0.06
-_MULTIPROCESSORS = {"sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
-_SHARED_BYTES = {"sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
 # What the pipelined kernel (1) and the cluster (2) are written for, and the heads of a cluster.
 _FIXED = {
@@ -1159,8 +678,8 @@ def _pipelined_splits(shape: Shape) -> int:
     programs, steps = shape["B"] * -(-shape["H"] // 64), -(-shape["S"] // 64)
 
     def cost(splits: int) -> float:
-        waves = -(-programs * splits // _MULTIPROCESSORS["sm_90"])
-        resident = min(programs * splits, _MULTIPROCESSORS["sm_90"])
+        waves = -(-programs * splits // SMS["sm_90"])
+        resident = min(programs * splits, SMS["sm_90"])
         join = _JOIN + _JOIN_A_PROGRAM * resident if splits > 1 else 0.0
         return waves * (-(-steps // splits) + _FILL + join)
 
@@ -1181,11 +700,11 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "block_h": block_h,
         "block_s": block_s,
         # Beyond eight the last program's sum of the splits costs more than it saves.
-        "splits": max(1, min(_MULTIPROCESSORS[target] // programs, steps, 8)),
+        "splits": max(1, min(SMS[target] // programs, steps, 8)),
         "num_warps": num_warps,
         "num_stages": num_stages,
-        "tma": int(target in _TMA_TARGETS),
-        "pdl": int(target in _TMA_TARGETS),
+        "tma": int(target in TMA_TARGETS),
+        "pdl": int(target in TMA_TARGETS),
         "pipeline": 0,
     }
 
@@ -1211,33 +730,18 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(
-            f"mla_decode: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _SHARED_BYTES:
-        raise InputError(f"mla_decode: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+    configs.check_keys("mla_decode", config, _CONFIG_KEYS)
+    configs.check_target("mla_decode", target, tuple(_TILES))
     _check_dtype(dtype, target)
-    for key, least, most in (("block_h", 16, 128), ("block_s", 16, 128), ("num_warps", 1, 16)):
-        value = config[key]
-        if not least <= value <= most or value & (value - 1):
-            raise InputError(f"mla_decode: {key} is {value}; expected a power of two from {least} to {most}")
+    configs.check_powers("mla_decode", config, (("block_h", 16, 128), ("block_s", 16, 128), ("num_warps", 1, 16)))
     steps = -(-shape["S"] // config["block_s"])
     if not 1 <= config["splits"] <= min(steps, _MOST_SPLITS):
         raise InputError(f"mla_decode: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}")
-    if not 1 <= config["num_stages"] <= 8:
-        raise InputError(f"mla_decode: num_stages is {config['num_stages']}; expected 1 to 8")
-    for key in ("tma", "pdl"):
-        if config[key] not in (0, 1) or (config[key] and target not in _TMA_TARGETS):
-            raise InputError(f"mla_decode: {key} is {config[key]}; expected 0, or 1 from sm_90 up")
+    configs.check_ranges("mla_decode", config, (("num_stages", 1, 8),))
+    configs.check_pdl("mla_decode", config, target, "tma", "pdl")
     if config["pipeline"]:
         _check_pipeline(config, shape, target)
-    need = shared_bytes(config, dtype)
-    if need > _SHARED_BYTES[target]:
-        raise InputError(
-            f"mla_decode: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
-            "take fewer num_stages or a smaller block_s"
-        )
+    configs.check_shared("mla_decode", shared_bytes(config, dtype), target, smaller="block_s")
 
 
 def _check_pipeline(config: Config, shape: Shape, target: str) -> None:
@@ -1273,7 +777,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
     pointer = f"*{dtype}"
     widths = {"latent": MLA_LATENT, "rope": MLA_ROPE}
     cache = {
-        name: f"tensordesc<{dtype}[1,{config['block_s']},{width}]>" if config["tma"] else pointer
+        name: triton_type(dtype, [1, config["block_s"], width]) if config["tma"] else pointer
         for name, width in widths.items()
     }
     signature = {
@@ -1281,29 +785,26 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
         "partial_ptr": "*fp32", "stats_ptr": "*fp32", "arrivals_ptr": "*i32",
         "n_heads": "i32", "n_keys": "i32", "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=mla_decode_kernel,
-        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        mla_decode_kernel,
+        signature,
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 
 def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
-    operands = {
-        name: f"tensordesc<{dtype}[{','.join(map(str, block))}],{_layout(block)!r}>"
-        for name, block in _blocks(config).items()
-    }
+    operands = gluon_types_of(dtype, _blocks(config))
     constants = _pipelined_constants(config)
     others = {
         "y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "stats_ptr": "*fp32", "n_heads": "i32", "n_keys": "i32",
         "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=mla_decode_pipelined,
-        signature={**operands, **others, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        mla_decode_pipelined,
+        {**operands, **others},
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 

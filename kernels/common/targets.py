@@ -1,0 +1,83 @@
+"""Holds what kernels need to know of the targets that they are tuned for. Imports torch, only when called.
+
+A target is an architecture with the chip that its launch rules assume. Sources: CUDA C++ Programming Guide, table of
+compute capabilities, for the limits of a block and an SM; the datasheets of T4, A100 (sm_80), L4 (sm_89), H100 and
+H200 (sm_90) and B200 (sm_100) for the number of SMs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.records import Dtype, Path
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SMS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+"""Target -> number of SMs."""
+
+SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+"""Target -> most shared memory of a block, in bytes."""
+
+TARGETS = tuple(SMS)
+"""Every target that has launch rules."""
+
+SM_REGISTERS = 65_536
+"""32-bit registers of an SM, the same on all targets."""
+
+TMA_TARGETS = ("sm_90", "sm_100")
+"""Targets with the tensor memory accelerator."""
+
+PDL_TARGETS = ("sm_90", "sm_100")
+"""Targets with programmatic dependent launch."""
+
+TMA_ALIGNMENT = 16
+"""Bytes of which the address and the rows of a tensor must be a multiple for TMA."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return a ÷ b rounded up."""
+    return -(-a // b)
+
+
+def power_of_two(n: int) -> int:
+    """Return the smallest power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def device_target(tensor: Tensor) -> str:
+    """Return the target of the GPU that holds a tensor, such as sm_90."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(tensor.device)
+    return f"sm_{major}{minor}"
+
+
+def is_tma_aligned(*tensors: Tensor) -> bool:
+    """Tell whether the addresses of all tensors are multiples of TMA_ALIGNMENT."""
+    return not any(tensor.data_ptr() % TMA_ALIGNMENT for tensor in tensors)
+
+
+def tensor_core_path(dtype: Dtype, target: str) -> Path:
+    """Return the instruction path of products in Triton, as found in the compiled code.
+
+    fp32 products are not rounded to tf32. On sm_75 Triton compiles tl.dot to scalar fp32 multiply-adds: no tensor-core
+    instruction.
+    """
+    if dtype == "fp32" or target == "sm_75":
+        return "fp32"
+    return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
+
+
+def matmul_path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return the instruction path of a matrix product: of Triton's compiler, or of torch on a CPU."""
+    if implementation == "triton":
+        return tensor_core_path(dtype, target)
+    paths: dict[str, Path] = {"fp16": "fp16", "bf16": "bf16_tensor"}
+    return paths.get(dtype, "fp32")
+
+
+def attention_path(dtype: Dtype, target: str, implementation: str) -> Path:
+    """Return the instruction path of attention: of Triton's compiler, or of torch on a CPU, which computes in fp32."""
+    return tensor_core_path(dtype, target) if implementation == "triton" else "fp32"
