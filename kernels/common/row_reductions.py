@@ -70,26 +70,23 @@ def unchanged(x, centre):
 
 
 @triton.jit
-def _load_scales(scale_ptrs, offsets, mask, BYPASS_L1: tl.constexpr):
-    scales = ()
-    for i in tl.static_range(len(scale_ptrs)):
-        # Where a row fills the L1 until it is read again, gain and bias must not evict it.
-        if BYPASS_L1:
-            values = tl.load(scale_ptrs[i] + offsets, mask=mask, other=0.0, cache_modifier=".cg")
-        else:
-            values = tl.load(scale_ptrs[i] + offsets, mask=mask, other=0.0, eviction_policy="evict_last")
-        scales = scales + (values.to(tl.float32),)  # noqa: RUF005
-    return scales
+def _advance(pointers, first, cols, SHARED: tl.constexpr):
+    # Several scales share their offsets; one alone needs fewer instructions with its pointer moved first.
+    return pointers + (first + cols) if SHARED else pointers + first + cols
 
 
 @triton.jit
-def _shift(scale_ptrs, first, cols):
-    # Several scales share their offsets; one alone needs fewer registers with its pointer moved first.
-    shifted = ()
+def _load_scales(scale_ptrs, first, cols, mask, BYPASS_L1: tl.constexpr):
+    scales = ()
     for i in tl.static_range(len(scale_ptrs)):
-        pointers = scale_ptrs[i] + (first + cols) if len(scale_ptrs) > 1 else scale_ptrs[i] + first + cols
-        shifted = shifted + (pointers,)  # noqa: RUF005
-    return shifted
+        pointers = _advance(scale_ptrs[i], first, cols, len(scale_ptrs) > 1)
+        # Where a row fills the L1 until it is read again, gain and bias must not evict it.
+        if BYPASS_L1:
+            values = tl.load(pointers, mask=mask, other=0.0, cache_modifier=".cg")
+        else:
+            values = tl.load(pointers, mask=mask, other=0.0, eviction_policy="evict_last")
+        scales = scales + (values.to(tl.float32),)  # noqa: RUF005
+    return scales
 
 
 @triton.jit
@@ -186,7 +183,7 @@ def _whole_rows(
     shared = ()
     for chunk in tl.static_range(0 if RAGGED else CHUNKS):
         every = tl.broadcast_to(chunk * WIDTH + cols, (ROWS, WIDTH))
-        shared = shared + (_load_scales(scale_ptrs, every, every < N_COLS, False),)  # noqa: RUF005
+        shared = shared + (_load_scales(scale_ptrs, 0, every, every < N_COLS, False),)  # noqa: RUF005
     for group in tl.static_range(GROUPS):
         starts, row_mask = _group(group, shift, n_rows, N_COLS, BLOCK_M, ROWS)
         edge = 0
@@ -207,8 +204,7 @@ def _whole_rows(
         for chunk in tl.static_range(CHUNKS):
             offsets, mask, head = _chunk(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
             if RAGGED:
-                shifted = _shift(scale_ptrs, head * SCALE_STEP, chunk * WIDTH + cols)
-                scales = _load_scales(shifted, 0, mask, False)
+                scales = _load_scales(scale_ptrs, head * SCALE_STEP, chunk * WIDTH + cols, mask, False)
             else:
                 scales = shared[chunk]
             store_streaming(y_tile + offsets, EPILOGUE(values[chunk], factor, scales), mask)
@@ -241,12 +237,15 @@ def _one_row(
         last_mask = cols // VECTOR < left // VECTOR
     x_tile = x_ptr + row + cols
     y_tile = y_ptr + row + cols
-    scale_tiles = _shift(scale_ptrs, head * SCALE_STEP, cols)
+    scale_tiles = ()
+    for i in tl.static_range(len(scale_ptrs)):
+        first = _advance(scale_ptrs[i], head * SCALE_STEP, cols, len(scale_ptrs) > 1)
+        scale_tiles = scale_tiles + (first,)  # noqa: RUF005
     state = ()
     if FULL > 0:
         state = FIRST(x_tile, FULL, BLOCK_N, LANE)
     last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=FILL, eviction_policy="evict_first").to(tl.float32)
-    scales = _load_scales(scale_tiles, FULL * BLOCK_N, last_mask, BYPASS_L1)
+    scales = _load_scales(scale_tiles, FULL * BLOCK_N, 0, last_mask, BYPASS_L1)
     partial = COMBINE(state, last, FULL, LANE)
     edge = 0
     edge_mask = 0
@@ -262,7 +261,7 @@ def _one_row(
     )
     if PIPELINED and FULL > 0:
         x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=FILL, eviction_policy="evict_first")
-        scales_next = _load_scales(scale_tiles, (FULL - 1) * BLOCK_N, whole, BYPASS_L1)
+        scales_next = _load_scales(scale_tiles, (FULL - 1) * BLOCK_N, 0, whole, BYPASS_L1)
     store_streaming(y_tile + FULL * BLOCK_N, EPILOGUE(last, factor, scales), last_mask)
     if RAGGED:
         store_streaming(y_ptr + start + edge_cols, EPILOGUE(edge, tl.sum(factor), edge_scales), edge_mask)
@@ -274,11 +273,11 @@ def _one_row(
                 scales = scales_next
                 more = whole & (block > 0)
                 x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=FILL, eviction_policy="evict_first")
-                scales_next = _load_scales(scale_tiles, (block - 1) * BLOCK_N, more, BYPASS_L1)
+                scales_next = _load_scales(scale_tiles, (block - 1) * BLOCK_N, 0, more, BYPASS_L1)
             else:
                 x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=FILL, eviction_policy="evict_first")
                 x_again = x_again.to(tl.float32)
-                scales = _load_scales(scale_tiles, block * BLOCK_N, whole, BYPASS_L1)
+                scales = _load_scales(scale_tiles, block * BLOCK_N, 0, whole, BYPASS_L1)
             store_streaming(y_tile + block * BLOCK_N, EPILOGUE(AGAIN(x_again, centre), factor, scales), whole)
 
 
