@@ -1,4 +1,4 @@
-"""Defines the contract of a kernel and loads kernels/NAME.py. Reads files; imports neither torch nor triton.
+"""Defines the contract of a kernel and loads kernels/NAME. Reads files; imports neither torch nor triton.
 
 A kernel file, or the __init__.py of a kernel folder, exports one constant, KERNEL, whose name is that of the file or
 folder. Its work model, shapes and tolerances must load on a machine without torch and triton, so it takes triton from
@@ -21,7 +21,7 @@ from ledger.operations import Operation, Shape
 from ledger.records import CaseV2, Dtype, Hardware, Path, Work, is_gpu
 from ledger.releases import TRITON
 from ledger.sources.closure import Closure, collect
-from ledger.sources.loader import load
+from ledger.sources.loader import load, read_text
 
 Config = Mapping[str, int | str]
 Launch = Callable[[], None]
@@ -233,6 +233,15 @@ def import_triton() -> tuple[Any, Any]:
             f"pip install '{TRITON.requirement}'"
         )
     return triton, triton.language
+
+
+def source_text(module: str, name: str) -> str:
+    """Return the text of a file beside a kernel's module, such as its CUDA C++, from the sealed bytes.
+
+    module: the module's __name__. name: a string literal there, by which the seal covers the file.
+    Raises: InputError for a file that the seal does not cover, and for a module that was not loaded as a closure.
+    """
+    return read_text(module, name)
 
 
 def shipped_folder(name: str) -> FilePath:

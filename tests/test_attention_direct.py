@@ -12,12 +12,15 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from mutants.attention import DIRECT_MUTANTS
-from mutants.checker import load_source, source_file
 from mutants.kernels import Mutant
+from mutants.twin import load_twin
+
+from ledger.kernel import load_kernel
 
 EMULATED = Path(__file__).parent / "emulated"
 EMPTY = 0x7FFFDEAD
@@ -52,9 +55,7 @@ def _once(pattern: str, replacement: str, text: str) -> str:
 def _for_cpu(text: str) -> str:
     """Return the kernel's text with its inline assembly replaced by the functions of emulated/cuda.h."""
     bodies = {
-        r"float power\(float x\)": "return exp2f(x);",
         r"uint4 fetched\(const u16\* p\)": "uint4 x; emulated_read(&x, p); return x;",
-        r"u32 packed\(float low, float high\)": "return emulated_packed(low, high);",
         r"void prefetch\(const u16\* p, int bytes\)": "emulated_prefetch(p, bytes);",
         r"void mma\(.*?u32 b1\)": "emulated_mma(d, a0, a1, a2, a3, b0, b1);",
         r"u32 peer\(const void\* p, int rank\)": "return emulated_peer(p, rank);",
@@ -63,21 +64,12 @@ def _for_cpu(text: str) -> str:
     for head, body in bodies.items():
         text = _once(rf"(DEVICE {head}) \{{.*?\n\}}\n", rf"\1 {{ {body} }}\n", text)
     assembly = {
-        r'if \(PDL == 1\) asm volatile\("griddepcontrol.launch_dependents;" ::: "memory"\);': "",
-        r'if \(PDL == 2 && left <= 0\) asm volatile\("griddepcontrol.launch_dependents;" ::: "memory"\);': "",
-        r'asm volatile\("griddepcontrol.wait;" ::: "memory"\);': "",
         r'asm volatile\("cp.async.wait_all;" ::: "memory"\);': "",
         r'asm volatile\("cp.async.cg[^;]*;"\s*:: "r"\(\(u32\)__cvta_generic_to_shared\((.*?)\)\), "l"\((.*?)\)'
         r' : "memory"\);': r"emulated_read(\1, \2);",
-        r'asm volatile\("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"\);': "emulated_arrive();",
-        r'asm volatile\("barrier.cluster.wait.acquire.aligned;" ::: "memory"\);': "emulated_wait();",
-        r'asm volatile\("barrier.cluster.arrive.release[^"]*" ::: "memory"\);': "emulated_arrive_and_wait();",
-        r'extern "C" __global__ void\s*#if.*?#endif\s*__launch_bounds__\([^)]*\)': "static void",
+        r'extern "C" __global__': "__global__",
         r"extern __shared__ __align__\(16\) unsigned char memory": "unsigned char* const memory = program->memory",
         r" = program->memory\[\];": " = program->memory;",
-        r"#define DEVICE [^\n]*": "#define DEVICE static inline",
-        r"struct __align__\(16\) Sums": "struct alignas(16) Sums",
-        r"struct __align__\(4 \* WIDTH\) Run": "struct alignas(4 * WIDTH) Run",
     }
     for pattern, replacement in assembly.items():
         text = _once(pattern, replacement, text)
@@ -85,14 +77,15 @@ def _for_cpu(text: str) -> str:
     return text
 
 
-def _error(source: str, run: Run, folder: Path) -> float:
+def _error(kernel: Any, run: Run, folder: Path) -> float:
     """Return the largest error of two launches, infinite when a launch fails or leaves its workspace unready."""
-    kernel, shape, config = load_source("decode_attention_direct", source, folder), run.shape, run.config
-    cuda = kernel._direct_source(config, shape, "fp16")
-    text = '#include "cuda.h"\n' + _for_cpu(cuda.text) + '#include "decode_attention.h"\n'
+    shape = run.shape
+    ahead = kernel.ahead(run.config, shape, "fp16", "sm_90")
+    # The header hopper.cuh is the one in emulated/.
+    text = '#include "cuda.h"\n' + _for_cpu(ahead.source.text) + '#include "decode_attention.h"\n'
     program, given, made = folder / "program", folder / "given", folder / "made"
     (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-    defines = [f"-D{name}={value}" for name, value in cuda.defines]
+    defines = [f"-D{name}={value}" for name, value in ahead.source.defines]
     build = [str(_compiler()), *COMMAND, *defines, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)]
     subprocess.run(build, check=True)
     heads, group, s, d = shape["B"] * shape["HKV"], shape["HQ"] // shape["HKV"], shape["S"], shape["D"]
@@ -102,7 +95,7 @@ def _error(source: str, run: Run, folder: Path) -> float:
     given.write_bytes(b"".join(each.tobytes() for each in (q, k, v)))
     programs = run.programs or heads * run.splits
     share, longer = divmod(heads * -(-s // run.block_s), programs)
-    sizes = (heads, s, programs, share, longer, kernel._direct_bytes(config, shape))
+    sizes = (heads, s, programs, share, longer, ahead.shared_bytes)
     try:
         done = subprocess.run([program, given, made, *map(str, sizes)], timeout=60, check=False)
     except subprocess.TimeoutExpired:
@@ -171,7 +164,7 @@ RUNS = (
 @needs_compiler
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 def test_direct_attention_is_right_on_a_cpu(run: Run, tmp_path: Path) -> None:
-    assert _error(source_file("decode_attention").read_text(encoding="utf-8"), run, tmp_path) < TOLERANCE
+    assert _error(load_kernel("decode_attention", launch=True).kernel, run, tmp_path) < TOLERANCE
 
 
 MUTANTS = [pytest.param(mutant, RUNS[run], id=mutant.name) for run, mutant in DIRECT_MUTANTS]
@@ -180,5 +173,4 @@ MUTANTS = [pytest.param(mutant, RUNS[run], id=mutant.name) for run, mutant in DI
 @needs_compiler
 @pytest.mark.parametrize(("mutant", "run"), MUTANTS)
 def test_a_wrong_twin_of_direct_attention_shows_on_a_cpu(mutant: Mutant, run: Run, tmp_path: Path) -> None:
-    source = mutant.apply(source_file("decode_attention").read_text(encoding="utf-8"))
-    assert _error(source, run, tmp_path) > TOLERANCE
+    assert _error(load_twin(mutant, tmp_path), run, tmp_path) > TOLERANCE

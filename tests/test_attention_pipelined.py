@@ -5,6 +5,7 @@ What a NumPy run cannot show (layouts, fences, the compiler) is tested on a GPU 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import sys
@@ -15,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutants.checker import load_source, source_file
 from mutants.kernels import Mutant
+from mutants.twin import load_twin
 from warps import Deadlock, Descriptor, Pointer, run_specialised
 
-from ledger.kernel import load_kernel
+from ledger.kernel import Kernel, load_kernel
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
@@ -30,8 +31,14 @@ SEEDS = range(3)
 Shape = dict[str, int]
 
 
-def _module(name: str) -> ModuleType:
-    return sys.modules[load_kernel(name, launch=True).kernel.config.__module__]
+DEVICE_CODE = dict.fromkeys(("flash_attention", "flash_attention_causal"), "common/attention_device.py")
+
+
+def _module(kernel: Kernel) -> ModuleType:
+    """Return the module with a kernel's device code, of those that were loaded with the kernel."""
+    package, inside, _ = kernel.config.__module__.partition(".ledger.kernels.")
+    module = DEVICE_CODE.get(kernel.name, kernel.name).removesuffix(".py").replace("/", ".")
+    return sys.modules[f"{package}{inside}{module}"]
 
 
 def _softmax(scores: Any) -> Any:
@@ -43,10 +50,9 @@ def _empty(size: int) -> Any:
     return np.full(size, EMPTY, np.int32).view(np.float32)
 
 
-def _flash(module: ModuleType, shape: Shape, seed: int) -> float:
+def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False) -> float:
     """Return the largest error of blocks of 2·16 queries and 32 keys, three programs, two launches."""
-    heads, group, s, d, turns = (shape[key] for key in ("heads", "group", "S", "D", "turns"))
-    causal = bool(module.CAUSAL)
+    heads, group, s, d, pingpong = (shape[key] for key in ("heads", "group", "S", "D", "pingpong"))
     random = np.random.default_rng(seed)
     q, k, v = (random.standard_normal((n, s, d)).astype(np.float16) for n in (heads, heads // group, heads // group))
     scores = np.einsum("hid,hjd->hij", q.astype(float), np.repeat(k, group, 0).astype(float)) / math.sqrt(d)
@@ -55,14 +61,15 @@ def _flash(module: ModuleType, shape: Shape, seed: int) -> float:
     expected = _softmax(scores) @ np.repeat(v, group, 0).astype(float)
     block_d = max(16, 1 << (d - 1).bit_length())
     fetched, worst = np.zeros(1, np.int32), 0.0
-    kernel = "flash_attention_causal_pipelined" if causal else "flash_attention_pipelined"
     for launch in range(2):
         y = np.full((heads, s, d), np.nan, np.float16)
         operands = [Descriptor(a, [1, n, block_d]) for a, n in ((q, 16), (k, 32), (v, 32), (y, 16))]
         scale = np.float32(math.log2(math.e) / math.sqrt(d))
-        sizes = (s, heads, 2, scale, group, int(causal), 9 if turns else 3, turns)
+        sizes = (s, heads, 2, scale, group, int(causal), 9 if pingpong else 3, pingpong)
         programs = min(3, heads * -(-s // 32))
-        run_specialised(module, kernel, (programs,), [*operands, Pointer(fetched), *sizes], seed + launch)
+        run_specialised(
+            module, "attention_pipelined", (programs,), [*operands, Pointer(fetched), *sizes], seed + launch
+        )
         worst = max(worst, _error(y, expected))
     return worst
 
@@ -123,13 +130,13 @@ def _left_behind(*workspaces: Any) -> float:
 
 RUNS: dict[str, Callable[[ModuleType, Shape, int], float]] = {
     "flash_attention": _flash,
-    "flash_attention_causal": _flash,
+    "flash_attention_causal": functools.partial(_flash, causal=True),
     "mla_decode": _mla,
     "decode_attention": _decode,
 }
 _FLASH = tuple(
-    {"heads": heads, "group": group, "S": s, "D": d, "turns": turns}
-    for turns in (0, 1)
+    {"heads": heads, "group": group, "S": s, "D": d, "pingpong": pingpong}
+    for pingpong in (0, 1)
     for heads, group, s, d in ((1, 1, 1, 16), (2, 1, 64, 16), (6, 3, 71, 19), (4, 2, 130, 32), (2, 2, 200, 16))
 )
 SHAPES: dict[str, tuple[Shape, ...]] = {
@@ -160,30 +167,31 @@ TOLERANCE = 5e-3
 @pytest.mark.parametrize(("name", "shape"), CASES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pipelined_attention_is_right_in_any_order(name: str, shape: Shape, seed: int) -> None:
-    assert RUNS[name](_module(name), shape, seed) < TOLERANCE
+    assert RUNS[name](_module(load_kernel(name, launch=True).kernel), shape, seed) < TOLERANCE
 
 
 def _flash_mutants(name: str) -> tuple[Mutant, ...]:
-    arrive = "                hopper.mbarrier.arrive(turns.index(1 - PART), count=1)\n"
-    return (
-        Mutant(name, "values_not_waited_for",
+    arrive = "                hopper.mbarrier.arrive(order.index(1 - PART), count=1)\n"
+    edits = (
+        ("values_not_waited_for",
                "            hopper.mbarrier.wait(full.index(v_stage), (done + 1) // STAGES & 1)\n", ""),
-        Mutant(name, "tile_held_by_one_half_only",
+        ("tile_held_by_one_half_only",
                "hopper.mbarrier.init(empty.index(i), count=2)", "hopper.mbarrier.init(empty.index(i), count=1)"),
-        Mutant(name, "wrong_phase",
+        ("wrong_phase",
                "wait(empty.index(stage), (done // STAGES & 1) ^ 1)", "wait(empty.index(stage), done // STAGES & 1)"),
-        Mutant(name, "counter_not_reset", "gl.store(fetched_ptr, 0)", "pass"),
-        Mutant(name, "queries_overwritten",
+        ("counter_not_reset", "gl.store(fetched_ptr, 0)", "pass"),
+        ("queries_overwritten",
                "        hopper.mbarrier.wait(q_empty.index(slot), (turn // 2 & 1) ^ 1)\n        blocks",
                "        blocks"),
-        Mutant(name, "turn_not_passed_on",
-               f"            if TURNS:\n{arrive}            products", "            products"),
-        Mutant(name, "uncorrected_output", "acc = acc * gl.convert_layout(kept, o_rows)[:, None]", "acc = acc * 1.0"),
-        Mutant(name, "product_not_waited_for",
+        ("turn_not_passed_on",
+               f"            if PINGPONG:\n{arrive}            products", "            products"),
+        ("uncorrected_output", "acc = acc * gl.convert_layout(kept, o_rows)[:, None]", "acc = acc * 1.0"),
+        ("product_not_waited_for",
                "hopper.warpgroup_mma_wait(1, deps=(pending,))", "hopper.warpgroup_mma_wait(2, deps=(pending,))"),
-        Mutant(name, "last_tile_unmasked",
+        ("last_tile_unmasked",
                'scores = gl.where(visible, scores, -float("inf"))', "scores = scores + 0.0"),
     )  # fmt: skip
+    return tuple(Mutant(name, *edit, DEVICE_CODE[name]) for edit in edits)
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -227,8 +235,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_pipelined_run_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
-    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
-    module = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path)
+    module = _module(load_twin(mutant, tmp_path))
     assert any(_rejected(module, mutant.kernel, shape, seed) for shape in SHAPES[mutant.kernel] for seed in SEEDS)
 
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead, counts, instructions, overwritten
-from mutants.checker import Trial, load_source
+from mutants.checker import Trial
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS
+from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda, load_kernel
@@ -181,9 +182,7 @@ def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> 
 @pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_a_wrong_twin_of_cuda_cpp_compiles_and_is_another_kernel(mutant: Mutant, tmp_path: Path) -> None:
     kernel = load_kernel(mutant.kernel, launch=True)
-    twin = load_source(
-        f"{mutant.kernel}_{mutant.name}", mutant.apply(kernel.closure.source.data.decode()), tmp_path
-    ).KERNEL
+    twin = load_twin(mutant, tmp_path)
     trials = CLUSTER_TRIALS[mutant.kernel]("fp16")
     if mutant.name.startswith("turns"):
         trials = tuple(trial for trial in trials if trial.config["pipeline"] == 3 and trial.shape["B"] > 64)

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from causal_twin import causal_twin
 from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import (
-    KERNELS,
     TARGETS,
     compiled,
     cpu_errors,
@@ -28,7 +26,8 @@ from kernel_suite import (
     trial_ids,
 )
 from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, direct_trials
-from mutants.checker import Trial, judge, load_source, source_file
+from mutants.checker import Trial, judge
+from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import Tolerance, load_kernel
@@ -179,7 +178,8 @@ def test_mla_decode_takes_clusters_for_whole_sequences_of_whole_pairs_of_blocks(
         ("flash_attention", {"num_stages": 16}, "shared memory"),
         ("flash_attention", {"block_m": 64}, "block_m 128"),
         ("flash_attention", {"programs": 0}, "programs from 1"),
-        ("flash_attention", {"pipeline": 0}, "programs and turns are for pipeline 1"),
+        ("flash_attention", {"variant": "generic"}, "programs and pingpong are for the warp_specialized variant"),
+        ("flash_attention", {"variant": "cuda"}, "variant is 'cuda' on sm_90"),
         ("flash_attention_causal", {"tma": 2}, "tma is 2"),
         ("mla_decode", {"block_h": 24}, "power of two"),
         ("mla_decode", {"splits": 1000}, "splits is 1000"),
@@ -265,11 +265,6 @@ def test_decode_attention_keeps_ragged_rows_off_wgmma() -> None:
     assert config["block_s"] == 32
     with pytest.raises(InputError, match="miscompiles"):
         kernel.check_config({**config, "block_s": 64}, shape, "fp16", "sm_90")
-
-
-def test_causal_twin_is_up_to_date() -> None:
-    source = (KERNELS / "flash_attention.py").read_text(encoding="utf-8")
-    assert (KERNELS / "flash_attention_causal.py").read_text(encoding="utf-8") == causal_twin(source)
 
 
 @needs_triton
@@ -367,8 +362,7 @@ def test_mla_decode_is_right_on_the_gpu_where_references_rise(dtype: Any) -> Non
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_checker_rejects_attention_mutant_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
     gpu_target()
-    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
-    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in TRIALS[mutant.kernel]("fp16"))
 
 
@@ -405,6 +399,5 @@ def test_direct_attention_is_right_on_the_gpu(dtype: Any) -> None:
 def test_checker_rejects_mutant_of_direct_attention_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
     if gpu_target() != "sm_90":
         pytest.skip("the direct kernel is for sm_90")
-    source = mutant.apply(source_file("decode_attention").read_text(encoding="utf-8"))
-    twin = load_source(f"decode_attention_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in direct_trials("fp16"))

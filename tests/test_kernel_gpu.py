@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutants.checker import Trial, judge, load_source, source_file
+from mutants.checker import Trial, judge
 from mutants.kernels import CLUSTER_MUTANTS, MUTANTS, PIPELINED_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS, PIPELINED_TRIALS, TRIALS, many_tiles_trial
+from mutants.twin import load_twin
 
 from ledger.kernel import load_kernel
 
@@ -77,8 +78,7 @@ def test_pipelined_kernel_is_right_on_small_trials(name: str, dtype: str) -> Non
 def test_checker_rejects_mutant_of_pipelined_kernel(mutant: Mutant, tmp_path: Path) -> None:
     if _target() != "sm_90":
         pytest.skip(f"{_target()}: the pipelined kernel is for sm_90")
-    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
-    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in PIPELINED_TRIALS[mutant.kernel]("fp16"))
 
 
@@ -95,16 +95,14 @@ def test_cluster_kernel_is_right_on_small_trials(name: str, dtype: str) -> None:
 def test_checker_rejects_mutant_of_cluster_kernel(mutant: Mutant, tmp_path: Path) -> None:
     if _target() != "sm_90":
         pytest.skip(f"{_target()}: the cluster kernel is for sm_90")
-    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
-    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     assert any(judge(twin, trial, "cuda") for trial in CLUSTER_TRIALS[mutant.kernel]("fp16"))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
 def test_checker_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
     tma = _target() in ("sm_90", "sm_100")
-    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
-    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     trials = TRIALS[mutant.kernel]("fp16", tma=tma)
     # A twin that does not wait may be lucky where all programs run at once.
     trials += (many_tiles_trial("fp16"),) if mutant.kernel == "rmsnorm_matmul" else ()

@@ -184,11 +184,11 @@ def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         ({"block_k": 128}, "block_k 64"),
         ({"num_stages": 6}, "shared memory"),
         ({"pipeline": 121, "programs": 1}, "2 programs"),
-        ({"pipeline": 101}, "changed over are 100 more"),
-        ({"pipeline": 102}, "changed over are 100 more"),
-        ({"pipeline": 113}, "changed over are 100 more"),
-        ({"pipeline": 161}, "changed over are 100 more"),
-        ({"pipeline": 211}, "changed over are 100 more"),
+        ({"pipeline": 101}, "100 more swap A and B"),
+        ({"pipeline": 102}, "100 more swap A and B"),
+        ({"pipeline": 113}, "100 more swap A and B"),
+        ({"pipeline": 161}, "100 more swap A and B"),
+        ({"pipeline": 211}, "100 more swap A and B"),
     ],
 )
 def test_cluster_matmul_changed_over_refuses_config(edit: dict[str, int], says: str) -> None:
@@ -271,7 +271,7 @@ def test_cluster_matmul_divides_all_rows_evenly_when_changed_over(m: int, eights
     module = sys.modules[load_kernel("matmul").kernel.config.__module__]
     block_m = 8 * cols * -(-eights // cols)
     config = {"pipeline": 100 + 10 * rows + cols, "block_m": block_m}
-    tile_rows, clusters = module._tile_rows(config, m), -(-m // (rows * block_m))
+    tile_rows, clusters = module.tile_rows(config, m), -(-m // (rows * block_m))
     assert tile_rows % (8 * cols) == 0 and 0 < tile_rows <= block_m
     assert clusters * rows * tile_rows >= m
 

@@ -12,8 +12,9 @@ from compiled import SHARED_LIMIT, compile_ahead
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import TARGETS, cpu_errors, element_errors, gpu_target, interpreted, shape_id, trial_ids
-from mutants.checker import Trial, judge, load_source, source_file
+from mutants.checker import Trial, judge
 from mutants.products import MUTANTS, PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIALS
+from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import load_kernel
@@ -310,8 +311,7 @@ def _fast_fp8(trial: Trial) -> bool:
 def test_checker_rejects_mutant_of_pipelined_kernel(mutant: Any, tmp_path: Path) -> None:
     if gpu_target() != "sm_90":
         pytest.skip(f"{gpu_target()}: the pipelined kernels are for sm_90")
-    source = mutant.apply(source_file(mutant.kernel).read_text(encoding="utf-8"))
-    twin = load_source(f"{mutant.kernel}_{mutant.name}", source, tmp_path).KERNEL
+    twin = load_twin(mutant, tmp_path)
     dtype = twin.dtypes[0]
     assert any(judge(twin, trial, "cuda") for trial in PIPELINED_TRIALS[mutant.kernel](dtype))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,12 +38,13 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture
 def boastful(repository: Path) -> Path:
     """Put a kernel into a repository that names tensor cores where the compiler uses none."""
-    source = source_file("matmul").read_text(encoding="utf-8")
+    file = repository / "kernels" / "boastful" / "__init__.py"
+    shutil.copytree(source_file("matmul").parent, file.parent)
+    source = file.read_text(encoding="utf-8")
     honest = '(target == "sm_75" and implementation == "triton")'
     assert honest in source
-    (repository / "kernels").mkdir()
     changed = source.replace(honest, "False").replace('name="matmul"', 'name="boastful"')
-    (repository / "kernels" / "boastful.py").write_text(changed, encoding="utf-8")
+    file.write_text(changed, encoding="utf-8")
     return repository
 
 

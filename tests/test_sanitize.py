@@ -6,25 +6,26 @@ import importlib.util
 
 import pytest
 from gpu import sanitize
-from gpu.sanitize import Run, known, reports, summary
-from mutants.checker import source_file
+from gpu.sanitize import Run, gluon_code, known, reports, summary
 
 from ledger.kernel import load_kernel
 
 OLD, NEW = (2025, 3), (2026, 4)
 
 
-def line_of(kernel: str, text: str) -> int:
+def line_of(kernel: str, text: str, file: str = "") -> int:
     """Return the number of the source line that holds a text: recorded reports are read at today's lines."""
-    lines = source_file(kernel).read_text().splitlines()
+    path = gluon_code(kernel)[0]
+    lines = (path.with_name(file) if file else path).read_text().splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if text in line]
     return found
 
 
 def race(kernel: str, first: tuple[str, str], *others: tuple[str, str]) -> str:
     """Return a report as racecheck prints it, of accesses (Read or Write, text of the source line)."""
+    function = gluon_code(kernel)[1]
     places = [
-        f"{kind} access at {kernel}_pipelined+0x{256 * at:x} in {kernel}.py:{line_of(kernel, text)}"
+        f"{kind} access at {function}+0x{256 * at:x} in {kernel}.py:{line_of(kernel, text)}"
         for at, (kind, text) in enumerate((first, *others), 1)
     ]
     rest = [f"=========     and {place} [{7 * at} hazards]" for at, place in enumerate(places[1:], 1)]
@@ -37,7 +38,7 @@ BLOCKS = race(
     ("Write", "blocks.index(slot).store(gl.full([1], index"),
     ("Read", "index = gl.max(blocks.index(0).load(one), axis=0)"),
     # The second group's code has no line of its own.
-    ("Read", "def flash_attention_pipelined("),
+    ("Read", "def attention_pipelined("),
 )
 # As printed by 2025.3.1, but for the offsets.
 KEPT = """\
@@ -67,8 +68,7 @@ def test_a_report_is_known_by_its_place_alone(text: str, kernel: str, release: t
 
 def test_what_a_lane_arrives_for_in_cuda_cpp_is_known_by_the_line_that_stores() -> None:
     def kind(kernel: str, offset: int) -> str | None:
-        cuda = line_of("mla_decode", '_CLUSTER = r"""')
-        read, write = (line_of("mla_decode", f'asm volatile("{op}.shared.f32') - cuda + 1 for op in ("ld", "st"))
+        read, write = (line_of("mla_decode", f'asm volatile("{op}.shared.f32', "cluster.cu") for op in ("ld", "st"))
         (report,) = reports(KEPT.format("mla_decode_cluster.cu", read, write + offset))
         return known(report, kernel=kernel, release=NEW)
 
@@ -81,7 +81,7 @@ def test_a_known_place_beside_another_write_is_a_finding() -> None:
     mixed = race(
         "flash_attention",
         ("Write", "blocks.index(slot).store(gl.full([1], index"),
-        ("Write", "def flash_attention_pipelined("),
+        ("Write", "def attention_pipelined("),
     )
     (report,) = reports(mixed)
     assert known(report, kernel="flash_attention", release=NEW) is None

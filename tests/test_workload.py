@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from mutants.checker import source_file
 
@@ -71,10 +73,9 @@ def test_limits_are_as_worked_by_hand():
 
 
 def test_a_kernel_that_inflates_its_work_cannot_be_sealed(tmp_path):
-    (tmp_path / "kernels").mkdir()
-    path = tmp_path / "kernels" / "matmul.py"
-    source = source_file("matmul").read_text()
-    path.write_text(source)
+    path = tmp_path / "kernels" / "matmul" / "__init__.py"
+    shutil.copytree(source_file("matmul").parent, path.parent)
+    source = path.read_text()
     request = Request(
         kernel="matmul",
         hardware="h200",

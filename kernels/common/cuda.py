@@ -1,7 +1,8 @@
-"""Compiles the CUDA C++ of a kernel file and launches it. Imports cuda.bindings and torch, only when called.
+"""Compiles the CUDA C++ of a kernel and launches it. Imports cuda.bindings and torch, only when called.
 
-A kernel holds its CUDA C++ as text where Triton cannot express it (clusters, distributed shared memory). Compiling
-needs NVRTC and no GPU. Sources: the CUDA driver API (cuTensorMapEncodeTiled, cuLaunchKernelEx) and NVRTC's manual.
+A kernel has CUDA C++ in .cu and .cuh files beside its module where Triton cannot express it (clusters, distributed
+shared memory). Headers that kernels share lie beside this module. Compiling needs NVRTC and no GPU.
+Sources: the CUDA driver API (cuTensorMapEncodeTiled, cuLaunchKernelEx) and NVRTC's manual.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import ctypes
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.errors import InputError, MachineError, shortened
+from ledger.kernel import source_text
 from ledger.launches import note_binary
 
 if TYPE_CHECKING:
@@ -24,13 +27,23 @@ Argument = Any
 """A torch tensor (its address is passed), an int (32 bits), a float (32 bits) or a tensor map."""
 
 
+SHARED_HEADERS = ("hopper.cuh",)
+"""The headers beside this module. Named by literals, so that a seal covers them."""
+
+_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+
 @dataclass(frozen=True)
 class CudaSource:
-    """Hold CUDA C++ with the macros it is compiled with. entry: the name of the kernel, declared extern "C"."""
+    """Hold CUDA C++ with the macros it is compiled with.
+
+    entry: the name of the kernel, declared extern "C". headers: name and text of each file that is included in quotes.
+    """
 
     text: str
     entry: str
     defines: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
     def cubin(self, target: str) -> bytes:
         """Return the machine code for a target such as sm_90. Raises: as compile_cuda."""
@@ -43,6 +56,32 @@ class CudaSource:
     def compiler(self) -> str:
         """Return NVRTC's name and version. Raises: MachineError when it is not installed."""
         return compiler_version()
+
+
+def cuda_source(
+    module: str, file: str, *, entry: str, defines: Mapping[str, int], generated: Mapping[str, str] | None = None
+) -> CudaSource:
+    """Return the CUDA C++ of a file beside a kernel's module, with the headers that it includes.
+
+    module: the kernel's __name__. file: named by a literal there, so that a seal covers it. generated: text of headers
+    that are no files, by name; other headers are those shared, or lie beside the module.
+    Raises: InputError for a file or header that a seal does not cover.
+    """
+    made, headers = generated or {}, dict[str, str]()
+    text = source_text(module, file)
+    pending = [text]
+    while pending:
+        for name in _INCLUDE.findall(pending.pop()):
+            if name not in headers:
+                headers[name] = made[name] if name in made else source_text(_home(module, name), name)
+                pending.append(headers[name])
+    macros = tuple((name, str(value)) for name, value in defines.items())
+    return CudaSource(text, entry, macros, tuple(sorted(headers.items())))
+
+
+def _home(module: str, header: str) -> str:
+    """Return the module beside which a header lies."""
+    return __name__ if header in SHARED_HEADERS else module
 
 
 def _bindings() -> tuple[Any, Any]:
@@ -102,7 +141,8 @@ def _compile(source: CudaSource, architecture: str, form: str) -> bytes:
     _, nvrtc = _bindings()
     compiler_version()
     name = f"{source.entry}.cu".encode()
-    program = _checked(nvrtc.nvrtcCreateProgram(source.text.encode(), name, 0, [], []), "NVRTC")
+    names, texts = ([one[at].encode() for one in source.headers] for at in (0, 1))
+    program = _checked(nvrtc.nvrtcCreateProgram(source.text.encode(), name, len(names), texts, names), "NVRTC")
     try:
         return _built(nvrtc, program, source, architecture, form)
     finally:

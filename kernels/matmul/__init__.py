@@ -15,28 +15,44 @@ added in a fixed order, so the same inputs give the same bits.
 from __future__ import annotations
 
 import heapq
-import itertools
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, AheadCuda, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
-from ledger.kernels.common.cuda import CudaSource, prepare_cuda, tensor_map
+from ledger.kernel import Candidate, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernels.common import gemm_rule
+from ledger.kernels.common.baselines import dtype_name, library
+from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda, tensor_map
+from ledger.kernels.common.gemm import (
+    RESIDENT,
+    Gemm,
+    cluster_keys,
+    cluster_programs,
+    cluster_threads,
+    group_rows,
+    row_step,
+    shared_bytes,
+    tile_rows,
+)
+from ledger.kernels.common.gemm import cluster_shape as _cluster_shape
+from ledger.kernels.common.gemm import split as _split
+from ledger.kernels.common.gemm import swapped as _swapped
+from ledger.kernels.common.gemm_device import finish_plain, gemm, prepare_nothing
 from ledger.kernels.common.gluon import import_gluon
+from ledger.kernels.common.targets import SMS, ceil_div, matmul_path
+from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MATMUL, Shape
-from ledger.records import Dtype, Path, Work
+from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch import Tensor
 
 triton, tl = import_triton()
 
 _gluon = import_gluon()
-gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
-async_load, async_store = _gluon.async_load, _gluon.async_store
+gluon, gl = _gluon.gluon, _gluon.language
 
 
 @triton.jit
@@ -104,605 +120,25 @@ def matmul_kernel(
 
 
 @gluon.jit
-def _tile_origin(tile, n_rows, n_cols, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr):
-    tiles_m = gl.cdiv(n_rows, BLOCK_M)
-    tiles_n = gl.cdiv(n_cols, BLOCK_N)
-    group = tile // (GROUP_M * tiles_n)
-    group_rows = gl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    in_group = tile % (GROUP_M * tiles_n)
-    return (group * GROUP_M + in_group % group_rows) * BLOCK_M, (in_group // group_rows) * BLOCK_N
-
-
-@gluon.jit
-def _load_tiles(a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M: gl.constexpr):
-    STAGES: gl.constexpr = a_ring.shape[0]
-    BLOCK_M: gl.constexpr = a.block_shape[0]
-    BLOCK_K: gl.constexpr = a.block_shape[1]
-    BLOCK_N: gl.constexpr = b.block_shape[1]
-    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
-    steps = gl.cdiv(n_inner, BLOCK_K)
-    done = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
-        for step in range(steps):
-            stage = done % STAGES
-            hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
-            hopper.mbarrier.expect(full.index(stage), a.block_type.nbytes + b.block_type.nbytes)
-            async_load(a, [row, step * BLOCK_K], full.index(stage), a_ring.index(stage))
-            async_load(b, [step * BLOCK_K, col], full.index(stage), b_ring.index(stage))
-            done += 1
-
-
-@gluon.jit
-def _multiply_tiles(
-    c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M: gl.constexpr, PART: gl.constexpr
-):
-    STAGES: gl.constexpr = a_ring.shape[0]
-    BLOCK_M: gl.constexpr = a_ring.shape[1]
-    BLOCK_K: gl.constexpr = a_ring.shape[2]
-    BLOCK_N: gl.constexpr = b_ring.shape[2]
-    ROWS: gl.constexpr = c.block_shape[0]
-    COLS: gl.constexpr = c.block_shape[1]
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
-    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
-    steps = gl.cdiv(n_inner, BLOCK_K)
-    done = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, col = _tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
-        acc = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
-        for step in range(steps):
-            stage = done % STAGES
-            hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
-            acc = hopper.warpgroup_mma(
-                a_ring.index(stage).slice(PART * ROWS, ROWS), b_ring.index(stage), acc, is_async=True
-            )
-            acc = hopper.warpgroup_mma_wait(1, deps=(acc,))
-            hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1, pred=step > 0)
-            done += 1
-        acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
-        hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1)
-        # The store of the tile before may still read the buffer; the loads of the next tile are under way.
-        buffer = c_smem.index(PART)
-        out = acc.to(c.dtype)
-        if COLS == BLOCK_N:
-            hopper.tma.store_wait(0)
-            tl.debug_barrier()
-            buffer.store(out)
-            hopper.fence_async_shared()
-            tl.debug_barrier()
-            async_store(c, [row + PART * ROWS, col], buffer)
-        else:
-            left, right = gl.split(gl.permute(gl.reshape(out, [ROWS, 2, COLS]), (0, 2, 1)))
-            for half in gl.static_range(2):
-                hopper.tma.store_wait(0)
-                tl.debug_barrier()
-                buffer.store(right if half else left)
-                hopper.fence_async_shared()
-                tl.debug_barrier()
-                async_store(c, [row + PART * ROWS, col + half * COLS], buffer)
-    hopper.tma.store_wait(0)
-
-
-@gluon.jit
 def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
-    a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
-    b_ring = gl.allocate_shared_memory(b.dtype, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
-    c_smem = gl.allocate_shared_memory(c.dtype, [2, c.block_shape[0], c.block_shape[1]], c.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        hopper.mbarrier.init(full.index(i), count=1)
-        hopper.mbarrier.init(empty.index(i), count=2)
-    FIRST: gl.constexpr = 0
-    SECOND: gl.constexpr = 1
-    gl.warp_specialize(
-        [
-            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, FIRST)),
-            (_multiply_tiles, (c, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner, GROUP_M, SECOND)),
-            (_load_tiles, (a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M)),
-        ],
-        [4, 1],
-        [232, 40],
-    )
-
-
-# CUDA C++ for sm_90, which Gluon cannot express in triton 3.6: GROUPS groups of four warps multiply 64 rows of a tile
-# each. A cluster is ROWS programs, one above the other, by COLS, side by side: each loads a share of its tile of A for
-# those beside it and of its tile of B for those above and below. With STREAM the tiles that would leave the last wave
-# nearly empty are divided by steps of k among all clusters; who ends a tile adds the others' sums in a fixed order.
-# With SPLIT 2 a cluster is twice as large: two programs multiply half of a tile's steps each, exchange sums through
-# each other's shared memory and end half of its rows each. The other macros are BLOCK_M, BLOCK_N, STAGES and BF16. A
-# program multiplies BLOCK_M rows, of which it loads and stores tile_rows: the rows of C are divided evenly among the
-# tiles. With SWAPPED the operands change over: a group multiplies 64 columns of B by all rows of the tile, which are
-# wgmma's columns, so that they come in eights where a group's rows come in 64s.
-_CLUSTER = r"""
-#if BF16
-#define TWO "bf16x2"
-#else
-#define TWO "f16x2"
-#endif
-typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16;
-struct __align__(64) TensorMap { u64 opaque[16]; };
-
-constexpr int BLOCK_K = 64, CHUNKS = BLOCK_K / 16, BOXES = BLOCK_N / 64;
-constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64;    // of four warps that multiply
-constexpr int ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;   // sums of a thread: 64 by BLOCK_N or BLOCK_M in a group of 128
-constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
-constexpr int THREADS = 32 * CONSUMERS;                  // that multiply
-constexpr int PLACES = ROWS * COLS;                      // programs of a cluster that multiply the same steps
-constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-// 16 rows by 64 columns, two of them a warp. With SWAPPED a group's are two of 64 rows.
-constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
-// Sums that the other part leaves here, and then the result, lie where the ring was.
-constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
-constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
-
-#define DEVICE __device__ __forceinline__
-DEVICE u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-DEVICE bool elected() {
-    u32 one;
-    asm volatile("{.reg .pred p; elect.sync _|p, -1; selp.u32 %0, 1, 0, p;}" : "=r"(one));
-    return one;
-}
-DEVICE void init(u32 bar, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count));
-}
-DEVICE void expect(u32 bar, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
-}
-DEVICE void arrive(u32 bar, u32 rank) {
-    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [there];}" :: "r"(bar), "r"(rank) : "memory");
-}
-DEVICE void wait(u32 bar, u32 phase) {
-    asm volatile("{\n.reg .pred done;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\nbra AGAIN;\nDONE:\n}" :: "r"(bar), "r"(phase) : "memory");
-}
-DEVICE void prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
-DEVICE void load(u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        " [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar) : "memory");
-}
-// Into the shared memory of the programs of a mask, at the same place, counted at the barrier of each.
-DEVICE void load_for(u32 mask, u32 to, const TensorMap* map, int inner, int outer, u32 bar) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-        " [%0], [%1, {%2, %3}], [%4], %5;"
-        :: "r"(to), "l"(map), "r"(inner), "r"(outer), "r"(bar), "h"((u16)mask) : "memory");
-}
-DEVICE void store(const TensorMap* map, int inner, int outer, u32 from) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
-        :: "l"(map), "r"(inner), "r"(outer), "r"(from) : "memory");
-}
-DEVICE u32 packed(float lo, float hi) {
-    u32 r;
-    asm("cvt.rn." TWO ".f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-    return r;
-}
-// Read anew in each role: what both roles hold the compiler keeps in local memory.
-DEVICE int cluster_id() {
-    int id;
-    asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
-    return id;
-}
-DEVICE int thread_id() {
-    int id;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
-    return id;
-}
-DEVICE void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, 128;" :: "r"(group + 1) : "memory"); }
-@MMA@
-
-// Lists what a cluster multiplies, the same for its loader and for the warps that multiply: whole tiles in turn, then
-// its share of the tiles that would leave the last wave nearly empty, whose steps all clusters divide evenly.
-struct Walk {
-    int tiles, steps, clusters, whole, next;
-    int begin, end;
-    int tile, first, last;
-    int part;
-
-    DEVICE Walk(int tiles, int steps, int cluster, int clusters, int part)
-        : tiles(tiles), steps(steps), clusters(clusters), whole(tiles), next(cluster), part(part) {
-        begin = end = 0;
-        if (STREAM && tiles % clusters) {
-            const int divided = tiles < clusters ? tiles : clusters + tiles % clusters;
-            whole = tiles - divided;
-            begin = bound(cluster);
-            end = bound(cluster + 1);
-        }
-    }
-    DEVICE int bound(int cluster) const { return (u32)((tiles - whole) * steps * cluster) / (u32)clusters; }
-    // The last piece comes first: another cluster waits for it, and none for the piece that ends a tile.
-    DEVICE bool advance() {
-        if (next < whole) {
-            tile = next; first = steps * part / SPLIT; last = steps * (part + 1) / SPLIT;
-            next += clusters;
-            return true;
-        }
-        if (begin >= end) return false;
-        tile = (end - 1) / steps;
-        const int start = tile * steps;
-        first = max(begin - start, 0);
-        last = end - start;
-        end = start + first;
-        tile += whole;
-        return true;
-    }
-};
-
-// Where a thread has sum i of the k-th four of a part's: a part ends half of each 16 rows, with SWAPPED half of all.
-constexpr DEVICE int place_of(int part, int k, int i) {
-    return SWAPPED ? part * (ACC / 2) + 4 * k + i : 8 * k + 4 * (i / 2) + 2 * part + i % 2;
-}
-// Leaves the sums of one half in the other part's shared memory and adds to its own half what that left here. The sums
-// that a program ends come to lie in the first half of acc.
-DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int other) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(ring + thread * 16), "r"(other));
-    // All loads of both programs have come, and all products have read them.
-    cluster_barrier();
-#pragma unroll
-    for (int k = 0; k < ACC / 8; ++k) {
-        float v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) v[i] = part ? acc[place_of(0, k, i)] : acc[place_of(1, k, i)];
-        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};"
-            :: "r"(there + k * THREADS * 16), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
-    }
-    cluster_barrier();
-#pragma unroll
-    for (int k = 0; k < ACC / 8; ++k) {
-        float r[4];
-        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-            : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(ring + (k * THREADS + thread) * 16) : "memory");
-        float own[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) own[i] = part ? acc[place_of(1, k, i)] : acc[place_of(0, k, i)];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) acc[4 * k + i] = own[i] + r[i];
-    }
-}
-
-extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1)
-matmul_cluster(
-    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-    const __grid_constant__ TensorMap c_map, float4* partial, int* ready, int n_rows, int n_cols, int n_inner,
-    int tile_rows, int last_row, int last_col, int group_rows)
-{
-    extern __shared__ __align__(1024) unsigned char memory[];
-    const u32 ring = shared(memory);
-    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    const int rank = blockIdx.x % (PLACES * SPLIT), part = rank / PLACES;
-    const int down = rank % ROWS, right = rank % PLACES / ROWS;
-    // The first of the programs that share this one's tile of A, and of B.
-    const int beside = part * PLACES + down, above = part * PLACES + right * ROWS;
-    auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
-    auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    if (threadIdx.x == 0) {
-        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
-        // A stage is free when the warps of all programs have read it that get something of what this one loads.
-        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), (ROWS + COLS - 1) * CONSUMERS); }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    cluster_barrier();
-    // The launch before this one may have written the operands, and may still read what this one writes.
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-
-    const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
-    const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
-    const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
-    // A tile's own rows and columns begin at own_row and own_col. What it loads begins at row and col, which lie before
-    // them where it would reach beyond the matrix: zeros for what is not there come slowly.
-    int own_row, own_col, row, col;
-    auto place = [&](int tile) {
-        const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
-        const int rows = min(group_rows, tiles_m - group * group_rows);
-        own_row = ((group * group_rows + rest % rows) * ROWS + down) * tile_rows;
-        own_col = (rest / rows * COLS + right) * BLOCK_N;
-        row = min(own_row, last_row);
-        col = min(own_col, last_col);
-    };
-
-    if (warp >= CONSUMERS) {
-        if (GROUPS == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (GROUPS == 3) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-        if (warp == LOADER && elected()) {
-            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
-            int s = 0, phase = 1;
-            const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
-            while (walk.advance()) {
-                place(walk.tile);
-                const int share = tile_rows / COLS * right;
-#pragma unroll 1
-                for (int i = walk.first; i < walk.last; ++i) {
-                    wait(empty(s), phase);
-                    expect(full(s), tile_rows * BLOCK_K * 2 + B_BYTES);
-                    const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
-                    if (COLS == 1) {
-                        load(a, &a_map, i * BLOCK_K, row, full(s));
-                    } else {
-                        load_for(a_mask, a + share * BLOCK_K * 2, &a_map, i * BLOCK_K, row + share, full(s));
-                    }
-                    if (ROWS == 1) {
-#pragma unroll
-                        for (int o = 0; o < BOXES; ++o)
-                            load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
-                    } else if (BOXES % ROWS == 0) {
-#pragma unroll
-                        for (int o = 0; o < BOXES / ROWS; ++o) {
-                            const int box = down * (BOXES / ROWS) + o;
-                            load_for(b_mask, b + box * 8192, &b_map, col + box * 64, i * BLOCK_K, full(s));
-                        }
-                    } else if (BLOCK_K % ROWS == 0) {
-                        // The boxes do not divide: each program loads its share of the rows of all.
-                        const int first = BLOCK_K / ROWS * down;
-#pragma unroll
-                        for (int o = 0; o < BOXES; ++o)
-                            load_for(b_mask, b + o * 8192 + first * 128, &b_map, col + o * 64, i * BLOCK_K + first,
-                                     full(s));
-                    } else {
-                        for (int o = down; o < BOXES; o += ROWS)
-                            load_for(b_mask, b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
-                    }
-                    if (++s == STAGES) { s = 0; phase ^= 1; }
-                }
-            }
-        }
-        __syncwarp();
-        if (SPLIT > 1) { cluster_barrier(); cluster_barrier(); }
-    } else {
-        if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        if (GROUPS == 3) asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-        const int group = warp / 4, thread = thread_id(), lane = thread % 32;
-        // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom. A
-        // group takes its 64 of A's rows, or with SWAPPED of B's columns, and all of the other operand.
-        const u64 a_shape = (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-        const u64 b_shape = (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-        const u32 a_own = SWAPPED ? 0 : group * 8192, b_own = A_BYTES + (SWAPPED ? group * 8192 : 0);
-#if SWAPPED
-        const u32 out = ring + C_AT + group * 8 * C_BYTES;
-        // Where lane l gives the address of a row of stmatrix: matrices lie as the next columns, then rows 8-15.
-        const u32 out_row = (lane / 16 * 8 + lane % 8) * 128, out_swizzle = lane % 8, out_half = lane / 8 % 2;
-#else
-        const u32 out = ring + C_AT + warp * 2 * C_BYTES;
-        // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
-        const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
-#endif
-        const int cluster = cluster_id();
-        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
-        // The programs that load something for this one, one a lane.
-        const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
-        int s = 0, phase = 0, turn = 0;
-        while (walk.advance()) {
-            float acc[ACC];
-            int before = 0;
-            if (SPLIT > 1) {
-                // One step alone leaves the first part without any.
-#pragma unroll
-                for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
-            }
-#pragma unroll 1
-            for (int i = walk.first; i < walk.last; ++i) {
-                // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
-                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
-                wait(full(s), phase);
-                const u64 a = a_shape | (at + a_own) >> 4, b = b_shape | (at + b_own) >> 4;
-                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-                for (int k = 0; k < CHUNKS; ++k) {
-                    const u64 a_k = a + k * (32 >> 4), b_k = b + k * (2048 >> 4);
-                    mma(acc, SWAPPED ? b_k : a_k, SWAPPED ? a_k : b_k, k > 0 || i > walk.first);
-                }
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-                // The products of the step before are done; these run on.
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (i > walk.first && lane < ROWS + COLS - 1) arrive(empty(before), loader);
-                before = s;
-                if (++s == STAGES) { s = 0; phase ^= 1; }
-            }
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-            for (int i = 0; i < ACC; ++i) asm volatile("" : "+f"(acc[i]) :: "memory");
-            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) arrive(empty(before), loader);
-            if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
-
-            if (STREAM && walk.last < walk.steps) {
-                // Another cluster ends this tile: it gets the sums so far, in the places of the same threads.
-                float4* to = partial + (long long)blockIdx.x * (ACC / 4 * THREADS) + thread;
-#pragma unroll
-                for (int k = 0; k < ACC / 4; ++k)
-                    __stcg(to + k * THREADS, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
-                group_barrier(group);
-                if (thread % 128 == 0) {
-                    __threadfence();
-                    asm volatile("st.release.gpu.global.s32 [%0], 1;"
-                        :: "l"(ready + blockIdx.x * GROUPS + group) : "memory");
-                }
-                continue;
-            }
-            if (STREAM && walk.first > 0) {
-                const int start = (walk.tile - walk.whole) * walk.steps;
-                // Always in the same order, so that the sum has always the same bits.
-#pragma unroll 1
-                for (int other = cluster - 1;; --other) {
-                    if (walk.bound(other + 1) > walk.bound(other)) {
-                        int* flag = ready + (PLACES * other + rank) * GROUPS + group;
-                        int there;
-                        do {
-                            asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
-                        } while (!__all_sync(~0u, there));
-                        const long long from_program = PLACES * other + rank;
-                        const float4* from = partial + from_program * (ACC / 4 * THREADS) + thread;
-#pragma unroll
-                        for (int k = 0; k < ACC / 4; ++k) {
-                            // More at once would not stay in registers.
-                            if (k % 16 == 0) asm volatile("" ::: "memory");
-                            const float4 v = __ldcg(from + k * THREADS);
-                            acc[4 * k] += v.x; acc[4 * k + 1] += v.y; acc[4 * k + 2] += v.z; acc[4 * k + 3] += v.w;
-                        }
-                        group_barrier(group);
-                        // Ready for the next launch, which starts after this one ends.
-                        if (thread % 128 == 0) *flag = 0;
-                    }
-                    if (walk.bound(other) <= start) break;
-                }
-            }
-            place(walk.tile);
-#if SWAPPED
-            // A warp holds 16 columns of all rows that its program ends. The group gathers pieces of 64 rows by 64
-            // columns, and each warp stores 16 rows of a piece: 8, then 8, since tiles begin at any multiple of 8.
-            constexpr int ENDED = BLOCK_M / SPLIT, PIECES = (ENDED + 63) / 64;
-            const int at = col + group * 64, mine = warp % 4 * 16;
-            if (SPLIT > 1) row += part * ENDED;
-#pragma unroll
-            for (int o = 0; o < PIECES; ++o) {
-                const u32 buffer = out + (PIECES % 2 ? turn++ % 2 : o % 2) * 4 * C_BYTES;
-                // All warps' stores that used this buffer have read it.
-                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-                __syncwarp();
-                group_barrier(group);
-#pragma unroll
-                for (int j = 0; j < 4 && 64 * o + 16 * j < ENDED; ++j) {
-                    // Where only 8 rows are left the next 8 are the same again and nobody stores them.
-                    const int k = 32 * o + 8 * j, l = 64 * o + 16 * j + 8 < ENDED ? k + 4 : k;
-                    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
-                        :: "r"(buffer + j * C_BYTES + out_row + ((mine / 8 + out_half) ^ out_swizzle) * 16),
-                        "r"(packed(acc[k], acc[k + 1])), "r"(packed(acc[k + 2], acc[k + 3])),
-                        "r"(packed(acc[l], acc[l + 1])), "r"(packed(acc[l + 2], acc[l + 3])) : "memory");
-                }
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                group_barrier(group);
-                if (lane == 0) {
-#pragma unroll
-                    for (int h = 0; h < 16; h += 8) {
-                        const int in = 64 * o + mine + h, to = row + in;
-                        // The other rows and columns are another tile's, or garbage where none were loaded.
-                        const bool own = in < ENDED && (u32)(to - own_row) < (u32)tile_rows && to < n_rows;
-                        if (own && own_col <= at && at < n_cols) store(&c_map, at, to, buffer + (mine + h) * 128);
-                    }
-                    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-                }
-            }
-#else
-            row += group * 64 + warp % 4 * 16;
-            if (SPLIT > 1) row += part * 8;
-            // The other rows are another tile's, or garbage where none were loaded; a warp's are never of both kinds.
-            const bool own = (u32)(row - own_row) < (u32)tile_rows && row < n_rows;
-#pragma unroll
-            for (int o = 0; o < BOXES; ++o) {
-                const u32 buffer = out + (BOXES % 2 ? turn++ % 2 : o % 2) * C_BYTES;
-                // The store that used this buffer has read it.
-                if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-                __syncwarp();
-#pragma unroll
-                for (int j = 0; SPLIT > 1 && j < 2; ++j) {
-                    const int k = 16 * o + 8 * j;
-                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-                        :: "r"(buffer + lane % 8 * 128 + ((4 * j + lane / 8) ^ out_swizzle) * 16),
-                        "r"(packed(acc[k], acc[k + 1])), "r"(packed(acc[k + 2], acc[k + 3])),
-                        "r"(packed(acc[k + 4], acc[k + 5])), "r"(packed(acc[k + 6], acc[k + 7])) : "memory");
-                }
-#pragma unroll
-                for (int j = 0; SPLIT == 1 && j < 4; ++j) {
-                    const int k = 32 * o + 8 * j;
-                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-                        :: "r"(buffer + out_row + ((2 * j + out_half) ^ out_swizzle) * 16),
-                        "r"(packed(acc[k], acc[k + 1])), "r"(packed(acc[k + 2], acc[k + 3])),
-                        "r"(packed(acc[k + 4], acc[k + 5])), "r"(packed(acc[k + 6], acc[k + 7])) : "memory");
-                }
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                __syncwarp();
-                if (lane == 0) {
-                    const int at = col + o * 64;
-                    if (own && own_col <= at && at < n_cols) store(&c_map, at, row, buffer);
-                    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-                }
-            }
-#endif
-        }
-        if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-        __syncwarp();
-    }
-    // The other program may still count at this one's barriers.
-    if (SPLIT == 1) cluster_barrier();
-}
-"""
+    gemm(a, b, c, 0, n_rows, n_cols, n_inner, STAGES, GROUP_M, prepare_nothing, finish_plain)
 
 
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
-    # What is columns to wgmma, and whether its operands lie along k: A's rows do, B's columns do not.
     swapped, kind = _swapped(config), "bf16" if dtype == "bf16" else "f16"
-    columns = config["block_m"] if swapped else config["block_n"]
     rows, cols = _cluster_shape(config)
-    sums = columns // 2
-    registers = ", ".join(f"%{i}" for i in range(sums))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
-    multiply = f"""DEVICE void mma(float (&d)[{sums}], u64 a, u64 b, int add) {{
-    asm volatile("{{.reg .pred p; setp.ne.b32 p, %{sums + 2}, 0;\\n"
-        "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}},"
-        " %{sums}, %{sums + 1}, p, 1, 1, {int(swapped)}, {int(not swapped)};}}"
-        : {outputs} : "l"(a), "l"(b), "r"(add));
-}}"""
     defines = {
         "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"], "ROWS": rows,
         "COLS": cols, "SPLIT": _split(config), "STREAM": int(config["stream"] == 1), "BF16": int(dtype == "bf16"),
         "SWAPPED": int(swapped),
     }  # fmt: skip
-    text = _CLUSTER.replace("@MMA@", multiply)
-    return CudaSource(text, "matmul_cluster", tuple((name, str(value)) for name, value in defines.items()))
-
-
-def _cluster_shape(config: Config) -> tuple[int, int]:
-    """Return how many programs of a cluster lie one above the other, and how many side by side."""
-    return (2, 1) if config["pipeline"] == 2 else divmod(config["pipeline"] % 100, 10)
-
-
-def _swapped(config: Config) -> bool:
-    """Return whether a tile's rows are wgmma's columns: 100 more in `pipeline`."""
-    return config["pipeline"] >= 100
-
-
-def _split(config: Config) -> int:
-    """Return how many programs divide a tile's steps of k."""
-    return 2 if config["stream"] == 2 else 1
-
-
-def _cluster_threads(config: Config) -> int:
-    # The warps that multiply, and four of which one loads.
-    return 32 * config["num_warps"] + 128
-
-
-def _cluster_bytes(config: Config) -> int:
-    ring = config["num_stages"] * 2 * config["block_k"] * (config["block_m"] + config["block_n"])
-    # Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two of 64.
-    store = config["num_warps"] * 2 * 16 * 64 * 2
-    if _split(config) > 1:
-        # Half of a tile's sums come from the other program, to where the ring was.
-        return max(ring, 2 * config["block_m"] * config["block_n"] + store) + 16 * config["num_stages"]
-    return ring + store + 16 * config["num_stages"]
-
-
-def _cluster_programs(config: Config, shape: Shape) -> int:
-    (rows, cols), split = _cluster_shape(config), _split(config)
-    tiles = _ceil_div(shape["M"], rows * config["block_m"]) * _ceil_div(shape["N"], cols * config["block_n"])
-    if split > 1:
-        return rows * cols * split * tiles
-    pieces = tiles * _ceil_div(shape["K"], config["block_k"]) if config["stream"] else tiles
-    return rows * cols * min(pieces, config["programs"] // (rows * cols))
-
-
-def _tile_rows(config: Config, n_rows: int) -> int:
-    """Return the rows of each tile of the cluster kernel: even shares in whole steps."""
-    (rows, _), step = _cluster_shape(config), _row_step(config)
-    return step * _ceil_div(n_rows, step * rows * _ceil_div(n_rows, rows * config["block_m"]))
-
-
-def _row_step(config: Config) -> int:
-    """Return what the rows of tiles are a multiple of: those stored at once, 8 of each that shares them if swapped."""
-    return 8 * _cluster_shape(config)[1] if _swapped(config) else 16
+    # A is K-major, B is MN-major; swapped, B is the first operand.
+    products = Wgmma(
+        n=config["block_m" if swapped else "block_n"], kind=kind, a_transposed=swapped, b_transposed=not swapped
+    )
+    return cuda_source(
+        __name__, "cluster.cu", entry="matmul_cluster", defines=defines, generated=wgmma_header(products)
+    )
 
 
 def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -710,20 +146,20 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
 
     a, b = inputs["a"], inputs["b"]
     (n_rows, n_inner), n_cols = a.shape, b.shape[1]
-    dtype = _dtype_name(a)
-    programs = _cluster_programs(config, {"M": n_rows, "N": n_cols, "K": n_inner})
+    dtype = dtype_name(a, "matmul")
+    programs = cluster_programs(config, {"M": n_rows, "N": n_cols, "K": n_inner})
     shared = programs if config["stream"] == 1 else 0
     partial = torch.empty(shared * config["block_m"] * config["block_n"] + 4, dtype=torch.float32, device=a.device)
     ready = torch.zeros(config["num_warps"] // 4 * shared + 1, dtype=torch.int32, device=a.device)
     rows, cols = _cluster_shape(config)
     # Where boxes of 64 columns do not divide among programs, their rows do.
     shares = rows if config["block_n"] // 64 % rows and config["block_k"] % rows == 0 else 1
-    tile_rows = _tile_rows(config, n_rows)
+    rows_each = tile_rows(config, n_rows)
     # Where the last tiles begin to load.
-    last_row = _row_step(config) * _ceil_div(n_rows, _row_step(config)) - tile_rows
-    last_col = max(64 * _ceil_div(n_cols, 64) - config["block_n"], 0)
+    last_row = row_step(config) * ceil_div(n_rows, row_step(config)) - rows_each
+    last_col = max(64 * ceil_div(n_cols, 64) - config["block_n"], 0)
     maps = [
-        tensor_map(a, (tile_rows // cols, config["block_k"]), promotion=128),
+        tensor_map(a, (rows_each // cols, config["block_k"]), promotion=128),
         tensor_map(b, (config["block_k"] // shares, 64), promotion=128),
         # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
         tensor_map(out, (8 if _swapped(config) or _split(config) > 1 else 16, 64), promotion=128),
@@ -731,9 +167,9 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
     return prepare_cuda(
         _cluster_source(config, dtype),
         programs=programs,
-        threads=_cluster_threads(config),
+        threads=cluster_threads(config),
         shared_bytes=shared_bytes(config, dtype),
-        arguments=[*maps, partial, ready, n_rows, n_cols, n_inner, tile_rows, last_row, last_col, config["group_m"]],
+        arguments=[*maps, partial, ready, n_rows, n_cols, n_inner, rows_each, last_row, last_col, config["group_m"]],
         overlap=bool(config["pdl"]),
     )
 
@@ -743,110 +179,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
     Shapes: a (M, K), b (K, N) of one dtype on one GPU; the result (M, N).
     """
-    import torch
-
-    inputs = {"a": a.contiguous(), "b": b.contiguous()}
-    out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-    shape = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
-    major, minor = torch.cuda.get_device_capability(a.device)
-    config = config_for(shape, _dtype_name(a), f"sm_{major}{minor}")
-    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
-        config = {**_portable_config(shape, _dtype_name(a), f"sm_{major}{minor}"), "tma": 0}
-    prepare_triton(inputs, out, config)()
-    return out
-
-
-def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Make the descriptors and return the launch."""
-    if config["pipeline"]:
-        prepare = _prepare_pipelined if config["pipeline"] == 1 else _prepare_cluster
-        return prepare(inputs, out, config)
-    a, b = inputs["a"], inputs["b"]
-    (n_rows, n_inner), n_cols = a.shape, b.shape[1]
-    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    tiles = _ceil_div(n_rows, block_m) * _ceil_div(n_cols, block_n)
-    operands: tuple[object, object, object] = (a, b, out)
-    if config["tma"]:
-        operands = (
-            _descriptor(a, [block_m, block_k]),
-            _descriptor(b, [block_k, block_n]),
-            _descriptor(out, [block_m, block_n // config["subtiles"]]),
-        )
-    grid = (min(tiles, config["programs"]),)
-
-    def launch() -> None:
-        matmul_kernel[grid](
-            *operands, n_rows, n_cols, n_inner,
-            **_constants(config), num_warps=config["num_warps"], num_stages=config["num_stages"],
-        )  # fmt: skip
-
-    return launch
-
-
-def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    a, b = inputs["a"], inputs["b"]
-    (n_rows, n_inner), n_cols = a.shape, b.shape[1]
-    tensors = {"a": a, "b": b, "c": out}
-    operands = [
-        TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
-    ]
-    tiles = _ceil_div(n_rows, config["block_m"]) * _ceil_div(n_cols, config["block_n"])
-    programs = (min(tiles, config["programs"]),)
-
-    def launch() -> None:
-        matmul_pipelined[programs](
-            *operands, n_rows, n_cols, n_inner, **_pipelined_constants(config), num_warps=config["num_warps"]
-        )
-
-    return launch
-
-
-def _blocks(config: Config) -> dict[str, list[int]]:
-    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    # Two groups of warps multiply and store half of the rows each.
-    return {"a": [block_m, block_k], "b": [block_k, block_n], "c": [block_m // 2, block_n // config["subtiles"]]}
-
-
-def _layout(block: list[int]) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
-
-
-def _pipelined_constants(config: Config) -> dict[str, int]:
-    return {"STAGES": config["num_stages"], "GROUP_M": config["group_m"]}
-
-
-def _descriptor(tensor: Tensor, block: list[int]) -> object:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(tensor, block)
-
-
-def _constants(config: Config) -> dict[str, int]:
-    names = ("block_m", "block_n", "block_k", "group_m", "subtiles", "tma")
-    return {name.upper(): config[name] for name in names}
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"matmul: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
-
-
-def prepare_torch(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch.matmul: the CPU implementation, and the library's baseline on a GPU."""
-    import torch
-
-    a, b = inputs["a"], inputs["b"]
-    return lambda: torch.matmul(a, b, out=out)
+    return GEMM.call({"a": a, "b": b}, config=config_for, generic=gemm_rule.generic_config)
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -861,83 +194,9 @@ def work(shape: Shape, dtype: Dtype) -> Work:
     return Work(flops=2 * m * n * k, bytes_read=element * (m * k + k * n), bytes_written=element * m * n)
 
 
-def path(dtype: Dtype, target: str, implementation: str) -> Path:
-    """Return the instruction path, as found in the compiled code (tests/test_kernel_ahead.py).
-
-    On sm_75 Triton compiles the product to scalar fp32 multiply-adds: no tensor-core instruction.
-    """
-    if dtype == "fp32" or (target == "sm_75" and implementation == "triton"):
-        return "fp32"
-    if implementation == "triton":
-        return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
-    return "fp16" if dtype == "fp16" else "bf16_tensor"
-
-
-_TMA_ALIGNMENT = 16
-_TMA_TARGETS = ("sm_90", "sm_100")
-_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
-_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
-
-# Target -> (BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages, rate of a tile's arithmetic relative to the first) for
-# two-byte dtypes. On sm_90 the two large tiles were measured on an H200 at M = N = K = 3584, 3840 and 5120; the other
-# rows are estimates.
-_TILES: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
-    "sm_75": ((64, 64, 32, 8, 2, 1.0), (32, 32, 32, 4, 2, 0.7)),
-    "sm_80": ((128, 128, 32, 8, 4, 1.0), (64, 64, 64, 4, 4, 0.7)),
-    "sm_89": ((128, 128, 32, 8, 3, 1.0), (64, 64, 64, 4, 3, 0.7)),
-    "sm_90": (
-        (128, 256, 64, 8, 3, 1.0),
-        (128, 128, 64, 4, 5, 0.9),
-        (64, 128, 64, 4, 6, 0.7),
-        (64, 64, 128, 4, 5, 0.45),
-        (64, 32, 128, 4, 6, 0.25),
-    ),
-    "sm_100": ((128, 256, 64, 8, 3, 1.0), (128, 128, 64, 4, 5, 0.9), (128, 64, 64, 4, 6, 0.5)),
-}
-
-
-# As above where rows are no multiple of 16 bytes: elements are then loaded one by one, and what a thread has on its way
-# must stay in registers (no spills, as compiled ahead of time; not measured).
-_RAGGED: dict[str, tuple[tuple[int, int, int, int, int, float], ...]] = {
-    "sm_90": ((128, 128, 32, 8, 3, 1.0), (64, 64, 64, 8, 3, 0.7)),
-    "sm_100": ((128, 64, 64, 8, 3, 1.0),),
-}
-
-# What a multiprocessor of sm_90 does in a clock: operations that it multiplies; bytes that it asks L2 for, by the lines
-# of L2 in which 128 of them lie (one where rows are a multiple of 128 bytes long, else two); bytes that come into its
-# shared memory, asked for by itself or by another program of its cluster. With the products left out an H200 took 79,
-# 46 and 110 bytes a nanosecond. Programs of a single wave ask for the same lines at once, which limited no tile.
-_TENSOR_FLOPS = 4096
-_ASKED_BYTES = {1: 64.0, 2: 24.9}
-_ASKED_AT_ONCE_BYTES = 100.0
-_ARRIVING_BYTES = 76.4
-
-# The rest is fitted to times of 23 shapes on an H200 (docs/kernels.md), so that the frame with the fewest clocks is
-# nearly the fastest of those that were timed; a clock means little but beside another. Rows and columns of the cluster
-# kernel's tiles -> rate of their arithmetic:
-_CLUSTER_TILES = {
-    (128, 256): 0.993, (128, 128): 1.0, (192, 192): 0.952, (128, 192): 0.949, (64, 256): 1.0, (192, 128): 0.9,
-    (64, 192): 0.9,
-}  # fmt: skip
-# The pipelined kernel's, which has no clusters -> its stages, and the rate.
-_PIPELINED_TILES = {(128, 256): (3, 1.03), (128, 128): (6, 0.959)}
-# Programs of a cluster, which wait for one another -> rate; and the rate of tiles that are divided.
-_CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.93}
-_DIVIDED_RATE = 0.909
-# Clocks: of a tile of 128 x 256 beside its steps, of a launch that hands on sums, of one that does not begin before the
-# one ahead of it ends.
-_TILE_CLOCKS = 5_560
-_DIVIDED_CLOCKS = 10_700
-_LAUNCH_CLOCKS = 4_510
-# What the first loads and the last store of the portable kernel's programs cost, in tiles.
-_EDGE = 0.125
-
-_Tile = tuple[int, int, int, int, int, float]
-# (pipeline, BLOCK_M, BLOCK_N, stream)
-_Frame = tuple[int, int, int, int]
 # Where another frame was measured faster than the one with the fewest clocks, or is level with it and known longer:
 # 1024 x 1536 x 2048 by `ledger tune` (benchmarks/tuning/matmul-h200.json), the others in the runs of docs/kernels.md.
-_TUNED: dict[tuple[int, int, int], _Frame] = {
+_TUNED: dict[tuple[int, int, int], gemm_rule.Frame] = {
     (128, 8192, 8192): (121, 64, 128, 0),
     (128, 8192, 28672): (121, 64, 128, 0),
     (512, 4096, 4096): (121, 128, 128, 0),
@@ -951,10 +210,7 @@ _TUNED: dict[tuple[int, int, int], _Frame] = {
     (5120, 5120, 5120): (2, 128, 128, 1),
 }
 # Few rows in a single wave: two programs a tile, so that more of them ask L2. At 72 x 4096 x 4096 11.6 us, not 20.
-_FEW_ROWS: _Frame = (11, 128, 64, 2)
-_SM_REGISTERS = 65_536
-# How many programs an H200 holds at once, by `pipeline`: a cluster lies within a group of multiprocessors.
-_RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
+_FEW_ROWS: gemm_rule.Frame = (11, 128, 64, 2)
 # Columns of the cluster kernel's tiles with the operands changed over -> the most rows: what wgmma multiplies at once,
 # or whose sums stay in the registers that three groups of warps leave (as compiled ahead of time).
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
@@ -974,8 +230,6 @@ _SWAPPED_CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.825}
 _HALVES_CLOCKS, _HALVES_COLUMNS = 1_900, 64
 # As many of them as `ledger tune` is offered.
 _SWAPPED_OFFERED = 16
-# Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
-_GROUP = 8
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
@@ -983,99 +237,39 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
 
     Raises: InputError for a target without one.
     """
-    portable = _portable_config(shape, dtype, target)
-    if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not portable["tma"]:
-        return portable
+    generic = gemm_rule.generic_config("matmul", shape, dtype, target)
+    if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not generic["tma"]:
+        return generic
     frame = _measured_frame(shape) or _frame_of(shape)
-    if frame is None:
-        return portable
-    pipeline, block_m, block_n, stream = frame
-    if pipeline == 1:
-        stages = _PIPELINED_TILES[block_m, block_n][0]
-        return {**portable, **_cluster_keys(block_m, block_n, 1), "num_warps": 4, "num_stages": stages}
-    config = {**portable, **_cluster_keys(block_m, block_n, pipeline), "stream": stream, "pdl": 1}
-    return {**config, "group_m": _group_rows(config, shape), "num_stages": _depths(config, dtype)[-1]}
+    return generic if frame is None else gemm_rule.frame_config(frame, generic, shape, dtype)
 
 
-def _measured_frame(shape: Shape) -> _Frame | None:
+def _measured_frame(shape: Shape) -> gemm_rule.Frame | None:
     """Return the frame that was measured to be the fastest, where it is another than the model's."""
-    few_columns = 2 * _ceil_div(shape["N"], _FEW_ROWS[2]) <= _MULTIPROCESSORS["sm_90"]
+    few_columns = 2 * ceil_div(shape["N"], _FEW_ROWS[2]) <= SMS["sm_90"]
     if shape["M"] <= _FEW_ROWS[1] and few_columns and shape["K"] >= 1024:
         return _FEW_ROWS
     return _TUNED.get((shape["M"], shape["N"], shape["K"]))
 
 
-def _frame_of(shape: Shape) -> _Frame | None:
+def _frame_of(shape: Shape) -> gemm_rule.Frame | None:
     """Return kernel, cluster and tile that take the fewest clocks, or None where the portable kernel takes fewer."""
-    # A tile's steps in two halves were the fastest only where they were measured to be, tiles divided without clusters
-    # nowhere.
-    frames = (
-        *((1, *tile, 0) for tile in _PIPELINED_TILES),
-        *((pipeline, *tile, 0) for pipeline in _RESIDENT for tile in _CLUSTER_TILES),
-        *((pipeline, *tile, 1) for pipeline in (2, 22, 41) for tile in _CLUSTER_TILES),
-    )
-    clocks, best = min((_clocks(frame, shape), frame) for frame in frames)
+    clocks, best = min((gemm_rule.clocks(frame, shape, even_rows=True), frame) for frame in gemm_rule.frames())
     if _SWAPPED_FROM <= shape["M"] < _SWAPPED_BELOW and shape["K"] >= _SWAPPED_INNER:
         for frame in _swapped_frames(shape):
             if (swapped := _swapped_clocks(frame, shape)) < clocks:
                 clocks, best = swapped, frame
-    small_tiles = (_tile_clocks(tile, shape) for tile in _TILES["sm_90"][2:])
-    return None if min(small_tiles) < clocks else best
+    return None if gemm_rule.generic_clocks(shape) < clocks else best
 
 
-def _depths(config: Config, dtype: Dtype) -> list[int]:
-    """Return how many stages fit into shared memory, 2 to 8."""
-    return [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES["sm_90"]]
-
-
-def _cluster_keys(block_m: int, block_n: int, pipeline: int) -> dict[str, int]:
-    return {
-        "block_m": block_m, "block_n": block_n, "block_k": 64,
-        "num_warps": (block_n if pipeline >= 100 else block_m) // 16, "subtiles": 1, "tma": 1,
-        "pipeline": pipeline, "programs": _RESIDENT.get(pipeline % 100, 132),
-    }  # fmt: skip
-
-
-def _group_rows(config: Config, shape: Shape) -> int:
-    """Return how many rows of clusters' tiles form a group: groups are of equal size, at most _GROUP."""
-    tiles_m = _ceil_div(shape["M"], _cluster_shape(config)[0] * config["block_m"])
-    return _ceil_div(tiles_m, _ceil_div(tiles_m, _GROUP))
-
-
-def _extra_clocks(config: Config) -> int:
-    """Return what a launch costs beside its tiles, in clocks, where sums are handed on between programs."""
-    return (0, _DIVIDED_CLOCKS, 0)[config["stream"]]
-
-
-def _clocks(frame: _Frame, shape: Shape) -> float:
-    """Return about how many clocks the busiest program of a frame takes for a shape, beside what all of them take."""
-    pipeline, block_m, block_n, stream = frame
-    rows, cols = (1, 1) if pipeline == 1 else _cluster_shape({"pipeline": pipeline})
-    slots = _RESIDENT.get(pipeline, 132) // (rows * cols)
-    tiles = _ceil_div(shape["M"], rows * block_m) * _ceil_div(shape["N"], cols * block_n)
-    rate = _PIPELINED_TILES[block_m, block_n][1] if pipeline == 1 else _CLUSTER_TILES[block_m, block_n]
-    rate *= (_DIVIDED_RATE if stream else 1) * _CLUSTER_RATES[rows * cols]
-    bytes_of = {**_ASKED_BYTES, 1: _ASKED_BYTES[1] if tiles > slots else _ASKED_AT_ONCE_BYTES}
-    # Of a tile's rows all are multiplied, but only those are loaded that it stores.
-    loaded = block_m if pipeline == 1 else _tile_rows({"pipeline": pipeline, "block_m": block_m}, shape["M"])
-    asked_a = 2 * loaded / cols / bytes_of[_lines(shape["K"])]
-    asked_b = 2 * block_n / rows / bytes_of[_lines(shape["N"])]
-    arriving = 2 * (loaded + block_n) / _ARRIVING_BYTES
-    inner = max(2 * block_m * block_n / _TENSOR_FLOPS / rate, asked_a + asked_b, arriving) * shape["K"]
-    # Fewer tiles than clusters are not divided: each would be added up from many parts at once.
-    waves = tiles / slots if stream and tiles > slots else math.ceil(tiles / slots)
-    once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
-    return waves * once + (_DIVIDED_CLOCKS if stream else _LAUNCH_CLOCKS if pipeline == 1 else 0)
-
-
-def _swapped_frames(shape: Shape) -> Iterator[_Frame]:
+def _swapped_frames(shape: Shape) -> Iterator[gemm_rule.Frame]:
     """Yield the frames of the operands changed over: the rows of C in any number of even shares."""
-    clusters = _SWAPPED_CLUSTERS[max(_lines(shape["N"]), _lines(shape["K"]))]
+    clusters = _SWAPPED_CLUSTERS[max(gemm_rule.lines(shape["N"]), gemm_rule.lines(shape["K"]))]
     for pipeline, stream in (*((pipeline, 0) for pipeline in clusters), (111, 2)):
         config = {"pipeline": pipeline, "stream": stream}
         (rows, _), step = _cluster_shape(config), _swapped_step(config)
-        shares = range(1, _ceil_div(shape["M"], rows * _SWAPPED_LEAST) + 1)
-        heights = {step * _ceil_div(shape["M"], step * rows * tiles) for tiles in shares}
+        shares = range(1, ceil_div(shape["M"], rows * _SWAPPED_LEAST) + 1)
+        heights = {step * ceil_div(shape["M"], step * rows * tiles) for tiles in shares}
         for block_n, most in _SWAPPED_ROWS.items():
             if not stream or block_n == _HALVES_COLUMNS:
                 for block_m in sorted(heights, reverse=True):
@@ -1083,166 +277,24 @@ def _swapped_frames(shape: Shape) -> Iterator[_Frame]:
                         yield pipeline, block_m, block_n, stream
 
 
-def _swapped_clocks(frame: _Frame, shape: Shape) -> float:
+def _swapped_clocks(frame: gemm_rule.Frame, shape: Shape) -> float:
     """Return the same as _clocks for a frame of the operands changed over."""
     pipeline, block_m, block_n, stream = frame
     config = {"pipeline": pipeline, "stream": stream, "block_m": block_m}
     (rows, cols), split, n_rows, n_inner = _cluster_shape(config), _split(config), shape["M"], shape["K"]
-    slots = _RESIDENT.get(pipeline % 100, 132) // (rows * cols * split)
-    waves = _ceil_div(_ceil_div(n_rows, rows * block_m) * _ceil_div(shape["N"], cols * block_n), slots)
-    lines_a, lines_b, loaded = _lines(n_inner), _lines(shape["N"]), _tile_rows(config, n_rows)
-    asked_bytes = {1: _ASKED_BYTES[1] if waves > 1 else _ASKED_AT_ONCE_BYTES, 2: _SWAPPED_ASKED_BYTES}
+    slots = RESIDENT.get(pipeline % 100, 132) // (rows * cols * split)
+    waves = ceil_div(ceil_div(n_rows, rows * block_m) * ceil_div(shape["N"], cols * block_n), slots)
+    lines_a, lines_b, loaded = gemm_rule.lines(n_inner), gemm_rule.lines(shape["N"]), tile_rows(config, n_rows)
+    asked_bytes = {1: gemm_rule.ASKED_BYTES[1] if waves > 1 else gemm_rule.ASKED_AT_ONCE_BYTES, 2: _SWAPPED_ASKED_BYTES}
     asked = 2 * loaded / cols / asked_bytes[lines_a] + 2 * block_n / rows / asked_bytes[lines_b]
     arriving = 2 * loaded / _SWAPPED_ARRIVING_BYTES[lines_a] + 2 * block_n / _SWAPPED_ARRIVING_BYTES[lines_b]
     # Each group of warps reads its own 64 columns of B and all rows of A.
     read = 2 * (block_n // 64) * (64 + block_m)
     in_shared = (read + 2 * (loaded + block_n)) / _SWAPPED_SHARED_BYTES
-    multiplied = 2 * block_m * block_n / _TENSOR_FLOPS / _SWAPPED_CLUSTER_RATES[rows * cols]
+    multiplied = 2 * block_m * block_n / gemm_rule.TENSOR_FLOPS / _SWAPPED_CLUSTER_RATES[rows * cols]
     inner = max(multiplied, asked, arriving, in_shared) * n_inner / split
-    once = inner + _TILE_CLOCKS * block_m * block_n / (128 * 256)
+    once = inner + gemm_rule.TILE_CLOCKS * block_m * block_n / (128 * 256)
     return waves * once + (_HALVES_CLOCKS if split > 1 else 0)
-
-
-def _tile_clocks(tile: _Tile, shape: Shape) -> float:
-    """Return the same for a tile of the portable kernel."""
-    block_m, block_n, rate = tile[0], tile[1], tile[-1]
-    waves = math.ceil(_ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n) / _MULTIPROCESSORS["sm_90"])
-    arriving = 2 * (block_m * _lines(shape["K"]) + block_n * _lines(shape["N"])) / _ARRIVING_BYTES
-    return (waves + _EDGE) * max(2 * block_m * block_n / _TENSOR_FLOPS / rate, arriving) * shape["K"]
-
-
-def _lines(columns: int) -> int:
-    return 1 if columns % 64 == 0 else 2
-
-
-def _cost(shape: Shape, target: str) -> Callable[[_Tile], float]:
-    slots = _MULTIPROCESSORS[target]
-
-    def cost(tile: _Tile) -> float:
-        tiles = _ceil_div(shape["M"], tile[0]) * _ceil_div(shape["N"], tile[1])
-        return math.ceil(tiles / slots) * tile[0] * tile[1] / tile[5]
-
-    return cost
-
-
-def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    if target not in _TILES:
-        raise InputError(f"matmul: no launch configuration for {target}; expected one of: {', '.join(_TILES)}")
-    element = DTYPE_BYTES[dtype]
-    aligned = shape["N"] * element % _TMA_ALIGNMENT == 0 and shape["K"] * element % _TMA_ALIGNMENT == 0
-    tiles = _TILES[target] if aligned else _RAGGED.get(target, _TILES[target])
-    block_m, block_n, block_k, num_warps, num_stages, _ = min(tiles, key=_cost(shape, target))
-    config = {
-        "block_m": block_m,
-        "block_n": block_n,
-        "block_k": block_k if element == 2 else block_k // 2,
-        "group_m": _GROUP,
-        "subtiles": 1,
-        "programs": _MULTIPROCESSORS[target],
-        "num_warps": num_warps,
-        "num_stages": num_stages,
-        "tma": int(target in _TMA_TARGETS and aligned),
-        "pipeline": 0,
-        "stream": 0,
-        "pdl": 0,
-    }
-    while shared_bytes(config, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
-        config["num_stages"] -= 1
-    return config
-
-
-def shared_bytes(config: Config, dtype: Dtype) -> int:
-    """Return an upper bound of the shared memory of one program, in bytes."""
-    element = DTYPE_BYTES[dtype]
-    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    loop = config["num_stages"] * element * block_k * (block_m + block_n)
-    if config["pipeline"] >= 2:
-        return _cluster_bytes(config)
-    # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
-    if config["tma"]:
-        return loop + element * block_m * block_n // config["subtiles"] + 1024
-    # The last term covers barriers.
-    return max(loop, 4 * block_m * (block_n + 8)) + 64
-
-
-def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
-    """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(
-            f"matmul: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _SHARED_BYTES:
-        raise InputError(f"matmul: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("matmul: sm_75 has no bf16; expected fp16 or fp32")
-    for key, least, most in _CONFIG_RANGES:
-        value = config[key]
-        # The cluster kernel's tiles are multiples of 64.
-        free = config["pipeline"] >= 2 and key in ("block_m", "block_n", "num_warps")
-        if not free and (not least <= value <= most or value & (value - 1)):
-            raise InputError(f"matmul: {key} is {value}; expected a power of two from {least} to {most}")
-    if target == "sm_90" and not _swapped(config) and (config["block_m"] < 64 or config["num_warps"] % 4):
-        raise InputError(
-            f"matmul: block_m is {config['block_m']} with {config['num_warps']} warps; expected at least 64 and a "
-            "multiple of 4 warps: wgmma computes 64 rows in groups of 4 warps"
-        )
-    for key in ("num_stages", "group_m", "programs"):
-        if config[key] < 1:
-            raise InputError(f"matmul: {key} is {config[key]}; expected at least 1")
-    _check_tma(config, shape, dtype, target)
-    if config["pipeline"] >= 2:
-        _check_cluster(config, dtype, target)
-    elif config["stream"] or config["pdl"]:
-        raise InputError(
-            f"matmul: stream is {config['stream']} and pdl {config['pdl']} with pipeline {config['pipeline']}; "
-            "expected 0"
-        )
-    elif config["pipeline"]:
-        _check_pipeline(config, dtype, target)
-    if shared_bytes(config, dtype) > _SHARED_BYTES[target]:
-        raise InputError(
-            f"matmul: tiles need {shared_bytes(config, dtype)} bytes of shared memory; {target} has "
-            f"{_SHARED_BYTES[target]} a block: take fewer num_stages or a smaller block_k"
-        )
-
-
-def _check_pipeline(config: Config, dtype: Dtype, target: str) -> None:
-    if config["pipeline"] != 1 or target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not config["tma"]:
-        raise InputError(
-            f"matmul: pipeline is {config['pipeline']} on {target} in {dtype}; expected 0, or 1 or 2 on sm_90 in fp16 "
-            "or bf16 with tma 1"
-        )
-    if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
-        raise InputError("matmul: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more")
-
-
-def _check_cluster(config: Config, dtype: Dtype, target: str) -> None:
-    pipeline = config["pipeline"]
-    rows, cols = _cluster_shape(config)
-    if not 2 <= pipeline < 200 or not 1 <= rows <= 5 or cols not in (1, 2) or rows * cols * _split(config) > 8:
-        raise InputError(
-            f"matmul: pipeline is {pipeline} with stream {config['stream']}; expected 0 to 2, or two "
-            "digits: at most 5 programs of a cluster one above the other, 1 or 2 side by side, at most 8 in all, with "
-            "stream 2 twice as many; operands changed over are 100 more"
-        )
-    if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
-        raise InputError(f"matmul: pipeline is {pipeline} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
-    block_m, block_n = config["block_m"], config["block_n"]
-    if _swapped(config):
-        _check_swapped(config)
-    elif block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
-        raise InputError(
-            f"matmul: tiles are {block_m} x {block_n} with pipeline {pipeline}; expected 64, 128 or 192 by "
-            "64 to 256 in steps of 64"
-        )
-    warps = (block_n if _swapped(config) else block_m) // 16
-    fixed = {"block_k": 64, "num_warps": warps, "subtiles": 1, "tma": 1}
-    if any(config[key] != value for key, value in fixed.items()):
-        raise InputError(f"matmul: pipeline is {pipeline}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
-    if config["stream"] not in (0, 1, 2) or config["pdl"] not in (0, 1):
-        raise InputError(f"matmul: pipeline is {pipeline}; expected stream 0, 1 or 2 and pdl 0 or 1")
-    if config["num_stages"] < 2 or config["programs"] < rows * cols:
-        raise InputError(f"matmul: pipeline is {pipeline}; expected at least 2 stages and {rows * cols} programs")
 
 
 def _check_swapped(config: Config) -> None:
@@ -1260,94 +312,10 @@ def _swapped_step(config: Config) -> int:
     return 16 if _cluster_shape(config)[1] > 1 or _split(config) > 1 else 8
 
 
-def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
-    if config["tma"] not in (0, 1):
-        raise InputError(f"matmul: tma is {config['tma']}; expected 0 or 1")
-    if not config["tma"]:
-        if config["subtiles"] != 1:
-            raise InputError(f"matmul: subtiles is {config['subtiles']} without tma; expected 1")
-        return
-    if target not in _TMA_TARGETS:
-        raise InputError(f"matmul: tma is 1, but {target} has no tensor memory accelerator; expected 0")
-    for key in ("N", "K"):
-        if shape[key] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
-            raise InputError(
-                f"matmul: tma is 1 with {key}={shape[key]} in {dtype}; expected rows of a multiple of "
-                f"{_TMA_ALIGNMENT} bytes, or tma 0"
-            )
-
-
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
-    """Return what the compiler needs to compile the kernel without a GPU."""
-    if config["pipeline"] >= 2:
-        return AheadCuda(
-            _cluster_source(config, dtype),
-            programs=_cluster_programs(config, shape),
-            threads=_cluster_threads(config),
-            shared_bytes=shared_bytes(config, dtype),
-        )
-    if config["pipeline"]:
-        return _ahead_pipelined(config, dtype)
-    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    blocks = {"a": (block_m, block_k), "b": (block_k, block_n), "c": (block_m, block_n // config["subtiles"])}
-    operands = {
-        name: f"tensordesc<{dtype}[{rows},{cols}]>" if config["tma"] else f"*{dtype}"
-        for name, (rows, cols) in blocks.items()
-    }
-    constants = _constants(config)
-    sizes = dict.fromkeys(("n_rows", "n_cols", "n_inner"), "i32")
-    return Ahead(
-        function=matmul_kernel,
-        signature={**operands, **sizes, **dict.fromkeys(constants, "constexpr")},
-        constants=constants,
-        options={"num_warps": config["num_warps"], "num_stages": config["num_stages"]},
-    )
-
-
-def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
-    operands = {
-        name: f"tensordesc<{dtype}[{block[0]},{block[1]}],{_layout(block)!r}>"
-        for name, block in _blocks(config).items()
-    }
-    constants = _pipelined_constants(config)
-    sizes = dict.fromkeys(("n_rows", "n_cols", "n_inner"), "i32")
-    return Ahead(
-        function=matmul_pipelined,
-        signature={**operands, **sizes, **dict.fromkeys(constants, "constexpr")},
-        constants=constants,
-        options={"num_warps": config["num_warps"]},
-    )
-
-
 def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing: tiles of both kernels, as many stages as fit or one less."""
+    """Yield the configurations that may be worth timing."""
     own = config_for(shape, dtype, target)
-    yield _candidate(own, shape, dtype)
-    if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        for config in (*_cluster_configs(own, shape), *_swapped_configs(own, shape)):
-            yield from _candidates(config, shape, dtype, target, depths=1)
-        pipelined = {**own, "pipeline": 1, "num_warps": 4, "block_k": 64, "stream": 0, "pdl": 0}
-        choices = {
-            "block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2),
-        }  # fmt: skip
-        for config in variations(pipelined, choices):
-            yield from _candidates(config, shape, dtype, target)
-    portable = {**own, "pipeline": 0, "subtiles": 1, "stream": 0, "pdl": 0}
-    choices = {
-        "block_m": (32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "num_warps": (4, 8),
-    }  # fmt: skip
-    for config in variations(portable, choices):
-        yield from _candidates(config, shape, dtype, target)
-
-
-def _cluster_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
-    """Yield the cluster kernel's tiles in every cluster, whole, divided and halved; other groups for the rule's own."""
-    for (block_m, block_n), pipeline in itertools.product(_CLUSTER_TILES, _RESIDENT):
-        config = {**own, **_cluster_keys(block_m, block_n, pipeline)}
-        config["group_m"] = _group_rows(config, shape)
-        yield from variations({**config, "pdl": 1}, {"stream": (0, 1, 2)})
-    if own["pipeline"] >= 2:
-        yield from variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)})
+    return gemm_rule.candidates(own, shape, dtype, target, even_rows=True, swapped=_swapped_configs)
 
 
 def _swapped_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
@@ -1355,57 +323,32 @@ def _swapped_configs(own: Config, shape: Shape) -> Iterator[dict[str, int]]:
     for pipeline, block_m, block_n, stream in heapq.nsmallest(
         _SWAPPED_OFFERED, _swapped_frames(shape), key=lambda frame: _swapped_clocks(frame, shape)
     ):
-        config = {**own, **_cluster_keys(block_m, block_n, pipeline), "stream": stream, "pdl": 1}
-        yield {**config, "group_m": _group_rows(config, shape)}
+        config = {**own, **cluster_keys(block_m, block_n, pipeline), "stream": stream, "pdl": 1}
+        yield {**config, "group_m": group_rows(config, shape)}
 
 
-def _candidates(config: Config, shape: Shape, dtype: Dtype, target: str, *, depths: int = 2) -> Iterator[Candidate]:
-    fitting = [n for n in range(2, 9) if shared_bytes({**config, "num_stages": n}, dtype) <= _SHARED_BYTES[target]]
-    for stages in fitting[-depths:]:
-        yield _candidate({**config, "num_stages": stages}, shape, dtype)
+def _check_tile(config: Config) -> None:
+    block_m, block_n = config["block_m"], config["block_n"]
+    if _swapped(config):
+        _check_swapped(config)
+    elif block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
+        raise InputError(
+            f"matmul: tiles are {block_m} x {block_n} with pipeline {config['pipeline']}; expected 64, 128 or 192 by "
+            "64 to 256 in steps of 64"
+        )
 
 
-def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
-    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    inner = block_k * _ceil_div(shape["K"], block_k)
-    # The pipelined kernel is three groups of four warps that share all registers of an SM.
-    warps, registers = 12, 168
-    if not config["pipeline"]:
-        warps = config["num_warps"]
-        # The sums, and some for addresses and operands on their way.
-        registers = block_m * block_n // (32 * warps) + 48
-    tiles = _ceil_div(shape["M"], block_m) * _ceil_div(shape["N"], block_n)
-    read_m, read_n, parts, extra = block_m, block_n, 1, 0
-    lines = _lines if config["tma"] and DTYPE_BYTES[dtype] == 2 else lambda columns: 1
-    if config["pipeline"] >= 2:
-        rows, cols = _cluster_shape(config)
-        warps, registers = config["num_warps"] + 4, min(168, _SM_REGISTERS // (32 * (config["num_warps"] + 4)))
-        tiles = rows * cols * _ceil_div(shape["M"], rows * block_m) * _ceil_div(shape["N"], cols * block_n)
-        # Of its tiles a program reads a share; the others of its cluster read the rest for it.
-        read_m, read_n = _tile_rows(config, shape["M"]) // cols, block_n // rows
-        # Where tiles are divided by steps there are as many equal pieces as steps.
-        parts = (1, inner // block_k, 2)[config["stream"]]
-        extra = _extra_clocks(config)
-    return Candidate(
-        config=config,
-        tiles=tiles * parts,
-        tile_flops=2 * block_m * block_n * inner // parts,
-        # Rows of a box that lie in two lines of L2 take both.
-        tile_bytes=DTYPE_BYTES[dtype] * (read_m * lines(shape["K"]) + read_n * lines(shape["N"])) * inner // parts,
-        warps=warps,
-        registers=registers,
-        shared_bytes=shared_bytes(config, dtype),
-        extra_clocks=extra,
-    )
+TORCH = library(lambda torch, out, a, b: torch.matmul(a, b, out=out), "a", "b")
 
-
-_CONFIG_KEYS = (
-    "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
-    "pipeline", "stream", "pdl",
-)  # fmt: skip
-_CONFIG_RANGES = (
-    ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16), ("subtiles", 1, 2),
-)  # fmt: skip
+GEMM = Gemm(
+    "matmul",
+    generic=matmul_kernel,
+    warp_specialized=matmul_pipelined,
+    source=_cluster_source,
+    prepare_cluster=_prepare_cluster,
+    check_tile=_check_tile,
+    swaps=True,
+)
 
 CASES: tuple[dict[str, int], ...] = (
     {"M": 4096, "N": 4096, "K": 4096},
@@ -1424,19 +367,19 @@ KERNEL = Kernel(
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
     excludes="re-reads of A and B by other tiles and sums handed on between programs (L2), padding to whole tiles",
-    path=path,
+    path=matmul_path,
     config=config_for,
-    check_config=check_config,
+    check_config=GEMM.check_config,
     tolerances={
         "fp16": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; the sum is fp32"),
         "bf16": Tolerance(1e-4, 4e-3, "one rounding to 8 bits; the sum is fp32"),
         "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
     },
     cases=CASES,
-    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch},
+    implementations={"triton": GEMM.prepare_triton, "torch-cpu": TORCH},
     reference=reference,
     launched="^matmul_(kernel|pipelined|cluster)$",
-    baselines={"torch_matmul": prepare_torch},
-    ahead=ahead,
+    baselines={"torch_matmul": TORCH},
+    ahead=GEMM.ahead,
     candidates=candidates,
 )

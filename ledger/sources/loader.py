@@ -148,7 +148,11 @@ def read_text(module: str, name: str) -> str:
     """Return the text of a file beside a module of a closure, such as its CUDA C++. Raises: InputError."""
     held = sys.modules[module]
     loader = held.__loader__
-    assert isinstance(loader, _Loader), module
+    if not isinstance(loader, _Loader):
+        raise InputError(
+            f"{module}: was imported from its file; expected a module loaded by ledger.kernel (load_kernel), so that "
+            f"{name} is among the sealed sources"
+        )
     try:
         return loader.get_data(str(Path(held.__file__ or "").parent / name)).decode()
     except OSError as error:

@@ -10,7 +10,7 @@ int main(int, char** arguments) {
         readable.push_back({(char*)each->data(), (char*)(each->data() + each->size())});
     }
     fclose(file);
-    std::vector<float> partial((size_t)programs * N_FLOATS, __uint_as_float(EMPTY));
+    std::vector<float> partial((size_t)programs * N_FLOATS, __uint_as_float(UNWRITTEN));
     file = fopen(arguments[2], "wb");
     for (int turn = 0; turn < 2; ++turn) {
         std::fill(y.begin(), y.end(), 0x7e00);

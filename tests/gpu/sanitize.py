@@ -30,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kernel_suite import gpu_variants
+from kernel_suite import KERNELS, gpu_variants
 from mutants import attention, gemv, products, rowwise, trials
 from mutants.checker import Trial, fill_inputs, source_file
 
@@ -50,6 +50,10 @@ ARRIVED_FOR = {
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
+# Kernels whose Gluon code is in a shared file, with the name of its function.
+SHARED_CODE = dict.fromkeys(
+    ("flash_attention", "flash_attention_causal"), ("common/attention_device.py", "attention_pipelined")
+)
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 TARGET = "sm_90"
@@ -154,7 +158,7 @@ class Report:
     accesses: tuple[Access, ...]
 
 
-_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cu):(\d+))?")
+_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cuh?):(\d+))?")
 _FIRST = re.compile(r"^========= (?:(?:Error|Warning): |Invalid |Program hit |Misaligned )")
 
 
@@ -175,21 +179,26 @@ def reports(text: str) -> list[Report]:
     return found
 
 
+def gluon_code(kernel: str) -> tuple[Path, str]:
+    """Return the file with a kernel's Gluon code, and the name of its function."""
+    file, function = SHARED_CODE.get(kernel, ("", f"{kernel}_pipelined"))
+    return (KERNELS / file if file else source_file(kernel)), function
+
+
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
     """Return which known order a report of racecheck is about, by its place, or None for a finding."""
     in_cuda = kernel in ARRIVED_FOR_IN_CUDA and all(one.file == f"{kernel}_cluster" for one in report.accesses)
-    in_gluon = all(one.function == f"{kernel}_pipelined" for one in report.accesses)
+    in_gluon = all(one.function == gluon_code(kernel)[1] for one in report.accesses)
     if not report.accesses or not (in_cuda or in_gluon):
         return None
-    source = source_file(kernel).read_text(encoding="utf-8").splitlines()
-    # The first line of CUDA C++ is what follows the quotes.
-    start = source.index('_CLUSTER = r"""') if in_cuda else 0
-    texts = {one: source[start + one.line - 1] for one in report.accesses if one.line}
+    file = source_file(kernel).with_name("cluster.cu") if in_cuda else gluon_code(kernel)[0]
+    source = file.read_text(encoding="utf-8").splitlines()
+    texts = {one: source[one.line - 1] for one in report.accesses if one.line}
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
     arrived_for = (ARRIVED_FOR_IN_CUDA if in_cuda else ARRIVED_FOR).get(kernel, ())
     if writes and all(any(part in text for part in arrived_for) for text in writes):
         return "one lane arrives for its warp" if in_cuda else "one thread arrives for all"
-    own = (f"def {kernel}_pipelined(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
+    own = (f"def {gluon_code(kernel)[1]}(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
     places = [texts.get(one, "") for one in report.accesses]
     if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
         return "Triton's dispatch"

@@ -65,9 +65,9 @@ _FLASH = {
     "num_warps": 4,
     "num_stages": 2,
     "tma": 0,
-    "pipeline": 0,
+    "variant": "generic",
     "programs": 0,
-    "turns": 0,
+    "pingpong": 0,
 }
 
 
@@ -148,6 +148,7 @@ ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     ),
 }  # fmt: skip
 
+_DEVICE = "common/attention_device.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("decode_attention", "missing_max_subtraction", "powers = tl.exp2(scores - risen[None, :])",
            "powers = tl.exp2(scores) * tl.exp2(-risen)[None, :]"),
@@ -177,27 +178,27 @@ MUTANTS: tuple[Mutant, ...] = (
         for kernel in ("flash_attention", "flash_attention_causal")
         for mutant in (
             Mutant(kernel, "missing_max_subtraction", "powers = tl.exp2(scores * scale_log2 - risen[:, None])",
-                   "powers = tl.exp2(scores * scale_log2) * tl.exp2(-risen)[:, None]"),
+                   "powers = tl.exp2(scores * scale_log2) * tl.exp2(-risen)[:, None]", _DEVICE),
             Mutant(kernel, "dropped_key_mask", "seen = (keys < n_rows)[None, :]",
-                   "seen = (keys < n_rows + 1000)[None, :] & (query_rows < n_rows + 1000)[:, None]"),
-            Mutant(kernel, "uncorrected_output", "acc = acc * kept[:, None]", "acc = acc * 1.0"),
-            Mutant(kernel, "uncorrected_sum", "total = total * kept + tl.sum", "total = total + tl.sum"),
-            Mutant(kernel, "unscaled_output", "acc = acc / total[:, None]", "acc = acc / 1.0"),
+                   "seen = (keys < n_rows + 1000)[None, :] & (query_rows < n_rows + 1000)[:, None]", _DEVICE),
+            Mutant(kernel, "uncorrected_output", "acc = acc * kept[:, None]", "acc = acc * 1.0", _DEVICE),
+            Mutant(kernel, "uncorrected_sum", "total = total * kept + tl.sum", "total = total + tl.sum", _DEVICE),
+            Mutant(kernel, "unscaled_output", "acc = acc / total[:, None]", "acc = acc / 1.0", _DEVICE),
             Mutant(kernel, "natural_exponent", "return math.log2(math.e) / math.sqrt(d)",
-                   "return 1.0 / math.sqrt(d)"),
-            Mutant(kernel, "lost_edge", "if plain < end:", "if plain + BLOCK_N <= end:"),
+                   "return 1.0 / math.sqrt(d)", "common/attention.py"),
+            Mutant(kernel, "lost_edge", "if plain < end:", "if plain + BLOCK_N <= end:", _DEVICE),
             Mutant(kernel, "wrong_key_head", "kv_head = head // GROUP",
-                   "kv_head = head % (tl.num_programs(0) // GROUP)"),
+                   "kv_head = head % (tl.num_programs(0) // GROUP)", _DEVICE),
         )
         if (kernel, mutant.name) != ("flash_attention_causal", "dropped_key_mask")
     ),
     Mutant("flash_attention_causal", "dropped_diagonal", "seen = seen & (keys[None, :] <= query_rows[:, None])",
-           "seen = seen & (keys[None, :] <= query_rows[:, None] + 1000)"),
+           "seen = seen & (keys[None, :] <= query_rows[:, None] + 1000)", _DEVICE),
     Mutant("flash_attention_causal", "strict_diagonal", "keys[None, :] <= query_rows[:, None]",
-           "(keys[None, :] < query_rows[:, None]) | (keys[None, :] == 0)"),
+           "(keys[None, :] < query_rows[:, None]) | (keys[None, :] == 0)", _DEVICE),
     Mutant("flash_attention_causal", "mask_from_the_next_tile",
            "plain = (row if CAUSAL else n_rows) // BLOCK_N * BLOCK_N",
-           "plain = (row + BLOCK_M if CAUSAL else n_rows) // BLOCK_N * BLOCK_N"),
+           "plain = (row + BLOCK_M if CAUSAL else n_rows) // BLOCK_N * BLOCK_N", _DEVICE),
     Mutant("mla_decode", "missing_max_subtraction", "powers = tl.exp2(scores - risen[:, None])",
            "powers = tl.exp2(scores) * tl.exp2(-risen)[:, None]"),
     Mutant("mla_decode", "dropped_key_mask", "scores = tl.where((keys < n_keys)[None, :], scores, -float(\"inf\"))",
@@ -214,7 +215,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 # Wrong twins of the CUDA C++, with the number of the run in tests/test_attention_direct.py that shows each on a CPU.
 DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
-    (run, Mutant("decode_attention", name, find, replace))
+    (run, Mutant("decode_attention", name, find, replace, file="decode_attention/direct.cu"))
     for run, name, find, replace in (
         (1, "unmasked_keys", "if (at + BLOCK_S > n_keys) {", "if (at + BLOCK_S > n_keys + 99) {"),
         (5, "uncorrected_output", "acc[i][0] *= even; acc[i][1] *= odd;", "acc[i][1] *= odd;"),
@@ -223,7 +224,7 @@ DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
         (9, "queries_of_the_head_before", "if (STREAM && own_step < 0) fetch_q();", ""),
         (2, "values_of_the_step_before", "if (left > 0) fetch_v();", "if (left > WARPS) fetch_v();"),
         (5, "unweighted_parts", "const float a = weight(stats.x, top), b", "const float a = 1.f, b"),
-        (6, "parts_not_emptied", "from[e + j] = __uint_as_float(EMPTY);", ""),
+        (6, "parts_not_emptied", "from[e + j] = __uint_as_float(UNWRITTEN);", ""),
         (6, "stats_not_emptied", "i < ((int)blockIdx.x - writer) * 2 * GROUP", "i < 0"),
         (6, "one_part_too_few", "w = writer; w < (int)blockIdx.x;", "w = writer + 1; w < (int)blockIdx.x;"),
         (4, "sent_to_the_wrong_place", "&received[rank].values[e % SHARE]", "&received[rank].values[e]"),
@@ -236,5 +237,6 @@ DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
 # workspace, which a GPU's trial does not see, and in the next result by chance.
 GPU_MUTANTS: tuple[Mutant, ...] = (
     *(mutant for _, mutant in DIRECT_MUTANTS if not mutant.name.endswith("_not_emptied")),
-    Mutant("decode_attention", "parts_not_waited_for", "} while (waiting);", "} while (false);"),
-)
+    Mutant("decode_attention", "parts_not_waited_for", "} while (waiting);", "} while (false);",
+           file="decode_attention/direct.cu"),
+)  # fmt: skip

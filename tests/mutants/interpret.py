@@ -19,22 +19,24 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 def main() -> None:
     """Judge everything and print the verdicts."""
     assert os.environ.get("TRITON_INTERPRET") == "1", "the interpreter must be asked for in the environment"
-    from mutants.checker import judge, load_source, source_file
+    from mutants.checker import judge
     from mutants.kernels import MUTANTS
     from mutants.trials import TRIALS
+    from mutants.twin import load_twin
+
+    from ledger.kernel import load_kernel
 
     kernels: dict[str, str | None] = {}
     mutants: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, trials in TRIALS.items():
-            source = source_file(name).read_text(encoding="utf-8")
-            kernel = load_source(name, source, Path(folder)).KERNEL
+            kernel = load_kernel(name, launch=True).kernel
             # No bf16: the interpreter's bf16 arithmetic is wrong.
             for trial in (*trials("fp16", tma=True), *trials("fp32", tma=False)):
                 kernels[f"{name}/{trial.id}"] = judge(kernel, trial, "cpu")
             for mutant in MUTANTS:
                 if mutant.kernel == name:
-                    twin = load_source(f"{name}_{mutant.name}", mutant.apply(source), Path(folder)).KERNEL
+                    twin = load_twin(mutant, Path(folder))
                     reasons = (judge(twin, trial, "cpu") for trial in trials("fp16", tma=True))
                     mutants[f"{name}/{mutant.name}"] = next((reason for reason in reasons if reason), None)
     json.dump({"kernels": kernels, "mutants": mutants}, sys.stdout)

@@ -1,0 +1,359 @@
+"""Holds the device code of attention over whole sequences: a Triton kernel and, for sm_90, a Gluon kernel.
+
+A CTA or program computes a block of queries (FlashAttention-2, arXiv 2307.08691, algorithm 1). In the Gluon kernel one
+warp loads and two warpgroups each overlap the product of one tile with the softmax of another (FlashAttention-3, arXiv
+2407.08608, section 3). Nothing here is called without triton; attention.py launches it.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from ledger.kernel import import_triton
+
+from .gluon import import_gluon
+
+triton, tl = import_triton()
+
+_gluon = import_gluon()
+gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
+async_load, async_store = _gluon.async_load, _gluon.async_store
+
+
+@triton.jit
+def _load_rows(source, head, row, n_rows, n_dims, ROWS: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr):
+    if TMA:
+        tile = source.load([head, row, 0]).reshape(ROWS, BLOCK_D)
+    else:
+        rows = row + tl.arange(0, ROWS)
+        dims = tl.arange(0, BLOCK_D)
+        at = (head.to(tl.int64) * n_rows + rows)[:, None] * n_dims + dims[None, :]
+        tile = tl.load(source + at, mask=(rows < n_rows)[:, None] & (dims < n_dims)[None, :], other=0.0)
+    return tile
+
+
+@triton.jit
+def _attend(
+    acc,
+    total,
+    highest,
+    q,
+    k,
+    v,
+    kv_head,
+    first,
+    last,
+    query_rows,
+    n_rows,
+    n_dims,
+    scale_log2,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    EDGE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    for start in tl.range(first, last, BLOCK_N):
+        start = tl.multiple_of(start, BLOCK_N)
+        k_tile = _load_rows(k, kv_head, start, n_rows, n_dims, BLOCK_N, BLOCK_D, TMA)
+        scores = tl.dot(q, tl.trans(k_tile))
+        if EDGE:
+            keys = start + tl.arange(0, BLOCK_N)
+            seen = (keys < n_rows)[None, :]
+            if CAUSAL:
+                seen = seen & (keys[None, :] <= query_rows[:, None])
+            scores = tl.where(seen, scores, -float("inf"))
+        # The scale is positive, so it may follow the maximum: one multiply-add a score.
+        risen = tl.maximum(highest, tl.max(scores, axis=1) * scale_log2)
+        powers = tl.exp2(scores * scale_log2 - risen[:, None])
+        kept = tl.exp2(highest - risen)
+        total = total * kept + tl.sum(powers, axis=1)
+        acc = acc * kept[:, None]
+        v_tile = _load_rows(v, kv_head, start, n_rows, n_dims, BLOCK_N, BLOCK_D, TMA)
+        acc = tl.dot(powers.to(v_tile.dtype), v_tile, acc)
+        highest = risen
+    return acc, total, highest
+
+
+@triton.jit
+def attention_kernel(
+    q,
+    k,
+    v,
+    y,
+    n_rows,
+    n_units,
+    scale_log2,
+    UNIT: tl.constexpr,
+    GROUP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    n_dims = n_units * UNIT
+    head = tl.program_id(0)
+    kv_head = head // GROUP
+    block = tl.program_id(1)
+    if CAUSAL:
+        # The last queries see the most keys; they start first, so that short programs fill the last wave.
+        block = tl.num_programs(1) - 1 - block
+    row = block * BLOCK_M
+    query_rows = row + tl.arange(0, BLOCK_M)
+    q_tile = _load_rows(q, head, row, n_rows, n_dims, BLOCK_M, BLOCK_D, TMA)
+    highest = tl.full((BLOCK_M,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+
+    # Whole tiles that every query of the block sees need no mask.
+    end = tl.minimum(row + BLOCK_M, n_rows) if CAUSAL else n_rows
+    plain = (row if CAUSAL else n_rows) // BLOCK_N * BLOCK_N
+    acc, total, highest = _attend(
+        acc, total, highest, q_tile, k, v, kv_head, 0, plain, query_rows, n_rows, n_dims, scale_log2,
+        BLOCK_N, BLOCK_D, False, CAUSAL, TMA,
+    )  # fmt: skip
+    if plain < end:
+        acc, total, highest = _attend(
+            acc, total, highest, q_tile, k, v, kv_head, plain, end, query_rows, n_rows, n_dims, scale_log2,
+            BLOCK_N, BLOCK_D, True, CAUSAL, TMA,
+        )  # fmt: skip
+
+    acc = acc / total[:, None]
+    if TMA:
+        y.store([head, row, 0], acc.to(y.dtype).reshape(1, BLOCK_M, BLOCK_D))
+    else:
+        dims = tl.arange(0, BLOCK_D)
+        at = (head.to(tl.int64) * n_rows + query_rows)[:, None] * n_dims + dims[None, :]
+        tl.store(y + at, acc.to(y.dtype.element_ty), mask=(query_rows < n_rows)[:, None] & (dims < n_dims)[None, :])
+
+
+@gluon.jit
+def _block_of_queries(index, n_rows, n_heads, section, ROWS: gl.constexpr, CAUSAL: gl.constexpr):
+    # The heads of a section keep their keys and values in L2; the last queries, which see most, come first.
+    blocks = gl.cdiv(n_rows, ROWS)
+    first = index // (section * blocks) * section
+    width = gl.minimum(section, n_heads - first)
+    inside = index - first * blocks
+    if CAUSAL:
+        head, block = first + inside % width, blocks - 1 - inside // width
+    else:
+        head, block = first + inside // blocks, inside % blocks
+    return head, block
+
+
+@gluon.jit
+def _tiles_of_keys(row, n_rows, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    end = gl.minimum(row + ROWS, n_rows) if CAUSAL else n_rows
+    return gl.cdiv(end, BLOCK_N)
+
+
+@gluon.jit
+def _load_tile(source, head, row, done, ring, full, empty):
+    STAGES: gl.constexpr = ring.shape[0]
+    stage = done % STAGES
+    hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
+    hopper.mbarrier.expect(full.index(stage), source.block_type.nbytes)
+    async_load(source, [head, row, 0], full.index(stage), ring.index(stage))
+    return done + 1
+
+
+@gluon.jit
+def _load_tiles(
+    q, k, v, fetched_ptr, q_ring, ring, blocks, q_full, q_empty, full, empty, n_rows, n_heads, section,
+    GROUP: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    HALF: gl.constexpr = q.block_shape[1]
+    BLOCK_M: gl.constexpr = 2 * HALF
+    BLOCK_N: gl.constexpr = k.block_shape[1]
+    one: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    total = gl.cdiv(n_rows, BLOCK_M) * n_heads
+    index = gl.program_id(0)
+    turn = 0
+    done = 0
+    while index < total:
+        head, block = _block_of_queries(index, n_rows, n_heads, section, BLOCK_M, CAUSAL)
+        slot = turn % 2
+        hopper.mbarrier.wait(q_empty.index(slot), (turn // 2 & 1) ^ 1)
+        blocks.index(slot).store(gl.full([1], index, gl.int32, one))
+        tl.debug_barrier()
+        hopper.mbarrier.expect(q_full.index(slot), 2 * q.block_type.nbytes)
+        for part in gl.static_range(2):
+            row = block * BLOCK_M + part * HALF
+            async_load(q, [head, row, 0], q_full.index(slot), q_ring.index(slot * 2 + part))
+        steps = _tiles_of_keys(block * BLOCK_M, n_rows, BLOCK_M, BLOCK_N, CAUSAL)
+        # From the last tile, which may need a mask, to the first; in the order in which tiles are used.
+        done = _load_tile(k, head // GROUP, (steps - 1) * BLOCK_N, done, ring, full, empty)
+        for i in range(1, steps):
+            done = _load_tile(k, head // GROUP, (steps - 1 - i) * BLOCK_N, done, ring, full, empty)
+            done = _load_tile(v, head // GROUP, (steps - i) * BLOCK_N, done, ring, full, empty)
+        done = _load_tile(v, head // GROUP, 0, done, ring, full, empty)
+        turn += 1
+        fetched = gl.atomic_add(fetched_ptr, 1, sem="relaxed")
+        index = gl.num_programs(0) + fetched
+        if fetched == total - 1:
+            # Nobody fetches after this: ready for the next launch.
+            gl.store(fetched_ptr, 0)
+    slot = turn % 2
+    hopper.mbarrier.wait(q_empty.index(slot), (turn // 2 & 1) ^ 1)
+    blocks.index(slot).store(gl.full([1], -1, gl.int32, one))
+    tl.debug_barrier()
+    hopper.mbarrier.arrive(q_full.index(slot), count=1)
+
+
+@gluon.jit
+def _powers(scores, highest, scale_log2):
+    risen = gl.maximum(highest, gl.max(scores, axis=1) * scale_log2)
+    return gl.exp2(scores * scale_log2 - risen[:, None]), risen
+
+
+@gluon.jit
+def _attend_half(
+    y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
+    CAUSAL: gl.constexpr, PINGPONG: gl.constexpr, PART: gl.constexpr,
+):  # fmt: skip
+    STAGES: gl.constexpr = ring.shape[0]
+    BLOCK_N: gl.constexpr = ring.shape[2]
+    BLOCK_D: gl.constexpr = ring.shape[3]
+    HALF: gl.constexpr = q_ring.shape[2]
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_D, 16])
+    p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
+    s_rows: gl.constexpr = gl.SliceLayout(1, s_layout)
+    o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
+    one: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+    zeros = gl.zeros([HALF, BLOCK_N], gl.float32, s_layout)
+    turn = 0
+    done = 0
+    products = 0
+    hopper.mbarrier.wait(q_full.index(0), 0)
+    index = gl.max(blocks.index(0).load(one), axis=0)
+    while index >= 0:
+        slot = turn % 2
+        head, block = _block_of_queries(index, n_rows, n_heads, section, 2 * HALF, CAUSAL)
+        steps = _tiles_of_keys(block * (2 * HALF), n_rows, 2 * HALF, BLOCK_N, CAUSAL)
+        row = block * (2 * HALF) + PART * HALF
+        queries = q_ring.index(slot * 2 + PART).reshape([HALF, BLOCK_D])
+
+        stage = done % STAGES
+        hopper.mbarrier.wait(full.index(stage), done // STAGES & 1)
+        if PINGPONG:
+            hopper.mbarrier.wait(order.index(PART), (products & 1) ^ (1 - PART))
+        keys = ring.index(stage).reshape([BLOCK_N, BLOCK_D]).permute((1, 0))
+        pending = hopper.warpgroup_mma(queries, keys, zeros, use_acc=False, is_async=True)
+        if PINGPONG:
+            hopper.mbarrier.arrive(order.index(1 - PART), count=1)
+        products += 1
+        scores = hopper.warpgroup_mma_wait(0, deps=(pending,))
+        hopper.mbarrier.arrive(empty.index(stage), count=1)
+        done += 1
+        at = (steps - 1) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, s_layout))
+        visible = (at < n_rows)[None, :]
+        if CAUSAL:
+            visible = visible & (at[None, :] <= (row + gl.arange(0, HALF, s_rows))[:, None])
+        scores = gl.where(visible, scores, -float("inf"))
+        powers, highest = _powers(scores, gl.full([HALF], -float("inf"), gl.float32, s_rows), scale_log2)
+        total = gl.sum(powers, axis=1)
+        weights = gl.convert_layout(powers.to(y.dtype), p_layout)
+        acc = gl.zeros([HALF, BLOCK_D], gl.float32, o_layout)
+
+        hopper.mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
+        for _ in range(1, steps):
+            k_stage = done % STAGES
+            v_stage = (done + 1) % STAGES
+            if PINGPONG:
+                hopper.mbarrier.wait(order.index(PART), (products & 1) ^ (1 - PART))
+            keys = ring.index(k_stage).reshape([BLOCK_N, BLOCK_D]).permute((1, 0))
+            pending = hopper.warpgroup_mma(queries, keys, zeros, use_acc=False, is_async=True)
+            hopper.mbarrier.wait(full.index(v_stage), (done + 1) // STAGES & 1)
+            values = ring.index(v_stage).reshape([BLOCK_N, BLOCK_D])
+            sums = hopper.warpgroup_mma(weights, values, acc, is_async=True)
+            if PINGPONG:
+                hopper.mbarrier.arrive(order.index(1 - PART), count=1)
+            products += 1
+            # The product with the keys is done; that with the values runs beside the softmax.
+            scores = hopper.warpgroup_mma_wait(1, deps=(pending,))
+            hopper.mbarrier.arrive(empty.index(k_stage), count=1)
+            powers, risen = _powers(scores, highest, scale_log2)
+            kept = gl.exp2(highest - risen)
+            total = total * kept + gl.sum(powers, axis=1)
+            highest = risen
+            done += 2
+            # A wait for the next tile here also keeps the compiler from moving the next line up over the softmax.
+            hopper.mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
+            acc, powers, weights = hopper.warpgroup_mma_wait(0, deps=(sums, powers, weights))
+            hopper.mbarrier.arrive(empty.index(v_stage), count=1)
+            acc = acc * gl.convert_layout(kept, o_rows)[:, None]
+            weights = gl.convert_layout(powers.to(y.dtype), p_layout)
+
+        stage = done % STAGES
+        values = ring.index(stage).reshape([BLOCK_N, BLOCK_D])
+        sums = hopper.warpgroup_mma(weights, values, acc, is_async=True)
+        acc, weights = hopper.warpgroup_mma_wait(0, deps=(sums, weights))
+        hopper.mbarrier.arrive(empty.index(stage), count=1)
+        done += 1
+
+        # The queries of this half are used up: their buffer carries the result out.
+        result = acc * gl.convert_layout(1.0 / total, o_rows)[:, None]
+        queries.store(result.to(y.dtype))
+        hopper.fence_async_shared()
+        tl.debug_barrier()
+        async_store(y, [head, row, 0], q_ring.index(slot * 2 + PART))
+        hopper.tma.store_wait(0)
+        hopper.mbarrier.arrive(q_empty.index(slot), count=1)
+        turn += 1
+        slot = turn % 2
+        hopper.mbarrier.wait(q_full.index(slot), turn // 2 & 1)
+        index = gl.max(blocks.index(slot).load(one), axis=0)
+
+
+@gluon.jit
+def attention_pipelined(
+    q,
+    k,
+    v,
+    y,
+    fetched_ptr,
+    n_rows,
+    n_heads,
+    section,
+    scale_log2,
+    GROUP: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    STAGES: gl.constexpr,
+    PINGPONG: gl.constexpr,
+):
+    barrier: gl.constexpr = hopper.mbarrier.MBarrierLayout()
+    q_ring = gl.allocate_shared_memory(q.dtype, [4, 1, q.block_shape[1], q.block_shape[2]], q.layout)
+    ring = gl.allocate_shared_memory(k.dtype, [STAGES, 1, k.block_shape[1], k.block_shape[2]], k.layout)
+    blocks = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    order = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
+    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
+    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    for i in gl.static_range(2):
+        hopper.mbarrier.init(order.index(i), count=1)
+        hopper.mbarrier.init(q_full.index(i), count=1)
+        hopper.mbarrier.init(q_empty.index(i), count=2)
+    for i in gl.static_range(STAGES):
+        hopper.mbarrier.init(full.index(i), count=1)
+        hopper.mbarrier.init(empty.index(i), count=2)
+    UPPER: gl.constexpr = 0
+    LOWER: gl.constexpr = 1
+    # fmt: off
+    gl.warp_specialize([
+        (_attend_half, (
+            y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
+            CAUSAL, PINGPONG, UPPER,
+        )),
+        (_attend_half, (
+            y, q_ring, ring, blocks, order, q_full, q_empty, full, empty, n_rows, n_heads, section, scale_log2,
+            CAUSAL, PINGPONG, LOWER,
+        )),
+        (_load_tiles, (
+            q, k, v, fetched_ptr, q_ring, ring, blocks, q_full, q_empty, full, empty, n_rows, n_heads, section,
+            GROUP, CAUSAL,
+        )),
+    ], [4, 1], [240, 24])
+    # fmt: on
