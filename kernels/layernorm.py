@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Config, Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
-from ledger.kernels.common.rows import NARROW, TILE_BYTES, Cell, RowKernel, Tile, between, up_to
+from ledger.kernels.common.rows import (
+    FEW_BYTES,
+    NARROW,
+    SMALL_BYTES,
+    TILE_BYTES,
+    Cell,
+    RowKernel,
+    Tile,
+    up_to,
+    whole_rows,
+)
 from ledger.kernels.common.targets import power_of_two
 from ledger.operations import LAYERNORM, LAYERNORM_EPS
 
@@ -126,24 +136,18 @@ def layernorm_kernel(
 
 
 def _tile(cell: Cell) -> Tile:
-    """Return the tile of a shape: rows in blocks, or several whole rows where they are narrow."""
     n, aligned, two_bytes, copied = cell.n, cell.aligned, cell.element == 2, cell.copied
     tile = Tile(*up_to(_BLOCKS[cell.element] if aligned or not two_bytes else _RAGGED_BLOCKS, n))
-    if aligned and two_bytes and 2 * NARROW < n <= _FEW_COLUMNS and cell.x_bytes <= _FEW_BYTES:
+    if aligned and two_bytes and 2 * NARROW < n <= _FEW_COLUMNS and cell.x_bytes <= FEW_BYTES:
         # Fewer and larger reads where all of x is soon read.
         tile = tile._replace(block_n=2048, num_warps=4)
     if n <= NARROW and (aligned or n <= NARROW // 2 or (two_bytes and copied)):
-        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
-        block_n = power_of_two(n)
-        num_warps = 2 if block_n * cell.element == 2048 else 4
         halved = (n % 2 and n <= 64) or (not aligned and NARROW // 8 < n <= NARROW // 4)
-        block_m = max((TILE_BYTES >> bool(halved)) // (block_n * cell.element), 1)
-        tiles = _SMALL_TILES if cell.x_bytes < _SMALL else _TILES
+        tiles = _SMALL_TILES if cell.x_bytes < SMALL_BYTES else _TILES
         if not aligned:
             tiles = _RAGGED_TILES if copied else ()
-        if two_bytes:
-            block_m, num_warps = between(tiles, n, (block_m, num_warps))
-        tile = tile._replace(block_m=block_m, block_n=block_n, num_warps=num_warps)
+        warps = 2 if power_of_two(n) * cell.element == 2048 else 4
+        tile = whole_rows(tile, cell, tiles=tiles, tile_bytes=TILE_BYTES >> bool(halved), num_warps=warps)
     elif n <= NARROW and not copied:
         # Without copies gain and bias come 2 bytes at a time, and two warps would spill.
         tile = tile._replace(num_warps=4)
@@ -153,14 +157,13 @@ def _tile(cell: Cell) -> Tile:
     return tile
 
 
-# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below _SMALL bytes, rows that start
+# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below SMALL_BYTES, rows that start
 # anywhere with copies of gain and bias. Elsewhere TILE_BYTES make a tile, and two or four warps.
-_SMALL = 1 << 24
 _TILES = ((64, 256, 16, 8), (512, 1024, 2, 1))
 _SMALL_TILES = ((64, 256, 16, 8), (512, 1024, 8, 8))
 _RAGGED_TILES = ((128, 256, 4, 4), (256, 1024, 2, 2))
-# Most columns and bytes of x that count as few; rows from which four of up to 2048 columns share a program.
-_FEW_COLUMNS, _FEW_BYTES, _FOUR_FROM = 12_288, 1 << 25, 1024
+# Most columns that count as few; rows from which four of up to 2048 columns share a program.
+_FEW_COLUMNS, _FOUR_FROM = 12_288, 1024
 # Bytes an element -> (most columns, BLOCK_N, num_warps, bypass_l1, pipelined_loads), the best of a sweep on
 # an H200 at N 1000 to 64001.
 _BLOCKS = {

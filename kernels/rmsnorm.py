@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import load_block, reduce_rows, sum_lanes, unchanged
-from ledger.kernels.common.rows import NARROW, TILE_BYTES, Cell, RowKernel, Tile, between, up_to
-from ledger.kernels.common.targets import power_of_two
+from ledger.kernels.common.rows import FEW_BYTES, NARROW, SMALL_BYTES, Cell, RowKernel, Tile, between, up_to, whole_rows
 from ledger.operations import RMSNORM, RMSNORM_EPS
 
 if TYPE_CHECKING:
@@ -84,40 +83,32 @@ def rmsnorm_kernel(
 
 
 def _tile(cell: Cell) -> Tile:
-    """Return the tile of a shape: rows in blocks, or several whole rows where they are narrow."""
     n, two_bytes = cell.n, cell.element == 2
     tile = Tile(*up_to(_BLOCKS[cell.element], n))
     if not cell.aligned and two_bytes and 32_768 < n <= 49_152:
         tile = Tile(*_LONG_RAGGED)
     elif cell.aligned and two_bytes and n > NARROW:
         # As many columns at once as a program can hold where all of x is soon read, or where two blocks make a row.
-        blocks = _FEW if cell.x_bytes <= _FEW_BYTES else _EVEN
+        blocks = _FEW if cell.x_bytes <= FEW_BYTES else _EVEN
         block_n, num_warps = between(blocks, n, tile[:2])
         tile = tile._replace(block_n=block_n, num_warps=num_warps)
     if n <= NARROW and (cell.aligned or two_bytes or n <= NARROW // 2):
-        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
-        block_n = power_of_two(n)
-        block_m, num_warps = max(TILE_BYTES // (block_n * cell.element), 1), 4
-        tiles = _SMALL_TILES if cell.x_bytes < _SMALL else _TILES
+        tiles = _SMALL_TILES if cell.x_bytes < SMALL_BYTES else _TILES
         if not cell.aligned:
             tiles = _RAGGED_TILES if cell.copied else _SMALL_RAGGED_TILES
-        if two_bytes:
-            block_m, num_warps = between(tiles, n, (block_m, num_warps))
-        tile = tile._replace(block_m=block_m, block_n=block_n, num_warps=num_warps)
+        tile = whole_rows(tile, cell, tiles=tiles)
     return tile
 
 
-# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below _SMALL bytes, rows that start
+# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below SMALL_BYTES, rows that start
 # anywhere with copies of the gain and without. Elsewhere TILE_BYTES make a tile, and four warps.
-_SMALL = 1 << 24
 _TILES = ((128, 256, 16, 8),)
 _SMALL_TILES = ((128, 256, 16, 8), (512, 1024, 8, 8))
 _RAGGED_TILES = ((128, 256, 8, 8), (256, 512, 4, 4), (512, 1024, 2, 2))
 _SMALL_RAGGED_TILES = ((512, 1024, 2, 2),)
 # Blocks of rows of 32769 to 49152 columns that start anywhere, with 2 bytes an element.
 _LONG_RAGGED = (8192, 32, 1)
-# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to _FEW_BYTES, any x.
-_FEW_BYTES = 1 << 25
+# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to FEW_BYTES, any x.
 _FEW = ((1536, 2048, 2048, 4), (2048, 4096, 4096, 8))
 _EVEN = ((1536, 2048, 2048, 4), (6144, 12_288, 2048, 16))
 # Bytes an element -> (most columns, BLOCK_N, num_warps, bypass_l1), the best of a sweep on an H200 at N 1000 to 64001.

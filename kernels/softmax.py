@@ -19,8 +19,18 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
-from ledger.kernels.common.rows import NARROW, TILE_BYTES, Cell, RowKernel, Tile, between, up_to
-from ledger.kernels.common.targets import power_of_two
+from ledger.kernels.common.rows import (
+    FEW_BYTES,
+    NARROW,
+    SMALL_BYTES,
+    TILE_BYTES,
+    Cell,
+    RowKernel,
+    Tile,
+    between,
+    up_to,
+    whole_rows,
+)
 from ledger.operations import SOFTMAX
 
 if TYPE_CHECKING:
@@ -130,38 +140,33 @@ def softmax_kernel(
 
 
 def _tile(cell: Cell) -> Tile:
-    """Return the tile of a shape: rows in blocks, or several whole rows where they are narrow."""
     n, aligned, two_bytes = cell.n, cell.aligned, cell.element == 2
     block_n, num_warps, pipelined = up_to(_BLOCKS[cell.element], n)
-    block_m = 1
+    tile = Tile(block_n, num_warps, pipelined_loads=pipelined)
     if two_bytes and not aligned and NARROW // 2 < n <= NARROW:
         # Two rows that start anywhere: one program a row could not be started fast enough.
-        block_m, block_n, num_warps = 2, NARROW, 2
+        tile = tile._replace(block_m=2, block_n=NARROW, num_warps=2)
     elif n <= NARROW:
-        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
-        block_n, num_warps = power_of_two(n), 4
-        # Where x is small, starting programs is what takes the time.
-        tile_bytes = TILE_BYTES << (two_bytes and n > NARROW // 2 and cell.x_bytes < _SMALL)
+        tile_bytes, warps = TILE_BYTES << (two_bytes and n > NARROW // 2 and cell.x_bytes < SMALL_BYTES), 4
         if n % 2:
             # Neighbours in threads of their own: the warps and rows that ran best.
-            tile_bytes, num_warps = up_to(_ODD, n)
+            tile_bytes, warps = up_to(_ODD, n)
         elif two_bytes and aligned and NARROW // 8 < n <= NARROW // 4:
-            tile_bytes, num_warps = 2 * TILE_BYTES, 8
-        block_m = max(tile_bytes // (block_n * cell.element), 1)
+            tile_bytes, warps = 2 * TILE_BYTES, 8
+        tile = whole_rows(tile, cell, tile_bytes=tile_bytes, num_warps=warps)
     elif aligned and two_bytes:
         # As many columns at once as a program can hold where all of x is soon read, or where two blocks make a row.
-        block_n, num_warps = between(_FEW if cell.x_bytes <= _FEW_BYTES else _EVEN, n, (block_n, num_warps))
+        block_n, num_warps = between(_FEW if cell.x_bytes <= FEW_BYTES else _EVEN, n, (block_n, num_warps))
+        tile = tile._replace(block_n=block_n, num_warps=num_warps)
     elif two_bytes and n > _LONG:
         block_n, num_warps, pipelined = up_to(_LONG_RAGGED, n)
-    return Tile(block_n, num_warps, pipelined_loads=pipelined, block_m=block_m)
+        tile = Tile(block_n, num_warps, pipelined_loads=pipelined)
+    return tile
 
 
-# Bytes of x below which a tile of rows of more than NARROW / 2 columns of 2 bytes is twice as large.
-_SMALL = 1 << 24
 # Most columns, an odd number of them -> bytes of a tile, num_warps; measured at N 1, 3, 33, 201 and 1001.
 _ODD = ((16, 4096, 4), (64, 2048, 1), (256, 4096, 2), (1024, 8192, 4))
-# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to _FEW_BYTES, any x.
-_FEW_BYTES = 1 << 25
+# Columns over and up to, BLOCK_N, num_warps; 2 bytes an element, rows of whole vectors: x up to FEW_BYTES, any x.
 _FEW = ((1536, 4096, 2048, 4), (4096, 8192, 4096, 8))
 _EVEN = ((1536, 2048, 2048, 4),)
 # Bytes an element -> (most columns, BLOCK_N, num_warps, pipelined_loads), the best of a sweep on

@@ -36,6 +36,12 @@ TILE_BYTES = 4096
 WORTH_COPIES = 1 << 24
 """Bytes of x from which the microsecond that shifted copies of the scales take pays."""
 
+SMALL_BYTES = 1 << 24
+"""Bytes of x below which starting programs is what takes the time of narrow rows."""
+
+FEW_BYTES = 1 << 25
+"""Bytes of x up to which larger blocks pay, as all of x is soon read."""
+
 MAX_THREAD_ELEMENTS = 64
 """Elements of a tile that a thread can hold in registers."""
 
@@ -90,12 +96,24 @@ def between(table: Sequence[tuple[int, ...]], n: int, otherwise: tuple[int, ...]
     return next((tuple(rest) for least, most, *rest in table if least < n <= most), otherwise)
 
 
+def whole_rows(
+    tile: Tile, cell: Cell, *, tiles: Sequence[tuple[int, ...]] = (), tile_bytes: int = TILE_BYTES, num_warps: int = 4
+) -> Tile:
+    """Return a tile with several whole rows: one program a row could not be started fast enough, more than 0.8 a ns.
+
+    tiles: (least, most, rows, warps) for rows of least < N <= most columns of 2 bytes; others get tile_bytes.
+    """
+    block_n = power_of_two(cell.n)
+    chosen = max(tile_bytes // (block_n * cell.element), 1), num_warps
+    block_m, warps = between(tiles, cell.n, chosen) if cell.element == 2 else chosen
+    return tile._replace(block_m=block_m, block_n=block_n, num_warps=warps)
+
+
 def default_tile(cell: Cell) -> Tile:
     """Return a tile that suits any reduction, untuned: narrow rows whole, several a program, others in blocks."""
-    if cell.n <= NARROW and (cell.element == 2 or cell.aligned or cell.n <= NARROW // 2):
-        block_n = power_of_two(cell.n)
-        return Tile(block_n, 4, block_m=max(TILE_BYTES // (block_n * cell.element), 1))
-    return Tile(*up_to(_BLOCKS, cell.n))
+    tile = Tile(*up_to(_BLOCKS, cell.n))
+    narrow = cell.n <= NARROW and (cell.element == 2 or cell.aligned or cell.n <= NARROW // 2)
+    return whole_rows(tile, cell) if narrow else tile
 
 
 def is_ragged(n_cols: int, vector: int, block_m: int, copies: int) -> bool:
