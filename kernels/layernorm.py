@@ -21,17 +21,8 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Config, Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
-from ledger.kernels.common.rows import (
-    FEW_BYTES,
-    NARROW,
-    SMALL_BYTES,
-    TILE_BYTES,
-    Cell,
-    RowKernel,
-    Tile,
-    up_to,
-    whole_rows,
-)
+from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, TILE_BYTES, Cell, Tile, up_to, whole_rows
+from ledger.kernels.common.rows import RowKernel
 from ledger.kernels.common.targets import power_of_two
 from ledger.operations import LAYERNORM, LAYERNORM_EPS
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import load_block, reduce_rows, sum_lanes, unchanged
-from ledger.kernels.common.rows import FEW_BYTES, NARROW, SMALL_BYTES, Cell, RowKernel, Tile, between, up_to, whole_rows
+from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, Cell, Tile, between, up_to, whole_rows
+from ledger.kernels.common.rows import RowKernel
 from ledger.operations import RMSNORM, RMSNORM_EPS
 
 if TYPE_CHECKING:

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
-from ledger.kernels.common.rows import (
+from ledger.kernels.common.row_tiles import (
     FEW_BYTES,
     NARROW,
     SMALL_BYTES,
     TILE_BYTES,
     Cell,
-    RowKernel,
     Tile,
     between,
     up_to,
     whole_rows,
 )
+from ledger.kernels.common.rows import RowKernel
 from ledger.operations import SOFTMAX
 
 if TYPE_CHECKING:

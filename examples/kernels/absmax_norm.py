@@ -17,7 +17,8 @@ from ledger.binding import Generated
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import library
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, unchanged
-from ledger.kernels.common.rows import RowKernel, default_tile
+from ledger.kernels.common.row_tiles import default_tile
+from ledger.kernels.common.rows import RowKernel
 from ledger.operations import Operation, Read, Shape, TensorSpec
 
 if TYPE_CHECKING:
