@@ -33,10 +33,11 @@ def check_target(name: str, target: str, targets: Collection[str] = TARGETS, *, 
         raise InputError(f"{name}: target {target} {reason}; expected one of: {', '.join(targets)}")
 
 
-def check_tuned(name: str, target: str, targets: Collection[str] = TARGETS) -> None:
-    """Check that a kernel has a launch rule for a target."""
+def check_tuned(name: str, target: str, targets: Collection[str] = TARGETS, *, having: str = "") -> None:
+    """Check that a kernel has a launch rule for a target. having: what those have in common, for the message."""
     if target not in targets:
-        raise InputError(f"{name}: no launch configuration for {target}; expected one of: {', '.join(targets)}")
+        which = f"one with {having}" if having else "one of"
+        raise InputError(f"{name}: no launch configuration for {target}; expected {which}: {', '.join(targets)}")
 
 
 def check_bf16(name: str, dtype: Dtype, target: str) -> None:

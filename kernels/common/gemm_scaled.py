@@ -75,9 +75,9 @@ class ScaledGemm:
     """Hold what differs between the kernels over this code.
 
     generic, warp_specialized: the functions in Triton and in Gluon. tiles: target -> tiles of the generic variant.
-    kinds: Triton's names of the dtypes of a, b and of c; output_bytes: of an element of c. lacks: what an unknown
-    target may lack. more: (target) -> keys beside CONFIG_KEYS, with the generic variant's values. constants: those of
-    them that are constexpr arguments.
+    kinds: Triton's names of the dtypes of a, b and of c; output_bytes: of an element of c. lacks, having: what an
+    unknown target may lack and the others have, for messages. more: (target) -> keys beside CONFIG_KEYS, with the
+    generic variant's values. constants: those of them that are constexpr arguments.
     """
 
     name: str
@@ -87,12 +87,13 @@ class ScaledGemm:
     kinds: tuple[str, str]
     output_bytes: int
     lacks: str
+    having: str = ""
     more: Callable[[str], Mapping[str, int]] = lambda target: {}
     constants: tuple[str, ...] = ()
 
     def generic_config(self, shape: Shape, target: str) -> dict[str, Any]:
         """Return the configuration of the generic variant. Raises: InputError for a target without one."""
-        configs.check_tuned(self.name, target, tuple(self.tiles))
+        configs.check_tuned(self.name, target, tuple(self.tiles), having=self.having)
         aligned = shape["K"] % TMA_ALIGNMENT == 0 and shape["N"] * self.output_bytes % TMA_ALIGNMENT == 0
         tiles = self.tiles[target] if aligned else _RAGGED
         block_m, block_n, block_k, num_warps, num_stages, _ = min(tiles, key=cost(shape, target))

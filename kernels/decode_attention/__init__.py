@@ -23,14 +23,28 @@ the order of these. A direct one waits for the others of its cluster, which run 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Prepare, Tolerance, import_triton, keeping
+from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernels.common import configs
+from ledger.kernels.common.baselines import dtype_name, scaled_dot_product
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda
 from ledger.kernels.common.gluon import import_gluon
+from ledger.kernels.common.launches import ahead_of, options_of
+from ledger.kernels.common.targets import (
+    SHARED_BYTES,
+    SMS,
+    TMA_ALIGNMENT,
+    TMA_TARGETS,
+    attention_path,
+    device_target,
+    is_tma_aligned,
+    power_of_two,
+)
+from ledger.kernels.common.tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
 from ledger.operations import DECODE_ATTENTION, Shape
-from ledger.records import Dtype, Path, Work
+from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -382,7 +396,7 @@ def _direct_programs(config: Config, shape: Shape) -> int:
     heads = shape["B"] * shape["HKV"]
     if config["pipeline"] == _CLUSTERED:
         return heads * config["splits"]
-    return min(heads * -(-shape["S"] // config["block_s"]), _MULTIPROCESSORS["sm_90"] * config["splits"])
+    return min(heads * -(-shape["S"] // config["block_s"]), SMS["sm_90"] * config["splits"])
 
 
 def _direct_bytes(config: Config, shape: Shape) -> int:
@@ -406,7 +420,7 @@ def _prepare_direct(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -
     partial = torch.full((floats,), _EMPTY, dtype=torch.int32, device=q.device)
     share, longer = divmod(b * hkv * -(-s // config["block_s"]), programs)
     return prepare_cuda(
-        _direct_source(config, shape, _dtype_name(q)),
+        _direct_source(config, shape, dtype_name(q, "decode_attention")),
         programs=programs,
         threads=32 * config["num_warps"],
         shared_bytes=_direct_bytes(config, shape),
@@ -426,10 +440,9 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     out = torch.empty_like(inputs["q"])
     b, hkv, s, d = k.shape
     shape = {"B": b, "HQ": q.shape[1], "HKV": hkv, "S": s, "D": d}
-    major, minor = torch.cuda.get_device_capability(q.device)
-    dtype, target = _dtype_name(q), f"sm_{major}{minor}"
+    dtype, target = dtype_name(q, "decode_attention"), device_target(q)
     config = config_for(shape, dtype, target)
-    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
+    if not is_tma_aligned(*inputs.values()):
         config = {**_portable_config(shape, dtype, target), "tma": 0}
     prepare_triton(inputs, out, config)()
     return out
@@ -457,13 +470,13 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
     cache: tuple[object, object] = (k, v)
     if config["tma"]:
         block = [1, config["block_s"], constants["BLOCK_D"]]
-        cache = (_descriptor(k.view(b * hkv, s, d), block), _descriptor(v.view(b * hkv, s, d), block))
+        cache = (triton_descriptor(k.view(b * hkv, s, d), block), triton_descriptor(v.view(b * hkv, s, d), block))
     scale_log2 = _scale_log2(d)
 
     def launch() -> None:
         decode_attention_kernel[(heads * splits,)](
             q, *cache, out, partial, stats, arrivals, s, d // constants["UNIT"], scale_log2,
-            **constants, num_warps=config["num_warps"], **_early(config),
+            **constants, **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
@@ -471,7 +484,6 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
 
 def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
     b, hkv, s, d = k.shape
@@ -482,39 +494,32 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
     partial = torch.full((slots * constants["COLS"],), _EMPTY, dtype=torch.int32, device=q.device)
     stats = torch.full((slots * 2,), _EMPTY, dtype=torch.int32, device=q.device)
     tensors = {"q": q.view(heads, group, d), "k": k.view(heads, s, d), "v": v.view(heads, s, d)}
-    operands = [
-        TensorDescriptor.from_tensor(tensors[name], block, _layout(block))
-        for name, block in _blocks(config, shape).items()
-    ]
+    operands = gluon_descriptors(tensors, _blocks(config, shape))
     scale_log2 = _scale_log2(d)
 
     def launch() -> None:
         decode_attention_pipelined[(heads * splits,)](
             *operands, out, partial.view(torch.float32), stats.view(torch.float32), s, d, scale_log2,
-            **constants, num_warps=config["num_warps"], **_early(config),
+            **constants, **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
 
 
 def _blocks(config: Config, shape: Shape) -> dict[str, list[int]]:
-    group, block_d = _power_of_two(shape["HQ"] // shape["HKV"]), _power_of_two(shape["D"])
+    group, block_d = power_of_two(shape["HQ"] // shape["HKV"]), power_of_two(shape["D"])
     tile = [1, config["block_s"], block_d]
     return {"q": [1, max(group, 8), block_d], "k": tile, "v": tile}
 
 
-def _layout(block: list[int]) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
-
-
 def _pipelined_constants(config: Config, shape: Shape) -> dict[str, int]:
-    group, block_d, splits = shape["HQ"] // shape["HKV"], _power_of_two(shape["D"]), config["splits"]
+    group, block_d, splits = shape["HQ"] // shape["HKV"], power_of_two(shape["D"]), config["splits"]
     # Each split adds up a share of the group's results: some columns of a row, or some rows.
-    share = max(_power_of_two(-(-_power_of_two(group) * block_d // splits)), 4)
+    share = max(power_of_two(-(-power_of_two(group) * block_d // splits)), 4)
     return {
         "GROUP": group,
         "SPLITS": splits,
-        "SPLITS_PADDED": _power_of_two(splits),
+        "SPLITS_PADDED": power_of_two(splits),
         "READERS": -(-group * block_d // share),
         "ROWS": max(1, share // block_d),
         "COLS": min(share, block_d),
@@ -528,22 +533,11 @@ def _scale_log2(d: int) -> float:
     return math.log2(math.e) / math.sqrt(d)
 
 
-def _descriptor(tensor: Tensor, block: list[int]) -> object:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(tensor, block)
-
-
-def _early(config: Config) -> dict[str, bool]:
-    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
-    return {"launch_pdl": True} if config["pdl"] else {}
-
-
 def _constants(config: Config, shape: Shape) -> dict[str, int]:
     heads, sharers = shape["HQ"] // shape["HKV"], _sharers(config, shape)
     group = -(-heads // sharers)
-    group_padded, splits_padded = _power_of_two(group), _power_of_two(config["splits"])
-    block_d = max(_power_of_two(shape["D"]), 16)
+    group_padded, splits_padded = power_of_two(group), power_of_two(config["splits"])
+    block_d = max(power_of_two(shape["D"]), 16)
     return {
         "UNIT": math.gcd(shape["D"], _WIDEST_UNIT),
         "HEADS": heads,
@@ -569,19 +563,6 @@ def _sharers(config: Config, shape: Shape) -> int:
     return 1 if config["dot"] else -(-(shape["HQ"] // shape["HKV"]) // _MOST_WITHOUT_DOT)
 
 
-def _power_of_two(value: int) -> int:
-    return 1 << (value - 1).bit_length()
-
-
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"decode_attention: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
-
-
 def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return torch's scaled_dot_product_attention, in fp32."""
     import torch
@@ -596,24 +577,6 @@ def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
         out.copy_(attended.squeeze(2))
 
     return launch
-
-
-def _prepare_sdpa(backend: str) -> Prepare:
-    def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-        import torch
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        query, k, v = inputs["q"].unsqueeze(2), inputs["k"], inputs["v"]
-        grouped = query.shape[1] != k.shape[1]
-        chosen = getattr(SDPBackend, backend)
-
-        def attend() -> Tensor:
-            with sdpa_kernel(chosen):
-                return torch.nn.functional.scaled_dot_product_attention(query, k, v, enable_gqa=grouped)
-
-        return keeping(attend)
-
-    return prepare
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -642,18 +605,6 @@ def work(shape: Shape, dtype: Dtype) -> Work:
     )
 
 
-def path(dtype: Dtype, target: str, implementation: str) -> Path:
-    """Return the instruction path, as found in the compiled code (tests/test_kernel_attention.py).
-
-    On sm_75 Triton compiles the products to scalar fp32 multiply-adds: no tensor-core instruction.
-    """
-    if implementation != "triton" or dtype == "fp32" or target == "sm_75":
-        return "fp32"
-    return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
-
-
-_TMA_ALIGNMENT = 16
-_TMA_TARGETS = ("sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _WIDEST_GROUP = 32
 _WIDEST_DIRECT_GROUP = 8
@@ -666,8 +617,6 @@ _MOST_SPLITS = 128
 _CLUSTERED, _STREAMED = 2, 3
 # Query heads whose plain multiply-adds one program takes: more would need more registers than it has.
 _MOST_WITHOUT_DOT = 4
-_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
-_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
@@ -685,14 +634,11 @@ def _pipelined_choices(
     heads = shape["B"] * shape["HKV"]
     for block_s, num_stages in _PIPELINED_TILES:
         config = {**portable, "block_s": block_s, "num_stages": num_stages, "num_warps": 4, "pipeline": 1}
-        if (
-            not _can_pipeline(config, shape, dtype, target)
-            or shared_bytes(config, shape, dtype) > _SHARED_BYTES[target]
-        ):
+        if not _can_pipeline(config, shape, dtype, target) or shared_bytes(config, shape, dtype) > SHARED_BYTES[target]:
             continue
         for splits in range(1, min(-(-shape["S"] // block_s), _MOST_SPLITS) + 1):
             # Early programs of the next launch would take the places unevenly where these do not fill them.
-            late = splits == 1 and _MULTIPROCESSORS[target] < 2 * heads <= 4 * _MULTIPROCESSORS[target]
+            late = splits == 1 and SMS[target] < 2 * heads <= 4 * SMS[target]
             choice = {**config, "splits": splits, "pdl": 2 if late else 1}
             choices.append((_PIPELINED_LAUNCH_US + _pipelined_cost_us(choice, shape, dtype), choice))
     return choices
@@ -704,7 +650,7 @@ def _direct_choices(
     """Return modelled times in us and configurations of the direct kernel; none where it cannot run."""
     if not _can_go_direct(shape, dtype, target):
         return []
-    multiprocessors = _MULTIPROCESSORS[target]
+    multiprocessors = SMS[target]
     heads, keys = shape["B"] * shape["HKV"], shape["S"]
     direct = {**portable, "block_s": 32, "splits": 1, "num_warps": 8, "num_stages": 1, "tma": 0, "pdl": 1}
     # All keys and values at the rate of the whole memory, and those of a head at that of one multiprocessor.
@@ -728,11 +674,11 @@ def _direct_choices(
 
 def _pipelined_cost_us(config: Config, shape: Shape, dtype: Dtype) -> float:
     """Return the modelled time of a launch: waves of programs that share the memory's bandwidth, then the join."""
-    splits, block_s, multiprocessors = config["splits"], config["block_s"], _MULTIPROCESSORS["sm_90"]
+    splits, block_s, multiprocessors = config["splits"], config["block_s"], SMS["sm_90"]
     programs = shape["B"] * shape["HKV"] * splits
     tiles = math.ceil(math.ceil(shape["S"] / block_s) / splits)
-    resident = (_SHARED_BYTES["sm_90"] + 1024) // (shared_bytes(config, shape, dtype) + 1024) * multiprocessors
-    width = _power_of_two(shape["D"]) / 128
+    resident = (SHARED_BYTES["sm_90"] + 1024) // (shared_bytes(config, shape, dtype) + 1024) * multiprocessors
+    width = power_of_two(shape["D"]) / 128
     alone, shared, fill = _PIPELINED_TILES[block_s, config["num_stages"]]
     full, rest = divmod(programs - 1, resident)
     streaming = full * tiles * max(alone, resident * shared) + tiles * max(alone, (rest + 1) * shared)
@@ -761,22 +707,20 @@ def _can_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> bo
         and bool(config["tma"])
         and config["block_s"] in (64, 128)
         and config["num_warps"] == 4
-        and 64 <= _power_of_two(shape["D"]) <= 256
+        and 64 <= power_of_two(shape["D"]) <= 256
         and group <= _WIDEST_GROUP
     )
 
 
 def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    if target not in _MULTIPROCESSORS:
-        raise InputError(
-            f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
-        )
+    if target not in SMS:
+        raise InputError(f"decode_attention: no launch configuration for {target}; expected one of: {', '.join(SMS)}")
     aligned = not _ragged(shape, dtype)
     config = {
         "num_warps": 4,
         "dot": _dot(dtype, target),
-        "tma": int(target in _TMA_TARGETS and aligned),
-        "pdl": int(target in _TMA_TARGETS),
+        "tma": int(target in TMA_TARGETS and aligned),
+        "pdl": int(target in TMA_TARGETS),
         "pipeline": 0,
     }
     sharers = _sharers(config, shape)
@@ -792,11 +736,11 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         config["num_warps"] = 1 if aligned and shape["D"] <= 128 else 4
     else:
         block_s = 64 if config["dot"] and aligned else 32
-        block_s, splits, num_stages = _tiling(shape, block_s, _MULTIPROCESSORS[target], config["dot"] == 1)
+        block_s, splits, num_stages = _tiling(shape, block_s, SMS[target], config["dot"] == 1)
     config = {"block_s": block_s, "splits": splits, "num_stages": 1 if target == "sm_75" else num_stages, **config}
-    while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["num_stages"] > 1:
+    while shared_bytes(config, shape, dtype) > SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
-    while shared_bytes(config, shape, dtype) > _SHARED_BYTES[target] and config["block_s"] > 16:
+    while shared_bytes(config, shape, dtype) > SHARED_BYTES[target] and config["block_s"] > 16:
         config["block_s"] //= 2
     return config
 
@@ -862,57 +806,40 @@ def shared_bytes(config: Config, shape: Shape, dtype: Dtype) -> int:
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(
-            f"decode_attention: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _SHARED_BYTES:
-        raise InputError(f"decode_attention: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("decode_attention: sm_75 has no bf16; expected fp16 or fp32")
-    if shape["HQ"] % shape["HKV"]:
-        raise InputError(
-            f"decode_attention: HQ is {shape['HQ']} with HKV {shape['HKV']}; expected a multiple: each group of query "
-            "heads shares one key head"
-        )
+    configs.check_keys("decode_attention", config, _CONFIG_KEYS)
+    configs.check_target("decode_attention", target)
+    configs.check_bf16("decode_attention", dtype, target)
+    configs.check_groups("decode_attention", shape)
     if config["pipeline"] in (_CLUSTERED, _STREAMED):
         _check_direct(config, shape, dtype, target)
         return
-    for key, least, most in (("block_s", 16, 256), ("num_warps", 1, 16)):
-        value = config[key]
-        if not least <= value <= most or value & (value - 1):
-            raise InputError(f"decode_attention: {key} is {value}; expected a power of two from {least} to {most}")
+    configs.check_powers("decode_attention", config, (("block_s", 16, 256), ("num_warps", 1, 16)))
     steps = -(-shape["S"] // config["block_s"])
     if not 1 <= config["splits"] <= min(steps, _MOST_SPLITS):
         raise InputError(
             f"decode_attention: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}, the steps of "
             "block_s in S"
         )
-    if not 1 <= config["num_stages"] <= 8:
-        raise InputError(f"decode_attention: num_stages is {config['num_stages']}; expected 1 to 8")
-    if config["dot"] not in (0, 1):
-        raise InputError(f"decode_attention: dot is {config['dot']}; expected 0 or 1")
+    configs.check_ranges("decode_attention", config, (("num_stages", 1, 8),))
+    configs.check_flags("decode_attention", config, "dot")
     if config["pdl"] not in (0, 1) and not (config["pdl"] == 2 and config["pipeline"] == 1):
         raise InputError(f"decode_attention: pdl is {config['pdl']}; expected 0 or 1, or 2 with pipeline 1, 2 or 3")
-    if config["pdl"] and target not in _TMA_TARGETS:
+    if config["pdl"] and target not in TMA_TARGETS:
         raise InputError(f"decode_attention: pdl is {config['pdl']} on {target}; expected 0, or more from sm_90 up")
     if config["dot"] == 1 and config["block_s"] >= 64 and target == "sm_90" and _ragged(shape, dtype):
         raise InputError(
             f"decode_attention: block_s is {config['block_s']} with D={shape['D']} in {dtype}; expected at most 32: "
             "triton 3.6 miscompiles wgmma on tiles whose rows are no multiple of 16 bytes"
         )
-    _check_tma(config, shape, dtype, target)
+    configs.check_tma(
+        "decode_attention", config, target, rows={"D": shape["D"]}, size=DTYPE_BYTES[dtype], of=dtype
+    )  # fmt: skip
     if config["pipeline"] not in (0, 1) or (config["pipeline"] and not _can_pipeline(config, shape, dtype, target)):
         raise InputError(
             f"decode_attention: pipeline is {config['pipeline']} with D={shape['D']} in {dtype} on {target}; expected "
             "0, or 1 on sm_90 in fp16 or bf16 with tma 1, 4 warps, block_s 64 or 128 and D from 33 to 256"
         )
-    need = shared_bytes(config, shape, dtype)
-    if need > _SHARED_BYTES[target]:
-        raise InputError(
-            f"decode_attention: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a "
-            "block: take fewer num_stages or a smaller block_s"
-        )
+    configs.check_shared("decode_attention", shared_bytes(config, shape, dtype), target, smaller="block_s")
 
 
 def _check_direct(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -942,21 +869,7 @@ def _can_go_direct(shape: Shape, dtype: Dtype, target: str) -> bool:
 
 
 def _ragged(shape: Shape, dtype: Dtype) -> bool:
-    return shape["D"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT != 0
-
-
-def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
-    if config["tma"] not in (0, 1):
-        raise InputError(f"decode_attention: tma is {config['tma']}; expected 0 or 1")
-    if not config["tma"]:
-        return
-    if target not in _TMA_TARGETS:
-        raise InputError(f"decode_attention: tma is 1, but {target} has no tensor memory accelerator; expected 0")
-    if _ragged(shape, dtype):
-        raise InputError(
-            f"decode_attention: tma is 1 with D={shape['D']} in {dtype}; expected rows of a multiple of "
-            f"{_TMA_ALIGNMENT} bytes, or tma 0"
-        )
+    return shape["D"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT != 0
 
 
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
@@ -972,35 +885,32 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
         return _ahead_pipelined(config, shape, dtype)
     constants = _constants(config, shape)
     pointer = f"*{dtype}"
-    cache = f"tensordesc<{dtype}[1,{config['block_s']},{constants['BLOCK_D']}]>" if config["tma"] else pointer
+    cache = triton_type(dtype, [1, config["block_s"], constants["BLOCK_D"]]) if config["tma"] else pointer
     signature = {
         "q_ptr": pointer, "k": cache, "v": cache, "y_ptr": pointer,
         "partial_ptr": "*fp32", "stats_ptr": "*fp32", "arrivals_ptr": "*i32",
         "n_keys": "i32", "n_units": "i32", "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=decode_attention_kernel,
-        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        decode_attention_kernel,
+        signature,
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 
 def _ahead_pipelined(config: Config, shape: Shape, dtype: Dtype) -> Ahead:
-    operands = {
-        name: f"tensordesc<{dtype}[{','.join(map(str, block))}],{_layout(block)!r}>"
-        for name, block in _blocks(config, shape).items()
-    }
+    operands = gluon_types_of(dtype, _blocks(config, shape))
     constants = _pipelined_constants(config, shape)
     others = {
         "y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "stats_ptr": "*fp32", "n_keys": "i32", "n_dims": "i32",
         "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=decode_attention_pipelined,
-        signature={**operands, **others, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        decode_attention_pipelined,
+        {**operands, **others},
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 
@@ -1022,7 +932,7 @@ KERNEL = Kernel(
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
     excludes="partial results of the splits (L2), padding of query groups and of keys, corrections of running maxima",
-    path=path,
+    path=attention_path,
     config=config_for,
     check_config=check_config,
     tolerances={
@@ -1037,10 +947,10 @@ KERNEL = Kernel(
     reference=reference,
     launched="^decode_attention_(kernel|pipelined|direct)$",
     baselines={
-        "sdpa-cudnn": _prepare_sdpa("CUDNN_ATTENTION"),
-        "sdpa-flash": _prepare_sdpa("FLASH_ATTENTION"),
-        "sdpa-efficient": _prepare_sdpa("EFFICIENT_ATTENTION"),
-        "sdpa-math": _prepare_sdpa("MATH"),
+        "sdpa-cudnn": scaled_dot_product("CUDNN_ATTENTION", decode=True),
+        "sdpa-flash": scaled_dot_product("FLASH_ATTENTION", decode=True),
+        "sdpa-efficient": scaled_dot_product("EFFICIENT_ATTENTION", decode=True),
+        "sdpa-math": scaled_dot_product("MATH", decode=True),
     },
     ahead=ahead,
 )

@@ -21,12 +21,17 @@ these.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernels.common import configs
+from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda, tensor_map
 from ledger.kernels.common.gluon import import_gluon
+from ledger.kernels.common.launches import ahead_of, options_of
+from ledger.kernels.common.targets import SMS, TMA_TARGETS, device_target, is_tma_aligned
+from ledger.kernels.common.tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MLA_DECODE, MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype, Path, Work
@@ -467,7 +472,7 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) 
         tensor_map(out.view(b * h, MLA_LATENT), (16, 64)),
     ]
     return prepare_cuda(
-        _cluster_source(_dtype_name(q)),
+        _cluster_source(dtype_name(q, "mla_decode")),
         programs=b * h // 64,
         threads=_CLUSTER_THREADS,
         shared_bytes=_cluster_bytes(),
@@ -486,11 +491,10 @@ def mla_decode(q: Tensor, cache: Tensor) -> Tensor:
     inputs = {"q": q.contiguous(), "cache": cache.contiguous()}
     b, h, _ = q.shape
     out = torch.empty((b, h, MLA_LATENT), dtype=q.dtype, device=q.device)
-    major, minor = torch.cuda.get_device_capability(q.device)
-    shape, target = {"B": b, "H": h, "S": cache.shape[1]}, f"sm_{major}{minor}"
-    config = config_for(shape, _dtype_name(q), target)
-    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
-        config = {**_portable_config(shape, _dtype_name(q), target), "tma": 0}
+    shape, target = {"B": b, "H": h, "S": cache.shape[1]}, device_target(q)
+    config = config_for(shape, dtype_name(q, "mla_decode"), target)
+    if not is_tma_aligned(*inputs.values()):
+        config = {**_portable_config(shape, dtype_name(q, "mla_decode"), target), "tma": 0}
     prepare_triton(inputs, out, config)()
     return out
 
@@ -513,13 +517,16 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
     arrivals = torch.zeros(b * blocks, dtype=torch.int32, device=q.device)
     operands: tuple[object, object] = (cache, cache)
     if config["tma"]:
-        operands = (_descriptor(cache, [1, block_s, MLA_LATENT]), _descriptor(cache, [1, block_s, MLA_ROPE]))
+        operands = (
+            triton_descriptor(cache, [1, block_s, MLA_LATENT]),
+            triton_descriptor(cache, [1, block_s, MLA_ROPE]),
+        )
     constants = _constants(config)
 
     def launch() -> None:
         mla_decode_kernel[(blocks, splits, b)](
             q, *operands, out, partial, stats, arrivals, h, cache.shape[1], _SCALE_LOG2,
-            **constants, num_warps=config["num_warps"], **_early(config),
+            **constants, **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
@@ -527,7 +534,6 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
 
 def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     q, cache = inputs["q"], inputs["cache"]
     b, h, _ = q.shape
@@ -537,16 +543,13 @@ def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config
     partial = torch.full((rows * MLA_LATENT,), _EMPTY, dtype=torch.int32, device=q.device)
     stats = torch.full((rows * 4,), _EMPTY, dtype=torch.int32, device=q.device)
     tensors = {"q_piece": q, "q_rope": q, "latent": cache, "rope": cache, "y": out}
-    operands = [
-        TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
-    ]
+    operands = gluon_descriptors(tensors, _blocks(config))
     programs = (-(-h // config["block_h"]), splits, b)
 
     def launch() -> None:
         mla_decode_pipelined[programs](
             *operands, out, partial.view(torch.float32), stats.view(torch.float32), h, cache.shape[1],
-            _SCALE_LOG2, **_pipelined_constants(config), num_warps=config["num_warps"],
-            **_early(config),
+            _SCALE_LOG2, **_pipelined_constants(config), **options_of(config, stages=False),
         )  # fmt: skip
 
     return launch
@@ -560,23 +563,8 @@ def _blocks(config: Config) -> dict[str, list[int]]:
     }  # fmt: skip
 
 
-def _layout(block: list[int]) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
-
-
 def _pipelined_constants(config: Config) -> dict[str, int]:
     return {"SPLITS": config["splits"], "PDL": config["pdl"]}
-
-
-def _descriptor(tensor: Tensor, block: list[int]) -> object:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(tensor, block)
-
-
-def _early(config: Config) -> dict[str, bool]:
-    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
-    return {"launch_pdl": True} if config["pdl"] else {}
 
 
 def _constants(config: Config) -> dict[str, int]:
@@ -590,15 +578,6 @@ def _constants(config: Config) -> dict[str, int]:
         "TMA": config["tma"],
         "PDL": config["pdl"],
     }
-
-
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"mla_decode: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
 
 
 def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -658,8 +637,6 @@ def path(dtype: Dtype, target: str, implementation: str) -> Path:
     return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
 
 
-_TMA_ALIGNMENT = 16
-_TMA_TARGETS = ("sm_90", "sm_100")
 _MOST_SPLITS = 64
 # A partial sum that is not there yet: a NaN that no sum yields.
 _EMPTY = 0x7FFFDEAD
@@ -668,8 +645,6 @@ _SCALE_LOG2 = math.log2(math.e) * MLA_SCALE
 # Time to fill the pipeline and, a wave, to add up splits, in tiles of 64 keys (1.65 us): fitted to timings on an H200
 # (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
 _FILL, _JOIN, _JOIN_A_PROGRAM = 1.4, 5.0, 0.06
-_MULTIPROCESSORS = {"sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
-_SHARED_BYTES = {"sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 
 # What the pipelined kernel (1) and the cluster (2) are written for, and the heads of a cluster.
 _FIXED = {
@@ -703,8 +678,8 @@ def _pipelined_splits(shape: Shape) -> int:
     programs, steps = shape["B"] * -(-shape["H"] // 64), -(-shape["S"] // 64)
 
     def cost(splits: int) -> float:
-        waves = -(-programs * splits // _MULTIPROCESSORS["sm_90"])
-        resident = min(programs * splits, _MULTIPROCESSORS["sm_90"])
+        waves = -(-programs * splits // SMS["sm_90"])
+        resident = min(programs * splits, SMS["sm_90"])
         join = _JOIN + _JOIN_A_PROGRAM * resident if splits > 1 else 0.0
         return waves * (-(-steps // splits) + _FILL + join)
 
@@ -725,11 +700,11 @@ def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         "block_h": block_h,
         "block_s": block_s,
         # Beyond eight the last program's sum of the splits costs more than it saves.
-        "splits": max(1, min(_MULTIPROCESSORS[target] // programs, steps, 8)),
+        "splits": max(1, min(SMS[target] // programs, steps, 8)),
         "num_warps": num_warps,
         "num_stages": num_stages,
-        "tma": int(target in _TMA_TARGETS),
-        "pdl": int(target in _TMA_TARGETS),
+        "tma": int(target in TMA_TARGETS),
+        "pdl": int(target in TMA_TARGETS),
         "pipeline": 0,
     }
 
@@ -755,33 +730,18 @@ def shared_bytes(config: Config, dtype: Dtype) -> int:
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(
-            f"mla_decode: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _SHARED_BYTES:
-        raise InputError(f"mla_decode: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
+    configs.check_keys("mla_decode", config, _CONFIG_KEYS)
+    configs.check_target("mla_decode", target, tuple(_TILES))
     _check_dtype(dtype, target)
-    for key, least, most in (("block_h", 16, 128), ("block_s", 16, 128), ("num_warps", 1, 16)):
-        value = config[key]
-        if not least <= value <= most or value & (value - 1):
-            raise InputError(f"mla_decode: {key} is {value}; expected a power of two from {least} to {most}")
+    configs.check_powers("mla_decode", config, (("block_h", 16, 128), ("block_s", 16, 128), ("num_warps", 1, 16)))
     steps = -(-shape["S"] // config["block_s"])
     if not 1 <= config["splits"] <= min(steps, _MOST_SPLITS):
         raise InputError(f"mla_decode: splits is {config['splits']}; expected 1 to {min(steps, _MOST_SPLITS)}")
-    if not 1 <= config["num_stages"] <= 8:
-        raise InputError(f"mla_decode: num_stages is {config['num_stages']}; expected 1 to 8")
-    for key in ("tma", "pdl"):
-        if config[key] not in (0, 1) or (config[key] and target not in _TMA_TARGETS):
-            raise InputError(f"mla_decode: {key} is {config[key]}; expected 0, or 1 from sm_90 up")
+    configs.check_ranges("mla_decode", config, (("num_stages", 1, 8),))
+    configs.check_pdl("mla_decode", config, target, "tma", "pdl")
     if config["pipeline"]:
         _check_pipeline(config, shape, target)
-    need = shared_bytes(config, dtype)
-    if need > _SHARED_BYTES[target]:
-        raise InputError(
-            f"mla_decode: tiles need {need} bytes of shared memory; {target} has {_SHARED_BYTES[target]} a block: "
-            "take fewer num_stages or a smaller block_s"
-        )
+    configs.check_shared("mla_decode", shared_bytes(config, dtype), target, smaller="block_s")
 
 
 def _check_pipeline(config: Config, shape: Shape, target: str) -> None:
@@ -817,7 +777,7 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
     pointer = f"*{dtype}"
     widths = {"latent": MLA_LATENT, "rope": MLA_ROPE}
     cache = {
-        name: f"tensordesc<{dtype}[1,{config['block_s']},{width}]>" if config["tma"] else pointer
+        name: triton_type(dtype, [1, config["block_s"], width]) if config["tma"] else pointer
         for name, width in widths.items()
     }
     signature = {
@@ -825,29 +785,26 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
         "partial_ptr": "*fp32", "stats_ptr": "*fp32", "arrivals_ptr": "*i32",
         "n_heads": "i32", "n_keys": "i32", "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=mla_decode_kernel,
-        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        mla_decode_kernel,
+        signature,
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 
 def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
-    operands = {
-        name: f"tensordesc<{dtype}[{','.join(map(str, block))}],{_layout(block)!r}>"
-        for name, block in _blocks(config).items()
-    }
+    operands = gluon_types_of(dtype, _blocks(config))
     constants = _pipelined_constants(config)
     others = {
         "y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "stats_ptr": "*fp32", "n_heads": "i32", "n_keys": "i32",
         "scale_log2": "fp32",
     }  # fmt: skip
-    return Ahead(
-        function=mla_decode_pipelined,
-        signature={**operands, **others, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        mla_decode_pipelined,
+        {**operands, **others},
         constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
+        options=options_of(config, stages=False),
     )
 
 

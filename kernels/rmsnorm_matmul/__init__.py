@@ -19,7 +19,6 @@ pipeline 3 the gain, it reads at once: they must not be what a launch before tha
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -31,17 +30,30 @@ from ledger.kernel import (
     Config,
     Kernel,
     Launch,
-    Prepare,
     Tolerance,
     import_triton,
-    keeping,
     variations,
 )
+from ledger.kernels.common import configs
+from ledger.kernels.common.baselines import compiled, dtype_name, library
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda, tensor_map
 from ledger.kernels.common.gluon import import_gluon
+from ledger.kernels.common.launches import ahead_of
+from ledger.kernels.common.targets import (
+    SHARED_BYTES,
+    SM_REGISTERS,
+    SMS,
+    TMA_ALIGNMENT,
+    TMA_TARGETS,
+    ceil_div,
+    device_target,
+    is_tma_aligned,
+    matmul_path,
+)
+from ledger.kernels.common.tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import RMSNORM_EPS, RMSNORM_MATMUL, Shape
-from ledger.records import Dtype, Path, Work
+from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -420,11 +432,11 @@ def _turns_ahead(config: Config) -> bool:
 
 def _turns_share(config: Config, n_rows: int) -> int:
     """Return how many programs, one row tile each, load the weights together."""
-    return 1 if config["split_k"] > 1 else 2 - _ceil_div(n_rows, config["block_b"]) % 2
+    return 1 if config["split_k"] > 1 else 2 - ceil_div(n_rows, config["block_b"]) % 2
 
 
 def _turns_programs(config: Config, n_rows: int, n_cols: int) -> int:
-    return _ceil_div(n_rows, config["block_b"]) * _ceil_div(n_cols, config["block_o"]) * config["split_k"]
+    return ceil_div(n_rows, config["block_b"]) * ceil_div(n_cols, config["block_o"]) * config["split_k"]
 
 
 def _turns_own_squarers(config: Config) -> int:
@@ -451,9 +463,9 @@ def _cluster_threads(config: Config) -> int:
 
 
 def _cluster_programs(config: Config, n_rows: int, n_cols: int) -> int:
-    tiles = _ceil_div(n_rows, config["block_b"]) * _ceil_div(n_cols, config["block_o"])
+    tiles = ceil_div(n_rows, config["block_b"]) * ceil_div(n_cols, config["block_o"])
     # Without parts a program takes tile after tile.
-    return tiles * config["split_k"] if config["split_k"] > 1 else min(tiles, _MULTIPROCESSORS["sm_90"])
+    return tiles * config["split_k"] if config["split_k"] > 1 else min(tiles, SMS["sm_90"])
 
 
 def _row_sums(config: Config, n_rows: int, n_cols: int) -> int:
@@ -462,8 +474,8 @@ def _row_sums(config: Config, n_rows: int, n_cols: int) -> int:
         return 1
     writers = _TEAM * config["split_k"]
     readers = writers * (2 if config["block_b"] == 64 else 1)
-    teams = _ceil_div(_ceil_div(n_cols, config["block_o"]), _TEAM)
-    return _ceil_div(n_rows, config["block_b"]) * teams * readers * writers * int(config["block_b"])
+    teams = ceil_div(ceil_div(n_cols, config["block_o"]), _TEAM)
+    return ceil_div(n_rows, config["block_b"]) * teams * readers * writers * int(config["block_b"])
 
 
 def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
@@ -472,7 +484,7 @@ def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config, 
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
     n_rows, n_inner = x.shape
     n_cols = weight.shape[1]
-    dtype = _dtype_name(x)
+    dtype = dtype_name(x, "rmsnorm_matmul")
     maps = [
         tensor_map(x, (config["block_b"], config["block_k"])),
         tensor_map(gain.view(1, n_inner), (1, _GAIN_STEPS * config["block_k"])),
@@ -501,16 +513,16 @@ def _prepare_turns(inputs: Mapping[str, Tensor], out: Tensor, config: Config, ep
         tensor_map(weight, (block_k // _turns_share(config, n_rows), 64)),
     ]
     # One copy for each column tile of the sums that the first programs hand on.
-    words = 0 if _turns_own_squarers(config) else _ceil_div(n_cols, config["block_o"]) * n_rows
+    words = 0 if _turns_own_squarers(config) else ceil_div(n_cols, config["block_o"]) * n_rows
     row_sums = torch.full((words,), _EMPTY, dtype=torch.int32, device=x.device)
     programs = _turns_programs(config, n_rows, n_cols)
     # All programs wait for those that square rows: the first, and no more than surely run at once.
     squaring = min(programs, int(torch.cuda.get_device_properties(x.device).multi_processor_count) // 2)
     return prepare_cuda(
-        _turns_source(config, n_rows, _dtype_name(x)),
+        _turns_source(config, n_rows, dtype_name(x, "rmsnorm_matmul")),
         programs=programs,
         threads=_turns_threads(config),
-        shared_bytes=shared_bytes(config, _dtype_name(x), n_inner),
+        shared_bytes=shared_bytes(config, dtype_name(x, "rmsnorm_matmul"), n_inner),
         arguments=[*maps, x, gain, out, row_sums, squaring, n_rows, n_inner, n_cols, float(eps)],
         overlap=bool(config["pdl"]),
     )
@@ -526,10 +538,9 @@ def rmsnorm_matmul(x: Tensor, gain: Tensor, weight: Tensor, *, eps: float = RMSN
     inputs = {"x": x.contiguous(), "gain": gain.contiguous(), "weight": weight.contiguous()}
     out = torch.empty((x.shape[0], weight.shape[1]), dtype=x.dtype, device=x.device)
     shape = {"B": x.shape[0], "H": x.shape[1], "O": weight.shape[1]}
-    major, minor = torch.cuda.get_device_capability(x.device)
-    dtype, target = _dtype_name(x), f"sm_{major}{minor}"
+    dtype, target = dtype_name(x, "rmsnorm_matmul"), device_target(x)
     config = config_for(shape, dtype, target)
-    if any(tensor.data_ptr() % _TMA_ALIGNMENT for tensor in inputs.values()):
+    if not is_tma_aligned(*inputs.values()):
         config = {**_portable_config(shape, dtype, target), "tma": 0}
     _prepare(inputs, out, config, eps)()
     return out
@@ -552,13 +563,13 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config,
     n_rows, n_inner = x.shape
     n_cols = weight.shape[1]
     block_b, block_o, split_k = config["block_b"], config["block_o"], config["split_k"]
-    tiles = _ceil_div(n_cols, block_o) * _ceil_div(n_rows, block_b)
+    tiles = ceil_div(n_cols, block_o) * ceil_div(n_rows, block_b)
     slots = tiles * split_k if split_k > 1 else 1
     partial = torch.empty(slots * block_o * block_b, dtype=torch.float32, device=x.device)
     squares = torch.empty(slots * block_b, dtype=torch.float32, device=x.device)
     arrivals = torch.zeros(tiles, dtype=torch.int32, device=x.device)
-    operand = _descriptor(weight, [config["block_k"], block_o]) if config["tma"] else weight
-    programs = (_ceil_div(n_cols, block_o), split_k, _ceil_div(n_rows, block_b))
+    operand = triton_descriptor(weight, [config["block_k"], block_o]) if config["tma"] else weight
+    programs = (ceil_div(n_cols, block_o), split_k, ceil_div(n_rows, block_b))
 
     def launch() -> None:
         rmsnorm_matmul_kernel[programs](
@@ -571,23 +582,20 @@ def _prepare_portable(inputs: Mapping[str, Tensor], out: Tensor, config: Config,
 
 def _prepare_pipelined(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
     import torch
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
     n_rows, n_inner = x.shape
     n_cols = weight.shape[1]
     split_k = config["split_k"]
-    tiles = _ceil_div(n_cols, config["block_o"]) * _ceil_div(n_rows, config["block_b"])
+    tiles = ceil_div(n_cols, config["block_o"]) * ceil_div(n_rows, config["block_b"])
     slots = tiles * split_k if split_k > 1 else 0
     partial = torch.full(
         (slots * config["block_o"] * config["block_b"] + 1,), _EMPTY, dtype=torch.int32, device=x.device
     )
     squares = torch.full((slots * split_k * config["block_b"] + 1,), _EMPTY, dtype=torch.int32, device=x.device)
     tensors = {"x": x, "gain": gain.view(1, n_inner), "weight": weight, "y": out}
-    operands = [
-        TensorDescriptor.from_tensor(tensors[name], block, _layout(block)) for name, block in _blocks(config).items()
-    ]
-    programs = (_ceil_div(n_cols, config["block_o"]) * split_k, _ceil_div(n_rows, config["block_b"]))
+    operands = gluon_descriptors(tensors, _blocks(config))
+    programs = (ceil_div(n_cols, config["block_o"]) * split_k, ceil_div(n_rows, config["block_b"]))
 
     def launch() -> None:
         rmsnorm_matmul_pipelined[programs](
@@ -603,10 +611,6 @@ def _blocks(config: Config) -> dict[str, list[int]]:
     return {"x": [block_b, block_k], "gain": [1, block_k], "weight": [block_k, block_o], "y": [block_b, block_o]}
 
 
-def _layout(block: list[int]) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(block, gl.float16)
-
-
 def _pipelined_constants(config: Config) -> dict[str, int]:
     return {
         "SPLIT_K": config["split_k"], "W_STAGES": config["num_stages"], "X_STAGES": config["x_stages"],
@@ -617,31 +621,12 @@ def _pipelined_constants(config: Config) -> dict[str, int]:
 def _pipelined_options(config: Config) -> dict[str, int]:
     # Beside the multiplying warps: a group of 4 with the two loading warps in it, and 4 a scaler.
     warps = config["num_warps"] + 4 + 4 * config["scalers"]
-    registers = min(168, _REGISTERS // (32 * warps) // 8 * 8)
+    registers = min(168, SM_REGISTERS // (32 * warps) // 8 * 8)
     return {"num_warps": config["num_warps"], "maxnreg": registers, "launch_pdl": bool(config["pdl"])}
-
-
-def _descriptor(tensor: Tensor, block: list[int]) -> object:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(tensor, block)
 
 
 def _constants(config: Config) -> dict[str, int]:
     return {name.upper(): config[name] for name in ("block_b", "block_o", "block_k", "split_k", "tma")}
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"rmsnorm_matmul: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
 
 
 def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
@@ -658,43 +643,15 @@ def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config)
     return launch
 
 
-def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch's own rms_norm followed by its matmul."""
-    import torch
-
-    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
-    inner = list(gain.shape)
-    return lambda: torch.matmul(torch.nn.functional.rms_norm(x, inner, gain, RMSNORM_EPS), weight, out=out)
+def _two_calls(torch: Any, out: Tensor, x: Tensor, gain: Tensor, weight: Tensor) -> None:
+    torch.matmul(torch.nn.functional.rms_norm(x, list(gain.shape), gain, RMSNORM_EPS), weight, out=out)
 
 
-def prepare_torch_matmul(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch.matmul alone: not the same result, but what the norm would cost nothing beside."""
-    import torch
-
-    x, weight = inputs["x"], inputs["weight"]
-    return lambda: torch.matmul(x, weight, out=out)
-
-
-def _prepare_compiled(mode: str) -> Prepare:
-    def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-        compiled = _compiled(mode)
-        x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
-        return keeping(lambda: compiled(x, gain, weight))
-
-    return prepare
-
-
-@functools.cache
-def _compiled(mode: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    import torch
-
+def _unfused(torch: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     def unfused(x: Tensor, gain: Tensor, weight: Tensor) -> Tensor:
         return torch.nn.functional.rms_norm(x, list(gain.shape), gain, RMSNORM_EPS) @ weight
 
-    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
-    torch._dynamo.config.recompile_limit = 1024
-    compiled: Callable[[Tensor, Tensor, Tensor], Tensor] = torch.compile(unfused, mode=mode, dynamic=False)
-    return compiled
+    return unfused
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -718,22 +675,6 @@ def work(shape: Shape, dtype: Dtype) -> Work:
     )
 
 
-def path(dtype: Dtype, target: str, implementation: str) -> Path:
-    """Return the instruction path, as found in the compiled code (tests/test_kernel_ahead.py).
-
-    On sm_75 Triton compiles the product to scalar fp32 multiply-adds: no tensor-core instruction.
-    """
-    if dtype == "fp32" or (target == "sm_75" and implementation == "triton"):
-        return "fp32"
-    if implementation == "triton":
-        return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
-    return "fp16" if dtype == "fp16" else "bf16_tensor"
-
-
-_TMA_ALIGNMENT = 16
-_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
-_SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
-_REGISTERS = 65_536
 _MAX_SPLITS = 8
 # Of the cluster kernel: steps of the inner dimension whose gain comes in one load, and column tiles that share squares.
 _GAIN_STEPS = 4
@@ -780,7 +721,7 @@ _LEAST_INNER = 512
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
     element = DTYPE_BYTES[dtype]
-    aligned = all(shape[key] * element % _TMA_ALIGNMENT == 0 for key in ("H", "O"))
+    aligned = all(shape[key] * element % TMA_ALIGNMENT == 0 for key in ("H", "O"))
     if target != "sm_90" or element != 2 or not aligned:
         return _portable_config(shape, dtype, target)
     turns = _turns_config(shape, dtype)
@@ -799,8 +740,8 @@ _TURNS_MOST_ROWS = {64: 224, 128: 256}
 def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     """Return the configuration of groups in turn, or None where another kernel is faster."""
     b, h, o = shape["B"], shape["H"], shape["O"]
-    programs = _MULTIPROCESSORS["sm_90"]
-    tiles, wide = _ceil_div(o, 64), _ceil_div(o, 128)
+    programs = SMS["sm_90"]
+    tiles, wide = ceil_div(o, 64), ceil_div(o, 128)
     row_tiles, columns, parts = 1, 64, 1
     if 2 * tiles <= programs:
         if b > 112:
@@ -828,7 +769,7 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
         return None
     while parts > 1 and h < parts * _LEAST_INNER:
         parts //= 2
-    rows = 8 * _ceil_div(_ceil_div(b, row_tiles), 8)
+    rows = 8 * ceil_div(ceil_div(b, row_tiles), 8)
     if rows > _TURNS_MOST_ROWS[columns]:
         return None
     # Sixteen warps, or eight where that was faster and where more would not have the registers for their sums.
@@ -847,7 +788,7 @@ def _turns_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
 
 def _turns_own_rows(config: Config) -> int:
     """Return how many rows of a tile one of its parts ends, at most: whole eights."""
-    return 8 * _ceil_div(config["block_b"], 8 * config["split_k"])
+    return 8 * ceil_div(config["block_b"], 8 * config["split_k"])
 
 
 def _turns_each(config: Config) -> int:
@@ -858,7 +799,7 @@ def _turns_each(config: Config) -> int:
 def _turns_filled(config: Config, shape: Shape, dtype: Dtype, *, together: bool) -> dict[str, int] | None:
     """Return a configuration with as many stages as fit and are of use; None where the sums do not fit into them."""
     h, groups, each = shape["H"], _turns_groups(config), _turns_each(config)
-    steps = _ceil_div(_ceil_div(h, config["block_k"]), config["split_k"])
+    steps = ceil_div(ceil_div(h, config["block_k"]), config["split_k"])
     # Measured: more stages of x cost stages of the weights, most where these come for two programs and so later.
     most = 8 if _turns_share(config, shape["B"]) > 1 else 12
     if together:
@@ -870,7 +811,7 @@ def _turns_filled(config: Config, shape: Shape, dtype: Dtype, *, together: bool)
         return {**config, "num_stages": weights, "x_stages": 0 if together else x}
 
     def fits(weights: int, x: int) -> bool:
-        return shared_bytes(with_stages(weights, x), dtype, h) <= _SHARED_BYTES["sm_90"]
+        return shared_bytes(with_stages(weights, x), dtype, h) <= SHARED_BYTES["sm_90"]
 
     def too_few(weights: int, x: int) -> bool:
         filled = with_stages(weights, x)
@@ -905,16 +846,14 @@ def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
     b, h, o = shape["B"], shape["H"], shape["O"]
 
     def programs(tile: tuple[int, int, int]) -> int:
-        return _ceil_div(b, tile[0]) * _ceil_div(o, tile[1]) * tile[2]
+        return ceil_div(b, tile[0]) * ceil_div(o, tile[1]) * tile[2]
 
     def cost(tile: tuple[int, int, int]) -> float:
-        waves = math.ceil(programs(tile) / _MULTIPROCESSORS["sm_90"])
-        return (
-            waves * _CLUSTER_TILES[tile] * (_CLUSTER_CROWDED if 2 * programs(tile) > _MULTIPROCESSORS["sm_90"] else 1.0)
-        )
+        waves = math.ceil(programs(tile) / SMS["sm_90"])
+        return waves * _CLUSTER_TILES[tile] * (_CLUSTER_CROWDED if 2 * programs(tile) > SMS["sm_90"] else 1.0)
 
     def fits(tile: tuple[int, int, int]) -> bool:
-        if tile == (128, 256, 2) and programs(tile) > _MULTIPROCESSORS["sm_90"]:
+        if tile == (128, 256, 2) and programs(tile) > SMS["sm_90"]:
             return False
         # Tiles of 64 rows read the weights once for each of them.
         return (tile[0] == 64 if b <= 64 else tile[0] == 128 or b <= 128) and (tile[2] == 1 or h >= 2 * _LEAST_INNER)
@@ -925,7 +864,7 @@ def _cluster_config(shape: Shape, dtype: Dtype) -> dict[str, int] | None:
         "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": split_k, "num_warps": 8,
         "num_stages": _CLUSTER_STAGES, "tma": 1, "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
     }  # fmt: skip
-    while shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
+    while shared_bytes(config, dtype, h) > SHARED_BYTES["sm_90"]:
         config["num_stages"] -= 1
         if config["num_stages"] < 2:
             return None
@@ -937,19 +876,19 @@ def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
     block_b = next(size for size in _PIPELINED if size >= b)
     largest_o, block_k, x_stages, scalers, programs = _PIPELINED[block_b]
     block_o = 64
-    while block_o < largest_o and 4 * _ceil_div(o, block_o) > _MULTIPROCESSORS["sm_90"]:
+    while block_o < largest_o and 4 * ceil_div(o, block_o) > SMS["sm_90"]:
         block_o *= 2
     split_k = 1
-    while split_k < _MAX_SPLITS and 2 * split_k * _ceil_div(o, block_o) <= programs and h >= 2 * split_k * _LEAST_INNER:
+    while split_k < _MAX_SPLITS and 2 * split_k * ceil_div(o, block_o) <= programs and h >= 2 * split_k * _LEAST_INNER:
         split_k *= 2
     config = {
         "block_b": block_b, "block_o": block_o, "block_k": block_k, "split_k": split_k, "num_warps": block_o // 16,
         "num_stages": 2, "tma": 1, "pipeline": 1, "x_stages": x_stages, "scalers": scalers, "pdl": 1,
     }  # fmt: skip
-    steps = _ceil_div(_ceil_div(h, block_k), split_k)
+    steps = ceil_div(ceil_div(h, block_k), split_k)
     while config["num_stages"] < max(steps, 2):
         config["num_stages"] += 1
-        if shared_bytes(config, dtype, h) > _SHARED_BYTES["sm_90"]:
+        if shared_bytes(config, dtype, h) > SHARED_BYTES["sm_90"]:
             config["num_stages"] -= 1
             break
     return config
@@ -958,37 +897,34 @@ def _pipelined_config(shape: Shape, dtype: Dtype) -> dict[str, int]:
 def _portable_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     block_bs = sorted(block_b for name, block_b in _TILES if name == target)
     if not block_bs:
-        raise InputError(
-            f"rmsnorm_matmul: no launch configuration for {target}; expected one of: {', '.join(_MULTIPROCESSORS)}"
-        )
+        raise InputError(f"rmsnorm_matmul: no launch configuration for {target}; expected one of: {', '.join(SMS)}")
     b, h, o = shape["B"], shape["H"], shape["O"]
     block_b = next((size for size in block_bs if size >= b), block_bs[-1])
     largest_o, block_k, num_stages = _TILES[target, block_b]
     if dtype == "fp32":
         block_k, largest_o = block_k // 2, min(largest_o, 128)
-    tiles_b = _ceil_div(b, block_b)
-    slots = _MULTIPROCESSORS[target]
+    tiles_b = ceil_div(b, block_b)
+    slots = SMS[target]
     # A narrow tile leaves little to add up at the end; a wide one reads x less often. Take the narrowest whose grid,
     # split in four, is still one wave.
     block_o = 64 if target != "sm_100" else 128
-    while block_o < largest_o and 4 * tiles_b * _ceil_div(o, block_o) > slots:
+    while block_o < largest_o and 4 * tiles_b * ceil_div(o, block_o) > slots:
         block_o *= 2
     config = {
         "block_b": block_b,
         "block_o": block_o,
         "block_k": block_k,
-        "split_k": _splits(b, h, tiles_b * _ceil_div(o, block_o), _ceil_div(h, block_k), slots),
+        "split_k": _splits(b, h, tiles_b * ceil_div(o, block_o), ceil_div(h, block_k), slots),
         "num_warps": 8 if block_b * block_o >= 8192 else 4,
         "num_stages": num_stages,
-        "tma": int(target in _TMA_TARGETS and o * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT == 0),
+        "tma": int(target in TMA_TARGETS and o * DTYPE_BYTES[dtype] % TMA_ALIGNMENT == 0),
         **_NOT_PIPELINED,
     }
-    while shared_bytes(config, dtype, h) > _SHARED_BYTES[target] and config["num_stages"] > 1:
+    while shared_bytes(config, dtype, h) > SHARED_BYTES[target] and config["num_stages"] > 1:
         config["num_stages"] -= 1
     return config
 
 
-_TMA_TARGETS = ("sm_90", "sm_100")
 _NOT_PIPELINED = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
 
 
@@ -1011,16 +947,16 @@ def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
     x_tile, weight_tile = element * block_b * block_k, element * block_k * block_o
     stages = config["num_stages"]
     if config["pipeline"] == 2:
-        gain_boxes = _ceil_div(_ceil_div(_ceil_div(n_inner, block_k), config["split_k"]), _GAIN_STEPS)
+        gain_boxes = ceil_div(ceil_div(ceil_div(n_inner, block_k), config["split_k"]), _GAIN_STEPS)
         ring = stages * (weight_tile + x_tile + 16) + 16
-        return _ceil_div(ring, 128) * 128 + gain_boxes * element * block_k * _GAIN_STEPS
+        return ceil_div(ring, 128) * 128 + gain_boxes * element * block_k * _GAIN_STEPS
     if config["pipeline"] == 3:
         parts = config["split_k"]
         own = _turns_own_rows(config)
         sent = 4 * 64 * (parts - 1) * own if block_o == 64 else 0
         squares = 4 * (parts * own + block_b * _turns_own_squarers(config))
         ring = stages * (weight_tile + 16) + _x_ring(config) * x_tile + config["x_stages"] * 16 + sent + 48 + squares
-        return _ceil_div(ring, 128) * 128 + _ceil_div(_ceil_div(n_inner, block_k), parts) * 128
+        return ceil_div(ring, 128) * 128 + ceil_div(ceil_div(n_inner, block_k), parts) * 128
     if config["pipeline"]:
         x_stage = x_tile + element * block_k + 24
         # The last term covers alignment and what reductions across warps use.
@@ -1032,15 +968,9 @@ def shared_bytes(config: Config, dtype: Dtype, n_inner: int) -> int:
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    expected = set(_CONFIG_KEYS)
-    if set(config) != expected:
-        raise InputError(
-            f"rmsnorm_matmul: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _SHARED_BYTES:
-        raise InputError(f"rmsnorm_matmul: target {target} is unknown; expected one of: {', '.join(_SHARED_BYTES)}")
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("rmsnorm_matmul: sm_75 has no bf16; expected fp16 or fp32")
+    configs.check_keys("rmsnorm_matmul", config, _CONFIG_KEYS)
+    configs.check_target("rmsnorm_matmul", target)
+    configs.check_bf16("rmsnorm_matmul", dtype, target)
     if config["pipeline"] >= 2:
         _check_cuda(config, shape, dtype, target)
     elif config["pipeline"]:
@@ -1055,25 +985,17 @@ def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> Non
             continue
         if not least <= value <= most or value & (value - 1):
             raise InputError(f"rmsnorm_matmul: {key} is {value}; expected a power of two from {least} to {most}")
-    if target == "sm_90" and (config["block_o"] < 64 or config["num_warps"] % 4):
-        raise InputError(
-            f"rmsnorm_matmul: block_o is {config['block_o']} with {config['num_warps']} warps; expected at least 64 "
-            "and a multiple of 4 warps: wgmma computes 64 rows in groups of 4 warps"
-        )
-    if not 1 <= config["split_k"] <= _ceil_div(shape["H"], config["block_k"]):
+    configs.check_wgmma("rmsnorm_matmul", config, target, rows="block_o")
+    if not 1 <= config["split_k"] <= ceil_div(shape["H"], config["block_k"]):
         raise InputError(
             f"rmsnorm_matmul: split_k is {config['split_k']}; expected 1 to the "
-            f"{_ceil_div(shape['H'], config['block_k'])} steps of block_k in H"
+            f"{ceil_div(shape['H'], config['block_k'])} steps of block_k in H"
         )
-    if not 1 <= config["num_stages"] <= 32:
-        raise InputError(f"rmsnorm_matmul: num_stages is {config['num_stages']}; expected 1 to 32")
-    _check_tma(config, shape, dtype, target)
-    needed = shared_bytes(config, dtype, shape["H"])
-    if needed > _SHARED_BYTES[target]:
-        raise InputError(
-            f"rmsnorm_matmul: tiles need {needed} bytes of shared memory; {target} has "
-            f"{_SHARED_BYTES[target]} a block: take fewer num_stages or a smaller block_k"
-        )
+    configs.check_ranges("rmsnorm_matmul", config, (("num_stages", 1, 32),))
+    configs.check_tma(
+        "rmsnorm_matmul", config, target, rows={"O": shape["O"]}, size=DTYPE_BYTES[dtype], of=dtype
+    )  # fmt: skip
+    configs.check_shared("rmsnorm_matmul", shared_bytes(config, dtype, shape["H"]), target, smaller="block_k")
 
 
 def _check_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -1083,7 +1005,7 @@ def _check_pipeline(config: Config, shape: Shape, dtype: Dtype, target: str) -> 
         raise InputError(f"rmsnorm_matmul: pipeline is 1 on {target} in {dtype}; expected sm_90 and fp16 or bf16")
     if config["tma"] != 1:
         raise InputError(f"rmsnorm_matmul: tma is {config['tma']} with pipeline 1; expected 1")
-    if shape["H"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
+    if shape["H"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT:
         raise InputError(f"rmsnorm_matmul: pipeline is 1 with H={shape['H']}; expected a multiple of 8")
     if config["scalers"] not in (1, 2) or config["x_stages"] < 2 or config["x_stages"] % config["scalers"]:
         # Two scalers take turns by step; were x_stages odd, they would also take turns at a stage and miss its phase.
@@ -1108,7 +1030,7 @@ def _check_cuda(config: Config, shape: Shape, dtype: Dtype, target: str) -> None
         raise InputError(
             f"rmsnorm_matmul: pipeline is {pipeline} on {target} in {dtype}; expected sm_90 and fp16 or bf16"
         )
-    if shape["H"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
+    if shape["H"] * DTYPE_BYTES[dtype] % TMA_ALIGNMENT:
         raise InputError(f"rmsnorm_matmul: pipeline is {pipeline} with H={shape['H']}; expected a multiple of 8")
     fixed = {"block_k": 64, "tma": 1, "scalers": 0} | ({"num_warps": 8, "x_stages": 0} if pipeline == 2 else {})
     if any(config[key] != value for key, value in fixed.items()) or config["pdl"] not in (0, 1):
@@ -1184,20 +1106,6 @@ def _turns_sums(config: Config) -> int:
     return 4 * (_turns_groups(config) - 1) * rows * columns + received + 512 * config["num_warps"]
 
 
-def _check_tma(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
-    if config["tma"] not in (0, 1):
-        raise InputError(f"rmsnorm_matmul: tma is {config['tma']}; expected 0 or 1")
-    if not config["tma"]:
-        return
-    if target not in _TMA_TARGETS:
-        raise InputError(f"rmsnorm_matmul: tma is 1, but {target} has no tensor memory accelerator; expected 0")
-    if shape["O"] * DTYPE_BYTES[dtype] % _TMA_ALIGNMENT:
-        raise InputError(
-            f"rmsnorm_matmul: tma is 1 with O={shape['O']} in {dtype}; expected rows of a multiple of "
-            f"{_TMA_ALIGNMENT} bytes, or tma 0"
-        )
-
-
 def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
     """Return what the compiler needs to compile the kernel without a GPU."""
     pointer = f"*{dtype}"
@@ -1217,34 +1125,31 @@ def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | Ah
         )
     if config["pipeline"]:
         return _ahead_pipelined(config, dtype)
-    weight = f"tensordesc<{dtype}[{config['block_k']},{config['block_o']}]>" if config["tma"] else pointer
+    weight = triton_type(dtype, [config["block_k"], config["block_o"]]) if config["tma"] else pointer
     signature = {
         "x_ptr": pointer, "gain_ptr": pointer, "weight": weight, "y_ptr": pointer,
         "partial_ptr": "*fp32", "squares_ptr": "*fp32", "arrivals_ptr": "*i32",
         "n_rows": "i32", "n_inner": "i32", "n_cols": "i32", "eps": "fp32",
     }  # fmt: skip
     constants = _constants(config)
-    return Ahead(
-        function=rmsnorm_matmul_kernel,
-        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        rmsnorm_matmul_kernel,
+        signature,
         constants=constants,
         options={"num_warps": config["num_warps"], "num_stages": config["num_stages"]},
     )
 
 
 def _ahead_pipelined(config: Config, dtype: Dtype) -> Ahead:
-    signature = {
-        name: f"tensordesc<{dtype}[{block[0]},{block[1]}],{_layout(block)!r}>"
-        for name, block in _blocks(config).items()
-    }
+    signature = gluon_types_of(dtype, _blocks(config))
     signature |= {
         "y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "squares_ptr": "*fp32",
         "n_rows": "i32", "n_inner": "i32", "n_cols": "i32", "eps": "fp32",
     }  # fmt: skip
     constants = _pipelined_constants(config)
-    return Ahead(
-        function=rmsnorm_matmul_pipelined,
-        signature={**signature, **dict.fromkeys(constants, "constexpr")},
+    return ahead_of(
+        rmsnorm_matmul_pipelined,
+        signature,
         constants=constants,
         options=_pipelined_options(config),
     )
@@ -1285,14 +1190,14 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         if own["pipeline"] == 1:
             config["num_warps"] = config["block_o"] // 16
         # As many stages as fit, or one less.
-        limit, h = _SHARED_BYTES[target], shape["H"]
+        limit, h = SHARED_BYTES[target], shape["H"]
         fitting = [n for n in range(2, 25) if shared_bytes({**config, "num_stages": n}, dtype, h) <= limit]
         yield from (_candidate({**config, "num_stages": stages}, shape, dtype) for stages in fitting[-2:])
 
 
 def _turns_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[Config]:
     turns = {**own, "block_k": 64, "pipeline": 3, "scalers": 0}
-    rows = tuple(8 * _ceil_div(shape["B"], 8 * tiles) for tiles in (1, 2, 4))
+    rows = tuple(8 * ceil_div(shape["B"], 8 * tiles) for tiles in (1, 2, 4))
     choices = {"block_b": rows, "block_o": (64, 128), "split_k": (1, 2, 4), "num_warps": (8, 16)}
     for config in variations(turns, choices):
         filled = (_turns_filled(config, shape, dtype, together=together) for together in (False, True))
@@ -1301,7 +1206,7 @@ def _turns_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[Confi
 
 def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
     block_b, block_o, block_k = config["block_b"], config["block_o"], config["block_k"]
-    steps = _ceil_div(_ceil_div(shape["H"], block_k), config["split_k"])
+    steps = ceil_div(ceil_div(shape["H"], block_k), config["split_k"])
     # Of weights that two programs share each reads half.
     share = _turns_share(config, shape["B"]) if config["pipeline"] == 3 else 1
     # The sums, and some for addresses and operands on their way.
@@ -1309,10 +1214,10 @@ def _candidate(config: Config, shape: Shape, dtype: Dtype) -> Candidate:
     if config["pipeline"]:
         # The groups of warps of these kernels share out all registers of an SM.
         warps += 4 * config["scalers"] + 4
-        registers = _REGISTERS // (32 * warps) // 8 * 8
+        registers = SM_REGISTERS // (32 * warps) // 8 * 8
     return Candidate(
         config=config,
-        tiles=_ceil_div(shape["O"], block_o) * _ceil_div(shape["B"], block_b) * config["split_k"],
+        tiles=ceil_div(shape["O"], block_o) * ceil_div(shape["B"], block_b) * config["split_k"],
         tile_flops=2 * block_b * block_o * block_k * steps,
         tile_bytes=DTYPE_BYTES[dtype] * (block_b + block_o // share) * block_k * steps,
         warps=warps,
@@ -1330,7 +1235,7 @@ KERNEL = Kernel(
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
     excludes="re-reads of x by each column tile, split-K partial sums (both in L2), padding to whole tiles",
-    path=path,
+    path=matmul_path,
     config=config_for,
     check_config=check_config,
     tolerances={
@@ -1343,10 +1248,10 @@ KERNEL = Kernel(
     reference=reference,
     launched="^rmsnorm_matmul_(kernel|pipelined|cluster|turns)$",
     baselines={
-        "torch_eager": prepare_torch_eager,
-        "torch_compile_default": _prepare_compiled("default"),
-        "torch_compile_max_autotune": _prepare_compiled("max-autotune-no-cudagraphs"),
-        "torch_matmul": prepare_torch_matmul,
+        "torch_eager": library(_two_calls, "x", "gain", "weight"),
+        "torch_compile_default": compiled(_unfused, "x", "gain", "weight", mode="default"),
+        "torch_compile_max_autotune": compiled(_unfused, "x", "gain", "weight", mode="max-autotune-no-cudagraphs"),
+        "torch_matmul": library(lambda torch, out, x, weight: torch.matmul(x, weight, out=out), "x", "weight"),
     },
     ahead=ahead,
     candidates=candidates,
