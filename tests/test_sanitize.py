@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 from gpu import sanitize
-from gpu.sanitize import Run, gluon_code, known, reports, summary
+from gpu.sanitize import Run, gluon_function, known, reports, summary
+from kernel_suite import KERNELS
+from mutants.checker import source_file
 
 from ledger.kernel import load_kernel
 
 OLD, NEW = (2025, 3), (2026, 4)
 
 
-def line_of(kernel: str, text: str, file: str = "") -> int:
+def line_of(path: Path, text: str) -> int:
     """Return the number of the source line that holds a text: recorded reports are read at today's lines."""
-    path = gluon_code(kernel)[0]
-    lines = (path.with_name(file) if file else path).read_text().splitlines()
-    (found,) = [number for number, line in enumerate(lines, 1) if text in line]
+    (found,) = [number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line]
     return found
+
+
+def place_of(kernel: str, text: str) -> str:
+    """Return file and line of a text, in the kernel's own module or in the device code that it shares."""
+    shared = KERNELS / "common"
+    for path in (source_file(kernel), shared / "attention_device.py", shared / "gemm_device.py"):
+        if text in path.read_text():
+            return f"{path.name}:{line_of(path, text)}"
+    raise AssertionError(text)
 
 
 def race(kernel: str, first: tuple[str, str], *others: tuple[str, str]) -> str:
     """Return a report as racecheck prints it, of accesses (Read or Write, text of the source line)."""
-    function = gluon_code(kernel)[1]
     places = [
-        f"{kind} access at {function}+0x{256 * at:x} in {kernel}.py:{line_of(kernel, text)}"
+        f"{kind} access at {gluon_function(kernel)}+0x{256 * at:x} in {place_of(kernel, text)}"
         for at, (kind, text) in enumerate((first, *others), 1)
     ]
     rest = [f"=========     and {place} [{7 * at} hazards]" for at, place in enumerate(places[1:], 1)]
@@ -68,7 +77,8 @@ def test_a_report_is_known_by_its_place_alone(text: str, kernel: str, release: t
 
 def test_what_a_lane_arrives_for_in_cuda_cpp_is_known_by_the_line_that_stores() -> None:
     def kind(kernel: str, offset: int) -> str | None:
-        read, write = (line_of("mla_decode", f'asm volatile("{op}.shared.f32', "cluster.cu") for op in ("ld", "st"))
+        cuda = source_file("mla_decode").with_name("cluster.cu")
+        read, write = (line_of(cuda, f'asm volatile("{op}.shared.f32') for op in ("ld", "st"))
         (report,) = reports(KEPT.format("mla_decode_cluster.cu", read, write + offset))
         return known(report, kernel=kernel, release=NEW)
 

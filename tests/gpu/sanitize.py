@@ -50,10 +50,8 @@ ARRIVED_FOR = {
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
-# Kernels whose Gluon code is in a shared file, with the name of its function.
-SHARED_CODE = dict.fromkeys(
-    ("flash_attention", "flash_attention_causal"), ("common/attention_device.py", "attention_pipelined")
-)
+# Kernels whose Gluon function is a shared one.
+SHARED_FUNCTION = dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined")
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 TARGET = "sm_90"
@@ -179,26 +177,35 @@ def reports(text: str) -> list[Report]:
     return found
 
 
-def gluon_code(kernel: str) -> tuple[Path, str]:
-    """Return the file with a kernel's Gluon code, and the name of its function."""
-    file, function = SHARED_CODE.get(kernel, ("", f"{kernel}_pipelined"))
-    return (KERNELS / file if file else source_file(kernel)), function
+def gluon_function(kernel: str) -> str:
+    """Return the name of a kernel's function in Gluon."""
+    return SHARED_FUNCTION.get(kernel, f"{kernel}_pipelined")
+
+
+def file_of(access: Access, kernel: str, *, in_cuda: bool) -> Path:
+    """Return the source file of an access: of those that kernels share, or the kernel's own."""
+    if in_cuda:
+        return source_file(kernel).with_name("cluster.cu")
+    shared = KERNELS / "common" / f"{access.file}.py"
+    return shared if access.file != "__init__" and shared.is_file() else source_file(kernel)
 
 
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
     """Return which known order a report of racecheck is about, by its place, or None for a finding."""
     in_cuda = kernel in ARRIVED_FOR_IN_CUDA and all(one.file == f"{kernel}_cluster" for one in report.accesses)
-    in_gluon = all(one.function == gluon_code(kernel)[1] for one in report.accesses)
+    in_gluon = all(one.function == gluon_function(kernel) for one in report.accesses)
     if not report.accesses or not (in_cuda or in_gluon):
         return None
-    file = source_file(kernel).with_name("cluster.cu") if in_cuda else gluon_code(kernel)[0]
-    source = file.read_text(encoding="utf-8").splitlines()
-    texts = {one: source[one.line - 1] for one in report.accesses if one.line}
+    texts = {
+        one: file_of(one, kernel, in_cuda=in_cuda).read_text(encoding="utf-8").splitlines()[one.line - 1]
+        for one in report.accesses
+        if one.line
+    }
     writes = [texts.get(one, "") for one in report.accesses if one.kind == "Write"]
     arrived_for = (ARRIVED_FOR_IN_CUDA if in_cuda else ARRIVED_FOR).get(kernel, ())
     if writes and all(any(part in text for part in arrived_for) for text in writes):
         return "one lane arrives for its warp" if in_cuda else "one thread arrives for all"
-    own = (f"def {gluon_code(kernel)[1]}(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
+    own = (f"def {gluon_function(kernel)}(", "gl.warp_specialize(", *DISPATCHED_AT.get(kernel, ()))
     places = [texts.get(one, "") for one in report.accesses]
     if release < FOLLOWS_GROUPS and all(any(part in text for part in own) for text in places):
         return "Triton's dispatch"

@@ -210,5 +210,6 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "steps = tiles * (pid_k + 1) // SPLIT_K - first",
            "steps = gl.maximum(tiles * (pid_k + 1) // SPLIT_K - first - 1, 1)"),
     Mutant("matmul", "pipelined_second_half_over_the_first",
-           "[row + PART * ROWS, col + half * COLS]", "[row + PART * ROWS, col]"),
+           "_store_part(c, buffer, right, row + TOP, col + COLS)",
+           "_store_part(c, buffer, right, row + TOP, col)", "common/gemm_device.py"),
 )  # fmt: skip

@@ -158,30 +158,33 @@ MUTANTS: tuple[Mutant, ...] = (
            "acc = tl.dot(a_tile, b_tile.T, acc, out_dtype=tl.int32).to(tl.int16).to(tl.int32)"),
 )  # fmt: skip
 
-# Of the pipelined kernels, which the interpreter cannot run.
+# Of the Gluon kernels, which the interpreter cannot run.
+_DEVICE = "common/gemm_device.py"
+_BIAS_CUDA, _FP8_CUDA = "matmul_bias_relu/cluster.cu", "matmul_fp8/cluster.cu"
+_UNSCALED = ("return acc.to(gl.float32) * extra", "return acc.to(gl.float32) + 0.0 * extra")
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_bias_relu", "pipelined_dropped_bias", "total = acc + added.to(gl.float32)[None, :]",
            "total = acc + 0.0 * added.to(gl.float32)[None, :]"),
-    Mutant("matmul_bias_relu", "pipelined_relu_before_bias", "out = gl.where(total < 0.0, 0.0, total).to(c.dtype)",
-           "out = (gl.where(acc < 0.0, 0.0, acc) + (total - acc)).to(c.dtype)"),
+    Mutant("matmul_bias_relu", "pipelined_relu_before_bias", "return gl.where(total < 0.0, 0.0, total)",
+           "return gl.where(acc < 0.0, 0.0, acc) + (total - acc)"),
     Mutant("matmul_bias_relu", "pipelined_bias_of_the_first_tile", "cols = col + gl.arange",
            "cols = 0 * col + gl.arange"),
-    Mutant("matmul_bias_relu", "cluster_dropped_bias", "at < n_cols ? *(const u32*)(bias + at) : 0u", "0u"),
+    Mutant("matmul_bias_relu", "cluster_dropped_bias", "at < n_cols ? *(const u32*)(bias + at) : 0u", "0u", _BIAS_CUDA),
     Mutant("matmul_bias_relu", "cluster_bias_of_the_first_tile", "(const u32*)(bias + at)",
-           "(const u32*)(bias + at - col)"),
+           "(const u32*)(bias + at - col)", _BIAS_CUDA),
     Mutant("matmul_bias_relu", "cluster_relu_before_bias",
-           "const float sum = one + (", "const float sum = max(one, 0.f) + ("),
-    Mutant("matmul_fp8", "pipelined_unscaled_epilogue", "out = (acc * scale).to(c.dtype)",
-           "out = (acc + 0.0 * scale).to(c.dtype)"),
-    Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0"),
+           "const float sum = one + (", "const float sum = max(one, 0.f) + (", _BIAS_CUDA),
+    Mutant("matmul_fp8", "pipelined_unscaled_epilogue", *_UNSCALED, _DEVICE),
+    Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0", _DEVICE),
     Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed(float lo, float hi, float scale) {",
-           "DEVICE u32 packed(float lo, float hi, float scale) {\n    scale = 1.f;"),
+           "DEVICE u32 packed(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
     Mutant("matmul_fp8", "cluster_lost_odd_step",
-           'aligned 0;" ::: "memory");\n                add(even, first);',
-           'aligned 0;" ::: "memory");\n                if (lane < 2) arrive(first, lane);'),
-    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];"),
-    Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;"),
-    Mutant("matmul_int8", "pipelined_unscaled_epilogue", "out = acc.to(gl.float32) * scale",
-           "out = acc.to(gl.float32) + 0.0 * scale"),
-    Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS"),
+           "wait_products<0>();\n                add(even, first);",
+           "wait_products<0>();\n                if (lane < 2) arrive(first, lane);", _FP8_CUDA),
+    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];", _FP8_CUDA),
+    Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;",
+           _FP8_CUDA),
+    Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED, _DEVICE),
+    Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS",
+           _DEVICE),
 )  # fmt: skip
