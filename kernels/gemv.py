@@ -12,18 +12,22 @@ fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from ledger.errors import InputError
-from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, keeping, variations
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
+from ledger.kernels.common import configs
+from ledger.kernels.common.baselines import compiled, dtype_name, library
+from ledger.kernels.common.row_reductions import sum_lanes, wait_for_previous_kernel
+from ledger.kernels.common.targets import PDL_TARGETS, ceil_div, device_target, power_of_two
+from ledger.kernels.common.triton_launch import VECTOR_BYTES, ahead, fp32_path, prepare
 from ledger.operations import GEMV, Shape
-from ledger.records import Dtype, Path, Work
+from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -49,10 +53,7 @@ def gemv_kernel(
     row_mask = rows < n_rows
     range_k = tl.arange(0, BLOCK_K)
     weight_rows = weight_ptr + rows.to(tl.int64)[:, None] * n_inner
-    if PDL:
-        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    wait_for_previous_kernel(PDL)
     acc = tl.zeros((BLOCK_N, BLOCK_K // LANE), dtype=tl.float32)
     for start in tl.range(0, n_inner, BLOCK_K):
         inner = start + range_k
@@ -65,8 +66,7 @@ def gemv_kernel(
             eviction_policy="evict_first",
         )
         products = w.to(tl.float32) * x.to(tl.float32)[None, :]
-        # A thread holds LANE neighbours. Adding them first leaves registers for loads under way.
-        acc += tl.sum(tl.reshape(products, (BLOCK_N, BLOCK_K // LANE, LANE)), axis=2)
+        acc += sum_lanes(products, LANE)
     tl.store(y_ptr + rows, tl.sum(acc, axis=1).to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
@@ -79,9 +79,8 @@ def gemv(weight: Tensor, x: Tensor) -> Tensor:
 
     inputs = {"x": x.contiguous(), "weight": weight.contiguous()}
     out = torch.empty(weight.shape[0], dtype=x.dtype, device=x.device)
-    major, minor = torch.cuda.get_device_capability(x.device)
     shape = {"N": weight.shape[0], "K": weight.shape[1]}
-    prepare_triton(inputs, out, config_for(shape, _dtype_name(x), f"sm_{major}{minor}"))()
+    prepare_triton(inputs, out, config_for(shape, dtype_name(x, "gemv"), device_target(x)))()
     return out
 
 
@@ -90,26 +89,9 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) ->
     x, weight = inputs["x"], inputs["weight"]
     n_rows, n_inner = weight.shape
     constants = _constants(config, n_inner, x.element_size())
-    grid = (-(-n_rows // config["block_n"]),)
-
-    def launch() -> None:
-        gemv_kernel[grid](
-            x,
-            weight,
-            out,
-            n_rows,
-            n_inner // constants["UNIT"],
-            **constants,
-            num_warps=config["num_warps"],
-            **_early(config),
-        )
-
-    return launch
-
-
-def _early(config: Config) -> dict[str, bool]:
-    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
-    return {"launch_pdl": True} if config["pdl"] else {}
+    sizes = (n_rows, n_inner // constants["UNIT"])
+    grid = ceil_div(n_rows, config["block_n"])
+    return prepare(gemv_kernel, (x, weight, out), sizes, config, grid=grid, constants=constants)
 
 
 def _constants(config: Config, n_inner: int, element: int) -> dict[str, int]:
@@ -118,53 +100,23 @@ def _constants(config: Config, n_inner: int, element: int) -> dict[str, int]:
         "BLOCK_N": config["block_n"],
         "BLOCK_K": config["block_k"],
         # As many as one load of 16 bytes brings, or less where rows are not multiples of 16 bytes.
-        "LANE": math.gcd(n_inner, 16 // element),
+        "LANE": math.gcd(n_inner, VECTOR_BYTES // element),
         "PDL": config["pdl"],
     }
 
 
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"gemv: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
+def _product(torch: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda weight, x: torch.mv(weight, x)
 
 
-def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch.mv on fp32 copies that are made in the call, except where the inputs are fp32 already."""
-    import torch
-
-    x, weight = inputs["x"], inputs["weight"]
-    return lambda: out.copy_(torch.mv(weight.float(), x.float()))
+def _product_fp32(torch: Any, out: Tensor, weight: Tensor, x: Tensor) -> Tensor:
+    """Compute the product on fp32 copies that are made in the call, except where the inputs are fp32 already."""
+    return out.copy_(torch.mv(weight.float(), x.float()))
 
 
-def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch.mv."""
-    import torch
-
-    x, weight = inputs["x"], inputs["weight"]
-    return lambda: torch.mv(weight, x, out=out)
-
-
-def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return what torch.compile makes of torch.mv."""
-    compiled, x, weight = _compiled(), inputs["x"], inputs["weight"]
-    return keeping(lambda: compiled(weight, x))
-
-
-@functools.cache
-def _compiled() -> Callable[[Tensor, Tensor], Tensor]:
-    import torch
-
-    def product(weight: Tensor, x: Tensor) -> Tensor:
-        return torch.mv(weight, x)
-
-    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
-    torch._dynamo.config.recompile_limit = 1024
-    compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(product, dynamic=False)
-    return compiled
+TORCH_CPU = library(_product_fp32, "weight", "x")
+TORCH_EAGER = library(lambda torch, out, weight, x: torch.mv(weight, x, out=out), "weight", "x")
+TORCH_COMPILE = compiled(_product, "weight", "x")
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -178,12 +130,6 @@ def work(shape: Shape, dtype: Dtype) -> Work:
     return Work(flops=2 * n * k, bytes_read=element * (n * k + k), bytes_written=element * n)
 
 
-def path(dtype: Dtype, target: str, implementation: str) -> Path:
-    """Return fp32: operands are widened before the product; no tensor-core instruction is used."""
-    return "fp32"
-
-
-_TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 _WIDEST_UNIT = 16
 _MOST_A_THREAD = 128
 _FEW_ROWS = 2048
@@ -191,8 +137,7 @@ _FEW_ROWS = 2048
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    if target not in _TARGETS:
-        raise InputError(f"gemv: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
+    configs.check_tuned("gemv", target)
     k, element = shape["K"], DTYPE_BYTES[dtype]
     block_n, block_bytes, num_warps = 2, 8192, 8
     if k * element % 16:
@@ -203,51 +148,30 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     elif element == 2 and k * element >= 2 * block_bytes and (dtype == "bf16" or shape["N"] <= _FEW_ROWS):
         # A row of several blocks is long enough for a program; with many rows fp16 ran alike either way.
         block_n = 1
-    block_k = min(max(1 << (k - 1).bit_length(), 16), block_bytes // element)
+    block_k = min(max(power_of_two(k), 16), block_bytes // element)
     return {
         "block_n": block_n,
         "block_k": block_k,
         "num_warps": num_warps,
-        "pdl": int(target in _PDL_TARGETS),
+        "pdl": int(target in PDL_TARGETS),
     }
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(f"gemv: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}")
-    if target not in _TARGETS:
-        raise InputError(f"gemv: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("gemv: sm_75 has no bf16; expected fp16 or fp32")
-    for key, least, most in (("block_n", 1, 256), ("block_k", 16, 16_384), ("num_warps", 1, 32)):
-        value = config[key]
-        if not least <= value <= most or value & (value - 1):
-            raise InputError(f"gemv: {key} is {value}; expected a power of two from {least} to {most}")
-    tile = config["block_n"] * config["block_k"]
-    if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
-        raise InputError(
-            f"gemv: tile of {config['block_n']} × {config['block_k']} needs more than {config['num_warps']} warps; "
-            f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
-        )
-    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
-        raise InputError(f"gemv: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    configs.check_keys("gemv", config, ("block_n", "block_k", "num_warps", "pdl"))
+    configs.check_target("gemv", target)
+    configs.check_bf16("gemv", dtype, target)
+    configs.check_powers("gemv", config, (("block_n", 1, 256), ("block_k", 16, 16_384), ("num_warps", 1, 32)))
+    configs.check_thread_elements("gemv", config, tile=("block_n", "block_k"), most=_MOST_A_THREAD)
+    configs.check_pdl("gemv", config, target)
 
 
-_CONFIG_KEYS = ("block_n", "block_k", "num_warps", "pdl")
-_PDL_TARGETS = ("sm_90", "sm_100")
-
-
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+def compile_ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
-    pointers = dict.fromkeys(("x_ptr", "weight_ptr", "y_ptr"), f"*{dtype}")
+    pointers, sizes = ("x_ptr", "weight_ptr", "y_ptr"), {"n_rows": "i32", "n_units": "i32"}
     constants = _constants(config, shape["K"], DTYPE_BYTES[dtype])
-    return Ahead(
-        function=gemv_kernel,
-        signature={**pointers, "n_rows": "i32", "n_units": "i32", **dict.fromkeys(constants, "constexpr")},
-        constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
-    )
+    return ahead(gemv_kernel, pointers, sizes, config, dtype=dtype, constants=constants)
 
 
 CASES: tuple[dict[str, int], ...] = (
@@ -267,7 +191,7 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         tile_bytes = config["block_n"] * config["block_k"] * element
         yield Candidate(
             config=config,
-            tiles=-(-shape["N"] // config["block_n"]),
+            tiles=ceil_div(shape["N"], config["block_n"]),
             tile_flops=2 * config["block_n"] * shape["K"],
             tile_bytes=element * (config["block_n"] + 1) * shape["K"],
             warps=config["num_warps"],
@@ -287,7 +211,7 @@ KERNEL = Kernel(
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
     excludes="re-reads of x by each program (L1, L2)",
-    path=path,
+    path=fp32_path,
     config=config_for,
     check_config=check_config,
     tolerances={
@@ -296,10 +220,10 @@ KERNEL = Kernel(
         "fp32": Tolerance(4e-6, 1e-6, "up to 65536 terms are summed in 24 bits, in lanes and a tree"),
     },
     cases=CASES,
-    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
+    implementations={"triton": prepare_triton, "torch-cpu": TORCH_CPU},
     reference=reference,
     launched="^gemv_kernel$",
-    baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
-    ahead=ahead,
+    baselines={"torch-eager": TORCH_EAGER, "torch-compile": TORCH_COMPILE},
+    ahead=compile_ahead,
     candidates=candidates,
 )

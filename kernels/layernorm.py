@@ -16,18 +16,18 @@ the same inputs give the same bits.
 
 from __future__ import annotations
 
-import functools
-import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ledger.errors import InputError
-from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, keeping
-from ledger.operations import LAYERNORM, LAYERNORM_EPS, Shape
-from ledger.records import Dtype, Path, Work
-from ledger.roofline import DTYPE_BYTES
+from ledger.kernel import Config, Tolerance, import_triton
+from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
+from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, TILE_BYTES, Cell, Tile, up_to, whole_rows
+from ledger.kernels.common.rows import RowKernel
+from ledger.kernels.common.targets import power_of_two
+from ledger.operations import LAYERNORM, LAYERNORM_EPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -35,538 +35,128 @@ triton, tl = import_triton()
 
 
 @triton.jit
-def _by_lane(values, LANE: tl.constexpr):
-    # A thread holds LANE neighbours. Adding them first needs no exchange and leaves registers for loads under way.
-    return tl.sum(tl.reshape(values, (values.shape[0], values.shape[1] // LANE, LANE)), axis=2)
-
-
-@triton.jit
-def _load_scale(pointers, mask, FAR: tl.constexpr):
-    # Where a row fills the L1 until it is read again, gain and bias must not push it out.
-    if FAR:
-        values = tl.load(pointers, mask=mask, other=0.0, cache_modifier=".cg")
-    else:
-        values = tl.load(pointers, mask=mask, other=0.0, eviction_policy="evict_last")
-    return values.to(tl.float32)
-
-
-@triton.jit
-def _store(pointers, y, mask):
-    tl.store(pointers, y.to(pointers.dtype.element_ty), mask=mask, cache_modifier=".cs")
-
-
-@triton.jit
-def layernorm_copies(
-    gain_ptr,
-    bias_ptr,
-    copies_ptr,
-    N_COLS: tl.constexpr,
-    STEP: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    head = tl.program_id(0)
-    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    gain = tl.load(gain_ptr + head + cols, mask=head + cols < N_COLS, other=0.0)
-    bias = tl.load(bias_ptr + head + cols, mask=head + cols < N_COLS, other=0.0)
-    tl.store(copies_ptr + head * STEP + cols, gain, mask=cols < STEP)
-    tl.store(copies_ptr + (tl.num_programs(0) + head) * STEP + cols, bias, mask=cols < STEP)
-
-
-@triton.jit
-def _group(number: tl.constexpr, shift, n_rows, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, ROWS: tl.constexpr):
-    # Where the rows of a group start, counted from where the tile does, and which of them there are.
-    rows = number * ROWS + tl.arange(0, ROWS)[:, None]
-    return shift + rows * N_COLS, rows < n_rows - tl.program_id(0) * BLOCK_M
-
-
-@triton.jit
-def _places(
-    starts, row_mask, cols, chunk: tl.constexpr, N_COLS: tl.constexpr, VECTOR: tl.constexpr, RAGGED: tl.constexpr
-):
-    # Where a chunk of columns of some rows lies, what of it there is, and the columns before the first vector of a row.
-    WIDTH: tl.constexpr = cols.shape[1]
-    head = 0
+def _whole(values, masks, edge, edge_mask, eps, N_COLS: tl.constexpr, RAGGED: tl.constexpr):
+    sums = tl.zeros(values[0].shape, dtype=tl.float32)
+    for i in tl.static_range(len(values)):
+        sums += values[i]
+    total = tl.sum(sums, axis=1)
     if RAGGED:
-        # Vectors lie at multiples of 16 bytes, whatever the row.
-        aligned = (starts + VECTOR - 1) // VECTOR * VECTOR
-        head = (aligned - starts).to(tl.int32)
-        mask = row_mask & ((chunk * WIDTH + cols) // VECTOR < (N_COLS - head) // VECTOR)
-        places = aligned + (chunk * WIDTH + cols)
-    else:
-        mask = row_mask & ((chunk * WIDTH + cols < N_COLS) if (chunk + 1) * WIDTH > N_COLS else (cols >= 0))
-        places = starts + (chunk * WIDTH + cols)
-    return places, mask, head
-
-
-@triton.jit
-def _edge_places(starts, row_mask, N_COLS: tl.constexpr, VECTOR: tl.constexpr):
-    # The columns that no vector covers, before the first and after the last: a lane of the row's warp for each.
-    head = ((starts + VECTOR - 1) // VECTOR * VECTOR - starts).to(tl.int32)
-    lane = tl.arange(0, 32)[None, :]
-    cols = tl.where(lane < VECTOR, lane, head + (N_COLS - head) // VECTOR * VECTOR + lane - VECTOR)
-    return cols, row_mask & tl.where(lane < VECTOR, lane < head, cols < N_COLS)
-
-
-@triton.jit
-def _whole_rows(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    n_rows,
-    eps,
-    N_COLS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    GAIN_STEP: tl.constexpr,
-    WARPS: tl.constexpr,
-):
-    # A chunk of columns is one load of a warp, a group of rows one of all warps: no warp waits for another.
-    WIDTH: tl.constexpr = BLOCK_N if BLOCK_N < 32 * VECTOR else 32 * VECTOR
-    CHUNKS: tl.constexpr = (N_COLS + WIDTH - 1) // WIDTH
-    AT_ONCE: tl.constexpr = 32 * VECTOR * WARPS // WIDTH if RAGGED or N_COLS % VECTOR == 0 else BLOCK_M
-    ROWS: tl.constexpr = BLOCK_M if BLOCK_M < AT_ONCE else AT_ONCE
-    GROUPS: tl.constexpr = BLOCK_M // ROWS
-    cols = tl.arange(0, WIDTH)[None, :]
-    # Within a tile 32 bits are enough for an offset; ragged rows count from the tensor's start, to find their vectors.
-    origin = tl.program_id(0).to(tl.int64) * (BLOCK_M * N_COLS)
-    shift = origin if RAGGED else 0
-    x_tile = x_ptr if RAGGED else x_ptr + origin
-    y_tile = y_ptr if RAGGED else y_ptr + origin
-    held = ()
-    edges = ()
-    for group in tl.static_range(GROUPS):
-        starts, row_mask = _group(group, shift, n_rows, N_COLS, BLOCK_M, ROWS)
-        if RAGGED:
-            # Before the vectors: the compiler then adds up in the layout of the vectors, not in that of the edges.
-            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
-            edge = tl.load(x_tile + starts + edge_cols, mask=edge_mask, other=0.0)
-            edges = edges + (edge.to(tl.float32),)  # noqa: RUF005
-        for chunk in tl.static_range(CHUNKS):
-            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            x = tl.load(x_tile + places, mask=mask, other=0.0)
-            held = held + (x.to(tl.float32),)  # noqa: RUF005
-    # All groups share what is read once. Ragged rows read the copies for their first vectors, each when it is due.
-    gains = ()
-    biases = ()
-    for chunk in tl.static_range(0 if RAGGED else CHUNKS):
-        every = tl.broadcast_to(chunk * WIDTH + cols, (ROWS, WIDTH))
-        gains = gains + (_load_scale(gain_ptr + every, every < N_COLS, False),)  # noqa: RUF005
-        biases = biases + (_load_scale(bias_ptr + every, every < N_COLS, False),)  # noqa: RUF005
-    for group in tl.static_range(GROUPS):
-        starts, row_mask = _group(group, shift, n_rows, N_COLS, BLOCK_M, ROWS)
-        if RAGGED:
-            edge_cols, edge_mask = _edge_places(starts, row_mask, N_COLS, VECTOR)
-            edge = edges[group]
-            edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-            edge_bias = tl.load(bias_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        sums = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
-        for chunk in tl.static_range(CHUNKS):
-            sums += held[group * CHUNKS + chunk]
-        total = tl.sum(sums, axis=1)
-        if RAGGED:
-            total += tl.sum(edge, axis=1)
-        mean = (total / N_COLS)[:, None]
-        squares = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
-        for chunk in tl.static_range(CHUNKS):
-            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            apart = tl.where(mask, held[group * CHUNKS + chunk] - mean, 0.0)
-            squares += apart * apart
-        total = tl.sum(squares, axis=1)
-        if RAGGED:
-            edge = tl.where(edge_mask, edge - mean, 0.0)
-            total += tl.sum(edge * edge, axis=1)
-        rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
-        if RAGGED:
-            _store(y_tile + starts + edge_cols, edge * rstd * edge_gain + edge_bias, edge_mask)
-        for chunk in tl.static_range(CHUNKS):
-            places, mask, head = _places(starts, row_mask, cols, chunk, N_COLS, VECTOR, RAGGED)
-            if RAGGED:
-                scales = head * GAIN_STEP + (chunk * WIDTH + cols)
-                gain = _load_scale(gain_ptr + scales, mask, False)
-                bias = _load_scale(bias_ptr + scales, mask, False)
-            else:
-                gain = gains[chunk]
-                bias = biases[chunk]
-            _store(y_tile + places, (held[group * CHUNKS + chunk] - mean) * rstd * gain + bias, mask)
-
-
-@triton.jit
-def _one_row(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    N_COLS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    GAIN_STEP: tl.constexpr,
-    FAR: tl.constexpr,
-    PIPE: tl.constexpr,
-):
-    # Blocks that are read twice; the last block of a row stays in registers.
-    FULL: tl.constexpr = (N_COLS - 2 * VECTOR) // BLOCK_N if RAGGED else (N_COLS + BLOCK_N - 1) // BLOCK_N - 1
-    LANE: tl.constexpr = VECTOR if BLOCK_N >= VECTOR else BLOCK_N
-    row = tl.program_id(0).to(tl.int64) * N_COLS
-    cols = tl.arange(0, BLOCK_N)[None, :]
-    # Columns before the first one at a multiple of 16 bytes, and those of the last block.
-    head = 0
-    left = N_COLS - FULL * BLOCK_N
+        total += tl.sum(edge, axis=1)
+    mean = (total / N_COLS)[:, None]
+    centred = ()
+    squares = tl.zeros(values[0].shape, dtype=tl.float32)
+    for i in tl.static_range(len(values)):
+        centred = centred + (values[i] - mean,)  # noqa: RUF005
+        apart = tl.where(masks[i], centred[i], 0.0)
+        squares += apart * apart
+    total = tl.sum(squares, axis=1)
     if RAGGED:
-        head = ((row + VECTOR - 1) // VECTOR * VECTOR - row).to(tl.int32)
-        left = tl.minimum((N_COLS - head) // VECTOR * VECTOR - FULL * BLOCK_N, BLOCK_N)
-        row = (row + VECTOR - 1) // VECTOR * VECTOR
-    # Masks that the compiler knows to be true cost nothing; one that changes between vectors only keeps them whole.
-    whole = cols >= 0
-    last_mask = (cols < left) if N_COLS % BLOCK_N else (cols >= 0)
-    if RAGGED:
-        last_mask = cols // VECTOR < left // VECTOR
-    x_tile = x_ptr + row + cols
-    y_tile = y_ptr + row + cols
-    scales = head * GAIN_STEP + cols
-    gains = gain_ptr + scales
-    biases = bias_ptr + scales
+        edge = tl.where(edge_mask, edge - mean, 0.0)
+        total += tl.sum(edge * edge, axis=1)
+    return centred, edge, tl.rsqrt(total / N_COLS + eps)[:, None]
+
+
+@triton.jit
+def _first(x_tile, FULL: tl.constexpr, BLOCK_N: tl.constexpr, LANE: tl.constexpr):
+    # Deviations are taken from the mean of a lane's first neighbours. It lies within sqrt(FULL) standard deviations of
+    # the lane's own mean, so taking the difference out of the sum of squares costs few digits.
+    x = load_block(x_tile, 0, BLOCK_N, 0.0)
+    near = sum_lanes(x, LANE) / LANE
+    apart = lanes(x, LANE) - near[:, :, None]
+    deviations = tl.zeros((1, BLOCK_N // LANE), dtype=tl.float32)
+    squares = tl.sum(apart * apart, axis=2)
+    for block in tl.range(1, FULL, loop_unroll_factor=2):
+        apart = lanes(load_block(x_tile, block, BLOCK_N, 0.0), LANE) - near[:, :, None]
+        deviations += tl.sum(apart, axis=2)
+        squares += tl.sum(apart * apart, axis=2)
+    return near, deviations, squares
+
+
+@triton.jit
+def _combine(state, last, FULL: tl.constexpr, LANE: tl.constexpr):
     if FULL > 0:
-        # Deviations are taken from the mean of a lane's first neighbours. It lies within sqrt(FULL) standard deviations
-        # of the lane's own mean, so taking the difference out of the sum of squares costs few digits.
-        x = tl.load(x_tile, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        near = _by_lane(x, LANE) / LANE
-        apart = tl.reshape(x, (1, BLOCK_N // LANE, LANE)) - near[:, :, None]
-        deviations = tl.zeros((1, BLOCK_N // LANE), dtype=tl.float32)
-        squares = tl.sum(apart * apart, axis=2)
-        for block in tl.range(1, FULL, loop_unroll_factor=2):
-            x = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_last").to(tl.float32)
-            apart = tl.reshape(x, (1, BLOCK_N // LANE, LANE)) - near[:, :, None]
-            deviations += tl.sum(apart, axis=2)
-            squares += tl.sum(apart * apart, axis=2)
-    last = tl.load(x_tile + FULL * BLOCK_N, mask=last_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-    gain = _load_scale(gains + FULL * BLOCK_N, last_mask, FAR)
-    bias = _load_scale(biases + FULL * BLOCK_N, last_mask, FAR)
-    if FULL > 0:
-        total = tl.sum(near * (FULL * LANE) + deviations + _by_lane(last, LANE), axis=1)
+        near, deviations, _squares = state
+        total = tl.sum(near * (FULL * LANE) + deviations + sum_lanes(last, LANE), axis=1)
     else:
         total = tl.sum(last, axis=1)
+    return total
+
+
+@triton.jit
+def _finish(
+    total, state, last, last_mask, edge, edge_mask, eps, N_COLS: tl.constexpr, FULL: tl.constexpr, LANE: tl.constexpr,
+    RAGGED: tl.constexpr,
+):  # fmt: skip
     if RAGGED:
-        # The columns that no vector covers: before the first, after the last.
-        lane = tl.arange(0, 4 * VECTOR)
-        edge_cols = tl.where(lane < VECTOR, lane, head + FULL * BLOCK_N + left + lane - VECTOR)
-        edge_mask = tl.where(lane < VECTOR, lane < head, edge_cols < N_COLS)
-        edge = tl.load(x_ptr + row - head + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        edge_gain = tl.load(gain_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
-        edge_bias = tl.load(bias_ptr + edge_cols, mask=edge_mask, other=0.0).to(tl.float32)
         total += tl.sum(edge)
     mean = (total / N_COLS)[:, None]
     last = tl.where(last_mask, last - mean, 0.0)
     if FULL > 0:
+        near, deviations, squares = state
         shift = mean - near
         squares += FULL * LANE * shift * shift - 2 * shift * deviations
-        total = tl.sum(squares + _by_lane(last * last, LANE), axis=1)
+        total = tl.sum(squares + sum_lanes(last * last, LANE), axis=1)
     else:
         total = tl.sum(last * last, axis=1)
     if RAGGED:
         edge = tl.where(edge_mask, edge - tl.sum(mean), 0.0)
         total += tl.sum(edge * edge)
-    rstd = tl.rsqrt(total / N_COLS + eps)[:, None]
-    if PIPE and FULL > 0:
-        x_next = tl.load(x_tile + (FULL - 1) * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
-        gain_next = _load_scale(gains + (FULL - 1) * BLOCK_N, whole, FAR)
-        bias_next = _load_scale(biases + (FULL - 1) * BLOCK_N, whole, FAR)
-    _store(y_tile + FULL * BLOCK_N, last * rstd * gain + bias, last_mask)
-    if RAGGED:
-        _store(y_ptr + row - head + edge_cols, edge * tl.sum(rstd) * edge_gain + edge_bias, edge_mask)
-    # Backwards: what was read last is still in the nearest cache.
-    if FULL > 0:
-        for block in tl.range(FULL - 1, -1, -1):
-            if PIPE:
-                x_again = x_next.to(tl.float32)
-                gain = gain_next
-                bias = bias_next
-                more = whole & (block > 0)
-                x_next = tl.load(x_tile + (block - 1) * BLOCK_N, mask=more, other=0.0, eviction_policy="evict_first")
-                gain_next = _load_scale(gains + (block - 1) * BLOCK_N, more, FAR)
-                bias_next = _load_scale(biases + (block - 1) * BLOCK_N, more, FAR)
-            else:
-                x_again = tl.load(x_tile + block * BLOCK_N, mask=whole, other=0.0, eviction_policy="evict_first")
-                x_again = x_again.to(tl.float32)
-                gain = _load_scale(gains + block * BLOCK_N, whole, FAR)
-                bias = _load_scale(biases + block * BLOCK_N, whole, FAR)
-            _store(y_tile + block * BLOCK_N, (x_again - mean) * rstd * gain + bias, whole)
+    return last, edge, mean, tl.rsqrt(total / N_COLS + eps)[:, None]
+
+
+@triton.jit
+def _again(x, mean):
+    return x - mean
+
+
+@triton.jit
+def _epilogue(values, rstd, scales):
+    return values * rstd * scales[0] + scales[1]
 
 
 @triton.jit
 def layernorm_kernel(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    n_rows,
-    eps,
-    N_COLS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    VECTOR: tl.constexpr,
-    RAGGED: tl.constexpr,
-    GAIN_STEP: tl.constexpr,
-    FAR: tl.constexpr,
-    PIPE: tl.constexpr,
-    WARPS: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    if PDL:
-        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    if BLOCK_M > 1:
-        _whole_rows(
-            x_ptr, gain_ptr, bias_ptr, y_ptr, n_rows, eps, N_COLS, BLOCK_M, BLOCK_N, VECTOR, RAGGED, GAIN_STEP, WARPS
-        )
-    else:
-        _one_row(x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N_COLS, BLOCK_N, VECTOR, RAGGED, GAIN_STEP, FAR, PIPE)
+    x_ptr, gain_ptr, bias_ptr, y_ptr, n_rows, eps, N_COLS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    VECTOR: tl.constexpr, RAGGED: tl.constexpr, SCALE_STEP: tl.constexpr, BYPASS_L1: tl.constexpr,
+    PIPELINED: tl.constexpr, WARPS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    reduce_rows(
+        x_ptr, (gain_ptr, bias_ptr), y_ptr, n_rows, eps, _whole, _first, _combine, _finish, _again, _epilogue, 0.0,
+        N_COLS, BLOCK_M, BLOCK_N, VECTOR, RAGGED, SCALE_STEP, BYPASS_L1, PIPELINED, WARPS, PDL,
+    )  # fmt: skip
 
 
-def layernorm(x: Tensor, gain: Tensor, bias: Tensor, *, eps: float = LAYERNORM_EPS) -> Tensor:
-    """Return layernorm(x; gain, bias, eps) over the last dimension.
-
-    Shapes: x (…, N), gain and bias (N,) of one dtype on one GPU; the result as x.
-    """
-    import torch
-
-    inputs = {"x": x.contiguous().view(-1, x.shape[-1]), "gain": gain.contiguous(), "bias": bias.contiguous()}
-    out = torch.empty_like(inputs["x"])
-    major, minor = torch.cuda.get_device_capability(x.device)
-    shape = {"M": out.shape[0], "N": out.shape[1]}
-    _prepare(inputs, out, config_for(shape, _dtype_name(x), f"sm_{major}{minor}"), eps)()
-    return out.view(x.shape)
-
-
-def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return the launch."""
-    return _prepare(inputs, out, config, LAYERNORM_EPS)
-
-
-def _prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config, eps: float) -> Launch:
-    x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
-    n_rows, n_cols = x.shape
-    constants = _constants(config, n_cols, x.element_size())
-    grid = (-(-n_rows // config["block_m"]),)
-    copy = None
-    if config["copies"]:
-        gain, bias, copy = _copies(gain, bias, constants, config)
-
-    def launch() -> None:
-        if copy is not None:
-            copy()
-        layernorm_kernel[grid](
-            x, gain, bias, out, n_rows, eps, **constants, num_warps=config["num_warps"], **_options(config, constants)
-        )
-
-    return launch
-
-
-def _copies(gain: Tensor, bias: Tensor, constants: Mapping[str, int], config: Config) -> tuple[Tensor, Tensor, Launch]:
-    """Return room for gain and bias shifted by 0 to VECTOR - 1 elements, and the launch that fills both.
-
-    The first vector of a ragged row lies at one of VECTOR places, so in one of the copies its gain is aligned.
-    """
-    import torch
-
-    vector, step = constants["VECTOR"], constants["GAIN_STEP"]
-    copies = torch.empty(2 * vector * step, dtype=gain.dtype, device=gain.device)
-    grid = (vector, -(-step // _COPIED_AT_ONCE))
-    fixed = {"N_COLS": constants["N_COLS"], "STEP": step, "BLOCK": _COPIED_AT_ONCE, "PDL": config["pdl"]}
-
-    def copy() -> None:
-        layernorm_copies[grid](gain, bias, copies, **fixed, num_warps=4, **_early(config))
-
-    return copies[: vector * step], copies[vector * step :], copy
-
-
-def _early(config: Config) -> dict[str, bool]:
-    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
-    return {"launch_pdl": True} if config["pdl"] else {}
-
-
-def _options(config: Config, constants: Mapping[str, int]) -> dict[str, bool]:
-    """Return the launch options that change the code.
-
-    Where a thread holds one element, as many as a lane has neighbours hold its sum, and all of them store it. Fused
-    with the first addition, a square is rounded in one thread and not in the next: they would store different sums.
-    """
-    several_blocks = constants["N_COLS"] > config["block_n"]
-    apart = config["block_m"] * config["block_n"] <= 32 * config["num_warps"]
-    return {**_early(config), **({"enable_fp_fusion": False} if several_blocks and apart else {})}
-
-
-def _constants(config: Config, n_cols: int, element: int) -> dict[str, int]:
-    vector = 16 // element
-    return {
-        # Known when it compiles: masks that are always true disappear, and loops unroll.
-        "N_COLS": n_cols,
-        "BLOCK_M": config["block_m"],
-        "BLOCK_N": config["block_n"],
-        "VECTOR": vector,
-        "RAGGED": int(_ragged(n_cols, vector, config["block_m"], config["copies"])),
-        "GAIN_STEP": -(-n_cols // vector) * vector if config["copies"] else 1,
-        "FAR": config["far"],
-        "PIPE": config["pipe"],
-        "WARPS": config["num_warps"],
-        "PDL": config["pdl"],
-    }
-
-
-def _ragged(n_cols: int, vector: int, block_m: int, copies: int) -> bool:
-    """Tell whether rows start anywhere and are read as the aligned vectors within them and an edge on either side."""
-    several = vector == 8 and n_cols > (_NARROW // 8 if copies else _NARROW // 2)
-    return n_cols % vector != 0 and n_cols >= 2 * vector and (block_m == 1 or several)
-
-
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"layernorm: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
-
-
-def prepare_torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch's own layer_norm with fp32 arithmetic."""
-    import torch
-
-    x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
-    inner = list(gain.shape)
-
-    def launch() -> None:
-        out.copy_(torch.nn.functional.layer_norm(x.float(), inner, gain.float(), bias.float(), LAYERNORM_EPS))
-
-    return launch
-
-
-def prepare_torch_eager(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch's own layer_norm."""
-    import torch
-
-    x, gain, bias = inputs["x"], inputs["gain"], inputs["bias"]
-    inner = list(gain.shape)
-    return keeping(lambda: torch.nn.functional.layer_norm(x, inner, gain, bias, LAYERNORM_EPS))
-
-
-def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return what torch.compile makes of layer_norm."""
-    compiled, x, gain, bias = _compiled(), inputs["x"], inputs["gain"], inputs["bias"]
-    return keeping(lambda: compiled(x, gain, bias))
-
-
-@functools.cache
-def _compiled() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    import torch
-
-    def norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-        return torch.nn.functional.layer_norm(x, list(gain.shape), gain, bias, LAYERNORM_EPS)
-
-    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
-    torch._dynamo.config.recompile_limit = 1024
-    compiled: Callable[[Tensor, Tensor, Tensor], Tensor] = torch.compile(norm, dynamic=False)
-    return compiled
-
-
-def reference(inputs: Mapping[str, Tensor]) -> Tensor:
-    """Return the result in float64."""
-    import torch
-
-    x, gain, bias = (inputs[name].double() for name in ("x", "gain", "bias"))
-    return torch.nn.functional.layer_norm(x, list(gain.shape), gain, bias, LAYERNORM_EPS)
-
-
-def work(shape: Shape, dtype: Dtype) -> Work:
-    """Count the mean, the deviations, their squares and sum, and three operations of scaling an element.
-
-    x, g, c and y move once.
-    """
-    m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
-    return Work(flops=7 * m * n, bytes_read=element * (m * n + 2 * n), bytes_written=element * m * n)
-
-
-def path(dtype: Dtype, target: str, implementation: str) -> Path:
-    """Return fp32: operands are widened before any arithmetic."""
-    return "fp32"
-
-
-_TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
-_MULTIPROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
-
-
-def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    if target not in _TARGETS:
-        raise InputError(f"layernorm: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
-    m, n, element = shape["M"], shape["N"], DTYPE_BYTES[dtype]
-    vector, x_bytes = 16 // element, m * n * element
-    block_m = 1
-    blocks = _RAGGED_BLOCKS if n % vector and element == 2 else _BLOCKS[element]
-    block_n, num_warps, far, pipe = next(rest for most, *rest in blocks if n <= most)
-    if n % vector == 0 and element == 2 and 2 * _NARROW < n <= _FEW_COLUMNS and x_bytes <= _FEW_BYTES:
+def _tile(cell: Cell) -> Tile:
+    n, aligned, two_bytes, copied = cell.n, cell.aligned, cell.element == 2, cell.copied
+    tile = Tile(*up_to(_BLOCKS[cell.element] if aligned or not two_bytes else _RAGGED_BLOCKS, n))
+    if aligned and two_bytes and 2 * NARROW < n <= _FEW_COLUMNS and cell.x_bytes <= FEW_BYTES:
         # Fewer and larger reads where all of x is soon read.
-        block_n, num_warps = 2048, 4
-    if target != "sm_90":
-        # Not measured there; compiled for other targets, the longest blocks spill at some N.
-        block_n = min(block_n, 4096)
-    copied = int(n % vector != 0 and x_bytes >= _WORTH_COPIES)
-    if n <= _NARROW and (n % vector == 0 or n <= _NARROW // 2 or (element == 2 and copied)):
-        # Whole rows, several a program: more than 0.8 programs a nanosecond cannot be started.
-        block_n = 1 << (n - 1).bit_length()
-        num_warps = 2 if block_n * element == 2048 else 4
-        halved = (n % 2 and n <= 64) or (n % vector and _NARROW // 8 < n <= _NARROW // 4)
-        block_m = max((_TILE_BYTES >> bool(halved)) // (block_n * element), 1)
-        tiles = _SMALL_TILES if x_bytes < _SMALL else _TILES
-        if n % vector:
+        tile = tile._replace(block_n=2048, num_warps=4)
+    if n <= NARROW and (aligned or n <= NARROW // 2 or (two_bytes and copied)):
+        halved = (n % 2 and n <= 64) or (not aligned and NARROW // 8 < n <= NARROW // 4)
+        tiles = _SMALL_TILES if cell.x_bytes < SMALL_BYTES else _TILES
+        if not aligned:
             tiles = _RAGGED_TILES if copied else ()
-        if element == 2:
-            found = ((rows, warps) for least, most, rows, warps in tiles if least < n <= most)
-            block_m, num_warps = next(found, (block_m, num_warps))
-    elif n <= _NARROW and not copied:
+        warps = 2 if power_of_two(n) * cell.element == 2048 else 4
+        tile = whole_rows(tile, cell, tiles=tiles, tile_bytes=TILE_BYTES >> bool(halved), num_warps=warps)
+    elif n <= NARROW and not copied:
         # Without copies gain and bias come 2 bytes at a time, and two warps would spill.
-        num_warps = 4
-    elif n % vector == 0 and element == 2 and 3 * _NARROW // 2 < n <= 2 * _NARROW and m >= _FOUR_FROM:
+        tile = tile._replace(num_warps=4)
+    elif aligned and two_bytes and 3 * NARROW // 2 < n <= 2 * NARROW and cell.m >= _FOUR_FROM:
         # A row is still what one warp can hold.
-        block_m, block_n, num_warps = 4, 2 * _NARROW, 4
-    # Fewer rows a tile where there are too few to give every multiprocessor two programs.
-    while block_m > 1 and -(-m // block_m) < 2 * _MULTIPROCESSORS[target]:
-        block_m //= 2
-    if block_m < num_warps and n <= _NARROW:
-        # Warps without a row of their own share rows; with 4 bytes an element that makes loads too narrow.
-        num_warps = block_m if element == 4 and n % vector == 0 and block_m > 1 else min(num_warps, 4)
-    return {
-        "block_m": block_m,
-        "block_n": block_n,
-        "num_warps": num_warps,
-        "copies": int(copied and _ragged(n, vector, block_m, copied)),
-        "far": far,
-        "pipe": pipe,
-        "pdl": int(target in _PDL_TARGETS),
-    }
+        tile = tile._replace(block_m=4, block_n=2 * NARROW, num_warps=4)
+    return tile
 
 
-_NARROW, _TILE_BYTES = 1024, 4096
-# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below _SMALL bytes, rows that start
-# anywhere with copies of gain and bias. Elsewhere _TILE_BYTES make a tile, and two or four warps.
-_SMALL = 1 << 24
+# Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below SMALL_BYTES, rows that start
+# anywhere with copies of gain and bias. Elsewhere TILE_BYTES make a tile, and two or four warps.
 _TILES = ((64, 256, 16, 8), (512, 1024, 2, 1))
 _SMALL_TILES = ((64, 256, 16, 8), (512, 1024, 8, 8))
 _RAGGED_TILES = ((128, 256, 4, 4), (256, 1024, 2, 2))
-# Most columns and bytes of x that count as few; rows from which four of up to 2048 columns share a program.
-_FEW_COLUMNS, _FEW_BYTES, _FOUR_FROM = 12_288, 1 << 25, 1024
-# Elements that the launch of the copies copies at once; bytes of x from which its microsecond pays.
-_COPIED_AT_ONCE, _WORTH_COPIES = 1024, 1 << 24
-# Bytes an element -> (most columns, BLOCK_N, num_warps, far, pipe), the best of a sweep on an H200 at N 1000 to 64001.
+# Most columns that count as few; rows from which four of up to 2048 columns share a program.
+_FEW_COLUMNS, _FOUR_FROM = 12_288, 1024
+# Bytes an element -> (most columns, BLOCK_N, num_warps, bypass_l1, pipelined_loads), the best of a sweep on
+# an H200 at N 1000 to 64001.
 _BLOCKS = {
     2: (
         (1024, 1024, 2, 0, 0), (2048, 512, 2, 0, 0), (4096, 1024, 8, 0, 0), (12_288, 2048, 8, 0, 0),
@@ -585,120 +175,69 @@ _RAGGED_BLOCKS = (
 )  # fmt: skip
 
 
-def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
-    """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(
-            f"layernorm: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _TARGETS:
-        raise InputError(f"layernorm: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("layernorm: sm_75 has no bf16; expected fp16 or fp32")
-    for key, least, most in (("block_m", 1, 4096), ("block_n", 1, 65_536), ("num_warps", 1, 32)):
-        value = config[key]
-        if not least <= value <= most or value & (value - 1):
-            raise InputError(f"layernorm: {key} is {value}; expected a power of two from {least} to {most}")
-    for key in ("copies", "far", "pipe"):
-        if config[key] not in (0, 1):
-            raise InputError(f"layernorm: {key} is {config[key]}; expected 0 or 1")
-    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
-        raise InputError(f"layernorm: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
-    if config["copies"] and not _ragged(shape["N"], 16 // DTYPE_BYTES[dtype], config["block_m"], 1):
-        raise InputError(f"layernorm: copies is {config['copies']}; expected 0 but for ragged rows")
-    tile = config["block_m"] * config["block_n"]
-    if tile > _MOST_A_THREAD * 32 * config["num_warps"]:
-        raise InputError(
-            f"layernorm: tile of {config['block_m']} × {config['block_n']} exceeds {config['num_warps']} warps; "
-            f"expected at most {_MOST_A_THREAD} elements a thread, which stay in registers"
-        )
-    if config["block_m"] > 1 and config["block_n"] < shape["N"]:
-        raise InputError(f"layernorm: block_m is {config['block_m']}; expected 1 where a block holds less than a row")
+def _options(config: Config, n_cols: int) -> dict[str, Any]:
+    """Return the launch options that change the code.
+
+    Where a thread holds one element, as many as a lane has neighbours hold its sum, and all of them store it. Fused
+    with the first addition, a square is rounded in one thread and not in the next: they would store different sums.
+    """
+    block_m, block_n, threads = int(config["block_m"]), int(config["block_n"]), 32 * int(config["num_warps"])
+    return {"enable_fp_fusion": False} if n_cols > block_n and block_m * block_n <= threads else {}
 
 
-_CONFIG_KEYS = ("block_m", "block_n", "num_warps", "copies", "far", "pipe", "pdl")
-_PDL_TARGETS = ("sm_90", "sm_100")
-_MOST_A_THREAD = 64
-
-
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
-    """Return what Triton needs to compile the kernel without a GPU."""
-    pointers = dict.fromkeys(("x_ptr", "gain_ptr", "bias_ptr", "y_ptr"), f"*{dtype}")
-    constants = _constants(config, shape["N"], DTYPE_BYTES[dtype])
-    return Ahead(
-        function=layernorm_kernel,
-        signature={
-            **pointers, "n_rows": "i32", "eps": "fp32", **dict.fromkeys(constants, "constexpr"),
-        },
-        constants=constants,
-        options={"num_warps": config["num_warps"], **_options(config, constants)},
-    )  # fmt: skip
-
-
-CASES: tuple[dict[str, int], ...] = (
-    {"M": 4096, "N": 4096},
-    {"M": 65536, "N": 4096},
-    {"M": 8192, "N": 65536},
-    {"M": 65536, "N": 1},
-    {"M": 1, "N": 65536},
-    {"M": 1, "N": 1},
-    {"M": 1009, "N": 1031},
+ROWS = RowKernel(
+    name="layernorm",
+    function=layernorm_kernel,
+    # An element takes the mean, the deviation, its square and sum, and three operations of scaling.
+    flops=7,
+    tile=_tile,
+    scales=("gain", "bias"),
+    eps=LAYERNORM_EPS,
+    flags=("shifted_copies", "bypass_l1", "pipelined_loads"),
+    options=_options,
 )
 
 
-def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing: whole rows in registers, and rows in blocks."""
-    n, element, own = shape["N"], DTYPE_BYTES[dtype], config_for(shape, dtype, target)
-    whole = 1 << (n - 1).bit_length()
-    tiles = itertools.product((2, 4, 8, 16, 32), (whole,), (1, 2, 4, 8, 16)) if n <= 2 * _NARROW else ()
-    blocks = itertools.product((1,), (512, 1024, 2048, 4096, 8192, 16_384), (1, 2, 4, 8, 16, 32))
-    yield _candidate(own, n, shape["M"], element)
-    for block_m, block_n, num_warps in itertools.chain(tiles, blocks):
-        if block_n > 2 * whole:
-            continue
-        ragged = _ragged(n, 16 // element, block_m, own["copies"])
-        config = {**own, "block_m": block_m, "block_n": block_n, "num_warps": num_warps}
-        config["copies"] = int(own["copies"] and ragged)
-        yield _candidate(config, n, shape["M"], element)
+def layernorm(x: Tensor, gain: Tensor, bias: Tensor, *, eps: float = LAYERNORM_EPS) -> Tensor:
+    """Return layernorm(x; gain, bias, eps) over the last dimension.
+
+    Shapes: x (…, N), gain and bias (N,) of one dtype on one GPU; the result as x.
+    """
+    return ROWS(x, gain, bias, eps=eps)
 
 
-def _candidate(config: Config, n: int, m: int, element: int) -> Candidate:
-    held = config["block_m"] * config["block_n"] // (32 * config["num_warps"])
-    blocks = -(-n // config["block_n"])
-    return Candidate(
-        config=config,
-        tiles=-(-m // config["block_m"]),
-        tile_flops=7 * config["block_m"] * n,
-        # All blocks of a row but the last are read twice.
-        tile_bytes=element * config["block_m"] * (2 * n - n // blocks),
-        warps=config["num_warps"],
-        # Elements in fp32, the scales beside them, and some for sums and addresses.
-        registers=held + held // 2 + 24,
-        shared_bytes=4 * config["block_m"] * config["num_warps"],
-    )
+def _norm(torch: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    return lambda x, gain, bias: torch.nn.functional.layer_norm(x, list(gain.shape), gain, bias, LAYERNORM_EPS)
 
 
-KERNEL = Kernel(
-    name="layernorm",
+def _norm_fp32(torch: Any, out: Tensor, *inputs: Tensor) -> Tensor:
+    return out.copy_(_norm(torch)(*(tensor.float() for tensor in inputs)))
+
+
+_INPUTS = ("x", "gain", "bias")
+
+
+def reference(inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the result in float64."""
+    import torch
+
+    return _norm(torch)(*(inputs[name].double() for name in _INPUTS))
+
+
+KERNEL = ROWS.kernel(
     operation=LAYERNORM,
     summary="layer norm of rows",
     formula="y = (x - mean(x)) / sqrt(var(x) + 1e-5) · g + c",
-    dtypes=("fp16", "bf16", "fp32"),
-    work=work,
     excludes="re-reads of g and c, the second read of long rows, shifted copies for ragged ones, divisions and roots",
-    path=path,
-    config=config_for,
-    check_config=check_config,
     tolerances={
         "fp16": Tolerance(4e-6, 5e-4, "one rounding to 11 bits; the mean, of up to 2.7, has 24"),
         "bf16": Tolerance(4e-6, 4e-3, "one rounding to 8 bits; the mean, of up to 2.7, has 24"),
         "fp32": Tolerance(4e-6, 4e-6, "up to 65536 terms are summed in 24 bits, in a tree; the mean is up to 2.7"),
     },
-    cases=CASES,
-    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu},
     reference=reference,
-    launched="^layernorm_(kernel|copies)$",
-    baselines={"torch-eager": prepare_torch_eager, "torch-compile": prepare_torch_compile},
-    ahead=ahead,
-    candidates=candidates,
+    torch_cpu=library(_norm_fp32, *_INPUTS),
+    baselines={
+        "torch-eager": library(lambda torch, out, *inputs: _norm(torch)(*inputs), *_INPUTS),
+        "torch-compile": compiled(_norm, *_INPUTS),
+    },
 )

@@ -11,17 +11,21 @@ Precision: the sum is fp32, rounded once to the dtype. Determinism: no element d
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from ledger.errors import InputError
-from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, keeping, variations
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
+from ledger.kernels.common import configs
+from ledger.kernels.common.baselines import compiled, dtype_name, library
+from ledger.kernels.common.row_reductions import wait_for_previous_kernel
+from ledger.kernels.common.targets import PDL_TARGETS, ceil_div, device_target
+from ledger.kernels.common.triton_launch import VECTOR_BYTES, ahead, fp32_path, prepare
 from ledger.operations import VECTOR_ADD, Shape
-from ledger.records import Dtype, Path, Work
+from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -30,10 +34,7 @@ triton, tl = import_triton()
 
 @triton.jit
 def vector_add_kernel(a_ptr, b_ptr, y_ptr, n_elements, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    if PDL:
-        # The next kernel's blocks may be placed now; this one's wait until all before it is written.
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    wait_for_previous_kernel(PDL)
     start = tl.program_id(0).to(tl.int64) * BLOCK
     offsets = start + tl.arange(0, BLOCK)
     # A mask whose edge may lie anywhere would make every load two or four bytes wide; only the last block needs one.
@@ -57,67 +58,27 @@ def vector_add(a: Tensor, b: Tensor) -> Tensor:
 
     inputs = {"a": a.contiguous().view(-1), "b": b.contiguous().view(-1)}
     out = torch.empty_like(inputs["a"])
-    major, minor = torch.cuda.get_device_capability(a.device)
-    prepare_triton(inputs, out, config_for({"N": a.numel()}, _dtype_name(a), f"sm_{major}{minor}"))()
+    prepare_triton(inputs, out, config_for({"N": a.numel()}, dtype_name(a, "vector_add"), device_target(a)))()
     return out.view(a.shape)
 
 
 def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     """Return the launch."""
-    a, b = inputs["a"], inputs["b"]
-    n_elements = out.numel()
-    grid = (-(-n_elements // config["block"]),)
-    constants = _constants(config)
-
-    def launch() -> None:
-        vector_add_kernel[grid](a, b, out, n_elements, **constants, num_warps=config["num_warps"], **_early(config))
-
-    return launch
+    grid = ceil_div(out.numel(), config["block"])
+    tensors = (inputs["a"], inputs["b"], out)
+    return prepare(vector_add_kernel, tensors, (out.numel(),), config, grid=grid, constants=_constants(config))
 
 
 def _constants(config: Config) -> dict[str, int]:
     return {"BLOCK": config["block"], "PDL": config["pdl"]}
 
 
-def _early(config: Config) -> dict[str, bool]:
-    """Return the launch option of programmatic dependent launch, which older targets and versions do not know."""
-    return {"launch_pdl": True} if config["pdl"] else {}
+def _sum(torch: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda a, b: a + b
 
 
-def _dtype_name(tensor: Tensor) -> Dtype:
-    import torch
-
-    names: dict[object, Dtype] = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    if tensor.dtype not in names:
-        raise InputError(f"vector_add: dtype is {tensor.dtype}; expected float16, bfloat16 or float32")
-    return names[tensor.dtype]
-
-
-def prepare_torch(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return torch.add: the CPU implementation, and the library's baseline on a GPU."""
-    import torch
-
-    a, b = inputs["a"], inputs["b"]
-    return lambda: torch.add(a, b, out=out)
-
-
-def prepare_torch_compile(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return what torch.compile makes of a + b."""
-    compiled, a, b = _compiled(), inputs["a"], inputs["b"]
-    return keeping(lambda: compiled(a, b))
-
-
-@functools.cache
-def _compiled() -> Callable[[Tensor, Tensor], Tensor]:
-    import torch
-
-    def add(a: Tensor, b: Tensor) -> Tensor:
-        return a + b
-
-    # One compiled function for all shapes; without this the ninth shape would silently run eagerly.
-    torch._dynamo.config.recompile_limit = 1024
-    compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(add, dynamic=False)
-    return compiled
+TORCH = library(lambda torch, out, a, b: torch.add(a, b, out=out), "a", "b")
+TORCH_COMPILE = compiled(_sum, "a", "b")
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -131,61 +92,31 @@ def work(shape: Shape, dtype: Dtype) -> Work:
     return Work(flops=n, bytes_read=2 * element * n, bytes_written=element * n)
 
 
-def path(dtype: Dtype, target: str, implementation: str) -> Path:
-    """Return fp32: operands are widened before the addition."""
-    return "fp32"
-
-
-_TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 # On an H200 blocks of 2 to 8 KiB an input ran alike to within 1%; one load of 16 bytes a thread and input.
 _BLOCK_BYTES = 4096
-_WARP_BYTES = 32 * 16
+_WARP_BYTES = 32 * VECTOR_BYTES
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
     """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    if target not in _TARGETS:
-        raise InputError(f"vector_add: no launch configuration for {target}; expected one of: {', '.join(_TARGETS)}")
-    element = DTYPE_BYTES[dtype]
-    return {
-        "block": _BLOCK_BYTES // element,
-        "num_warps": _BLOCK_BYTES // _WARP_BYTES,
-        "pdl": int(target in _PDL_TARGETS),
-    }
+    configs.check_tuned("vector_add", target)
+    pdl = int(target in PDL_TARGETS)
+    return {"block": _BLOCK_BYTES // DTYPE_BYTES[dtype], "num_warps": _BLOCK_BYTES // _WARP_BYTES, "pdl": pdl}
 
 
 def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
     """Check that an architecture can run a configuration. Raises: InputError."""
-    if set(config) != set(_CONFIG_KEYS):
-        raise InputError(
-            f"vector_add: configuration keys are {','.join(sorted(config))}; expected {','.join(_CONFIG_KEYS)}"
-        )
-    if target not in _TARGETS:
-        raise InputError(f"vector_add: target {target} is unknown; expected one of: {', '.join(_TARGETS)}")
-    if target == "sm_75" and dtype == "bf16":
-        raise InputError("vector_add: sm_75 has no bf16; expected fp16 or fp32")
-    for key, least, most in (("block", 32, 65_536), ("num_warps", 1, 32)):
-        value = config[key]
-        if not least <= value <= most or value & (value - 1):
-            raise InputError(f"vector_add: {key} is {value}; expected a power of two from {least} to {most}")
-    if config["pdl"] not in (0, 1) or (config["pdl"] and target not in _PDL_TARGETS):
-        raise InputError(f"vector_add: pdl is {config['pdl']}; expected 0, or 1 from sm_90 up")
+    configs.check_keys("vector_add", config, ("block", "num_warps", "pdl"))
+    configs.check_target("vector_add", target)
+    configs.check_bf16("vector_add", dtype, target)
+    configs.check_powers("vector_add", config, (("block", 32, 65_536), ("num_warps", 1, 32)))
+    configs.check_pdl("vector_add", config, target)
 
 
-_CONFIG_KEYS = ("block", "num_warps", "pdl")
-_PDL_TARGETS = ("sm_90", "sm_100")
-
-
-def ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
+def compile_ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return what Triton needs to compile the kernel without a GPU."""
-    pointers = dict.fromkeys(("a_ptr", "b_ptr", "y_ptr"), f"*{dtype}")
-    constants = _constants(config)
-    return Ahead(
-        function=vector_add_kernel,
-        signature={**pointers, "n_elements": "i32", **dict.fromkeys(constants, "constexpr")},
-        constants=constants,
-        options={"num_warps": config["num_warps"], **_early(config)},
-    )
+    pointers, sizes = ("a_ptr", "b_ptr", "y_ptr"), {"n_elements": "i32"}
+    return ahead(vector_add_kernel, pointers, sizes, config, dtype=dtype, constants=_constants(config))
 
 
 CASES: tuple[dict[str, int], ...] = (
@@ -203,7 +134,7 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         held = config["block"] // (32 * config["num_warps"])
         yield Candidate(
             config=config,
-            tiles=-(-shape["N"] // config["block"]),
+            tiles=ceil_div(shape["N"], config["block"]),
             tile_flops=config["block"],
             tile_bytes=2 * DTYPE_BYTES[dtype] * config["block"],
             warps=config["num_warps"],
@@ -221,7 +152,7 @@ KERNEL = Kernel(
     dtypes=("fp16", "bf16", "fp32"),
     work=work,
     excludes="nothing",
-    path=path,
+    path=fp32_path,
     config=config_for,
     check_config=check_config,
     tolerances={
@@ -230,10 +161,10 @@ KERNEL = Kernel(
         "fp32": Tolerance(0.0, 1e-7, "one rounding to 24 bits"),
     },
     cases=CASES,
-    implementations={"triton": prepare_triton, "torch-cpu": prepare_torch},
+    implementations={"triton": prepare_triton, "torch-cpu": TORCH},
     reference=reference,
     launched="^vector_add_kernel$",
-    baselines={"torch-eager": prepare_torch, "torch-compile": prepare_torch_compile},
-    ahead=ahead,
+    baselines={"torch-eager": TORCH, "torch-compile": TORCH_COMPILE},
+    ahead=compile_ahead,
     candidates=candidates,
 )

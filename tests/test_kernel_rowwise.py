@@ -106,12 +106,12 @@ def test_rowwise_takes_several_rows_a_program_only_whole(name: str) -> None:
 @pytest.mark.parametrize("name", ["rmsnorm", "layernorm"])
 def test_rowwise_takes_copies_for_ragged_rows_alone(name: str) -> None:
     kernel, ragged, even = load_kernel(name).kernel, {"M": 4096, "N": 5001}, {"M": 4096, "N": 5008}
-    assert kernel.config(ragged, "fp16", "sm_90")["copies"] == 1
-    assert kernel.config({"M": 8, "N": 5001}, "fp16", "sm_90")["copies"] == 0
-    with pytest.raises(InputError, match="copies is 1"):
-        kernel.check_config({**kernel.config(even, "fp16", "sm_90"), "copies": 1}, even, "fp16", "sm_90")
-    with pytest.raises(InputError, match="far is 2"):
-        kernel.check_config({**kernel.config(even, "fp16", "sm_90"), "far": 2}, even, "fp16", "sm_90")
+    assert kernel.config(ragged, "fp16", "sm_90")["shifted_copies"] == 1
+    assert kernel.config({"M": 8, "N": 5001}, "fp16", "sm_90")["shifted_copies"] == 0
+    with pytest.raises(InputError, match="shifted_copies is 1"):
+        kernel.check_config({**kernel.config(even, "fp16", "sm_90"), "shifted_copies": 1}, even, "fp16", "sm_90")
+    with pytest.raises(InputError, match="bypass_l1 is 2"):
+        kernel.check_config({**kernel.config(even, "fp16", "sm_90"), "bypass_l1": 2}, even, "fp16", "sm_90")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -267,7 +267,7 @@ def test_early_start_waits_for_what_it_reads(copies: int) -> None:
 
     # With copies a launch of its own shifts the gain, and the rows wait for that one too.
     kernel, shape = load_kernel("rmsnorm", launch=True).kernel, {"M": 300, "N": 1536 + copies}
-    config = {**kernel.config(shape, "fp16", target), "copies": copies}
+    config = {**kernel.config(shape, "fp16", target), "shifted_copies": copies}
     assert config["pdl"] == 1
     inputs = fill_inputs(kernel, Trial(shape, "fp16", config), "cuda")
     buffers = [torch.empty_like(inputs["x"]) for _ in range(3)]

@@ -26,12 +26,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("gemv", "dropped_inner_mask", "mask=row_mask[:, None] & inner_mask[None, :]",
            "mask=row_mask[:, None] & (inner_mask | True)[None, :]"),
     Mutant("gemv", "dropped_row_mask", "row_mask = rows < n_rows", "row_mask = (rows < n_rows) | True"),
-    Mutant("gemv", "fp16_sum", "acc += tl.sum(tl.reshape(products, (BLOCK_N, BLOCK_K // LANE, LANE)), axis=2)",
-           "acc = (acc + tl.sum(tl.reshape(products, (BLOCK_N, BLOCK_K // LANE, LANE)), axis=2)).to(tl.float16)"
-           ".to(tl.float32)"),
+    Mutant("gemv", "fp16_sum", "acc += sum_lanes(products, LANE)",
+           "acc = (acc + sum_lanes(products, LANE)).to(tl.float16).to(tl.float32)"),
     Mutant("gemv", "lost_last_step", "tl.range(0, n_inner, BLOCK_K)",
            "tl.range(0, n_inner - BLOCK_K // 2, BLOCK_K)"),
-    Mutant("gemv", "lost_last_rows", 'grid = (-(-n_rows // config["block_n"]),)',
-           'grid = (max(n_rows // config["block_n"], 1),)'),
+    Mutant("gemv", "lost_last_rows", 'grid = ceil_div(n_rows, config["block_n"])',
+           'grid = max(n_rows // config["block_n"], 1)'),
     Mutant("gemv", "wrong_stride", "rows.to(tl.int64)[:, None] * n_inner", "rows.to(tl.int64)[:, None] * BLOCK_K"),
 )  # fmt: skip

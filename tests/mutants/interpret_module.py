@@ -1,7 +1,8 @@
 """Judge one module's kernels and wrong twins under Triton's interpreter; run by the tests of those kernels.
 
 The interpreter must be asked for before triton is imported, hence a process of its own. The module, named on the
-command line (`mutants.rowwise`), has TRIALS (kernel -> dtype -> trials) and MUTANTS. Prints one JSON document:
+command line (`mutants.rowwise`), has TRIALS (kernel -> dtype -> trials) and MUTANTS, and ROOT where the kernels are
+those of another repository. Prints one JSON document:
 {"kernels": {"kernel/trial": what is wrong or null}, "mutants": {"kernel/mutant": the first rejection or null}}.
 """
 
@@ -31,7 +32,7 @@ def main() -> None:
     mutants: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, trials in module.TRIALS.items():
-            kernel = load_kernel(name, launch=True).kernel
+            kernel = load_kernel(name, getattr(module, "ROOT", None), launch=True).kernel
             # No bf16: the interpreter's bf16 arithmetic is wrong.
             dtypes = [dtype for dtype in kernel.dtypes if dtype != "bf16"]
             for dtype in dtypes:
