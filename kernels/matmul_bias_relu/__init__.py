@@ -137,7 +137,7 @@ def matmul_bias_relu_pipelined(a, b, c, bias, n_rows, n_cols, n_inner, STAGES: g
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
     rows, cols = _cluster_shape(config)
     defines = {
-        "GROUPS": config["block_m"] // 64, "BLOCK_N": config["block_n"], "STAGES": config["num_stages"], "ROWS": rows,
+        "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"], "ROWS": rows,
         "COLS": cols, "SPLIT": _split(config), "STREAM": int(config["stream"] == 1), "BF16": int(dtype == "bf16"),
     }  # fmt: skip
     # A is K-major, B is MN-major.

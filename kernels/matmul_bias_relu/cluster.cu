@@ -1,60 +1,10 @@
-// CUDA C++ for sm_90: the frame of matmul's cluster kernel (kernels/matmul.py): GROUPS groups of four warps multiply 64
-// rows of a tile each; a cluster is ROWS by COLS programs that share their tiles; with STREAM the tiles of the last wave
-// are divided by steps of k among all clusters; with SPLIT 2 two programs of a cluster divide the steps of each tile.
-#include "hopper.cuh"
-#include "wgmma.h"
-
-constexpr int BLOCK_M = 64 * GROUPS, BLOCK_K = 64, CHUNKS = BLOCK_K / 16, BOXES = BLOCK_N / 64;
-constexpr int ACC = BLOCK_N / 2;                         // sums of a thread: 64 rows by BLOCK_N in a group of 128
-constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
-constexpr int THREADS = 32 * CONSUMERS;                  // that multiply
-constexpr int PLACES = ROWS * COLS;                      // programs of a cluster that multiply the same steps
-constexpr u32 A_BYTES = BLOCK_M * BLOCK_K * 2, B_BYTES = BLOCK_K * BLOCK_N * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;    // 16 rows by 64 columns, two of them a warp
-// Sums that the other part leaves here, and then the result, lie where the ring was.
-constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
-constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
-
-// Lists what a cluster multiplies, the same for its loader and for the warps that multiply: whole tiles in turn, then
-// its share of the tiles that would leave the last wave nearly empty, whose steps all clusters divide evenly.
-struct Walk {
-    int tiles, steps, clusters, whole, next;
-    int begin, end;
-    int tile, first, last;
-    int part;
-
-    DEVICE Walk(int tiles, int steps, int cluster, int clusters, int part)
-        : tiles(tiles), steps(steps), clusters(clusters), whole(tiles), next(cluster), part(part) {
-        begin = end = 0;
-        if (STREAM && tiles % clusters) {
-            const int divided = tiles < clusters ? tiles : clusters + tiles % clusters;
-            whole = tiles - divided;
-            begin = bound(cluster);
-            end = bound(cluster + 1);
-        }
-    }
-    DEVICE int bound(int cluster) const { return (u32)((tiles - whole) * steps * cluster) / (u32)clusters; }
-    // The last piece comes first: another cluster waits for it, and none for the piece that ends a tile.
-    DEVICE bool advance() {
-        if (next < whole) {
-            tile = next; first = steps * part / SPLIT; last = steps * (part + 1) / SPLIT;
-            next += clusters;
-            return true;
-        }
-        if (begin >= end) return false;
-        tile = (end - 1) / steps;
-        const int start = tile * steps;
-        first = max(begin - start, 0);
-        last = end - start;
-        end = start + first;
-        tile += whole;
-        return true;
-    }
-};
+// matmul_bias_relu on clusters: constants, tile schedule and stream-K are those of cluster_gemm.cuh. The loop is that of
+// cluster_gemm_kernel.cuh without even tiles and swap-AB: including that file changed the instruction schedule.
+#include "cluster_gemm.cuh"
 
 // Leaves the sums of half of each 16 rows in the other part's shared memory and adds to its own half what that left
 // here. The sums that a program ends come to lie in the first half of acc.
-DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int other) {
+DEVICE void exchange_halves(float (&acc)[ACC], u32 ring, int thread, int part, int other) {
     const u32 there = peer(ring + thread * 16, other);
     // All loads of both programs have come, and all products have read them.
     cluster_barrier();
@@ -116,11 +66,8 @@ matmul_bias_relu_cluster(
     int row, col;
 
     if (warp >= CONSUMERS) {
-#if GROUPS == 2
-        decrease_registers<40>();
-#elif GROUPS == 3
-        decrease_registers<32>();
-#endif
+        if (GROUPS == 2) decrease_registers<40>();
+        if (GROUPS == 3) decrease_registers<32>();
         if (warp == LOADER && elected()) {
             Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
@@ -166,11 +113,8 @@ matmul_bias_relu_cluster(
         __syncwarp();
         if (SPLIT > 1) { cluster_barrier(); cluster_barrier(); }
     } else {
-#if GROUPS == 2
-        increase_registers<232>();
-#elif GROUPS == 3
-        increase_registers<160>();
-#endif
+        if (GROUPS == 2) increase_registers<232>();
+        if (GROUPS == 3) increase_registers<160>();
         const int group = warp / 4, thread = thread_id(), lane = thread % 32;
         // A: rows of 64 inner positions (128 bytes, swizzled), 8 an atom. B: 64 columns by 8 inner positions an atom.
         const u32 out = ring + C_AT + warp * 2 * C_BYTES;
@@ -209,48 +153,13 @@ matmul_bias_relu_cluster(
             wait_products<0>();
             pin(acc);
             if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) arrive_at_rank(empty(before), loader);
-            if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
+            if (SPLIT > 1) exchange_halves(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
 
             if (STREAM && walk.last < walk.steps) {
-                // Another cluster ends this tile: it gets the sums so far, in the places of the same threads.
-                float4* to = partial + (long long)blockIdx.x * (ACC / 4 * THREADS) + thread;
-#pragma unroll
-                for (int k = 0; k < ACC / 4; ++k)
-                    __stcg(to + k * THREADS, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
-                group_barrier(group);
-                if (thread % 128 == 0) {
-                    __threadfence();
-                    store_release(ready + blockIdx.x * GROUPS + group, 1);
-                }
+                leave_sums(acc, partial, ready, group, thread);
                 continue;
             }
-            if (STREAM && walk.first > 0) {
-                const int start = (walk.tile - walk.whole) * walk.steps;
-                // Always in the same order, so that the sum has always the same bits.
-#pragma unroll 1
-                for (int other = cluster - 1;; --other) {
-                    if (walk.bound(other + 1) > walk.bound(other)) {
-                        int* flag = ready + (PLACES * other + rank) * GROUPS + group;
-                        int there;
-                        do {
-                            there = load_acquire(flag);
-                        } while (!__all_sync(~0u, there));
-                        const long long from_program = PLACES * other + rank;
-                        const float4* from = partial + from_program * (ACC / 4 * THREADS) + thread;
-#pragma unroll
-                        for (int k = 0; k < ACC / 4; ++k) {
-                            // More at once would not stay in registers.
-                            if (k % 16 == 0) asm volatile("" ::: "memory");
-                            const float4 v = __ldcg(from + k * THREADS);
-                            acc[4 * k] += v.x; acc[4 * k + 1] += v.y; acc[4 * k + 2] += v.z; acc[4 * k + 3] += v.w;
-                        }
-                        group_barrier(group);
-                        // Ready for the next launch, which starts after this one ends.
-                        if (thread % 128 == 0) *flag = 0;
-                    }
-                    if (walk.bound(other) <= start) break;
-                }
-            }
+            if (STREAM && walk.first > 0) add_sums(acc, partial, ready, walk, cluster, rank, group, thread);
             place(walk.tile, row, col);
 #pragma unroll
             for (int j = 0; j < BLOCK_N / 8; ++j) {

@@ -86,7 +86,8 @@ MUTANTS: tuple[Mutant, ...] = (
 # Of the CUDA C++, which the interpreter cannot run.
 _CLUSTER = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cluster.cu")
 _TURNS = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/turns.cu")
-_MATMUL = partial(Mutant, "matmul", file="matmul/cluster.cu")
+_MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
+_GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
 CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _CLUSTER("cluster_dropped_gain",
@@ -136,22 +137,22 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int p = 1; p < PARTS; ++p) sum +=", "for (int p = 2; p < PARTS; ++p) sum +="),
     _TURNS("few_rows_reads_before_the_other_part",
            "            if (PARTS > 1) wait(squares_received, 0);\n", ""),
-    _MATMUL("cluster_lost_last_step",
+    _GEMM("cluster_lost_last_step",
            "last = steps * (part + 1) / SPLIT;", "last = max(steps * (part + 1) / SPLIT - 1, 1);"),
-    _MATMUL("cluster_rows_of_the_first_program", "* ROWS + down) * tile_rows;", "* ROWS) * tile_rows;"),
+    _MATMUL("cluster_rows_of_the_first_program", "* ROWS + down) * TILE_ROWS;", "* ROWS) * TILE_ROWS;"),
     _MATMUL("cluster_steps_of_the_first_program", "&b_map, col + o * 64, i * BLOCK_K + first,",
            "&b_map, col + o * 64, i * BLOCK_K,"),
     _MATMUL("cluster_rows_of_the_program_beside", "row + share, full(s)", "row, full(s)"),
     _MATMUL("cluster_columns_of_the_program_beside", "* COLS + right) * BLOCK_N;", "* COLS) * BLOCK_N;"),
-    _MATMUL("cluster_forgets_the_other_half", "acc[4 * k + i] = own[i] + r[i];", "acc[4 * k + i] = own[i];"),
-    _MATMUL("cluster_both_parts_multiply_the_same", "first = steps * part / SPLIT;",
+    _GEMM("cluster_forgets_the_other_half", "acc[4 * k + i] = own[i] + r[i];", "acc[4 * k + i] = own[i];"),
+    _GEMM("cluster_both_parts_multiply_the_same", "first = steps * part / SPLIT;",
            "first = steps * part / SPLIT * 0;"),
     _MATMUL("cluster_ends_the_other_parts_rows", "row += part * 8;", "row += (1 - part) * 8;"),
     _MATMUL("cluster_columns_of_the_first_program", "&b_map, col + box * 64,", "&b_map, col + o * 64,"),
-    _MATMUL("cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;"),
-    _MATMUL("cluster_reads_before_the_other_parts",
+    _GEMM("cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;"),
+    _GEMM("cluster_reads_before_the_other_parts",
            "while (!__all_sync(~0u, there));", "while (false);"),
-    _MATMUL("cluster_one_part_of_many", "if (walk.bound(other) <= start) break;", "break;"),
+    _GEMM("cluster_one_part_of_many", "if (walk.bound(other) <= start) break;", "break;"),
     _MATMUL("cluster_swapped_halves_of_a_store",
            "store(&c_map, at, row, buffer)", "store(&c_map, at ^ 64, row, buffer)"),
     _MATMUL("cluster_changed_over_and_not_back",
@@ -165,7 +166,7 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _MATMUL("cluster_changed_over_ends_the_other_parts_rows",
            "row += part * ENDED;", "row += (1 - part) * ENDED;"),
     _MATMUL("cluster_changed_over_stores_the_rows_of_others",
-           "(u32)(to - own_row) < (u32)tile_rows && to < n_rows;", "to < n_rows - tile_rows % 64;"),
+           "(u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows;", "to < n_rows - TILE_ROWS % 64;"),
     _MLA("cluster_missing_max_subtraction", "d[k] = power(fmaf(d[k], scale, -high[k / 2 % 2]));",
            "d[k] = power(d[k] * scale) * power(-high[k / 2 % 2]);"),
     _MLA("cluster_powers_beyond_the_dtype", "SLACK = 8.f;", "SLACK = 200.f;"),

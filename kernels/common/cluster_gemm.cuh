@@ -1,0 +1,158 @@
+// GEMM with thread block clusters on sm_90: c (n_rows, n_cols) = a (n_rows, n_inner) times b (n_inner, n_cols); with
+// FP8 b is (n_cols, n_inner). All are row-major. Here are its constants, its tile schedule and stream-K; the kernel is in
+// cluster_gemm_kernel.cuh. A CTA has GROUPS warpgroups that multiply 64 rows of a tile each, and one warp that loads.
+// Macros, of the launch configuration unless a default stands below:
+//   BLOCK_M, BLOCK_N: the tile of a CTA. STAGES: of the ring in shared memory. BF16: 1 for bf16, 0 for fp16.
+//   ROWS, COLS: CTAs of a cluster, one above the other and side by side. Each loads a share of its tile of A for those
+//     beside it and of its tile of B for those above and below it, by multicast.
+//   STREAM: stream-K. The tiles that would leave the last wave nearly empty are divided by steps of k among all
+//     clusters; the cluster that ends a tile adds the accumulators of the others in a fixed order.
+//   SPLIT: with 2 a cluster is twice as large. Two CTAs multiply half of a tile's steps each, exchange accumulators
+//     through distributed shared memory, and store half of the rows each.
+//   SWAPPED: swap-AB. A warpgroup multiplies 64 columns of B by all rows of the tile, which are wgmma's N, so that the
+//     rows of a tile come in multiples of 8.
+//   EVEN_TILES: the rows of C are divided evenly among the tiles, tile_rows each, at most BLOCK_M.
+//   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
+#pragma once
+#include "hopper.cuh"
+#include "wgmma.h"
+
+#ifndef SWAPPED
+#define SWAPPED 0
+#endif
+#ifndef EVEN_TILES
+#define EVEN_TILES 0
+#endif
+#if EVEN_TILES
+#define TILE_ROWS tile_rows
+#else
+#define TILE_ROWS BLOCK_M
+#endif
+#ifndef FP8
+#define FP8 0
+#endif
+
+constexpr int BLOCK_K = FP8 ? 128 : 64, CHUNKS = 4, BOXES = BLOCK_N / 64;
+constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64;    // warpgroups that multiply
+constexpr int ACC = (SWAPPED ? BLOCK_M : BLOCK_N) / 2;   // accumulators of a thread
+constexpr int CONSUMERS = 4 * GROUPS, LOADER = CONSUMERS;     // warps
+constexpr int THREADS = 32 * CONSUMERS;                  // of the warps that multiply
+constexpr int PLACES = ROWS * COLS;                      // CTAs of a cluster that multiply the same steps
+constexpr u32 K_BYTES = 128;                             // of a row of a stage: the width of the swizzle
+constexpr u32 A_BYTES = BLOCK_M * K_BYTES, B_BYTES = BLOCK_N * K_BYTES, STAGE_BYTES = A_BYTES + B_BYTES;
+// Store buffers of 16 rows by 64 columns, two for each warp; with SWAPPED two of 64 rows for each warpgroup.
+constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
+// With SPLIT the accumulators of the other part, and then the result, take the place of the ring.
+constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
+constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
+
+// The tile schedule of a cluster, the same for its loader and for the warps that multiply: whole tiles one after the
+// other, then, with STREAM, its share of the steps of the last tiles, which all clusters divide evenly.
+struct Walk {
+    int tiles, steps, clusters, whole, next;
+    int begin, end;
+    int tile, first, last;
+    int part;
+
+    DEVICE Walk(int tiles, int steps, int cluster, int clusters, int part)
+        : tiles(tiles), steps(steps), clusters(clusters), whole(tiles), next(cluster), part(part) {
+        begin = end = 0;
+        if (STREAM && tiles % clusters) {
+            const int divided = tiles < clusters ? tiles : clusters + tiles % clusters;
+            whole = tiles - divided;
+            begin = bound(cluster);
+            end = bound(cluster + 1);
+        }
+    }
+    DEVICE int bound(int cluster) const { return (u32)((tiles - whole) * steps * cluster) / (u32)clusters; }
+    // Its pieces from last to first: another cluster waits for the last one, and none for one that ends a tile.
+    DEVICE bool advance() {
+        if (next < whole) {
+            tile = next; first = steps * part / SPLIT; last = steps * (part + 1) / SPLIT;
+            next += clusters;
+            return true;
+        }
+        if (begin >= end) return false;
+        tile = (end - 1) / steps;
+        const int start = tile * steps;
+        first = max(begin - start, 0);
+        last = end - start;
+        end = start + first;
+        tile += whole;
+        return true;
+    }
+};
+
+// The index of accumulator i of the k-th four of a part: a part stores half of each 16 rows, with SWAPPED half of all.
+constexpr DEVICE int place_of(int part, int k, int i) {
+    return SWAPPED ? part * (ACC / 2) + 4 * k + i : 8 * k + 4 * (i / 2) + 2 * part + i % 2;
+}
+// Writes the accumulators of the other part's half to its shared memory and adds what that part wrote here to the own
+// half, which then lies in the first half of acc.
+DEVICE void exchange(float (&acc)[ACC], u32 ring, int thread, int part, int other) {
+    const u32 there = peer(ring + thread * 16, other);
+    // All loads of both CTAs have arrived, and all products have read them.
+    cluster_barrier();
+#pragma unroll
+    for (int k = 0; k < ACC / 8; ++k) {
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) v[i] = part ? acc[place_of(0, k, i)] : acc[place_of(1, k, i)];
+        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};"
+            :: "r"(there + k * THREADS * 16), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+    }
+    cluster_barrier();
+#pragma unroll
+    for (int k = 0; k < ACC / 8; ++k) {
+        float r[4];
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+            : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(ring + (k * THREADS + thread) * 16) : "memory");
+        float own[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) own[i] = part ? acc[place_of(1, k, i)] : acc[place_of(0, k, i)];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[4 * k + i] = own[i] + r[i];
+    }
+}
+
+// Stream-K: leaves the accumulators of a tile that another cluster ends, in register layout.
+DEVICE void leave_sums(const float (&acc)[ACC], float4* partial, int* ready, int group, int thread) {
+    float4* to = partial + (long long)blockIdx.x * (ACC / 4 * THREADS) + thread;
+#pragma unroll
+    for (int k = 0; k < ACC / 4; ++k)
+        __stcg(to + k * THREADS, make_float4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]));
+    group_barrier(group);
+    if (thread % 128 == 0) {
+        __threadfence();
+        store_release(ready + blockIdx.x * GROUPS + group, 1);
+    }
+}
+// Adds what the clusters before this one left of its tile, always in the same order: the result is deterministic.
+DEVICE void add_sums(float (&acc)[ACC], const float4* partial, int* ready, const Walk& walk, int cluster, int rank,
+    int group, int thread)
+{
+    const int start = (walk.tile - walk.whole) * walk.steps;
+#pragma unroll 1
+    for (int other = cluster - 1;; --other) {
+        if (walk.bound(other + 1) > walk.bound(other)) {
+            int* flag = ready + (PLACES * other + rank) * GROUPS + group;
+            int there;
+            do {
+                there = load_acquire(flag);
+            } while (!__all_sync(~0u, there));
+            const long long from_program = PLACES * other + rank;
+            const float4* from = partial + from_program * (ACC / 4 * THREADS) + thread;
+#pragma unroll
+            for (int k = 0; k < ACC / 4; ++k) {
+                // More loads in flight would not fit into registers.
+                if (k % 16 == 0) asm volatile("" ::: "memory");
+                const float4 v = __ldcg(from + k * THREADS);
+                acc[4 * k] += v.x; acc[4 * k + 1] += v.y; acc[4 * k + 2] += v.z; acc[4 * k + 3] += v.w;
+            }
+            group_barrier(group);
+            // Reset for the next launch, which starts after this one ends.
+            if (thread % 128 == 0) *flag = 0;
+        }
+        if (walk.bound(other) <= start) break;
+    }
+}

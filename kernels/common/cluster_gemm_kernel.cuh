@@ -1,0 +1,280 @@
+// The kernel of cluster_gemm.cuh. The file that includes this one defines:
+//   NAME: the entry. PARAMETERS: what follows the tensor maps of A, B and C: partial and ready (the stream-K workspace),
+//     n_rows, n_cols, n_inner, group_rows (rows of tiles that are scheduled together, so that tiles of B stay in L2),
+//     with EVEN_TILES tile_rows, last_row, last_col, and what the epilogue needs.
+//   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col.
+//   PACKED(lo, hi): two accumulators as two 16-bit results.
+// It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
+
+extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1) NAME(
+    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+    const __grid_constant__ TensorMap c_map, PARAMETERS)
+{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const u32 ring = shared(memory);
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const int rank = blockIdx.x % (PLACES * SPLIT), part = rank / PLACES;
+    const int down = rank % ROWS, right = rank % PLACES / ROWS;
+    // The first of the CTAs that share this one's tile of A, and of B.
+    const int beside = part * PLACES + down, above = part * PLACES + right * ROWS;
+    auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
+    auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
+    launch_dependents();
+    if (threadIdx.x == 0) {
+        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
+        // A stage is free when all warps have read it that get a share of what this CTA loads.
+        for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), (ROWS + COLS - 1) * CONSUMERS); }
+        fence_barrier_init();
+    }
+    cluster_barrier();
+    // The launch before this one may have written the operands, and may still read what this one writes.
+    wait_for_launch_before();
+
+    const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
+    const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
+    const int steps = (n_inner + BLOCK_K - 1) / BLOCK_K;
+    // A tile stores from own_row and own_col on. With EVEN_TILES it loads from row and col on, which lie before them at
+    // the edges of the matrix: the TMA fills boxes outside the matrix with zeros, slowly.
+    int row, col;
+#if EVEN_TILES
+    int own_row, own_col;
+#else
+    int &own_row = row, &own_col = col;
+#endif
+    auto place = [&](int tile) {
+        const int group = tile / (group_rows * tiles_n), rest = tile % (group_rows * tiles_n);
+        const int rows = min(group_rows, tiles_m - group * group_rows);
+        own_row = ((group * group_rows + rest % rows) * ROWS + down) * TILE_ROWS;
+        own_col = (rest / rows * COLS + right) * BLOCK_N;
+#if EVEN_TILES
+        row = min(own_row, last_row);
+        col = min(own_col, last_col);
+#endif
+    };
+
+    if (warp >= CONSUMERS) {
+        if (GROUPS == 2) decrease_registers<40>();
+        if (GROUPS == 3) decrease_registers<32>();
+        if (warp == LOADER && elected()) {
+            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
+            int s = 0, phase = 1;
+            const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
+            while (walk.advance()) {
+                place(walk.tile);
+                const int share = TILE_ROWS / COLS * right;
+#pragma unroll 1
+                for (int i = walk.first; i < walk.last; ++i) {
+                    wait(empty(s), phase);
+                    expect(full(s), TILE_ROWS * K_BYTES + B_BYTES);
+                    const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
+                    if (COLS == 1) {
+                        load(a, &a_map, i * BLOCK_K, row, full(s));
+                    } else {
+                        load_for(a_mask, a + share * K_BYTES, &a_map, i * BLOCK_K, row + share, full(s));
+                    }
+                    if (FP8) {
+                        load_for(b_mask, b + down * (B_BYTES / ROWS), &b_map, i * BLOCK_K,
+                                 col + down * (BLOCK_N / ROWS), full(s));
+                    } else if (ROWS == 1) {
+#pragma unroll
+                        for (int o = 0; o < BOXES; ++o)
+                            load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                    } else if (BOXES % ROWS == 0) {
+#pragma unroll
+                        for (int o = 0; o < BOXES / ROWS; ++o) {
+                            const int box = down * (BOXES / ROWS) + o;
+                            load_for(b_mask, b + box * 8192, &b_map, col + box * 64, i * BLOCK_K, full(s));
+                        }
+                    } else if (BLOCK_K % ROWS == 0) {
+                        // The boxes do not divide: each CTA loads its share of the rows of all.
+                        const int first = BLOCK_K / ROWS * down;
+#pragma unroll
+                        for (int o = 0; o < BOXES; ++o)
+                            load_for(b_mask, b + o * 8192 + first * 128, &b_map, col + o * 64, i * BLOCK_K + first,
+                                     full(s));
+                    } else {
+                        for (int o = down; o < BOXES; o += ROWS)
+                            load_for(b_mask, b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                    }
+                    if (++s == STAGES) { s = 0; phase ^= 1; }
+                }
+            }
+        }
+        __syncwarp();
+        if (SPLIT > 1) { cluster_barrier(); cluster_barrier(); }
+    } else {
+        if (GROUPS == 2) increase_registers<232>();
+        if (GROUPS == 3) increase_registers<160>();
+        const int group = warp / 4, thread = thread_id(), lane = thread % 32;
+        // A warpgroup takes 64 rows of A, or with SWAPPED 64 columns of B, and all of the other operand.
+        const u32 a_own = SWAPPED ? 0 : group * 8192, b_own = A_BYTES + (SWAPPED ? group * 8192 : 0);
+#if SWAPPED
+        const u32 out = ring + C_AT + group * 8 * C_BYTES;
+        // Where lane l gives the address of a row of stmatrix: matrices lie as the next columns, then rows 8-15.
+        const u32 out_row = (lane / 16 * 8 + lane % 8) * 128, out_swizzle = lane % 8, out_half = lane / 8 % 2;
+#else
+        const u32 out = ring + C_AT + warp * 2 * C_BYTES;
+        // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
+        const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
+#endif
+        const int cluster = cluster_id();
+        Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
+        // The CTAs that load something for this one, one for each lane.
+        const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
+        int s = 0, phase = 0, turn = 0;
+        while (walk.advance()) {
+            float acc[ACC];
+#if FP8
+            float even[ACC], odd[ACC];
+#pragma unroll
+            for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+            auto multiply = [&](float (&sums)[ACC]) {
+                // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
+                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
+                wait(full(s), phase);
+                const u64 a = K_MAJOR | (at + group * 8192) >> 4, b = K_MAJOR | (at + A_BYTES) >> 4;
+                fence_products();
+#pragma unroll
+                for (int k = 0; k < CHUNKS; ++k) mma(sums, a + k * (32 >> 4), b + k * (32 >> 4), k > 0);
+                commit_products();
+                const u32 used = empty(s);
+                if (++s == STAGES) { s = 0; phase ^= 1; }
+                return used;
+            };
+            // Sums of 128 products stay in wgmma, which keeps fewer bits than fp32, and are added here.
+            auto add = [&](float (&sums)[ACC], u32 used) {
+                if (lane < 2) arrive_at_rank(used, lane);
+#pragma unroll
+                for (int i = 0; i < ACC; ++i) {
+                    asm volatile("" : "+f"(sums[i]) :: "memory");
+                    acc[i] += sums[i];
+                }
+            };
+            int i = walk.first;
+#pragma unroll 1
+            for (; i + 1 < walk.last; i += 2) {
+                const u32 first = multiply(even), second = multiply(odd);
+                wait_products<1>();
+                add(even, first);
+                wait_products<0>();
+                add(odd, second);
+            }
+            if (i < walk.last) {
+                const u32 first = multiply(even);
+                wait_products<0>();
+                add(even, first);
+            }
+#else
+            int before = 0;
+            if (SPLIT > 1) {
+                // One step alone leaves the first part without any.
+#pragma unroll
+                for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
+            }
+#pragma unroll 1
+            for (int i = walk.first; i < walk.last; ++i) {
+                // The same in all lanes, which the compiler does not see: descriptors belong in uniform registers.
+                const u32 at = __shfl_sync(~0u, (ring & 0x3ffff) + s * STAGE_BYTES, 0);
+                wait(full(s), phase);
+                const u64 a = K_MAJOR | (at + a_own) >> 4, b = MN_MAJOR | (at + b_own) >> 4;
+                fence_products();
+#pragma unroll
+                for (int k = 0; k < CHUNKS; ++k) {
+                    const u64 a_k = a + k * (32 >> 4), b_k = b + k * (2048 >> 4);
+                    mma(acc, SWAPPED ? b_k : a_k, SWAPPED ? a_k : b_k, k > 0 || i > walk.first);
+                }
+                commit_products();
+                // The products of the step before are done; those of this one are in flight.
+                wait_products<1>();
+                if (i > walk.first && lane < ROWS + COLS - 1) arrive_at_rank(empty(before), loader);
+                before = s;
+                if (++s == STAGES) { s = 0; phase ^= 1; }
+            }
+            wait_products<0>();
+            pin(acc);
+            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) arrive_at_rank(empty(before), loader);
+#endif
+            if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
+
+            if (STREAM && walk.last < walk.steps) {
+                leave_sums(acc, partial, ready, group, thread);
+                continue;
+            }
+            if (STREAM && walk.first > 0) add_sums(acc, partial, ready, walk, cluster, rank, group, thread);
+            place(walk.tile);
+#if SWAPPED
+            // A warp holds 16 columns of all rows that its CTA stores. The warpgroup gathers pieces of 64 rows by 64
+            // columns, and each warp stores 16 rows of a piece: 8, then 8, since tiles begin at any multiple of 8.
+            constexpr int ENDED = BLOCK_M / SPLIT, PIECES = (ENDED + 63) / 64;
+            const int at = col + group * 64, mine = warp % 4 * 16;
+            if (SPLIT > 1) row += part * ENDED;
+#pragma unroll
+            for (int o = 0; o < PIECES; ++o) {
+                const u32 buffer = out + (PIECES % 2 ? turn++ % 2 : o % 2) * 4 * C_BYTES;
+                // All warps' stores that used this buffer have read it.
+                if (lane == 0) wait_stores_read<1>();
+                __syncwarp();
+                group_barrier(group);
+#pragma unroll
+                for (int j = 0; j < 4 && 64 * o + 16 * j < ENDED; ++j) {
+                    // Where only 8 rows are left the next 8 are the same again and nobody stores them.
+                    const int k = 32 * o + 8 * j, l = 64 * o + 16 * j + 8 < ENDED ? k + 4 : k;
+                    store_matrices_transposed(buffer + j * C_BYTES + out_row + ((mine / 8 + out_half) ^ out_swizzle) * 16,
+                        packed(acc[k], acc[k + 1]), packed(acc[k + 2], acc[k + 3]),
+                        packed(acc[l], acc[l + 1]), packed(acc[l + 2], acc[l + 3]));
+                }
+                fence_async();
+                group_barrier(group);
+                if (lane == 0) {
+#pragma unroll
+                    for (int h = 0; h < 16; h += 8) {
+                        const int in = 64 * o + mine + h, to = row + in;
+                        // The other rows and columns are another tile's, or garbage where none were loaded.
+                        const bool own = in < ENDED && (u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows;
+                        if (own && own_col <= at && at < n_cols) store(&c_map, at, to, buffer + (mine + h) * 128);
+                    }
+                    commit_stores();
+                }
+            }
+#else
+            EPILOGUE(acc, col, n_cols, lane);
+            row += group * 64 + warp % 4 * 16;
+            if (SPLIT > 1) row += part * 8;
+            // The other rows are another tile's, or garbage where none were loaded; a warp's are never of both kinds.
+            const bool own = (!EVEN_TILES || (u32)(row - own_row) < (u32)TILE_ROWS) && row < n_rows;
+#pragma unroll
+            for (int o = 0; o < BOXES; ++o) {
+                const u32 buffer = out + (BOXES % 2 ? turn++ % 2 : o % 2) * C_BYTES;
+                // The store that used this buffer has read it.
+                if (lane == 0) wait_stores_read<1>();
+                __syncwarp();
+#pragma unroll
+                for (int j = 0; SPLIT > 1 && j < 2; ++j) {
+                    const int k = 16 * o + 8 * j;
+                    store_matrices(buffer + lane % 8 * 128 + ((4 * j + lane / 8) ^ out_swizzle) * 16,
+                        PACKED(acc[k], acc[k + 1]), PACKED(acc[k + 2], acc[k + 3]),
+                        PACKED(acc[k + 4], acc[k + 5]), PACKED(acc[k + 6], acc[k + 7]));
+                }
+#pragma unroll
+                for (int j = 0; SPLIT == 1 && j < 4; ++j) {
+                    const int k = 32 * o + 8 * j;
+                    store_matrices(buffer + out_row + ((2 * j + out_half) ^ out_swizzle) * 16,
+                        PACKED(acc[k], acc[k + 1]), PACKED(acc[k + 2], acc[k + 3]),
+                        PACKED(acc[k + 4], acc[k + 5]), PACKED(acc[k + 6], acc[k + 7]));
+                }
+                fence_async();
+                __syncwarp();
+                if (lane == 0) {
+                    const int at = col + o * 64;
+                    if (own && (!EVEN_TILES || own_col <= at) && at < n_cols) store(&c_map, at, row, buffer);
+                    commit_stores();
+                }
+            }
+#endif
+        }
+        if (lane == 0) wait_stores();
+        __syncwarp();
+    }
+    // The other CTAs may still arrive at the mbarriers of this one.
+    if (SPLIT == 1) cluster_barrier();
+}
