@@ -166,7 +166,7 @@ def test_a_record_with_neither_stays_undetermined_and_one_that_lies_becomes_so()
     assert (verdict().measured_regime, verdict().grade) == (None, "C")
     forged = verdict(interventions={"regime": "compute-bound", "grade": "A"})
     assert (forged.measured_regime, forged.grade) == (None, "C")
-    assert "docs/grade-b.md" in forged.gap.sentence
+    assert "docs/measurement.md" in forged.gap.sentence
 
 
 def test_interventions_change_no_verdict_that_rests_on_counters():

@@ -316,7 +316,7 @@ def test_an_editable_installation_is_refused(site, tmp_path):
 def test_a_module_put_before_the_real_one_is_never_used(site, name, tmp_path, monkeypatch):
     folder, _ = site
     install(folder, "tilebox", "TILE = 64\n")
-    root = tree(tmp_path / "tree", {"kernels/entry.py": f"import {name}\nTILE = {name}.TILE\n"})
+    root = tree(tmp_path / "tree", {"kernels/entry.py": f"import {name}\nSHADOWED = {name}.TILE\n"})
     closure = closure_of(root)
     shadow = tree(tmp_path / "shadow", {f"{name}.py": "TILE = 32\n"})
     monkeypatch.syspath_prepend(str(shadow))

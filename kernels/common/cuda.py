@@ -140,7 +140,8 @@ def _buffer(size: int) -> bytes:
 def _compile(source: CudaSource, architecture: str, form: str) -> bytes:
     _, nvrtc = _bindings()
     compiler_version()
-    name = f"{source.entry}.cu".encode()
+    # In a folder that does not exist, so that a quoted include finds nothing but the headers given here.
+    name = f"/sealed-cuda-sources/{source.entry}".encode()
     names, texts = ([one[at].encode() for one in source.headers] for at in (0, 1))
     program = _checked(nvrtc.nvrtcCreateProgram(source.text.encode(), name, len(names), texts, names), "NVRTC")
     try:

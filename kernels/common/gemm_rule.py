@@ -1,7 +1,7 @@
 """Chooses launch configurations of C = A · B with an epilogue: fitted clocks of tiles, clusters and waves.
 
 A frame is (pipeline, BLOCK_M, BLOCK_N, stream): the variant with its cluster shape, the tile, and how tiles are divided
-by K. docs/kernels.md has the measurements that the constants are fitted to. Imports neither torch nor triton.
+by K. docs/notes/gemm.md has the measurements that the constants are fitted to. Imports neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ASKED_BYTES = {1: 64.0, 2: 24.9}
 ASKED_AT_ONCE_BYTES = 100.0
 ARRIVING_BYTES = 76.4
 
-# The rest is fitted to times of 23 shapes on an H200 (docs/kernels.md), so that the frame with the fewest clocks is
+# The rest is fitted to times of 23 shapes on an H200 (docs/notes/gemm.md), so that the frame with the fewest clocks is
 # nearly the fastest of those that were timed; a clock means little but beside another. Rows and columns of the cluster
 # kernel's tiles -> rate of their arithmetic:
 CLUSTER_TILES = {

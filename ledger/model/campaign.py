@@ -1,6 +1,6 @@
 """Defines the campaign file: a list of forecasts, or grids of them, that become one seal. Pure.
 
-docs/campaign.md describes the file for people; its examples run in tests.
+docs/campaigns.md describes the file for people; its examples run in tests.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def thumb(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
     """Forecast 90% of the data sheet's bandwidth, 70% of its arithmetic and 1 µs of launch, for GPUs.
 
     Assumes: what one device showed holds for others. Source: measured on an NVIDIA H200 (copy 4.27 and read 4.30 of
-    4.8 TB/s; GEMM 698 and 735 of 989 TFLOP/s; an empty graph node 0.84 to 1.3 µs).
+    4.8 TB/s; GEMM 698 and 735 of 989 TFLOP/s; an empty graph node 0.48 to 0.49 µs).
     """
     if roof.ceilings != "datasheet" or not is_gpu(hardware.target):
         return None

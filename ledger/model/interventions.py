@@ -1,7 +1,7 @@
 """Names the regime where no counters are: what was varied, and what moved the time. Pure; imports regime.
 
-This is grade B of docs/regime-rule.md. It reads only a measurement without counters that carries interventions; one
-that has counters is judged by them, and one that has neither stays undetermined. docs/grade-b.md explains it.
+This is grade B of docs/regimes.md. It reads only a measurement without counters that carries interventions; one
+that has counters is judged by them, and one that has neither stays undetermined. docs/measurement.md explains it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Readings:
 
 
 def readings_of(stored: Mapping[str, Any]) -> Readings | None:
-    """Return the readings of a record, None where they are not positive integers under the names of docs/grade-b.md."""
+    """Return the readings of a record, None where they are not positive integers under the names of docs/measurement.md."""
     halves: dict[str, dict[str, int]] = {}
     for name, value in stored.items():
         if type(value) is not int or not 0 < value <= _MOST:
@@ -173,7 +173,7 @@ def regime_by_interventions(forecast: Forecast, measurement: Measurement) -> Nam
     timing, readings = measurement.timing, readings_of(measurement.interventions)
     assert timing is not None, "a regime needs a measured time"
     if readings is None:
-        return None, "C", "the interventions are not what docs/grade-b.md describes"
+        return None, "C", "the interventions are not what docs/measurement.md describes"
     return decide(
         readings,
         work=forecast.work,

@@ -1,6 +1,6 @@
 """Names the measured regime by rule regime/1, a total decision table. Pure; imports records, roofline, counters.
 
-docs/regime-rule.md is the same table for people. A sealed prediction names the rule that judges it, so this one never
+docs/regimes.md is the same table for people. A sealed prediction names the rule that judges it, so this one never
 changes; a better rule gets a new name.
 
 Source: the 60% threshold is that of NVIDIA Nsight Compute's own speed-of-light rule, which calls a kernel that reaches

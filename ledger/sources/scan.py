@@ -53,7 +53,8 @@ def scan_python(data: bytes, *, what: str) -> Scan:
     Raises: InputError for text that is no Python, and for a dynamic import.
     """
     try:
-        tree = ast.parse(data)
+        # The text that is executed: a coding line has no say (loader).
+        tree = ast.parse(data.decode("utf-8-sig"))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{what}: is not Python ({error}); expected a module") from error
     visitor = _Visitor(what)

@@ -161,6 +161,7 @@ MUTANTS: tuple[Mutant, ...] = (
 # Of the Gluon kernels, which the interpreter cannot run.
 _DEVICE = "common/gemm_device.py"
 _BIAS_CUDA, _FP8_CUDA = "matmul_bias_relu/cluster.cu", "matmul_fp8/cluster.cu"
+_GEMM, _GEMM_KERNEL = "common/cluster_gemm.cuh", "common/cluster_gemm_kernel.cuh"
 _UNSCALED = ("return acc.to(gl.float32) * extra", "return acc.to(gl.float32) + 0.0 * extra")
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_bias_relu", "pipelined_dropped_bias", "total = acc + added.to(gl.float32)[None, :]",
@@ -176,14 +177,14 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "const float sum = one + (", "const float sum = max(one, 0.f) + (", _BIAS_CUDA),
     Mutant("matmul_fp8", "pipelined_unscaled_epilogue", *_UNSCALED, _DEVICE),
     Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0", _DEVICE),
-    Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed(float lo, float hi, float scale) {",
-           "DEVICE u32 packed(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
+    Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed_scaled(float lo, float hi, float scale) {",
+           "DEVICE u32 packed_scaled(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
     Mutant("matmul_fp8", "cluster_lost_odd_step",
            "wait_products<0>();\n                add(even, first);",
-           "wait_products<0>();\n                if (lane < 2) arrive(first, lane);", _FP8_CUDA),
-    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];", _FP8_CUDA),
+           "wait_products<0>();\n                if (lane < 2) arrive(first, lane);", _GEMM_KERNEL),
+    Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];", _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;",
-           _FP8_CUDA),
+           _GEMM),
     Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED, _DEVICE),
     Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS",
            _DEVICE),
