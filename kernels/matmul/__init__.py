@@ -195,7 +195,7 @@ def work(shape: Shape, dtype: Dtype) -> Work:
 
 
 # Where another frame was measured faster than the one with the fewest clocks, or is level with it and known longer:
-# 1024 x 1536 x 2048 by `ledger tune` (benchmarks/tuning/matmul-h200.json), the others in the runs of docs/notes/gemm.md.
+# 1024 x 1536 x 2048 by `ledger tune` (benchmarks/tuning/matmul-h200.json), the others as docs/notes/gemm.md says.
 _TUNED: dict[tuple[int, int, int], gemm_rule.Frame] = {
     (128, 8192, 8192): (121, 64, 128, 0),
     (128, 8192, 28672): (121, 64, 128, 0),
@@ -219,7 +219,7 @@ _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
 _SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 65, 2048, 1000, 32
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
 _SWAPPED_CLUSTERS = {1: (121, 111), 2: (112, 121, 122, 111)}
-# What a multiprocessor does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
+# What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
 # above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
 # that wgmma reads and the loads write. And the rates of clusters, of which four wait for one another longer.
 _SWAPPED_ASKED_BYTES = 28.6

@@ -51,7 +51,7 @@ class Readings:
 
 
 def readings_of(stored: Mapping[str, Any]) -> Readings | None:
-    """Return the readings of a record, None where they are not positive integers under the names of docs/measurement.md."""
+    """Return a record's readings, None where they are not positive integers under the names of docs/measurement.md."""
     halves: dict[str, dict[str, int]] = {}
     for name, value in stored.items():
         if type(value) is not int or not 0 < value <= _MOST:
