@@ -13,7 +13,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from samples import TOY, make_forecast, make_measurement, second, state
@@ -40,6 +40,7 @@ from ledger.records import (
 )
 from ledger.repository.history import read_history
 from ledger.repository.reader import Reader, quiet_environment
+from ledger.repository.sealing import Draft
 from ledger.roofline import roof_of
 from ledger.seal import decode_any, encode, next_link, object_id, object_path, record_id, record_path
 
@@ -92,10 +93,27 @@ def forecast(B: int = 4, H: int = 64, O: int = 32, dtype: str = "fp16", **change
         "percent_milli": 1_000,
     }
     made = make_forecast(**{**fields, **changes})
-    if VERSION == 1:
-        return made
     digest = changes.get("kernel_sha256", object_id(MANIFEST))
-    return ForecastV2(**second(ForecastV2, {**dict(made), "kernel_sha256": digest}))
+    return made if VERSION == 1 else second_forecast(made, digest)
+
+
+def second_forecast(forecast: Forecast, kernel_sha256: str = object_id(MANIFEST)) -> ForecastV2:
+    """Return a forecast of version 1 as one of version 2."""
+    return ForecastV2(**second(ForecastV2, {**dict(forecast), "kernel_sha256": kernel_sha256}))
+
+
+class ToyKernel:
+    """Stand for the kernel file of a draft: its sources are sealed and never run."""
+
+    class closure:  # noqa: N801
+        objects: ClassVar[dict[str, bytes]] = {object_id(data): data for data in (MANIFEST, KERNEL_SOURCE)}
+
+
+def toy_draft(**changes: Any) -> Draft:
+    """Return a draft of a forecast as `forecast` makes it, ready to be sealed by ledger's own code."""
+    made = forecast(**changes)
+    cell = made if isinstance(made, ForecastV2) else second_forecast(made)
+    return Draft(cell, ToyKernel(), TOY)  # type: ignore[arg-type]
 
 
 def honest_samples(forecast: Forecast, *, seal: str, run: int = 0, anchor: str | None = None) -> Samples:

@@ -155,7 +155,7 @@ def test_large_objects_are_refused_in_bounded_memory(tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "ledger")
     ledger.measure(ledger.seal(), attachments={"big": b"x" * 5000, "small": b"y"})
     result = audit(str(ledger.root))
-    assert {finding.code for finding in result.findings} == {"object-altered", "attachment-lost"}
+    assert {finding.code for finding in result.findings} == {"object-too-large", "attachment-lost"}
 
 
 def test_answers_of_git_are_bounded_in_size_and_time(tmp_path, monkeypatch):

@@ -63,7 +63,9 @@ def test_only_open_cells_ask_what_is_current(ledger):
     assert ledger.book(current=lambda kind, name: asked.append((kind, name))).cells[0].state == "measured"
     assert not asked
     ledger.seal(forecast(B=8))
-    assert ledger.book(current=lambda kind, name: asked.append((kind, name))).cells[1].state == "open"
+    # What is not here any more cannot be measured.
+    assert ledger.book(current=lambda kind, name: asked.append((kind, name))).cells[1].state == "stale"
+    assert ledger.book().cells[1].state == "open"
     assert asked == [("kernel", "rmsnorm_matmul"), ("hardware", "toy")]
 
 

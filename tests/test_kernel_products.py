@@ -164,12 +164,6 @@ def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_s
             assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] != 11)
 
 
-@pytest.mark.parametrize("mutant", PIPELINED_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
-def test_what_a_wrong_twin_on_a_gpu_changes_is_in_its_kernel(mutant: Any) -> None:
-    source = load_kernel(mutant.kernel).closure.source.data.decode()
-    assert mutant.apply(source) != source
-
-
 @pytest.mark.parametrize(("name", "shape"), [("matmul_fp8", {"K": 4104}), ("matmul_int8", {"N": 4098})])
 def test_ragged_rows_do_without_tma(name: str, shape: dict[str, int]) -> None:
     kernel, ragged = load_kernel(name).kernel, {**SHAPES[0], **shape}

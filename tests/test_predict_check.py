@@ -41,9 +41,10 @@ def boastful(repository: Path) -> Path:
     file = repository / "kernels" / "boastful" / "__init__.py"
     shutil.copytree(source_file("matmul").parent, file.parent)
     source = file.read_text(encoding="utf-8")
-    honest = '(target == "sm_75" and implementation == "triton")'
+    honest = "path=matmul_path,"
     assert honest in source
-    changed = source.replace(honest, "False").replace('name="matmul"', 'name="boastful"')
+    boast = 'path=lambda dtype, target, implementation: "fp16_tensor",'
+    changed = source.replace(honest, boast).replace('name="matmul"', 'name="boastful"')
     file.write_text(changed, encoding="utf-8")
     return repository
 

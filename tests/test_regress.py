@@ -107,11 +107,10 @@ def run(*options: str):
     return CliRunner().invoke(app, ["bench", "matmul", *options])
 
 
-def test_bench_writes_json_and_markdown(timed, tmp_path: Path):
+def test_bench_writes_json(timed, tmp_path: Path):
     done = run("-o", "b.json")
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "b.json").read_text()) == timed
-    assert "| matmul | M=64 N=64 K=64 | fp16 |" in (tmp_path / "b.md").read_text()
 
 
 def test_bench_json_is_one_document(timed):

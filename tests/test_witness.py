@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from authority import Authority
 from builders import Ledger, forecast
-from samples import TOY
 
 from ledger.cli.witnessing import stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
@@ -174,21 +173,18 @@ def allow(folder: Path, *entries: tuple[Path, str]) -> Path:
 
 def signed_ledger(ledger: Ledger, path: Path) -> None:
     """Seal and measure with ledger's own commits, signed."""
-    from builders import KERNEL_SOURCE, measurement
+    from builders import measurement, toy_draft
 
-    from ledger.records import Measurement
-    from ledger.repository.sealing import Draft, seal
+    from ledger.repository.sealing import seal
     from ledger.seal import encode, record_id, record_path
-
-    class Kernel:
-        source = KERNEL_SOURCE
 
     ledger.git("config", "gpg.format", "ssh")
     ledger.git("config", "user.signingkey", f"{path}.pub")
     repository = Repository(ledger.root)
-    made = seal(repository, [Draft(forecast(), Kernel(), TOY)], sign=True)
-    data = encode(measurement(forecast(), seal=made.id))
-    identity = record_id(Measurement, data)
+    made = seal(repository, [toy_draft()], sign=True)
+    record = measurement(made.prediction.cells[0], seal=made.id)
+    data = encode(record)
+    identity = record_id(type(record), data)
     file = record_path("verifications", identity)
     repository.commit(lambda _parent: ({file: data}, f"Measure\n\nRecord-Id: {identity}\n"), sign=True)
 

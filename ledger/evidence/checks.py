@@ -223,7 +223,7 @@ class Objects:
         self._sources: dict[str, KernelSource | None] = {}
         self._sound: dict[str, bool] = {}
 
-    def sound(self, folder: str, digest: str, named_by: str, *, limit: int = MAX_OBJECT_BYTES) -> bool:
+    def sound(self, folder: str, digest: str, named_by: str, *, limit: int | None = None) -> bool:
         """Tell whether an object is there and its bytes give its name; a finding says what is wrong."""
         path = object_path(folder, digest)
         if path not in self._sound:
@@ -255,11 +255,12 @@ class Objects:
             self._findings.refuse("bad-record", path, str(error))
             return None
 
-    def _bytes(self, path: str, digest: str, named_by: str, *, limit: int = MAX_OBJECT_BYTES) -> bytes | None:
+    def _bytes(self, path: str, digest: str, named_by: str, *, limit: int | None = None) -> bytes | None:
         held = self._tree.get(path)
         if held is None:
             self._findings.refuse("object-missing", path, f"named by {named_by} and not there at the head")
             return None
+        limit = limit or MAX_OBJECT_BYTES
         data = self._read(held[1], limit)
         if data is None:
             self._findings.refuse("object-too-large", path, f"larger than {limit} bytes; named by {named_by}")

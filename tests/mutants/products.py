@@ -181,7 +181,7 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "DEVICE u32 packed_scaled(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
     Mutant("matmul_fp8", "cluster_lost_odd_step",
            "wait_products<0>();\n                add(even, first);",
-           "wait_products<0>();\n                if (lane < 2) arrive(first, lane);", _GEMM_KERNEL),
+           "wait_products<0>();\n                if (lane < 2) arrive_at_rank(first, lane);", _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];", _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;",
            _GEMM),

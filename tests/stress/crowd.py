@@ -14,23 +14,18 @@ from pathlib import Path
 TESTS = Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
-from builders import KERNEL_SOURCE, Ledger, forecast
-from samples import TOY
+from builders import Ledger, toy_draft
 
 from ledger.repository.repo import Repository
-from ledger.repository.sealing import Draft, seal
-
-
-class _Kernel:
-    source = KERNEL_SOURCE
+from ledger.repository.sealing import seal
 
 
 def write(root: str, writer: int, count: int) -> None:
     """Seal forecasts; every fifth is of a cell that all writers share."""
     repository = Repository(Path(root))
     for turn in range(count):
-        cell = forecast(B=1, H=64) if turn % 5 == 0 else forecast(B=1 + writer, H=64 + turn)
-        seal(repository, [Draft(cell, _Kernel(), TOY)])  # type: ignore[arg-type]
+        cell = toy_draft(B=1, H=64) if turn % 5 == 0 else toy_draft(B=1 + writer, H=64 + turn)
+        seal(repository, [cell])
 
 
 def main() -> None:

@@ -39,12 +39,11 @@ TESTS = Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 import git  # noqa: F401  (loaded before the fork, as are all modules of a seal)
-from builders import KERNEL_SOURCE, Ledger, forecast
-from samples import TOY
+from builders import Ledger
 
 from ledger.errors import LedgerError
 from ledger.repository.repo import Repository
-from ledger.repository.sealing import Draft, seal
+from ledger.repository.sealing import seal
 
 FILE_CALLS = frozenset(
     "access chdir chmod close dup dup2 faccessat2 fchmod fcntl fdatasync flock fstat fsync ftruncate getcwd"
@@ -57,12 +56,6 @@ KILL = "signal=SIGKILL"
 _NOT_OF_A_SEAL = ("rt_sigtimedwait", "execve", "exit_group", "exit")
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 60.0
-
-
-class Kernel:
-    """Stand for a kernel file: a seal needs its bytes alone."""
-
-    source = KERNEL_SOURCE
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,7 @@ def fresh(folder: Path) -> Ledger:
 
 def seal_here(root: Path, batch: int) -> str:
     """Seal a forecast in this process and return the path of the seal."""
-    return seal(Repository(root), [Draft(forecast(B=batch), Kernel, TOY)]).path  # type: ignore[arg-type]
+    return seal(Repository(root), [toy_draft(B=batch)]).path
 
 
 class Bench:

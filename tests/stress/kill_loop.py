@@ -22,39 +22,30 @@ from pathlib import Path
 TESTS = Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
-from builders import Ledger, forecast, measurement
+from builders import Ledger, measurement, toy_draft
 
-from ledger.records import Measurement, Prediction
+from ledger.records import Prediction
 from ledger.repository.repo import Repository
-from ledger.repository.sealing import Draft, chain_tips, seal
-from ledger.seal import decode, encode, record_id, record_path
-
-
-class _Bytes:
-    source = b"a kernel of the tests\n"
+from ledger.repository.sealing import chain_tips, seal
+from ledger.seal import decode_any, encode, record_id, record_path
 
 
 def writer(root: Path, number: int) -> None:
     """Write one record, say so, and end: forked, so that the interpreter's start takes no part."""
     repository = Repository(root)
     if number % 2 == 0:
-        from builders import KERNEL_SOURCE
-        from samples import TOY
-
-        kernel = _Bytes()
-        kernel.source = KERNEL_SOURCE
-        cell = forecast(B=1 + number % 50, H=64 + number)
-        made = seal(repository, [Draft(cell, kernel, TOY)])  # type: ignore[arg-type]
+        made = seal(repository, [toy_draft(B=1 + number % 50, H=64 + number)])
         os.write(1, f"{made.path} {made.commit}\n".encode())
         return
     head = repository.head()
     assert head is not None
     tips = chain_tips(repository, head)
     identity = next(iter(tips))
-    prediction = decode(Prediction, repository.show(head, record_path("predictions", identity)), what="tip")
+    prediction = decode_any(repository.show(head, record_path("predictions", identity)), what="tip")
+    assert isinstance(prediction, Prediction)
     record = measurement(prediction.cells[0], seal=identity, device_ms=number)
     data = encode(record)
-    path = record_path("verifications", record_id(Measurement, data))
+    path = record_path("verifications", record_id(type(record), data))
     written = repository.commit(lambda _parent: ({path: data}, "Measure\n"))
     os.write(1, f"{path} {written.commit}\n".encode())
 
