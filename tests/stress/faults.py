@@ -39,7 +39,7 @@ TESTS = Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 import git  # noqa: F401  (loaded before the fork, as are all modules of a seal)
-from builders import Ledger
+from builders import Ledger, toy_draft
 
 from ledger.errors import LedgerError
 from ledger.repository.repo import Repository
