@@ -22,6 +22,8 @@ _loaded: dict[int, Binary] = {}
 
 def note_binary(language: Literal["triton", "gluon", "cuda"], name: str, code: bytes) -> None:
     """Record that a call launches compiled code, where somebody is recording."""
+    if _recorded.get() is None:
+        return
     _note(Binary(language=language, name=name, sha256=hashlib.sha256(code).hexdigest()))
 
 

@@ -15,9 +15,9 @@ KERNEL_CONTRACT = "kernel-contract/1"
 ModuleName = Annotated[
     str, StringConstraints(max_length=400, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
 ]
-FilePath = Annotated[
-    str, StringConstraints(max_length=400, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_. +-]*(/[A-Za-z0-9_][A-Za-z0-9_. +-]*)*$")
-]
+SOURCE_PATH = r"^[A-Za-z0-9_][A-Za-z0-9_. +-]*(/[A-Za-z0-9_][A-Za-z0-9_. +-]*)*$"
+MAX_SOURCE_PATH = 400
+FilePath = Annotated[str, StringConstraints(max_length=MAX_SOURCE_PATH, pattern=SOURCE_PATH)]
 
 
 class SourceFile(Stored):

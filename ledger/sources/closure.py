@@ -12,12 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import resolve_name
 from pathlib import Path, PurePosixPath
 
 from ledger.errors import InputError
 from ledger.records import (
     KERNEL_CONTRACT,
     KERNEL_SOURCE_SCHEMA,
+    MAX_SOURCE_PATH,
+    SOURCE_PATH,
     Digest,
     Distribution,
     KernelSource,
@@ -32,8 +35,6 @@ SHIPPED = "ledger.kernels"
 SHIPPED_PATH = "ledger/kernels"
 MAX_SOURCE_BYTES = 2_000_000
 MAX_FILES = 2000
-MAX_PATH = 400
-PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*(/[A-Za-z0-9_][A-Za-z0-9_. +-]*)*")
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class _Collector:
     def _take(self, path: str, file: Path, *, module: str | None) -> None:
         if path in self.sources:
             return
-        if not PATH.fullmatch(path) or len(path) > MAX_PATH:
+        if not re.fullmatch(SOURCE_PATH, path) or len(path) > MAX_SOURCE_PATH:
             raise InputError(
                 f"{path[:200]}: is no name that a seal can hold; expected letters, digits and _ . + - in it"
             )
@@ -297,11 +298,12 @@ def _wanted(source: Source, one: Import) -> Iterator[tuple[str, bool]]:
     module = one.module
     if one.level:
         assert source.module is not None
-        package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
-        kept = package[: len(package) - (one.level - 1)]
-        if one.level - 1 >= len(package) and not (one.level == 1 and package):
-            raise InputError(f"{source.path}: line {one.line}: relative import goes above the top; expected fewer dots")
-        module = ".".join((*kept, *filter(None, [module])))
+        package = source.module if source.is_package else source.module.rpartition(".")[0]
+        try:
+            module = resolve_name("." * one.level + module, package)
+        except ImportError as error:
+            words = f"{source.path}: line {one.line}: relative import goes above the top; expected fewer dots"
+            raise InputError(words) from error
     yield module, False
     for name in one.names:
         if name != "*":

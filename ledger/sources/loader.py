@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
+from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,7 +50,7 @@ class _Loader:
         self.files = {str(source.file): source for source in closure.files}
         self.folders = {name.rsplit(".", depth)[0] for name in self.modules for depth in range(1, name.count(".") + 1)}
         self.folders -= {"ledger"}
-        self.distributions = {one.name for one in closure.distributions}
+        self.distributions = frozenset(one.name for one in closure.distributions)
 
     # What `inspect`, `linecache` and ledger.kernel.source_text ask of a loader
 
@@ -115,7 +116,8 @@ class _Loader:
         level: int = 0,
     ) -> ModuleType:
         if level:
-            name = self._absolute(name, globals or {}, level)
+            package = str((globals or {}).get("__package__") or "").removeprefix(f"{self.package}.")
+            name = resolve_name("." * level + name, package)
         inside = name in self.modules or name in self.folders
         if not inside:
             self._check_outside(name)
@@ -132,12 +134,6 @@ class _Loader:
             if not hasattr(module, attribute) and (below in self.modules or below in self.folders):
                 self.load(below)
         return module
-
-    def _absolute(self, name: str, names: Mapping[str, Any], level: int) -> str:
-        package = str(names.get("__package__") or "").removeprefix(f"{self.package}.")
-        parts = package.split(".")
-        kept = parts[: len(parts) - (level - 1)]
-        return ".".join((*kept, *filter(None, [name])))
 
     def _check_outside(self, name: str) -> None:
         top = name.partition(".")[0]
@@ -160,7 +156,7 @@ class _Loader:
         origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
         if origin in (None, "built-in", "frozen"):
             return
-        if not _is_trusted(name.partition(".")[0], Path(origin).resolve(), frozenset(self.distributions)):
+        if not _is_trusted(name.partition(".")[0], origin, self.distributions):
             raise ImportError(
                 f"{name} was found at {origin}, which belongs neither to Python nor to the package of that name; "
                 "expected no other module before it on PYTHONPATH",
@@ -169,7 +165,8 @@ class _Loader:
 
 
 @functools.cache
-def _is_trusted(top: str, file: Path, sealed: frozenset[str]) -> bool:
+def _is_trusted(top: str, origin: str, sealed: frozenset[str]) -> bool:
+    file = Path(origin).resolve()
     if top == "ledger":
         return file.is_relative_to(Path(ledger.__file__).resolve().parent)
     if top in sys.stdlib_module_names:
