@@ -69,7 +69,7 @@ bench: $(READY)
 	$(PY) -m ledger bench $(BENCH_ARGS)
 
 COMMAND_REFERENCE = from typer.main import get_command; from ledger.cli.app import app; \
-	from ledger.showing.command_reference import render_markdown; print(render_markdown(get_command(app)), end="")
+	from ledger.render.command_reference import render_markdown; print(render_markdown(get_command(app)), end="")
 
 # The plots, then the pages, which link them, and the command reference: everything with a bench of cuBLAS, an H200 beside a CPU, and some campaigns alone.
 site: $(READY)

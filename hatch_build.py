@@ -32,8 +32,8 @@ class DrillHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         sys.path.insert(0, self.root)
         try:
-            from ledger.evidence.drills import drill_of_ledger
-            from ledger.repository.drill_files import write_drill
+            from ledger.workflow.drill_files import write_drill
+            from ledger.workflow.drills import drill_of_ledger
         finally:
             sys.path.remove(self.root)
         self._made = tempfile.TemporaryDirectory(prefix="ledger-drill-")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.binding import Distribution, Generated
+from ledger.philox_inputs import Distribution, Generated
 from ledger.records import Dtype
 
 Shape = Mapping[str, int]

@@ -31,10 +31,12 @@ from builders import (
 )
 from samples import make_hardware, state
 
-from ledger.evidence.trust import Trust
-from ledger.evidence.witness import add_tokens
-from ledger.machine.ncu_csv import parse_raw
-from ledger.model.metrics import metric_names
+from ledger.analysis.metrics import metric_names
+from ledger.canonical import canonical, encode, object_id, object_path, parse_json, record_id, record_path
+from ledger.device.ncu_csv import parse_raw
+from ledger.evidence.timestamps import add_tokens
+from ledger.evidence.trust_levels import Trust
+from ledger.git.commit import Repository
 from ledger.records import (
     Case,
     Counters,
@@ -46,8 +48,6 @@ from ledger.records import (
     SourceFile,
     Timing,
 )
-from ledger.repository.repo import Repository
-from ledger.seal import canonical, encode, object_id, object_path, parse_json, record_id, record_path
 
 Outcome = Literal["refused", "flagged", "undetermined", "holds"]
 Build = Callable[[Path, Path], Path]
@@ -866,7 +866,9 @@ def measured_against_another_profile(folder, _canary):
 def sealed_roof_lower_than_the_profile(folder, _canary):
     """Seal a roof ten times lower than the sealed profile gives."""
     ledger = begin(folder)
-    ledger.measure(ledger.seal(forecast(roof=forecast().roof.model_copy(update={"bandwidth_bytes_per_s": 10**11}))))
+    ledger.measure(
+        ledger.seal(forecast(roof=forecast().roof.model_copy(update={"bandwidth_bytes_per_s": 10**11})))
+    )
     return ledger.root
 
 

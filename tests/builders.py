@@ -18,11 +18,14 @@ from typing import Any, ClassVar
 import numpy as np
 from samples import TOY, make_forecast, make_measurement, second, state
 
-from ledger.binding import derive_key, element_integers, sample_positions
+from ledger.analysis.book import Book
+from ledger.analysis.protocols import COLD_GRAPH
+from ledger.canonical import decode_any, encode, next_link, object_id, object_path, record_id, record_path
 from ledger.evidence.judge import judge
-from ledger.model.book import Book
-from ledger.model.protocol import COLD_GRAPH
+from ledger.git.history import read_history
+from ledger.git.reader import Reader, quiet_environment
 from ledger.operations import OPERATIONS
+from ledger.philox_inputs import derive_key, element_integers, sample_positions
 from ledger.records import (
     Correctness,
     Forecast,
@@ -38,11 +41,8 @@ from ledger.records import (
     Void,
     Work,
 )
-from ledger.repository.history import read_history
-from ledger.repository.reader import Reader, quiet_environment
-from ledger.repository.sealing import Draft
 from ledger.roofline import roof_of
-from ledger.seal import decode_any, encode, next_link, object_id, object_path, record_id, record_path
+from ledger.workflow.seal import Draft
 
 KERNEL_SOURCE = b'"""A kernel of the tests: its bytes are sealed and never run."""\n'
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from measuring import this_cpu
 
-from ledger.repository.store import hardware_yaml
+from ledger.record_files import hardware_yaml
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {

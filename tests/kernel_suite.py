@@ -15,7 +15,7 @@ from typing import Any
 from compiled import Compiled, compile_ahead
 
 from ledger.kernel import load_kernel
-from ledger.measuring.inputs import torch_dtype
+from ledger.measure.inputs import torch_dtype
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 SCRIPT = Path(__file__).parent / "mutants" / "interpret_module.py"

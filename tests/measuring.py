@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from ledger import __version__
+from ledger.canonical import encode, object_id, record_id
+from ledger.device.facts import cpu_facts, cuda_facts
 from ledger.kernel import KernelFile, load_kernel_file
-from ledger.machine.device import cpu_facts, cuda_facts
 from ledger.records import (
     ORDER_SCHEMA,
     CaseV2,
@@ -19,7 +20,6 @@ from ledger.records import (
     Quantity,
     Tool,
 )
-from ledger.seal import encode, object_id, record_id
 
 KERNELS = Path(__file__).parent / "assets" / "kernels"
 SEAL = "5e" * 32

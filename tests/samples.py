@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.model.book import Book, CellView, Commit, Recorded, Run, Sealed, State, Voided
-from ledger.model.counters import CounterTotals
-from ledger.model.metrics import metric_names
-from ledger.model.protocol import COLD_GRAPH
-from ledger.model.reconcile import verify_cell
+from ledger.analysis.book import Book, CellView, Commit, Recorded, Run, Sealed, State, Voided
+from ledger.analysis.counters import CounterTotals
+from ledger.analysis.metrics import metric_names
+from ledger.analysis.protocols import COLD_GRAPH
+from ledger.analysis.reconcile import verify_cell
+from ledger.canonical import cell_key
 from ledger.records import (
     Case,
     CaseV2,
@@ -41,7 +42,6 @@ from ledger.records import (
     Work,
 )
 from ledger.roofline import roof_of
-from ledger.seal import cell_key
 
 MS = 10**9
 """Picoseconds in a millisecond."""

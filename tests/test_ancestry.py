@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ledger.repository.ancestry import Ancestry
-from ledger.repository.history import History
+from ledger.git.ancestry import Ancestry
+from ledger.git.history import History
 
 
 def history(parents: list[tuple[int, ...]]) -> History:

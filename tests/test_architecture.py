@@ -64,7 +64,7 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
                 # What kernels share is one package: its modules name each other.
                 assert path.parent.name == "common", f"{path.name}: relative import; expected from ledger.…"
                 continue
-            # `from ledger.model import gap` names a module, `from ledger.model.gap import of` what one holds.
+            # `from ledger.model import gap` names a module, `from ledger.analysis.gap import of` what one holds.
             within = ROOT / (node.module or "").replace(".", "/")
             modules = {alias.name for alias in node.names if (within / f"{alias.name}.py").is_file()}
             yield from ((f"{node.module}.{name}", node.col_offset) for name in modules)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from builders import Ledger, forecast, honest, honest_samples
 
+from ledger.canonical import object_path
 from ledger.errors import InputError, StateError
 from ledger.evidence.audit import LEVELS, audit
 from ledger.evidence.challenge import anchor_of
-from ledger.repository import clone, reader
-from ledger.repository.history import read_history
-from ledger.seal import object_path
+from ledger.git import clone, reader
+from ledger.git.history import read_history
 
 ROOT = Path(__file__).parent.parent
 
@@ -151,7 +151,7 @@ def test_sha256_repository_is_audited(tmp_path):
 
 
 def test_large_objects_are_refused_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("ledger.evidence.checks.MAX_OBJECT_BYTES", 1000)
+    monkeypatch.setattr("ledger.evidence.object_checks.MAX_OBJECT_BYTES", 1000)
     ledger = Ledger(tmp_path / "ledger")
     ledger.measure(ledger.seal(), attachments={"big": b"x" * 5000, "small": b"y"})
     result = audit(str(ledger.root))

@@ -76,7 +76,7 @@ def buffers(launches: list[Launch], outs: list[Any], rotations: int) -> set[int]
 def test_baseline_writes_to_one_buffer_for_each_input_set(name: str, baseline: str) -> None:
     from mutants.checker import Trial, fill_inputs
 
-    from ledger.measuring.inputs import torch_dtype
+    from ledger.measure.inputs import torch_dtype
 
     kernel, shape = load_kernel(name, launch=True).kernel, SHAPES[name]
     dtype = "fp32" if "fp32" in kernel.dtypes else kernel.dtypes[0]
@@ -115,7 +115,7 @@ def test_a_baseline_that_drops_its_result_is_seen() -> None:
 def test_kept_results_of_a_graph_lie_apart_and_take_one_buffer_for_each_set() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    from ledger.measuring.graphs import capture, warm_up
+    from ledger.measure.cuda_graphs import capture, warm_up
 
     x = [torch.randn(1 << 20, device="cuda") for _ in range(SETS)]
     seen: list[int] = []

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from measuring import kernel_file, this_cpu, this_gpu
 
-from ledger.cli.benching import _baselines, _joined
+from ledger.cli.bench import _baselines, _joined
 from ledger.errors import InputError, MachineError
 from ledger.kernel import load_kernel
-from ledger.measuring.bench import bench
-from ledger.showing.bench_page import render_markdown
+from ledger.measure.bench import bench
+from ledger.render.bench_page import render_markdown
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
 CELL = ({"M": 64, "N": 96, "K": 128}, "fp32")
@@ -21,8 +21,8 @@ ISSUE_KEYS = {
 
 def with_small_rotation(monkeypatch):
     """Rotate over few bytes and take few rounds, so that the test takes a second."""
-    from ledger.measuring import bench as module
-    from ledger.measuring.timer import Parameters, parameters_of
+    from ledger.measure import bench as module
+    from ledger.measure.timer import Parameters, parameters_of
 
     def few(protocol):
         return Parameters(**{**vars(parameters_of(protocol)), "footprint_l2_multiple": 0, "footprint_min_bytes": 10**6})

@@ -16,9 +16,9 @@ from ledger.cli import main
 from ledger.errors import InputError, LedgerError
 from ledger.kernel import load_kernel
 from ledger.records import Hardware
-from ledger.showing.benched import add_bench, bench_dots
-from ledger.showing.figures import figures
-from ledger.showing.plot import only_kernels, operation_of, roofline_document
+from ledger.render.bench_points import add_bench, bench_dots
+from ledger.render.plot_table import figures
+from ledger.render.roofline_plot import only_kernels, operation_of, roofline_document
 
 ROOT = Path(__file__).parent.parent
 
@@ -115,7 +115,7 @@ def test_a_bench_of_a_device_that_is_not_drawn_is_refused() -> None:
 
 
 def test_the_recorded_bench_gives_the_percent_that_it_wrote() -> None:
-    from ledger.repository.store import load_hardware
+    from ledger.record_files import load_hardware
 
     recorded = json.loads((ROOT / "benchmarks" / "h200.json").read_text())
     found = dots(recorded, load_hardware("h200", ROOT))
@@ -130,7 +130,7 @@ PAGE = " ".join((ROOT / "docs" / "measurement.md").read_text(encoding="utf-8").s
 
 def drawn(bench: str, profile: str, kernel: str, dtype: str) -> list[dict[str, Any]]:
     """Return the dots of a recorded bench of one kernel and dtype."""
-    from ledger.repository.store import load_hardware, read_hardware
+    from ledger.record_files import load_hardware, read_hardware
 
     hardware = read_hardware(ROOT / profile) if profile.endswith(".yaml") else load_hardware(profile, ROOT)
     found = dots(json.loads((ROOT / "benchmarks" / bench).read_text()), hardware)
@@ -205,7 +205,7 @@ def test_only_the_dots_of_a_kernel_are_kept() -> None:
 def test_the_command_draws_a_bench_on_a_profile_from_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ledger.repository.store import hardware_yaml
+    from ledger.record_files import hardware_yaml
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.yaml").write_bytes(hardware_yaml(TOY))

@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from ledger.binding import (
+from ledger.operations import OPERATIONS, fp8_scale, int8_scale, weight_exponent
+from ledger.philox_inputs import (
     derive_key,
     element_integers,
     integers_of_bytes,
     philox,
     sample_positions,
 )
-from ledger.operations import OPERATIONS, fp8_scale, int8_scale, weight_exponent
 
 SEAL = hashlib.sha256(b"a seal").hexdigest()
 ANCHOR = hashlib.sha256(b"an anchor").hexdigest()

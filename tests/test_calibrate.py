@@ -4,15 +4,15 @@ import time
 
 import pytest
 
-from ledger.machine import device
-from ledger.repository.store import hardware_yaml, read_hardware
+from ledger.device import facts as device
+from ledger.record_files import hardware_yaml, read_hardware
 from ledger.roofline import base_units, roof_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be calibrated")
 
 
 def test_best_time_takes_the_shortest_of_at_least_three():
-    from ledger.calibration.ceilings_cpu import best_time
+    from ledger.calibrate.ceilings_cpu import best_time
 
     waits = iter([0.0, 0.03, 0.01, 0.02])
     found = best_time(lambda: time.sleep(next(waits)), budget_s=0.0)
@@ -21,7 +21,7 @@ def test_best_time_takes_the_shortest_of_at_least_three():
 
 @pytest.mark.slow
 def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
-    from ledger.calibration.calibrate import calibrate_cpu
+    from ledger.calibrate.hardware_profile import calibrate_cpu
 
     steps = []
     started = time.monotonic()
@@ -46,7 +46,7 @@ def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
 def test_calibrate_cuda_quick_stays_near_what_the_device_can(tmp_path):
     from measuring import this_gpu
 
-    from ledger.calibration.calibrate import calibrate_cuda
+    from ledger.calibrate.hardware_profile import calibrate_cuda
 
     shipped = this_gpu()
     sheet = shipped.ceilings["burst"]
@@ -63,7 +63,7 @@ def test_calibrate_cuda_quick_stays_near_what_the_device_can(tmp_path):
 def test_doubts_name_culprits_under_half_and_distrust_above_105_percent():
     from samples import burst, make_hardware, quantity
 
-    from ledger.calibration.calibrate import doubts
+    from ledger.calibrate.hardware_profile import doubts
 
     def said(bandwidth, peak):
         peaks = {"fp16_tensor": quantity(100.0, "TFLOP/s")}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ledger.analysis.campaign import milli, millionths, parse_campaign
 from ledger.errors import RecordError
-from ledger.model.campaign import milli, millionths, parse_campaign
-from ledger.repository.store import parse_yaml
+from ledger.record_files import parse_yaml
 
 GRID = b"""
 campaign: first

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from ledger.analysis.campaign import CampaignEntry, CampaignFile, milli, millionths, parse_campaign
 from ledger.errors import InputError
-from ledger.model.campaign import CampaignEntry, CampaignFile, milli, millionths, parse_campaign
+from ledger.record_files import parse_yaml
 from ledger.records import REGIMES
-from ledger.repository.store import parse_yaml
 
 GUIDE = Path(__file__).parent.parent / "docs" / "campaigns.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```\s+This seals (\d+) forecasts", GUIDE.read_text(encoding="utf-8"), re.DOTALL)

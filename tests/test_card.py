@@ -10,9 +10,9 @@ from rich.console import Console
 from samples import burst, hardware_value, make_hardware, quantity
 
 from ledger.kernel import kernel_names, load_kernel
+from ledger.record_files import hardware_names, load_hardware
 from ledger.records import Hardware
-from ledger.repository.store import hardware_names, load_hardware
-from ledger.showing import card
+from ledger.render import hardware_card as card
 
 PROFILES = hardware_names()
 

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from ledger.cli.app import app
-from ledger.showing.command_reference import options_of, render_markdown, walk
+from ledger.render.command_reference import options_of, render_markdown, walk
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_JSON = {"init"}  # prints what it made, one path a line

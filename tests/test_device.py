@@ -3,8 +3,8 @@
 import pytest
 from measuring import this_cpu
 
+from ledger.device import facts as device
 from ledger.errors import MachineError
-from ledger.machine import device
 
 
 def test_cpu_facts_name_this_machine():

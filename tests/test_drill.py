@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 from samples import COUNTERS, failed, make_book, make_forecast, make_measurement, make_sealed, make_view
 
+from ledger.analysis import score
+from ledger.analysis.campaign import Estimate
+from ledger.analysis.drill import answer, book_of, choose, drill_of, question_document, result_document
 from ledger.errors import InputError, LedgerError
-from ledger.evidence.drills import read_book, shipped_drill
-from ledger.model import score
-from ledger.model.campaign import Estimate
-from ledger.model.drill import answer, book_of, choose, drill_of, question_document, result_document
-from ledger.repository.drill_files import read_drill, write_drill
-from ledger.repository.sealing import TOOL
+from ledger.workflow.drill_files import read_drill, write_drill
+from ledger.workflow.drills import read_book, shipped_drill
+from ledger.workflow.seal import TOOL
 
 ROOT = Path(__file__).parent.parent
 if not (ROOT / ".git").exists():

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MEMORY_WORK, TOY, burst, hardware_value, make_hardware, quantity
 
-from ledger.model.forecast import FORECASTERS, estimates, naive, reached, serial, thumb
+from ledger.analysis.forecast import FORECASTERS, estimates, naive, reached, serial, thumb
+from ledger.record_files import load_hardware
 from ledger.records import Hardware, Roof, Work
-from ledger.repository.store import load_hardware
 from ledger.roofline import roof_of
 
 ROOF = roof_of(TOY, "fp16_tensor")

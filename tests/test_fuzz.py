@@ -23,25 +23,25 @@ from measuring import cell_of, order_of, this_cpu
 from samples import COUNTERS, TOY, make_book, make_forecast, make_measurement, make_sealed, make_view
 from test_golden import JSON
 
+from ledger.analysis.bench_regression import check, compare
+from ledger.analysis.campaign import parse_campaign
+from ledger.analysis.drill import drill_of, parse_guesses
+from ledger.analysis.metrics import metric_names, readings
+from ledger.canonical import canonical, decode, encode, id_input, parse_json, record_id
 from ledger.cli.options import parse_ceilings, parse_probabilities, parse_shape
+from ledger.device.ncu_csv import parse_raw
+from ledger.device.ncu_report import read_hand_made
 from ledger.errors import LedgerError
 from ledger.evidence.challenge import anchor_of
-from ledger.evidence.claims import claims
+from ledger.evidence.seal_checks import claims
 from ledger.evidence.signatures import signer, split_commit
-from ledger.evidence.witness import authority_name, load_roots, stamp, token_time
-from ledger.machine.ncu_csv import parse_raw
-from ledger.machine.ncu_report import read_hand_made
-from ledger.model.campaign import parse_campaign
-from ledger.model.drill import drill_of, parse_guesses
-from ledger.model.metrics import metric_names, readings
-from ledger.model.regress import check, compare
+from ledger.evidence.timestamps import authority_name, load_roots, stamp, token_time
+from ledger.git.clone import find_origin
+from ledger.git.commit import Repository
 from ledger.operations import OPERATIONS
+from ledger.record_files import hardware_yaml, parse_yaml, read_hardware, read_record
 from ledger.records import Counters, Order, Prediction, Tool, Void, Work
-from ledger.repository.clone import find_origin
-from ledger.repository.drill_files import read_drill, write_drill
-from ledger.repository.repo import Repository
-from ledger.repository.store import hardware_yaml, parse_yaml, read_hardware, read_record
-from ledger.seal import canonical, decode, encode, id_input, parse_json, record_id
+from ledger.workflow.drill_files import read_drill, write_drill
 
 ROOT = Path(__file__).parent.parent
 RAW_PAGE = (ROOT / "tests" / "assets" / "ncu" / "big_gemm.csv").read_bytes()

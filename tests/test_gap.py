@@ -22,8 +22,8 @@ from samples import (
     state,
 )
 
-from ledger.model.counters import CounterTotals
-from ledger.model.gap import gap, verdict_words
+from ledger.analysis.counters import CounterTotals
+from ledger.analysis.gap import gap, verdict_words
 from ledger.records import REGIMES, Forecast, Gap, Hardware, Measurement, Regime
 
 

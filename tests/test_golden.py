@@ -17,11 +17,11 @@ from builders import Ledger, forecast, measurement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.canonical import canonical, decode, decode_any, encode, object_id, record_id
 from ledger.errors import LedgerError
 from ledger.evidence.audit import audit, document
+from ledger.record_files import parse_yaml
 from ledger.records import Hardware, Measurement, Prediction
-from ledger.repository.store import parse_yaml
-from ledger.seal import canonical, decode, decode_any, encode, object_id, record_id
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from ledger.canonical import encode, validate
 from ledger.errors import InputError, RecordError
 from ledger.kernel import shipped_folder
 from ledger.records import Hardware, Peak, Quantity, Record
 from ledger.roofline import base_units, ridge_point, roof_of
-from ledger.seal import encode, validate
 
 PATHS = sorted(shipped_folder("hardware").glob("*.yaml"))
 NAMES = {"a100_sxm", "b200", "h100_sxm", "h200", "l4", "mi300x", "t4"}

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from ledger.device import local_profile as here
 from ledger.errors import MachineError, UnknownName
-from ledger.machine import here
 
 
 def gpu(name: str):

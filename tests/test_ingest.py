@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from builders import EMPTY_GIT, Ledger, Seal, forecast, measurement, timing
 
+from ledger.canonical import encode, object_id, object_path
 from ledger.cli import main
-from ledger.evidence import ingest as ingesting
-from ledger.evidence.ingest import Incoming, Ingested, incoming_of, ingest
-from ledger.repository.history import read_history
-from ledger.repository.reader import Reader, quiet_environment
-from ledger.repository.repo import Repository
-from ledger.seal import encode, object_id, object_path
+from ledger.git.commit import Repository
+from ledger.git.history import read_history
+from ledger.git.reader import Reader, quiet_environment
+from ledger.workflow import ingest as ingesting
+from ledger.workflow.ingest import Incoming, Ingested, incoming_of, ingest
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_verify_judges_the_ledger_once_and_commits_evidence_alone(
     results = write(tmp_path / "results", incoming(sealed, 0), incoming(sealed, 1, timing=timing(2_100_000)))
     judged = []
     judge = ingesting.judge
-    for module in ("ledger.evidence.ingest.judge", "ledger.evidence.judge.judge"):
+    for module in ("ledger.workflow.ingest.judge", "ledger.evidence.judge.judge"):
         monkeypatch.setattr(module, lambda *a, **k: judged.append(1) or judge(*a, **k))
     before = ledger.head
     assert run(ledger, monkeypatch, "verify", "--from", str(results), "--json", "--fail-on-miss", "0.001") == 1

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from ledger.cli.app import app
 from ledger.errors import InputError
 from ledger.kernel import load_kernel
-from ledger.measuring.inspect import Launched, compile_ahead, inspect, launched_with
-from ledger.repository.store import load_hardware
+from ledger.measure.inspection import Launched, compile_ahead, inspect, launched_with
+from ledger.record_files import load_hardware
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
     pytest.skip("torch and triton are not both installed", allow_module_level=True)

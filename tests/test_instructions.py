@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.model.instructions import Loads, read
+from ledger.analysis.isa import Loads, read
 
 
 @pytest.mark.parametrize(

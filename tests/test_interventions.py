@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from samples import TOY, make_forecast, make_measurement, make_timing
 
-from ledger.model.interventions import Half, Readings, decide, readings_of, stored_of
-from ledger.model.reconcile import measured_regime, verify_cell
+from ledger.analysis.interventions import Half, Readings, decide, readings_of, stored_of
+from ledger.analysis.reconcile import measured_regime, verify_cell
 from ledger.records import Roof, Work
 
 ROOF = Roof(ceilings="datasheet", path="fp16_tensor", peak_flop_per_s=10**14, bandwidth_bytes_per_s=10**12)

@@ -18,8 +18,8 @@ from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import load_kernel
+from ledger.record_files import load_hardware
 from ledger.records import Work
-from ledger.repository.store import load_hardware
 
 PROFILES = {"sm_75": "t4", "sm_80": "a100_sxm", "sm_89": "l4", "sm_90": "h200", "sm_100": "b200"}
 FAMILY = {"sm_75": "scalar FMA", "sm_80": "mma.sync", "sm_89": "mma.sync", "sm_90": "wgmma", "sm_100": "tcgen05"}
@@ -218,7 +218,7 @@ def test_int8_sum_is_exact_at_the_ends_of_the_range() -> None:
 
 @cache
 def inspected(name: str, index: int, dtype: Any, target: str) -> Any:
-    from ledger.measuring.inspect import inspect
+    from ledger.measure.inspection import inspect
 
     kernel = load_kernel(name, launch=True).kernel
     return inspect(kernel, load_hardware(PROFILES[target]), shape=SHAPES[index], dtype=dtype)
@@ -268,7 +268,7 @@ def test_ahead_for_sm_90_is_the_pipelined_kernel_where_rows_allow_it(name: str) 
 @pytest.mark.parametrize("target", ["sm_90", "sm_100"])
 def test_ahead_ragged_rows_of_matmul_do_not_spill(target: str) -> None:
     """With a tile of 128 × 128 × 64 and four warps they took 1,080 bytes of stack a thread on sm_90."""
-    from ledger.measuring.inspect import inspect
+    from ledger.measure.inspection import inspect
 
     kernel, shape = load_kernel("matmul", launch=True).kernel, {"M": 3583, "N": 3585, "K": 3587}
     found = inspect(kernel, load_hardware(PROFILES[target]), shape=shape, dtype="fp16")

@@ -10,7 +10,7 @@ import pytest
 from stress.large_ledger import build
 
 from ledger.evidence.audit import audit
-from ledger.repository.reader import Blobs
+from ledger.git.reader import Blobs
 
 SIZES = (50, 150, 250)
 

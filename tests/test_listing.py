@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from samples import make_book, make_forecast, make_measurement, make_sealed, make_view
 
-from ledger.cli.place import emit
+from ledger.analysis.formatting import case_words
+from ledger.cli.open_ledger import emit
 from ledger.evidence.audit import Audit
-from ledger.model.wording import case_words
-from ledger.showing.listing import render_audit, render_status
+from ledger.render.lists import render_audit, render_status
 
 FORECAST = make_forecast()
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from measuring import QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cpu, this_gpu
 
-from ledger import binding
+from ledger import philox_inputs as binding
+from ledger.analysis.metrics import readings
+from ledger.canonical import encode
 from ledger.errors import InputError, MachineError
 from ledger.evidence.challenge import anchor_of
-from ledger.measuring import measure
-from ledger.model.metrics import readings
+from ledger.measure import run_order as measure
 from ledger.operations import MATMUL, MATMUL_FP8, MATMUL_INT8, TensorSpec
+from ledger.record_files import read_measurement
 from ledger.records import Measurement, Tool
-from ledger.repository.store import read_measurement
-from ledger.seal import encode
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be measured")
 KEY = binding.derive_key(seal=SEAL, cell="c", run=0, anchor=None)
@@ -43,7 +43,7 @@ def record(tmp_path, cell) -> Measurement:
 @pytest.mark.parametrize("how", ["symmetric", "positive"])
 @pytest.mark.parametrize("dims", [(1,), (16,), (7, 13), (3, 32)])
 def test_fill_equals_binding_element_by_element(dtype, how, dims):
-    from ledger.measuring.inputs import fill
+    from ledger.measure.inputs import fill
 
     spec = TensorSpec("x", dims, binding.Generated(how, -7))
     got = fill(spec, key=KEY, number=2, sets=range(3, 6), dtype=dtype, device="cpu")
@@ -57,7 +57,7 @@ def test_fill_equals_binding_element_by_element(dtype, how, dims):
     ("dtype", "how"), [(torch.float8_e4m3fn, "short"), (torch.int8, "byte"), (torch.float16, "short")]
 )
 def test_fill_of_eight_bits_equals_binding_element_by_element(dtype, how):
-    from ledger.measuring.inputs import fill
+    from ledger.measure.inputs import fill
 
     got = fill(
         TensorSpec("b", (5, 29), binding.Generated(how, 0)), key=KEY, number=1, sets=range(2), dtype=dtype, device="cpu"
@@ -76,7 +76,7 @@ def test_fill_of_eight_bits_equals_binding_element_by_element(dtype, how):
     ],
 )
 def test_input_sets_have_an_output_of_the_operations_dtype(operation, dtype, out, size):
-    from ledger.measuring.inputs import bytes_per_set, input_sets
+    from ledger.measure.inputs import bytes_per_set, input_sets
 
     shape = {"M": 4, "N": 8, "K": 16}
     (one,) = input_sets(operation, shape, dtype, seal=SEAL, cell="c", run=0, anchor=None, count=1, device="cpu")
@@ -85,7 +85,7 @@ def test_input_sets_have_an_output_of_the_operations_dtype(operation, dtype, out
 
 
 def test_fill_is_the_same_across_chunks(monkeypatch):
-    from ledger.measuring import inputs
+    from ledger.measure import inputs
 
     spec = TensorSpec("x", (50, 21), binding.Generated("symmetric", -5))
     whole = inputs.fill(spec, key=KEY, number=0, sets=range(3), dtype=torch.float32, device="cpu")
@@ -94,7 +94,7 @@ def test_fill_is_the_same_across_chunks(monkeypatch):
 
 
 def test_input_sets_differ_and_outputs_are_poisoned():
-    from ledger.measuring.inputs import bytes_per_set, input_sets
+    from ledger.measure.inputs import bytes_per_set, input_sets
 
     shape = {"M": 4, "N": 8, "K": 16}
     sets = list(input_sets(MATMUL, shape, "fp32", seal=SEAL, cell="c", run=0, anchor=None, count=3, device="cpu"))
@@ -268,7 +268,7 @@ def test_run_order_refuses_other_work(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("dims", [(7, 13), (300, 1024)])
 def test_fill_on_a_gpu_equals_the_cpu_s(dtype, dims):
-    from ledger.measuring.inputs import fill
+    from ledger.measure.inputs import fill
 
     spec = TensorSpec("x", dims, binding.Generated("symmetric", -7))
     one, other = (
@@ -325,7 +325,7 @@ def test_run_order_survives_a_lost_device_context_in_the_next_call(tmp_path):
 
 
 def test_a_cell_on_a_cpu_carries_interventions_and_reaches_grade_b_or_says_why(tmp_path):
-    from ledger.model.interventions import readings_of
+    from ledger.analysis.interventions import readings_of
 
     cell = cell_of(this_cpu(), m=64)
     run(tmp_path, cell)
@@ -336,7 +336,7 @@ def test_a_cell_on_a_cpu_carries_interventions_and_reaches_grade_b_or_says_why(t
 
 
 def test_an_intervention_that_raises_loses_no_measurement(tmp_path, monkeypatch):
-    from ledger.measuring import cell as module
+    from ledger.measure import run_cell as module
 
     def broken(*arguments, **options):
         raise RuntimeError("no such luck")
@@ -350,15 +350,15 @@ def test_an_intervention_that_raises_loses_no_measurement(tmp_path, monkeypatch)
 
 
 def test_only_axes_of_the_output_are_halved_and_only_even_ones():
-    from ledger.measuring.vary import halved
+    from ledger.measure.intervene import halved
 
     shapes = dict(halved(kernel_file().kernel, {"M": 4, "N": 3, "K": 8}))
     assert shapes == {"M": {"M": 2, "N": 3, "K": 8}}
 
 
 def test_interventions_keep_to_their_time(monkeypatch):
-    from ledger.measuring import vary
-    from ledger.measuring.timer import parameters_of
+    from ledger.measure import intervene as vary
+    from ledger.measure.timer import parameters_of
 
     cell = cell_of(this_cpu())
     found = vary.intervene(
@@ -372,8 +372,8 @@ def intervened(kernel, shape: dict[str, int]) -> set[str]:
     """Return the names of the readings that a cell of this shape gives on this CPU."""
     import torch
 
-    from ledger.measuring import vary
-    from ledger.measuring.timer import parameters_of
+    from ledger.measure import intervene as vary
+    from ledger.measure.timer import parameters_of
 
     case = cell_of(this_cpu()).case.model_copy(update={"kernel": kernel.name, "shape": shape})
     cell = cell_of(this_cpu(), case=case)

@@ -10,8 +10,8 @@ import pytest
 from gpu.agreement import CASES
 
 from ledger.kernel import load_kernel
-from ledger.repository.store import load_hardware
-from ledger.showing.timer_page import cupti_lines, ncu_lines
+from ledger.record_files import load_hardware
+from ledger.render.timer_page import cupti_lines, ncu_lines
 
 ROOT = Path(__file__).parent.parent
 PAGE = " ".join((ROOT / "docs" / "measurement.md").read_text(encoding="utf-8").split())

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.errors import InputError, RecordError
-from ledger.machine.ncu_csv import parse_raw
-from ledger.model.metrics import (
+from ledger.analysis.metrics import (
     CAPABILITIES,
     ROWS,
     TABLE,
@@ -18,7 +16,9 @@ from ledger.model.metrics import (
     readings,
     totals,
 )
-from ledger.model.regime import decide, loads_of
+from ledger.analysis.regime import decide, loads_of
+from ledger.device.ncu_csv import parse_raw
+from ledger.errors import InputError, RecordError
 from ledger.records import Counters, Metric, ProfiledKernel
 
 ASSETS = Path(__file__).parent / "assets" / "ncu"

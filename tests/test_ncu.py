@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from measuring import cell_of, kernel_file, this_cpu
 
+from ledger.analysis.metrics import metric_names
+from ledger.device import ncu
+from ledger.device.ncu_csv import parse_raw
 from ledger.errors import MachineError, ParseError
-from ledger.machine import ncu
-from ledger.machine.ncu_csv import parse_raw
-from ledger.model.metrics import metric_names
 from ledger.records import ProfiledKernel
 
 ASSETS = Path(__file__).parent / "assets" / "ncu"
@@ -167,6 +167,6 @@ def test_the_command_is_recorded_without_paths_of_this_machine(tmp_path):
     )
     words = ncu._portable(command, tmp_path)
     assert words.startswith("ncu --target-processes") and words.endswith(
-        "-m ledger.measuring.profiled job.json status.jsonl"
+        "-m ledger.measure.ncu_target job.json status.jsonl"
     )
     assert "/" not in words.replace("ledger/", "")

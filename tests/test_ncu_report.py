@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from stress import report_bits
 
+from ledger.analysis.metrics import ROWS, readings
+from ledger.canonical import decode, encode
+from ledger.device.ncu_report import check_device, read_hand_made
 from ledger.errors import InputError, LedgerError, ParseError
-from ledger.machine.ncu_report import check_device, read_hand_made
-from ledger.model.metrics import ROWS, readings
 from ledger.records import Counters, Measurement
-from ledger.seal import decode, encode
 
 ROOT = Path(__file__).parent.parent
 CSV = ROOT / "tests" / "assets" / "ncu"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ledger.analysis.occupancy import occupancy
 from ledger.errors import InputError
-from ledger.model.occupancy import occupancy
-from ledger.repository.store import load_hardware
+from ledger.record_files import load_hardware
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "verifications").glob("??/*.json"))

@@ -10,12 +10,12 @@ import pytest
 from builders import as_bits, measurement
 from samples import make_forecast
 
-from ledger.binding import derive_key, element_integers
-from ledger.evidence.claims import bound_to_their_seals, claims
+from ledger.canonical import cell_key
 from ledger.evidence.recompute import disagreement, value_of
+from ledger.evidence.seal_checks import bound_to_their_seals, claims
 from ledger.operations import OPERATIONS
+from ledger.philox_inputs import derive_key, element_integers
 from ledger.records import Case, Forecast, Samples, Work
-from ledger.seal import cell_key
 
 SEAL = "5e" * 32
 SHAPE = {"M": 3, "N": 5, "K": 33}

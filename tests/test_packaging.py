@@ -81,8 +81,8 @@ def test_sdist_holds_what_the_wheel_is_built_from(built: Path):
 def test_wheel_of_the_sdist_holds_the_cells_that_were_made_with_it(built: Path, wheel: Path, tmp_path: Path):
     if not (ROOT / ".git").exists():
         pytest.skip("this copy has no git history to make a drill of")
-    from ledger.evidence.drills import drill_of_ledger
-    from ledger.repository.drill_files import read_drill
+    from ledger.workflow.drill_files import read_drill
+    from ledger.workflow.drills import drill_of_ledger
 
     with tarfile.open(built / f"roofline_ledger-{__version__}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")

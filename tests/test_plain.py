@@ -15,8 +15,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 from samples import TOY, make_forecast, make_measurement, make_sealed
 
+from ledger.canonical import canonical, decode, encode, parse_json, validate
 from ledger.errors import LedgerError
-from ledger.plain import read_plain
+from ledger.record_parser import read_plain
 from ledger.records import (
     IN_KEY_ORDER,
     MAX_INTEGER,
@@ -28,7 +29,6 @@ from ledger.records import (
     Stored,
     Void,
 )
-from ledger.seal import canonical, decode, encode, parse_json, validate
 
 OPEN = {"extensions", "interventions"}
 VOID = Void.model_validate_json(
@@ -137,7 +137,7 @@ def test_keys_beyond_the_basic_plane_stand_in_order_of_their_utf16_units():
     assert to_json(read) == canonical(made.model_dump(mode="json"))
 
 
-# What the argument in the docstring of ledger.plain rests on
+# What the argument in the docstring of ledger.record_parser rests on
 
 
 def stored() -> list[type[Stored]]:

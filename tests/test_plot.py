@@ -29,13 +29,14 @@ from samples import (
     quantity,
 )
 
+from ledger.analysis.book import Book
 from ledger.errors import InputError, MachineError
-from ledger.model.book import Book
+from ledger.record_files import load_hardware
 from ledger.records import Hardware
-from ledger.repository.store import load_hardware
-from ledger.showing import drawing, plot
-from ledger.showing.figures import figures
-from ledger.showing.layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
+from ledger.render import plot_image as drawing
+from ledger.render import roofline_plot as plot
+from ledger.render.plot_layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
+from ledger.render.plot_table import figures
 
 SHAPES = [{"B": b, "H": h, "O": h} for b in (1, 8) for h in (64, 128)]
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from builders import Ledger, as_bits, forecast, honest, measurement
 
-from ledger.binding import derive_key, element_integers
 from ledger.evidence.audit import audit
 from ledger.evidence.recompute import disagreement, recompute, value_of
 from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES
+from ledger.philox_inputs import derive_key, element_integers
 
 SEAL = "5e" * 32
 

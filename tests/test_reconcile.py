@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from samples import MS, TOY, failed, make_forecast, make_measurement, make_timing
 
+from ledger.analysis.metrics import ROWS
+from ledger.analysis.reconcile import gap, measured_regime, refutations, verify_cell
 from ledger.errors import RecordError
-from ledger.model.metrics import ROWS
-from ledger.model.reconcile import gap, measured_regime, refutations, verify_cell
 from ledger.records import Counters, Finding, Measurement, Metric, ProfiledKernel, Work
 
 FORECAST = make_forecast()

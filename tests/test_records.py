@@ -9,6 +9,7 @@ import builders
 import pytest
 from samples import make_forecast, make_measurement, second
 
+from ledger.canonical import canonical, cell_key, decode, decode_any, encode, record_id, validate
 from ledger.errors import LedgerError
 from ledger.records import (
     MAX_INTEGER,
@@ -21,7 +22,6 @@ from ledger.records import (
     PredictionV2,
     RoofV2,
 )
-from ledger.seal import canonical, cell_key, decode, decode_any, encode, record_id, validate
 
 
 @pytest.fixture(autouse=True)

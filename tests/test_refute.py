@@ -20,8 +20,8 @@ from samples import (
     state,
 )
 
-from ledger.model.counters import CounterTotals
-from ledger.model.refute import refute
+from ledger.analysis.consistency import refute
+from ledger.analysis.counters import CounterTotals
 from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Work
 
 FORECAST = make_forecast()

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MS, make_forecast, make_totals
 
-from ledger.model.metrics import readings, totals
-from ledger.model.regime import Loads, decide, loads_of, loads_words, regime_of
+from ledger.analysis.metrics import readings, totals
+from ledger.analysis.regime import Loads, decide, loads_of, loads_words, regime_of
+from ledger.record_files import read_record
 from ledger.records import Measurement, Regime
-from ledger.repository.store import read_record
 
 ROOT = Path(__file__).parent.parent
 LEFT, RIGHT = True, False

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ledger.analysis.bench_regression import Change, check, compare
 from ledger.cli import exit_code
 from ledger.cli.app import app
 from ledger.errors import InputError, ThresholdMissed
-from ledger.measuring import bench as benches
-from ledger.model.regress import Change, check, compare
+from ledger.measure import bench as benches
 
 
 def row(shape: dict[str, int] | None = None, dtype: str = "fp16", ours: float = 10.0, **more: float | None):
@@ -88,16 +88,18 @@ def test_what_cannot_be_compared_is_told(now, before, words: str):
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Replace the timer by a document and stand in an empty folder with a CPU profile at hand."""
+    import ledger.device.local_profile
     import ledger.kernel
-    import ledger.machine.here
     from ledger.kernel import load_kernel
-    from ledger.repository.store import load_hardware
+    from ledger.record_files import load_hardware
 
     document = copy.deepcopy(BEFORE)
     for line in document["rows"]:
         line |= {"ours_low_us": 9.9, "ours_high_us": 10.1, "floor_us": 5.0, "pct_of_roof": 50.0, "rel_error": 1e-4}
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ledger.machine.here, "profile_of_this_machine", lambda root, name: load_hardware("h200"))
+    monkeypatch.setattr(
+        ledger.device.local_profile, "profile_of_this_machine", lambda root, name: load_hardware("h200")
+    )
     monkeypatch.setattr(ledger.kernel, "load_kernel", lambda name, root, launch: load_kernel(name))
     monkeypatch.setattr(benches, "bench", lambda *_, **__: copy.deepcopy(document))
     return document

@@ -184,7 +184,7 @@ def test_an_error_is_explained_by_its_first_cause() -> None:
 
 def test_the_record_of_a_failed_cell_keeps_the_end_of_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from ledger.measuring import cell as cells
+    from ledger.measure import run_cell as cells
 
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("source line\n" * 1000 + "NameError('absent is not defined')")
@@ -217,7 +217,7 @@ def wrong(x_ptr):
 
 def test_a_compile_error_keeps_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
-    from ledger.measuring.inspect import compile_ahead
+    from ledger.measure.inspection import compile_ahead
 
     lines = "\n".join(f"    offsets = offsets + {number}  # {'a long line ' * 8}" for number in range(40))
     (tmp_path / "wrong_kernel.py").write_text(WRONG.format(lines=lines), encoding="utf-8")
@@ -231,7 +231,7 @@ def test_a_compile_error_keeps_its_last_line(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_a_library_writes_while_it_fails_is_taken_and_else_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
-    from ledger.measuring.inspect import _stderr_held
+    from ledger.measure.inspection import _stderr_held
 
     with _stderr_held() as said:
         os.write(2, b"error: source and result must have the same size\n")
@@ -271,7 +271,7 @@ def test_what_triton_lists_at_exit_does_not_reach_the_user(tmp_path: Path, trito
 def test_a_trace_prints_nothing_of_the_profiler(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     code = (
-        "from ledger.measuring.timeline import Stretch, trace_stretches\n"
+        "from ledger.measure.timeline import Stretch, trace_stretches\n"
         "import torch\n"
         "print(len(trace_stretches([Stretch('one', 1, lambda: torch.ones(4) + 1)], device='cpu')[1]))\n"
     )

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from builders import Ledger
 
+from ledger.analysis.campaign import Request
 from ledger.errors import StateError
+from ledger.git import commit as repo_module
+from ledger.git.commit import Repository
 from ledger.kernel import kernel_closure
-from ledger.model.campaign import Request
-from ledger.repository import repo as repo_module
-from ledger.repository.doctor import examine
-from ledger.repository.repo import Repository
-from ledger.repository.sealing import SealedCommit, draft, seal
+from ledger.workflow.doctor import examine
+from ledger.workflow.seal import SealedCommit, draft, seal
 
 IDENTITY = ("user.name=Ada", "user.email=ada@example.org")
 

@@ -24,13 +24,13 @@ from samples import (
     make_view,
 )
 
-from ledger.cli.place import emit
+from ledger.analysis.book import Book, CellView, Commit, Voided
+from ledger.cli.open_ledger import emit
 from ledger.errors import InputError
-from ledger.model.book import Book, CellView, Commit, Voided
 from ledger.records import Finding, Tool, Void
-from ledger.showing import report
-from ledger.showing.markdown import page_name, seal_page, seals_table
-from ledger.showing.site import write_site
+from ledger.render import report
+from ledger.render.markdown_page import page_name, seal_page, seals_table
+from ledger.render.site import write_site
 
 SMALL = make_forecast(shape={"B": 1, "H": 64, "O": 64}, percent_milli=52_500, low_milli=40_000, high_milli=60_000)
 WIDE = make_forecast(shape={"B": 8, "H": 64, "O": 128}, probabilities_ppm={"hbm-bound": 900_000, "l2-bound": 100_000})

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from ledger.kernel import load_kernel
+from ledger.record_files import load_hardware
 from ledger.records import Hardware
-from ledger.repository.store import load_hardware
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "ROOFLINE.md").read_text(encoding="utf-8")

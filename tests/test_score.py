@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from samples import MS, failed, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
 
-from ledger.model import score
-from ledger.model.book import CellView
-from ledger.model.score import brier_score, interval_score, log_score, probabilities_of, score_book
+from ledger.analysis import score
+from ledger.analysis.book import CellView
+from ledger.analysis.score import brier_score, interval_score, log_score, probabilities_of, score_book
 from ledger.records import REGIMES, Finding, Regime
 
 

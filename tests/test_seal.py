@@ -8,9 +8,7 @@ import json
 import pytest
 from samples import TOY, make_forecast, make_measurement, make_sealed
 
-from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
-from ledger.records import MAX_INTEGER, Hardware, Measurement, Order, Prediction, Void
-from ledger.seal import (
+from ledger.canonical import (
     MAX_RECORD_BYTES,
     canonical,
     cell_key,
@@ -24,6 +22,8 @@ from ledger.seal import (
     record_id,
     record_path,
 )
+from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
+from ledger.records import MAX_INTEGER, Hardware, Measurement, Order, Prediction, Void
 
 VOID = Void.model_validate_json(
     json.dumps(

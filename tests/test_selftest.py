@@ -7,8 +7,8 @@ import pytest
 from measuring import kernel_file, this_cpu
 
 from ledger.errors import InputError
-from ledger.measuring.selftest import Trials, judge_pair, render, self_test, upper_bound
-from ledger.measuring.timer import Interval
+from ledger.measure.bench_self_test import Trials, judge_pair, render, self_test, upper_bound
+from ledger.measure.timer import Interval
 
 BASE = Interval(1000, 990, 1010)
 

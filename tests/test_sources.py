@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from ledger.canonical import decode, encode, object_id
 from ledger.errors import InputError
 from ledger.kernel import kernel_closure, kernel_names, load_kernel, load_kernel_file, shipped_folder
 from ledger.records import KernelSource
-from ledger.seal import decode, encode, object_id
 from ledger.sources import distributions
 from ledger.sources.closure import Closure, check_installed, collect, rebuild
 from ledger.sources.loader import load, read_text

@@ -1,6 +1,6 @@
 """Tests ledger.steady on rounds whose drift and outliers are known."""
 
-from ledger.model.steady import steadiness
+from ledger.analysis.stability import steadiness
 
 
 def test_a_constant_time_is_steady():

@@ -6,8 +6,7 @@ import pytest
 from samples import TOY, make_forecast, make_measurement
 
 from ledger.errors import EvidenceRefused, InputError, ParseError, RecordError, UnknownName
-from ledger.records import Hardware, Measurement
-from ledger.repository.store import (
+from ledger.record_files import (
     MAX_YAML_BYTES,
     hardware_names,
     hardware_yaml,
@@ -20,6 +19,7 @@ from ledger.repository.store import (
     write_atomically,
     write_record,
 )
+from ledger.records import Hardware, Measurement
 
 PLAIN = {
     "no": "no",

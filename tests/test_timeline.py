@@ -14,8 +14,8 @@ import pytest
 from measuring import KERNELS, kernel_file, this_cpu
 from test_commands import ENVIRONMENT, JSON_KEYS
 
+from ledger.analysis.chrome_trace import Ran, read_slices
 from ledger.errors import InputError, MachineError, ParseError
-from ledger.model.trace import Ran, read_slices
 from ledger.records import Hardware
 
 SHAPE = {"M": 64, "N": 96, "K": 128}
@@ -91,7 +91,7 @@ def test_a_recorded_gpu_trace_shows_that_dependent_launches_overlap() -> None:
 
 def record(path: Path, hardware: Hardware, only: frozenset[str] | None = None, **changes: Any) -> dict[str, Any]:
     pytest.importorskip("torch", reason="torch is not installed: nothing can be traced")
-    from ledger.measuring.timeline import record_timeline
+    from ledger.measure.timeline import record_timeline
 
     shape = {**SHAPE, **changes}
     return record_timeline(kernel_file(), (shape, "fp32"), hardware=hardware, path=path, only=only)
@@ -135,7 +135,7 @@ def test_a_wrong_shape_or_another_machine_s_profile_writes_nothing(tmp_path: Pat
 
 def test_the_command_prints_its_slices_and_writes_the_trace(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed: nothing can be traced")
-    from ledger.repository.store import hardware_yaml
+    from ledger.record_files import hardware_yaml
 
     for folder, name, data in (
         ("hardware", "cpu.yaml", hardware_yaml(this_cpu())),
@@ -165,7 +165,7 @@ def test_a_timeline_of_a_gpu_shows_the_kernels_on_a_stream_and_in_the_graph(tmp_
     import re
 
     from ledger.kernel import load_kernel
-    from ledger.measuring.timeline import record_timeline
+    from ledger.measure.timeline import record_timeline
 
     file = load_kernel("matmul", launch=True)
     cell = ({"M": 3584, "N": 3584, "K": 3584}, "fp16")
@@ -180,6 +180,6 @@ def test_a_timeline_of_a_gpu_shows_the_kernels_on_a_stream_and_in_the_graph(tmp_
 
 
 def this_gpu_profile() -> Hardware:
-    from ledger.machine.here import profile_of_this_machine
+    from ledger.device.local_profile import profile_of_this_machine
 
     return profile_of_this_machine(None)

@@ -5,8 +5,9 @@ import time
 import numpy as np
 import pytest
 
+from ledger.analysis.protocols import COLD_CPU, COLD_GRAPH
 from ledger.errors import InputError
-from ledger.measuring.timer import (
+from ledger.measure.timer import (
     MAX_SETS,
     CpuRounds,
     Parameters,
@@ -16,7 +17,6 @@ from ledger.measuring.timer import (
     set_count,
     time_cpu,
 )
-from ledger.model.protocol import COLD_CPU, COLD_GRAPH
 from ledger.records import Protocol
 
 
@@ -117,7 +117,7 @@ def test_time_cpu_times_a_sleep():
 
 @pytest.mark.gpu
 def test_empty_node_takes_about_a_microsecond():
-    from ledger.measuring.graphs import empty_node_ps
+    from ledger.measure.cuda_graphs import empty_node_ps
 
     assert 3e5 < empty_node_ps() < 5e6
 
@@ -126,7 +126,7 @@ def test_empty_node_takes_about_a_microsecond():
 def test_time_graph_times_a_known_wait():
     import torch
 
-    from ledger.measuring.graphs import time_graph
+    from ledger.measure.cuda_graphs import time_graph
 
     cycles = 2_000_000  # a bit more than a millisecond at 1980 MHz
     timed = time_graph([lambda: torch.cuda._sleep(cycles)] * 2, parameters(min_rounds=5, budget_ms=200))

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 from samples import TOY
 
-from ledger.errors import InputError, MachineError
-from ledger.kernel import Candidate, Kernel, kernel_names, load_kernel, variations
-from ledger.model.tuning import (
+from ledger.analysis.tuning import (
     LOG_SCHEMA,
     SHOWN,
     Entry,
@@ -32,8 +30,10 @@ from ledger.model.tuning import (
     read_log,
     row_of,
 )
+from ledger.errors import InputError, MachineError
+from ledger.kernel import Candidate, Kernel, kernel_names, load_kernel, variations
+from ledger.record_files import load_hardware
 from ledger.records import Work
-from ledger.repository.store import load_hardware
 from ledger.roofline import roof_of
 
 ROOT = Path(__file__).parents[1]
@@ -338,7 +338,7 @@ def test_command_refuses_a_machine_without_a_gpu(tmp_path: Path) -> None:
 
 def test_a_profile_of_a_cpu_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from ledger.measuring.tune import tune
+    from ledger.measure.tune import tune
 
     profile = TOY.model_copy(update={"target": "x86_64"})
     with pytest.raises(MachineError, match="is no GPU"):
@@ -349,7 +349,7 @@ def test_cuda_cpp_of_candidates_is_compiled_once_each_and_a_broken_one_is_left_t
     pytest.importorskip("cuda.bindings", reason="cuda.bindings is not installed")
     from ledger.kernel import AheadCuda, build_case
     from ledger.kernels.common.cuda import CudaSource, compile_cuda
-    from ledger.measuring.tune import compile_together
+    from ledger.measure.tune import compile_together
 
     texts = {0: 'extern "C" __global__ void one() {}', 1: 'extern "C" __global__ void one() { absent(); }'}
 

@@ -11,14 +11,14 @@ import pytest
 from authority import Authority
 from builders import Ledger, forecast
 
-from ledger.cli.witnessing import stamp_records
+from ledger.canonical import id_input, record_id
+from ledger.cli.witness import stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
 from ledger.evidence.audit import audit
-from ledger.evidence.trust import Trust
-from ledger.evidence.witness import UntrustedToken, add_tokens, authority_name, load_roots, stamp, token_time
+from ledger.evidence.timestamps import UntrustedToken, add_tokens, authority_name, load_roots, stamp, token_time
+from ledger.evidence.trust_levels import Trust
+from ledger.git.commit import Repository
 from ledger.records import Prediction
-from ledger.repository.repo import Repository
-from ledger.seal import id_input, record_id
 
 pytest.importorskip("rfc3161_client")
 
@@ -175,8 +175,8 @@ def signed_ledger(ledger: Ledger, path: Path) -> None:
     """Seal and measure with ledger's own commits, signed."""
     from builders import measurement, toy_draft
 
-    from ledger.repository.sealing import seal
-    from ledger.seal import encode, record_id, record_path
+    from ledger.canonical import encode, record_id, record_path
+    from ledger.workflow.seal import seal
 
     ledger.git("config", "gpg.format", "ssh")
     ledger.git("config", "user.signingkey", f"{path}.pub")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.model.wording import duration, harmless, shape_words, si, signed
+from ledger.analysis.formatting import duration, harmless, shape_words, si, signed
 
 
 @pytest.mark.parametrize(

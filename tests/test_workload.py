@@ -7,14 +7,14 @@ import shutil
 import pytest
 from mutants.checker import source_file
 
+from ledger.analysis.campaign import Request
+from ledger.analysis.work_model import elements, excess, usual_flops
 from ledger.errors import InputError
 from ledger.kernel import kernel_names, load_kernel
-from ledger.model.campaign import Request
-from ledger.model.workload import elements, excess, usual_flops
 from ledger.operations import MATMUL, OPERATIONS, RMSNORM
 from ledger.records import Work
-from ledger.repository.sealing import draft
 from ledger.roofline import DTYPE_BYTES
+from ledger.workflow.seal import draft
 
 CASES = [(name, shape, dtype) for name in kernel_names() for shape in load_kernel(name).kernel.cases
          for dtype in load_kernel(name).kernel.dtypes]  # fmt: skip

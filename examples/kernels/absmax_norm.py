@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.binding import Generated
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import library
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, unchanged
 from ledger.kernels.common.row_tiles import default_tile
 from ledger.kernels.common.rows import RowKernel
 from ledger.operations import Operation, Read, Shape, TensorSpec
+from ledger.philox_inputs import Generated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

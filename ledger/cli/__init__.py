@@ -54,7 +54,7 @@ def _leave_quietly() -> None:
 def _fail(message: str, code: int, error: BaseException | None) -> None:
     if error is not None and os.environ.get("LEDGER_DEBUG"):
         raise error
-    from ledger.model.wording import harmless
+    from ledger.analysis.formatting import harmless
 
     print(f"ledger: {harmless(message)}", file=sys.stderr)
     sys.exit(code)

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli import benching, drilling, inspecting, measuring, predicting, reading, tuning, witnessing
+from ledger.cli import bench as benching
+from ledger.cli import drill as drilling
+from ledger.cli import inspect as inspecting
+from ledger.cli import measure as measuring
+from ledger.cli import predict as predicting
+from ledger.cli import read as reading
+from ledger.cli import tune as tuning
+from ledger.cli import witness as witnessing
 
 app = typer.Typer(
     name="ledger",
@@ -31,7 +38,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 @app.command()
 def init(directory: Annotated[FilePath, typer.Argument(metavar="[DIR]")] = FilePath()) -> None:
     """Make the folders of a ledger, and a git repository where there is none."""
-    from ledger.repository.founding import found
+    from ledger.workflow.init import found
 
     for line in found(directory):
         typer.echo(line)

@@ -15,17 +15,17 @@ from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
+from ledger.analysis.book import Book, CellView
 from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.challenge import Answer, anchor_of, answers
-from ledger.evidence.checks import record_blobs
 from ledger.evidence.judge import judge, uncollected
+from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Recomputed, disagreeing, not_provided_words, recompute
-from ledger.evidence.trust import Trust, apply_trust
-from ledger.model.book import Book, CellView
+from ledger.evidence.trust_levels import Trust, apply_trust
+from ledger.git.clone import SCHEMES, sanitised_clone
+from ledger.git.history import FOLDERS, read_history
+from ledger.git.reader import Reader
 from ledger.records import Finding
-from ledger.repository.clone import SCHEMES, sanitised_clone
-from ledger.repository.history import FOLDERS, read_history
-from ledger.repository.reader import Reader
 
 Verdict = Literal["holds", "refused", "undetermined"]
 

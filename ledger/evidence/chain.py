@@ -6,9 +6,9 @@ from collections import Counter
 from functools import reduce
 from operator import or_
 
-from ledger.evidence.checks import Evidence
-from ledger.model.book import Sealed
-from ledger.repository.ancestry import Ancestry
+from ledger.analysis.book import Sealed
+from ledger.evidence.object_checks import Evidence
+from ledger.git.ancestry import Ancestry
 
 
 def check_chain(evidence: Evidence, ancestry: Ancestry) -> set[str]:

@@ -12,8 +12,8 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ledger.analysis.book import Book
 from ledger.errors import InputError
-from ledger.model.book import Book
 from ledger.records import Digest
 
 _DOMAIN = b"ledger/challenge/v1\0"

@@ -30,16 +30,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from ledger.analysis.book import Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.analysis.reconcile import refutations, verify_cell
 from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
-from ledger.evidence.checks import Evidence, Objects, ReadBlob, gather
-from ledger.evidence.claims import bound_to_their_seals, check_repeats, claims, unknown_places
-from ledger.model.book import Book, CellView, Recorded, Run, Sealed, State, Voided
-from ledger.model.reconcile import refutations, verify_cell
+from ledger.evidence.object_checks import Evidence, Objects, ReadBlob, gather
+from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_places
+from ledger.git.ancestry import Ancestry
+from ledger.git.history import History
 from ledger.operations import OPERATIONS
 from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource, Measurement, Verification
-from ledger.repository.ancestry import Ancestry
-from ledger.repository.history import History
 
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.binding import derive_key, element_integers
-from ledger.model.book import Book, CellView
+from ledger.analysis.book import Book, CellView
 from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES, Operation, Shape
+from ledger.philox_inputs import derive_key, element_integers
 from ledger.records import Dtype, Finding, Forecast, Measurement
 
 MAX_EXTENT = 1 << 24

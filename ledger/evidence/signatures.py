@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path as FilePath
 
 from ledger.errors import EvidenceRefused, MachineError
-from ledger.repository.reader import quiet_environment
+from ledger.git.reader import quiet_environment
 
 _HEADERS = (b"gpgsig ", b"gpgsig-sha256 ")
 

@@ -15,6 +15,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import resolve_name
 from pathlib import Path, PurePosixPath
 
+from ledger.canonical import encode, object_id
 from ledger.errors import InputError
 from ledger.records import (
     KERNEL_CONTRACT,
@@ -26,7 +27,6 @@ from ledger.records import (
     KernelSource,
     SourceFile,
 )
-from ledger.seal import encode, object_id
 from ledger.sources.distributions import distributions_of, identify, is_importable
 from ledger.sources.platform import is_platform, is_platform_module
 from ledger.sources.scan import CUDA_SUFFIXES, MAX_FILE_NAME, Import, included_files, scan_python

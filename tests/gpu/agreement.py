@@ -20,19 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ledger.analysis.protocols import COLD_GRAPH
+from ledger.device import ncu as profiler
+from ledger.device.facts import cuda_facts
+from ledger.device.local_profile import profile_of_this_machine
+from ledger.device.ncu_csv import parse_raw
 from ledger.errors import MachineError
 from ledger.kernel import build_case, load_kernel
-from ledger.machine import ncu as profiler
-from ledger.machine.device import cuda_facts
-from ledger.machine.here import profile_of_this_machine
-from ledger.machine.ncu_csv import parse_raw
-from ledger.measuring.bench import OURS, line_up
-from ledger.measuring.cell import release
-from ledger.measuring.graphs import GraphRounds, capture, replay_ps, warm_up
-from ledger.measuring.timeline import Stretch, awake, trace_stretches
-from ledger.measuring.timer import enough_rounds, parameters_of
-from ledger.model.protocol import COLD_GRAPH
-from ledger.showing.timer_page import cupti_lines, ncu_lines
+from ledger.measure.bench import OURS, line_up
+from ledger.measure.cuda_graphs import GraphRounds, capture, replay_ps, warm_up
+from ledger.measure.run_cell import release
+from ledger.measure.timeline import Stretch, awake, trace_stretches
+from ledger.measure.timer import enough_rounds, parameters_of
+from ledger.render.timer_page import cupti_lines, ncu_lines
 
 DURATION, CLOCK = "gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second"
 METRICS = (DURATION, CLOCK)
@@ -159,7 +159,7 @@ def watch() -> None:
     """Run every case for ncu: warm, then launches of the timer's rotation, which ncu takes one at a time."""
     import torch
 
-    from ledger.machine.probes import marker_launch
+    from ledger.device.probe_kernels import marker_launch
 
     marker = marker_launch()
     marker()

@@ -150,10 +150,10 @@ def run(name: str) -> None:
 
 
 def record(name: str, folder: Path) -> None:
-    from ledger.machine.device import cuda_facts
-    from ledger.machine.ncu import _run, find_ncu
-    from ledger.measuring.graphs import capture, empty_node_ps, replay_ps, warm_up
-    from ledger.model.metrics import capability_of, metric_names
+    from ledger.analysis.metrics import capability_of, metric_names
+    from ledger.device.facts import cuda_facts
+    from ledger.device.ncu import _run, find_ncu
+    from ledger.measure.cuda_graphs import capture, empty_node_ps, replay_ps, warm_up
 
     ncu = find_ncu()
     wanted = metric_names(capability_of(cuda_facts().target))

@@ -102,7 +102,7 @@ def launch_all(kernel: Any, chosen: Iterable[Trial]) -> int:
     """Launch a kernel on trials, once each, print how many there were, and return how many went wrong."""
     import torch
 
-    from ledger.measuring.inputs import torch_dtype
+    from ledger.measure.inputs import torch_dtype
 
     wrong = count = 0
     for trial in chosen:

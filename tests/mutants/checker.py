@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ledger.binding import integers_of_bytes
-from ledger.measuring.inputs import torch_dtype
+from ledger.measure.inputs import torch_dtype
+from ledger.philox_inputs import integers_of_bytes
 
 # More than a row of any trial with several rows a program: a write beyond the last row must hit a guard.
 GUARD = 1024

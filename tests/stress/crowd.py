@@ -16,8 +16,8 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 from builders import Ledger, toy_draft
 
-from ledger.repository.repo import Repository
-from ledger.repository.sealing import seal
+from ledger.git.commit import Repository
+from ledger.workflow.seal import seal
 
 
 def write(root: str, writer: int, count: int) -> None:

@@ -42,8 +42,8 @@ import git  # noqa: F401  (loaded before the fork, as are all modules of a seal)
 from builders import Ledger, toy_draft
 
 from ledger.errors import LedgerError
-from ledger.repository.repo import Repository
-from ledger.repository.sealing import seal
+from ledger.git.commit import Repository
+from ledger.workflow.seal import seal
 
 FILE_CALLS = frozenset(
     "access chdir chmod close dup dup2 faccessat2 fchmod fcntl fdatasync flock fstat fsync ftruncate getcwd"

@@ -24,10 +24,10 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 from builders import Ledger, measurement, toy_draft
 
+from ledger.canonical import decode_any, encode, record_id, record_path
+from ledger.git.commit import Repository
 from ledger.records import Prediction
-from ledger.repository.repo import Repository
-from ledger.repository.sealing import chain_tips, seal
-from ledger.seal import decode_any, encode, record_id, record_path
+from ledger.workflow.seal import chain_tips, seal
 
 
 def writer(root: Path, number: int) -> None:

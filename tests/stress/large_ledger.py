@@ -20,8 +20,8 @@ sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.par
 
 from builders import KERNEL_SOURCE, PROFILE, forecast, measurement, prediction, timing
 
+from ledger.canonical import encode, object_id, object_path, record_id, record_path
 from ledger.records import Measurement, Prediction
-from ledger.seal import encode, object_id, object_path, record_id, record_path
 
 ROOT = str(Path(__file__).parent.parent.parent)
 ROUNDS = 3

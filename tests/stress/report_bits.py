@@ -27,13 +27,13 @@ sys.path[:0] = [str(TESTS), str(ROOT)]
 
 from builders import Ledger
 
+from ledger.canonical import decode, object_id, object_path
+from ledger.device.ncu_report import HandMade, read_hand_made
 from ledger.errors import LedgerError
 from ledger.evidence.audit import audit
-from ledger.evidence.checks import Evidence, Findings, Objects
-from ledger.machine.ncu_report import HandMade, read_hand_made
+from ledger.evidence.object_checks import Evidence, Findings, Objects
+from ledger.git.history import History
 from ledger.records import Measurement
-from ledger.repository.history import History
-from ledger.seal import decode, object_id, object_path
 
 PATIENCE_S = 30.0
 REFUSALS = {"attachment-lost", "object-altered"}

@@ -15,10 +15,10 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 from authority import Authority
 
+from ledger.canonical import id_input, record_id
 from ledger.errors import LedgerError
-from ledger.evidence.witness import load_roots, stamp, token_time
+from ledger.evidence.timestamps import load_roots, stamp, token_time
 from ledger.records import Prediction
-from ledger.seal import id_input, record_id
 
 
 def main() -> None:

@@ -1,0 +1,120 @@
+"""Defines the campaign file: a list of forecasts, or grids of them, that become one seal. Pure.
+
+docs/campaigns.md describes the file for people; its examples run in tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ledger.canonical import validate
+from ledger.errors import RecordError
+from ledger.records import CeilingKind, Dtype, Line, Name, Positive, Record, Regime, ShapeKey, Text
+
+MAX_CELLS = 10_000
+
+Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+Bound = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Dtypes = Dtype | Annotated[tuple[Dtype, ...], Field(min_length=1)]
+Sizes = Positive | Annotated[tuple[Positive, ...], Field(min_length=1)]
+Shapes = Annotated[dict[ShapeKey, Sizes], Field(min_length=1, max_length=12)]
+
+
+class Estimate(Record):
+    """Hold what a person says of a cell. Units: percent of the roof; probabilities from 0 to 1."""
+
+    regime: Regime
+    pct: Percent
+    low: Bound | None = None
+    high: Bound | None = None
+    prob: dict[Regime, Probability] | None = None
+
+
+class Request(Estimate):
+    """Hold one forecast as a person writes it."""
+
+    kernel: Line
+    hardware: Line
+    dtype: Dtype
+    shape: dict[ShapeKey, Positive]
+    why: Text = ""
+    threads: Positive | None = None
+    config: dict[Line, int] | None = None
+
+
+class CampaignEntry(Estimate):
+    """Hold one entry of a campaign file; lists in `dtype` and `shape` expand to every combination."""
+
+    kernel: Line | None = None
+    hardware: Line | None = None
+    dtype: Dtypes | None = None
+    shape: Shapes
+    why: Text = ""
+    threads: Positive | None = None
+
+
+class CampaignFile(Record):
+    """Hold a campaign file: its name, its defaults and its entries."""
+
+    campaign: Name
+    why: Text = ""
+    hardware: Line | None = None
+    kernel: Line | None = None
+    dtype: Dtypes | None = None
+    ceilings: CeilingKind | None = None
+    pins: tuple[Line, ...] = ()
+    cells: Annotated[tuple[CampaignEntry, ...], Field(min_length=1, max_length=MAX_CELLS)]
+
+
+def milli(percent: float) -> int:
+    """Return a percent in thousandths, rounding the decimal number that was written, half to even."""
+    return int((Decimal(str(percent)) * 1000).to_integral_value())
+
+
+def millionths(probabilities: dict[Regime, float]) -> dict[Regime, int]:
+    """Return probabilities in millionths."""
+    return {regime: int((Decimal(str(p)) * 1_000_000).to_integral_value()) for regime, p in probabilities.items()}
+
+
+def _size(campaign: CampaignFile, entry: CampaignEntry) -> int:
+    return math.prod(len(_listed(value)) for value in (entry.dtype or campaign.dtype, *entry.shape.values()))
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def parse_campaign(value: Any, *, what: str) -> tuple[CampaignFile, tuple[Request, ...]]:
+    """Return a campaign file and the forecasts it expands to, in its order. Raises: RecordError."""
+    campaign = validate(CampaignFile, value, what=what)
+    size = sum(_size(campaign, entry) for entry in campaign.cells)
+    if size > MAX_CELLS:
+        raise RecordError(f"{what}: its grids expand to {size} cells; expected at most {MAX_CELLS}")
+    requests = tuple(
+        request for number, entry in enumerate(campaign.cells) for request in _expand(campaign, entry, number, what)
+    )
+    return campaign, requests
+
+
+def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str) -> Iterator[Request]:
+    common = {
+        "kernel": entry.kernel or campaign.kernel,
+        "hardware": entry.hardware or campaign.hardware,
+        "dtype": entry.dtype or campaign.dtype,
+    }
+    for name, given in common.items():
+        if given is None:
+            raise RecordError(f"{what}: cells.{number}: no {name}; expected one in the entry or at the top")
+    keys = list(entry.shape)
+    rest = entry.model_dump(mode="json", include={*Estimate.model_fields, "why", "threads"})
+    for dtype in _listed(common["dtype"]):
+        for sizes in itertools.product(*(_listed(entry.shape[key]) for key in keys)):
+            fields = {**rest, **common, "dtype": dtype, "shape": dict(zip(keys, sizes, strict=True))}
+            yield validate(Request, fields, what=f"{what}: cells.{number}")

@@ -1,0 +1,202 @@
+"""Finds what in a measurement contradicts its seal, the hardware, the dtype or itself. Pure.
+
+A contradiction refuses the evidence. What is odd and yet possible (a clock that moved, a result above a *measured*
+ceiling, inputs that may have stayed in the cache) is flagged and never refused. Each check has one function, one code
+and a planted wrong input in tests/test_refute.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger.analysis.counters import CounterTotals
+from ledger.analysis.formatting import si
+from ledger.records import (
+    CeilingKind,
+    Finding,
+    Forecast,
+    ForecastV2,
+    Hardware,
+    Measurement,
+    MeasurementV2,
+    Roof,
+    Timing,
+)
+from ledger.roofline import base_units, ceilings_of, make_roof, percent_of_roof
+from ledger.sources.platform import contradicted_pins
+
+ROOF_MARGIN = 1.05
+# Operations outside the tensor pipe (a norm, an epilogue) are part of the work model, so the pipe may count fewer.
+TENSOR_OPS_SHARE = 0.75
+
+
+def _refuse(code: str, message: str) -> Finding:
+    return Finding(code=code, severity="refused", path="", message=message)
+
+
+def _flag(code: str, message: str) -> Finding:
+    return Finding(code=code, severity="flag", path="", message=message)
+
+
+def refute(
+    *, forecast: Forecast, measurement: Measurement, hardware: Hardware, totals: CounterTotals | None
+) -> tuple[Finding, ...]:
+    """Return every finding about one measurement, refusals and flags, in the order of the checks."""
+    found = [*work(forecast), *subject(forecast, measurement), *device(hardware, measurement)]
+    if measurement.timing is not None:
+        found += [
+            *timing(measurement.timing),
+            *warm(forecast, measurement.timing),
+            *above_roof(forecast, hardware, measurement.timing),
+            *above_ceiling(forecast, hardware, measurement.timing),
+        ]
+    found += clock(forecast, measurement)
+    if totals is not None:
+        found += tensor_operations(forecast, totals)
+    return tuple(found)
+
+
+def work(forecast: Forecast) -> Iterator[Finding]:
+    """Check that the sealed work is some work: nothing is a percentage of no time."""
+    if not (forecast.work.flops or forecast.work.bytes):
+        yield _refuse("work-empty", "the sealed work is no operation and no byte; expected some")
+
+
+def subject(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
+    """Check that what ran is what was sealed: cell, case, kernel and profile."""
+    if measurement.cell != forecast.cell:
+        yield _refuse("case-changed", f"measured cell {measurement.cell}; sealed is {forecast.cell}")
+    if isinstance(measurement, MeasurementV2) != isinstance(forecast, ForecastV2):
+        yield _refuse("version-changed", f"the measurement is {measurement.schema_}; expected the version of its seal")
+        return
+    for name in type(forecast.case).model_fields:
+        got, sealed = getattr(measurement.case, name), getattr(forecast.case, name)
+        if got != sealed:
+            yield _refuse("case-changed", f"{name} is {got!r}; sealed is {sealed!r}")
+    if isinstance(forecast, ForecastV2):
+        for words in contradicted_pins(forecast.pins, measurement.device.software):
+            yield _refuse("pin-changed", words)
+    pairs = (
+        ("kernel-changed", "kernel source", measurement.kernel_sha256, forecast.kernel_sha256),
+        ("profile-changed", "hardware profile", measurement.hardware_sha256, forecast.hardware_sha256),
+    )
+    for code, what, got, sealed in pairs:
+        if got != sealed:
+            yield _refuse(code, f"{what} was {got[:12]} when measured; sealed is {sealed[:12]}")
+
+
+def device(hardware: Hardware, measurement: Measurement) -> Iterator[Finding]:
+    """Check that the device is the one that the sealed profile describes, by name, target and size."""
+    seen = measurement.device
+    if seen.name in hardware.device_names and (seen.target, seen.sms) == (hardware.target, hardware.limits.sms):
+        return
+    pairs: tuple[tuple[str, object, object, bool], ...] = (
+        ("name", seen.name, " or ".join(hardware.device_names), seen.name in hardware.device_names),
+        ("target", seen.target, hardware.target, seen.target == hardware.target),
+        ("count of SMs or cores", seen.sms, hardware.limits.sms, seen.sms == hardware.limits.sms),
+    )
+    for what, got, expected, same in pairs:
+        if not same:
+            yield _refuse("device-mismatch", f"the device's {what} is {got}; {hardware.name} has {expected}")
+
+
+def timing(seen: Timing) -> Iterator[Finding]:
+    """Check that the median is that of the rounds, to the picosecond, and that its interval holds it."""
+    ordered = sorted(seen.rounds_ps)
+    middle, odd = divmod(len(ordered), 2)
+    doubled = 2 * ordered[middle] if odd else ordered[middle - 1] + ordered[middle]
+    if abs(2 * seen.median_ps - doubled) > 1:
+        yield _refuse("timing-inconsistent", f"median is {seen.median_ps} ps; its rounds give {doubled / 2:g} ps")
+    if not ordered[0] <= seen.low_ps <= seen.median_ps <= seen.high_ps <= ordered[-1]:
+        yield _refuse(
+            "timing-inconsistent",
+            f"interval {seen.low_ps} to {seen.high_ps} ps around {seen.median_ps} ps; expected it to hold the "
+            f"median and to lie within the rounds, {ordered[0]} to {ordered[-1]} ps",
+        )
+
+
+def warm(forecast: Forecast, seen: Timing) -> Iterator[Finding]:
+    """Flag input sets that together are smaller than the sealed footprint: they may have stayed in the cache."""
+    footprint = seen.input_sets * seen.bytes_per_set
+    least = forecast.protocol.parameters.get("footprint_min_bytes", 0)
+    if footprint < least:
+        yield _flag("maybe-warm", f"the input sets hold {si(footprint, 'B')}; the protocol asks for {si(least, 'B')}")
+
+
+def physical_roof(forecast: Forecast, hardware: Hardware) -> Roof | None:
+    """Return the data sheet's roof of the sealed path, the peak at the highest clock the chip has; None without one.
+
+    A peak is rated at some clock, and a short run may boost past it (H100 fp16: 989.4 TFLOP/s at 1830 MHz, 1070 at
+    1980). Only what the chip cannot do at any clock refutes a result.
+    """
+    ceilings = hardware.ceilings.get("datasheet")
+    peak = ceilings.peaks.get(forecast.roof.path) if ceilings else None
+    if ceilings is None or peak is None:
+        return None
+    rated = base_units(peak)
+    width = peak.flop_per_clk_per_sm or 0
+    clock = hardware.limits.max_clock_mhz or 0
+    boosted = int(width * hardware.limits.sms * clock * 1e6)
+    return make_roof("datasheet", forecast.roof.path, max(rated, boosted), base_units(ceilings.dram_bandwidth))
+
+
+def above_roof(forecast: Forecast, hardware: Hardware, seen: Timing) -> Iterator[Finding]:
+    """Refuse a result that is faster than the chip can be."""
+    roof = physical_roof(forecast, hardware)
+    if roof is None:
+        return
+    percent = percent_of_roof(forecast.work, roof, seen.median_ps * 1e-12)
+    if percent > 100 * ROOF_MARGIN:
+        yield _refuse(
+            "above-roof",
+            f"{percent:.1f}% of what the data sheet of {hardware.name} allows at any clock; expected at most "
+            f"{100 * ROOF_MARGIN:.0f}% (the work was not all done, or its data came from a cache)",
+        )
+
+
+def above_ceiling(forecast: Forecast, hardware: Hardware, seen: Timing) -> Iterator[Finding]:
+    """Flag a result above a measured ceiling: the sealed one, or the profile's burst."""
+    kinds: set[CeilingKind] = {forecast.roof.ceilings, "burst"} - {"datasheet"}
+    for kind in sorted(kinds & set(hardware.ceilings)):
+        ceilings = ceilings_of(hardware, kind)[1]
+        peak = ceilings.peaks.get(forecast.roof.path)
+        if peak is None:
+            continue
+        roof = make_roof(kind, forecast.roof.path, base_units(peak), base_units(ceilings.dram_bandwidth))
+        percent = percent_of_roof(forecast.work, roof, seen.median_ps * 1e-12)
+        if percent > 100:
+            yield _flag("above-ceiling", f"{percent:.1f}% of the {kind} ceiling measured on {hardware.name}")
+
+
+def clock(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
+    """Flag an SM clock that moved during timing by more than the sealed tolerance."""
+    tolerance = forecast.protocol.parameters.get("clock_tolerance_ppm")
+    before = measurement.before.sm_clock_mhz if measurement.before else None
+    after = measurement.after.sm_clock_mhz if measurement.after else None
+    if tolerance is None or not before or not after:
+        return
+    if abs(after - before) * 1_000_000 > tolerance * before:
+        moved = 100 * (after - before) / before
+        allowed = tolerance / 10_000
+        yield _flag(
+            "clock-moved", f"the SM clock went from {before} to {after} MHz ({moved:+.1f}%; sealed: {allowed:g}%)"
+        )
+
+
+def tensor_operations(forecast: Forecast, totals: CounterTotals) -> Iterator[Finding]:
+    """Check the tensor-operation counts against the sealed path and work; silent where the path was not counted."""
+    path, flops = forecast.roof.path, forecast.work.flops
+    if not path.endswith("_tensor"):
+        if totals.tensor_ops:
+            yield _refuse(
+                "dtype-contradicted", f"{si(totals.tensor_ops, 'FLOP')} ran on tensor cores; sealed is {path}"
+            )
+        return
+    counted = totals.tensor_ops_by_path.get(path)
+    if counted is not None and counted < TENSOR_OPS_SHARE * flops:
+        others = [f"{si(n, 'FLOP')} of {name}" for name, n in totals.tensor_ops_by_path.items() if n and name != path]
+        yield _refuse(
+            "dtype-contradicted",
+            f"the tensor cores counted {si(counted, 'FLOP')} of {path}{' and ' if others else ''}{', '.join(others)}; "
+            f"the sealed work is {si(flops, 'FLOP')} of {path}",
+        )

@@ -1,0 +1,221 @@
+"""Drills a student on measured cells: which resource bound them, and what percent of their roof they reached. Pure.
+
+A question is a sealed and measured cell. The student's answer takes the place of its forecast; verdict, gap and the
+sentence that explains it are then computed as for any forecast, and scored as any is. A drill file holds
+cells of a ledger without what an answer does not need (single rounds, samples, files); it is no evidence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ledger.analysis.book import Book, CellView, Commit, Recorded, Run, Sealed
+from ledger.analysis.campaign import Estimate, milli, millionths
+from ledger.analysis.metrics import TABLE, capability_of
+from ledger.analysis.reconcile import verify_cell
+from ledger.canonical import validate
+from ledger.errors import InputError
+from ledger.records import SEAL_SCHEMA, Counters, Digest, Forecast, Hardware, Measurement, Prediction, Record
+from ledger.records import Tool as RecordTool
+from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_s
+
+STUDENT = "you"
+
+
+class Question(Record):
+    """Hold one measured cell to be guessed, with the forecast that was sealed for it."""
+
+    seal: Digest
+    forecast: Forecast
+    measurement: Measurement
+
+
+class Drill(Record):
+    """Hold the measured cells of a ledger, with the profiles that they name by digest."""
+
+    schema_: Literal["ledger/drill/1"] = Field(alias="schema")
+    tool: RecordTool
+    hardware: dict[Digest, Hardware]
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Hold a question with the student's forecast in the place of the sealed one, judged."""
+
+    question: Question
+    view: CellView
+
+
+def drill_of(book: Book, tool: RecordTool) -> Drill:
+    """Return the drill of a ledger's measured cells whose regime is known.
+
+    Raises: InputError when there is none.
+    """
+    questions: list[Question] = []
+    hardware: dict[str, Hardware] = {}
+    for view in book.cells:
+        run = view.counted
+        if run is None or view.hardware is None or run.verification.measured_regime is None:
+            continue
+        hardware[view.forecast.hardware_sha256] = view.hardware
+        bare = _bare(run.recorded.measurement, view.hardware)
+        questions.append(Question(seal=view.sealed.id, forecast=view.forecast, measurement=bare))
+    if not questions:
+        raise InputError("no cell of this ledger is measured with a known regime; expected at least one to drill on")
+    return Drill(schema="ledger/drill/1", tool=tool, hardware=hardware, questions=tuple(questions))
+
+
+def _bare(measurement: Measurement, hardware: Hardware) -> Measurement:
+    """Return a measurement without what no verdict needs."""
+    timing, counters = measurement.timing, measurement.counters
+    assert timing is not None
+    return measurement.model_copy(
+        update={
+            "timing": timing.model_copy(update={"rounds_ps": (timing.median_ps,)}),
+            "counters": None if counters is None else _few(counters, hardware),
+            "samples": None if measurement.samples is None else _none_of(measurement.samples),
+            "attachments": (),
+        }
+    )
+
+
+def _few(counters: Counters, hardware: Hardware) -> Counters:
+    capability = capability_of(hardware.target)
+    wanted = {row.metrics.get(capability) for row in TABLE if not row.name.startswith(("stall_", "limit_", "l1_"))}
+    kernels = tuple(
+        kernel.model_copy(update={"metrics": {n: m for n, m in kernel.metrics.items() if n in wanted}})
+        for kernel in counters.kernels
+    )
+    return counters.model_copy(update={"kernels": kernels, "command": "ncu"})
+
+
+def _none_of(samples: Any) -> Any:
+    return samples.model_copy(update={"positions": (), "bits": ()})
+
+
+def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
+    """Return questions in an order drawn from the seed, each shape once before any stands again in another dtype."""
+    shuffled = list(drill.questions)
+    random.Random(seed).shuffle(shuffled)
+    seen: set[object] = set()
+    first: list[Question] = []
+    again: list[Question] = []
+    for question in shuffled:
+        case = question.forecast.case
+        key = (case.kernel, tuple(sorted(case.shape.items())), case.hardware)
+        (again if key in seen else first).append(question)
+        seen.add(key)
+    return tuple((first + again)[:count])
+
+
+def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
+    """Return the verdict on a guess. Raises: RecordError for an interval or probabilities that do not fit."""
+    hardware = drill.hardware[question.forecast.hardware_sha256]
+    fields = {
+        "regime": guess.regime,
+        "percent_milli": milli(guess.pct),
+        "low_milli": None if guess.low is None else milli(guess.low),
+        "high_milli": None if guess.high is None else milli(guess.high),
+        "probabilities_ppm": None if guess.prob is None else millionths(guess.prob),
+        "why": "",
+    }
+    forecast = validate(
+        Forecast, {**question.forecast.model_dump(mode="json", by_alias=True), **fields}, what=question.forecast.cell
+    )
+    verdict = verify_cell(
+        forecast=forecast, measurement=question.measurement, hardware=hardware, blind=True, findings=()
+    )
+    nowhere = Commit(sha="0" * 40, when="", author=STUDENT, position=0)
+    recorded = Recorded(id=question.seal, path="", commit=nowhere, measurement=question.measurement)
+    view = CellView(
+        sealed=Sealed(id=question.seal, path="", commit=nowhere, prediction=_prediction(forecast)),
+        forecast=forecast,
+        hardware=hardware,
+        state="measured",
+        blind=True,
+        revises=(),
+        runs=(Run(recorded, verdict),),
+        levels=(),
+    )
+    return Answered(question, view)
+
+
+def _prediction(forecast: Forecast) -> Prediction:
+    return Prediction(
+        schema=SEAL_SCHEMA,
+        rule="regime/1",
+        tool=RecordTool(name="drill", version="1"),
+        forecaster=STUDENT,
+        sequence=1,
+        previous=(),
+        campaign=None,
+        metric="percent-of-roof/1",
+        repeats="first-run/1",
+        cells=(forecast,),
+        why="",
+        nonce="0" * 32,
+        extensions={},
+    )
+
+
+def book_of(answered: Sequence[Answered]) -> Book:
+    """Return the student's answers as a book that score scores; it is written nowhere."""
+    views = tuple(one.view for one in answered)
+    return Book(head="", cells=views, seals=(), records=(), voids=(), findings=())
+
+
+def question_document(question: Question) -> dict[str, Any]:
+    """Return what a student is shown: everything but the answer."""
+    forecast = question.forecast
+    case, work, roof = forecast.case, forecast.work, forecast.roof
+    return {
+        "cell": forecast.cell,
+        "kernel": case.kernel,
+        "shape": dict(case.shape),
+        "dtype": case.dtype,
+        "hardware": case.hardware,
+        "config": dict(case.config),
+        "flops": work.flops,
+        "bytes": work.bytes,
+        "intensity_flop_per_byte": arithmetic_intensity(work),
+        "ridge_flop_per_byte": ridge_point(roof),
+        "roof": roof.model_dump(mode="json"),
+        "floor_us": time_lower_bound_s(work, roof) * 1e6,
+    }
+
+
+def result_document(answered: Answered) -> dict[str, Any]:
+    """Return a judged answer."""
+    run, forecast = answered.view.runs[0], answered.view.forecast
+    verdict, timing = run.verification, answered.question.measurement.timing
+    sealed = answered.question.forecast
+    return {
+        "cell": forecast.cell,
+        "regime": forecast.regime,
+        "percent": forecast.percent_milli / 1000,
+        "measured_regime": verdict.measured_regime,
+        "measured_percent": verdict.measured_percent,
+        "measured_us": None if timing is None else timing.median_ps / 1e6,
+        "regime_right": forecast.regime == verdict.measured_regime,
+        "gap_points": verdict.gap.percent if verdict.gap else None,
+        "explanation": verdict.gap.sentence if verdict.gap else None,
+        "sealed_forecast": {"regime": sealed.regime, "percent": sealed.percent_milli / 1000, "why": sealed.why},
+    }
+
+
+def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> list[Estimate]:
+    """Return the guess of each question from {"CELL": {"regime": …, "pct": …}}. Raises: InputError, RecordError."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{what}: not an object; expected {{CELL: {{regime, pct}}}} with the cells of the questions")
+    missing = [question.forecast.cell for question in questions if question.forecast.cell not in value]
+    if missing:
+        raise InputError(
+            f"{what}: no answer for {missing[0]}; expected one for each question (same --seed and --count)"
+        )
+    return [validate(Estimate, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]

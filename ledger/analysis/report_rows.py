@@ -1,0 +1,151 @@
+"""Turns a judged ledger into rows and into the JSON document of `ledger report --json`. Pure.
+
+A row is one run of one sealed cell, or a cell that has no run. Every revision and every run has its row; a run beyond
+the first finished one is shown and does not count. A ledger that is refused has no rows: it does not open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ledger.analysis.book import Book, CellView, Run, State
+from ledger.analysis.reconcile import totals_of
+from ledger.records import Finding
+
+STATE_WORDS: dict[State, str] = {
+    "open": "sealed and not yet measured",
+    "stale": "open, and its kernel or hardware profile has changed since",
+    "void": "withdrawn in the open",
+    "failed": "its kernel did not give a right result, or did not run",
+    "measured": "measured",
+    "refused": "its evidence is refused",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Hold one line of a report; `number` is its place, from 1."""
+
+    number: int
+    view: CellView
+    run: Run | None
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether this row's run is the one that counts."""
+        return self.run is not None and self.run is self.view.counted
+
+
+def rows(book: Book) -> tuple[Row, ...]:
+    """Return every row of a book, in the order of its seals; none when the ledger is refused."""
+    if book.refused:
+        return ()
+    pairs = [(view, run) for view in book.cells for run in (view.runs or (None,))]
+    return tuple(Row(number, view, run) for number, (view, run) in enumerate(pairs, start=1))
+
+
+def missing(book: Book) -> tuple[CellView, ...]:
+    """Return the cells that have no finished run: open, stale, void or failed; none when the ledger is refused."""
+    return () if book.refused else tuple(view for view in book.cells if view.counted is None)
+
+
+def void_reason(book: Book, view: CellView) -> str | None:
+    """Return why a cell was withdrawn, in its author's words."""
+    for voided in book.voids:
+        if voided.void.seal == view.sealed.id and voided.void.cell in (None, view.forecast.cell):
+            return voided.void.why
+    return None
+
+
+def document(book: Book) -> dict[str, Any]:
+    """Return the report as one JSON value. Units: as the keys say; percent of the roof from 0 to 100."""
+    return {
+        "head": book.head,
+        "rows": [_row(row) for row in rows(book)],
+        "missing": [_missing(book, view) for view in missing(book)],
+        "refused": [_finding(finding) for finding in book.refused],
+        "findings": [_finding(finding) for finding in book.findings if finding.severity != "refused"],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    view, run = row.view, row.run
+    case, verdict = view.forecast.case, run.verification if run else None
+    return {
+        "seal": view.sealed.id,
+        "cell": view.forecast.cell,
+        "name": view.name,
+        "kernel": case.kernel,
+        "shape": dict(case.shape),
+        "dtype": case.dtype,
+        "hardware": case.hardware,
+        "implementation": case.implementation,
+        "forecaster": view.sealed.prediction.forecaster,
+        "campaign": view.sealed.prediction.campaign,
+        "state": view.state,
+        "blind": view.blind,
+        "revises": list(view.revises),
+        "run": run.recorded.measurement.run if run else None,
+        "counts": row.counts,
+        "record": run.recorded.id if run else None,
+        "failure": run.recorded.measurement.failure if run else None,
+        "predicted": _predicted(view),
+        "measured": _measured(view, run) if run else None,
+        "gap": verdict.gap.model_dump(mode="json") if verdict and verdict.gap else None,
+        "grade": verdict.grade if verdict else None,
+        "levels": list(view.levels),
+        "findings": [_finding(finding) for finding in verdict.findings] if verdict else [],
+    }
+
+
+def _predicted(view: CellView) -> dict[str, Any]:
+    forecast = view.forecast
+    ppm = forecast.probabilities_ppm
+    return {
+        "regime": forecast.regime,
+        "percent": forecast.percent_milli / 1000,
+        "low": None if forecast.low_milli is None else forecast.low_milli / 1000,
+        "high": None if forecast.high_milli is None else forecast.high_milli / 1000,
+        "probabilities": None if ppm is None else {regime: share / 1e6 for regime, share in ppm.items()},
+        "why": forecast.why,
+    }
+
+
+def _measured(view: CellView, run: Run) -> dict[str, Any] | None:
+    measurement = run.recorded.measurement
+    timing = measurement.timing
+    if timing is None:
+        return None
+    totals = totals_of(measurement, view.hardware) if view.hardware else None
+    return {
+        "regime": run.verification.measured_regime,
+        "percent": run.verification.measured_percent,
+        "duration_us": timing.median_ps / 1e6,
+        "ci_low_us": timing.low_ps / 1e6,
+        "ci_high_us": timing.high_ps / 1e6,
+        "launch_us": None if timing.launch_ps is None else timing.launch_ps / 1e6,
+        "counters": None if totals is None else asdict(totals),
+    }
+
+
+def _missing(book: Book, view: CellView) -> dict[str, Any]:
+    return {
+        "seal": view.sealed.id,
+        "cell": view.forecast.cell,
+        "name": view.name,
+        "state": view.state,
+        "why": void_reason(book, view) if view.state == "void" else STATE_WORDS[view.state],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return finding.model_dump(mode="json")
+
+
+def counted(book: Book) -> Iterator[tuple[CellView, Run]]:
+    """Yield every cell that counts as measured, with its run."""
+    for row in rows(book):
+        if row.run is not None and row.counts:
+            yield row.view, row.run

@@ -1,0 +1,185 @@
+"""Scores a forecaster: errors, intervals and probabilities, blind and informed apart. Pure.
+
+Units: errors and interval scores in points of percent-of-roof. Only cells that were measured are scored, every
+revision on its own; what cannot be scored is None, never zero, and counts stand beside every mean.
+
+    bias            mean of measured minus predicted
+    error           mean of |measured minus predicted|
+    coverage        share of the intervals that hold the measured percent; vacuous ones left out
+    interval score  (high - low) + 2/α · (how far outside), α = 0.2: an interval is read as one of 80%
+    Brier score     Σ over regimes of (probability - outcome)², from 0 (best) to 2
+    log score       -ln of the probability given to the regime that was measured
+
+A bare regime counts as probability 1 on it. A probability of zero is taken as one millionth, the resolution of the
+record, so that a single certain mistake costs 13.8 and not infinity. An interval of 90 points or more says nothing;
+it is vacuous and counted apart, though its interval score still counts.
+
+Source: Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", JASA 102(477), 2007 (interval
+score: section 6.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ledger.analysis.book import Book, CellView
+from ledger.analysis.formatting import harmless, signed
+from ledger.records import REGIMES, Forecast, Regime
+
+INTERVAL_ALPHA = 0.2
+VACUOUS_POINTS = 90.0
+LEAST_PROBABILITY = 1e-6
+
+
+_LABELS = (
+    "cells measured",
+    "bias, points",
+    "error, points",
+    "in interval",
+    "interval score, points",
+    "vacuous intervals",
+    "regime right",
+    "Brier score",
+    "log score, nats",
+)
+_LEGEND = (
+    "Bias is signed, error is not; of interval, Brier and log score the lower the better; intervals are read as 80%. "
+    "Cells never measured are not scored. A vacuous interval (90 points or more) counts in no coverage."
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Hold the scores of one forecaster, either blind or informed."""
+
+    forecaster: str
+    blind: bool
+    sealed: int
+    measured: int
+    bias: float | None
+    error: float | None
+    intervals: int
+    vacuous: int
+    coverage: float | None
+    interval_score: float | None
+    regimes: int
+    regime_right: float | None
+    brier: float | None
+    log_score: float | None
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if listed else None
+
+
+def interval_score(low: float, high: float, measured: float) -> float:
+    """Return the interval (Winkler) score of one interval, in points; lower is better."""
+    outside = max(low - measured, 0.0, measured - high)
+    return (high - low) + 2 / INTERVAL_ALPHA * outside
+
+
+def probabilities_of(forecast: Forecast) -> dict[Regime, float]:
+    """Return the probability of every regime; all on the forecast regime where none were given."""
+    if forecast.probabilities_ppm is None:
+        return {regime: float(regime == forecast.regime) for regime in REGIMES}
+    return {regime: forecast.probabilities_ppm.get(regime, 0) / 1e6 for regime in REGIMES}
+
+
+def brier_score(probabilities: Mapping[Regime, float], outcome: Regime) -> float:
+    """Return the Brier score over all regimes, from 0 (certain and right) to 2 (certain and wrong)."""
+    return math.fsum((share - (regime == outcome)) ** 2 for regime, share in probabilities.items())
+
+
+def log_score(probabilities: Mapping[Regime, float], outcome: Regime) -> float:
+    """Return -ln of the probability given to what happened, in nats."""
+    return -math.log(max(probabilities.get(outcome, 0.0), LEAST_PROBABILITY))
+
+
+def score_book(book: Book) -> tuple[Score, ...]:
+    """Return the scores of every forecaster, blind before informed; none when the ledger is refused."""
+    if book.refused:
+        return ()
+    groups: dict[tuple[str, bool], list[CellView]] = {}
+    for view in book.cells:
+        groups.setdefault((view.sealed.prediction.forecaster, not view.blind), []).append(view)
+    return tuple(_score(name, not informed, groups[name, informed]) for name, informed in sorted(groups))
+
+
+def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
+    results: list[tuple[Forecast, float, Regime | None]] = []
+    for view in views:
+        verdict = view.counted.verification if view.counted else None
+        if verdict is not None and verdict.measured_percent is not None:
+            results.append((view.forecast, verdict.measured_percent, verdict.measured_regime))
+    gaps = [measured - forecast.percent_milli / 1000 for forecast, measured, _ in results]
+    intervals = [
+        (forecast.low_milli / 1000, forecast.high_milli / 1000, measured)
+        for forecast, measured, _ in results
+        if forecast.low_milli is not None and forecast.high_milli is not None
+    ]
+    telling = [(low, high, measured) for low, high, measured in intervals if high - low < VACUOUS_POINTS]
+    regimes = [(forecast, regime) for forecast, _, regime in results if regime is not None]
+    return Score(
+        forecaster=forecaster,
+        blind=blind,
+        sealed=len(views),
+        measured=len(results),
+        bias=_mean(gaps),
+        error=_mean(abs(points) for points in gaps),
+        intervals=len(intervals),
+        vacuous=len(intervals) - len(telling),
+        coverage=_mean(float(low <= measured <= high) for low, high, measured in telling),
+        interval_score=_mean(interval_score(*interval) for interval in intervals),
+        regimes=len(regimes),
+        regime_right=_mean(float(forecast.regime == regime) for forecast, regime in regimes),
+        brier=_mean(brier_score(probabilities_of(forecast), regime) for forecast, regime in regimes),
+        log_score=_mean(log_score(probabilities_of(forecast), regime) for forecast, regime in regimes),
+    )
+
+
+def document(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Return the scores as JSON values; what cannot be scored is null."""
+    return [asdict(score) for score in scores]
+
+
+def render(scores: Sequence[Score], console: Console) -> None:
+    """Print the scores, one line a forecaster and sight; a dash stands for what cannot be scored."""
+    if not scores:
+        console.print("Nothing to score: no forecast is sealed, or the ledger is refused.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for score in scores:
+        sight = "blind" if score.blind else "informed"
+        table.add_column(Text(f"{harmless(score.forecaster, 30)}, {sight}"), justify="right")
+    for label, *words in zip(_LABELS, *(_words(score) for score in scores), strict=True):
+        table.add_row(Text(label), *(Text(word) for word in words))
+    console.print(table)
+    console.print(Text(_LEGEND, style="dim"))
+
+
+def _words(score: Score) -> tuple[str, ...]:
+    telling = score.intervals - score.vacuous
+    return (
+        f"{score.measured} of {score.sealed}",
+        "–" if score.bias is None else signed(score.bias),
+        _number(score.error, 1),
+        "–" if score.coverage is None else f"{100 * score.coverage:.0f}% of {telling}",
+        _number(score.interval_score, 1),
+        str(score.vacuous),
+        "–" if score.regime_right is None else f"{100 * score.regime_right:.0f}% of {score.regimes}",
+        _number(score.brier, 2),
+        _number(score.log_score, 2),
+    )
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,114 @@
+"""Measures a device's ceilings and writes them into a profile: burst on a CPU, burst and sustained on a GPU.
+
+Every number carries the condition it was read under. A ceiling far from the data sheet is not hidden: above 105% the
+calibration distrusts itself, under 50% it names what usually causes that. Imports torch, only when called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ledger.device.facts import cpu_facts, cuda_facts, max_clock_mhz, require_profile
+from ledger.records import Ceilings, DeviceFacts, Hardware, Limits, Memory, Quantity
+from ledger.roofline import base_units
+
+OnStep = Callable[[str], None]
+
+_DISTRUST = 1.05
+_SUSPECT = 0.50
+_CULPRITS = (
+    "a clock held down by power, heat or an administrator; another process on the device; a partition (MIG); a library "
+    "without this path; the sparse figure taken for the dense one"
+)
+
+
+def manifest(facts: DeviceFacts) -> tuple[str, ...]:
+    """Return what a reader needs to repeat a calibration, one line each."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts.software.items())
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
+    return (f"calibrated {when} on {facts.name} ({facts.target}), driver {facts.driver}", f"with {versions}")
+
+
+def calibrate_cpu(quick: bool = False, on_progress: OnStep = lambda _step: None) -> Hardware:
+    """Return this CPU's profile, all of it measured, with all processors that this process may use.
+
+    Raises: MachineError without torch.
+    """
+    from ledger.calibrate.ceilings_cpu import measure_ceilings
+
+    facts = cpu_facts()
+    ceilings = measure_ceilings(facts, quick=quick, on_step=on_progress)
+    return Hardware(
+        schema="ledger/hardware/1",
+        name="cpu",
+        title=f"{facts.name}, {facts.sms} processors",
+        vendor=facts.name.split()[0],
+        architecture=facts.target,
+        target=facts.target,
+        device_names=(facts.name,),
+        limits=Limits(
+            sms=facts.sms,
+            warps_per_sm=None,
+            blocks_per_sm=None,
+            registers_per_thread=None,
+            max_clock_mhz=max_clock_mhz(),
+            tdp_w=None,
+        ),
+        memory=Memory(
+            technology="DRAM",
+            dram_capacity=_capacity(facts.memory_bytes, 2**30, "GiB", "all memory that the kernel counts"),
+            l2_capacity=None
+            if facts.l2_bytes is None
+            else _capacity(facts.l2_bytes, 2**20, "MiB", "all last-level caches together"),
+            smem_per_sm=None,
+            smem_per_block=None,
+            registers_per_sm=None,
+        ),
+        ceilings={"burst": ceilings},
+        notes=manifest(facts),
+    )
+
+
+def calibrate_cuda(hardware: Hardware, quick: bool = False, on_progress: OnStep = lambda _step: None) -> Hardware:
+    """Return a shipped profile with measured ceilings added: burst, and sustained unless quick.
+
+    Raises: MachineError when the profile is not this device's.
+    """
+    from ledger.calibrate.ceilings_cuda import measure_ceilings
+
+    facts = cuda_facts()
+    require_profile(hardware, facts)
+    found, lines = measure_ceilings(hardware, facts, quick=quick, on_step=on_progress)
+    notes = (*manifest(facts), *lines, *doubts(hardware, found["burst"]))
+    return hardware.model_copy(update={"ceilings": {**hardware.ceilings, **found}, "notes": notes})
+
+
+def doubts(hardware: Hardware, measured: Ceilings) -> tuple[str, ...]:
+    """Return what in a calibration contradicts the data sheet, one line each."""
+    if "datasheet" not in hardware.ceilings:
+        return ()
+    sheet = hardware.ceilings["datasheet"]
+    pairs = [(path, peak, sheet.peaks.get(path)) for path, peak in measured.peaks.items()]
+    pairs.append(("dram_bandwidth", measured.dram_bandwidth, sheet.dram_bandwidth))  # type: ignore[arg-type]
+    lines = []
+    for name, got, expected in pairs:
+        if got is None or expected is None:
+            continue
+        share = base_units(got) / base_units(expected)
+        words = f"{name} is {100 * share:.0f}% of the data sheet ({got.value:g} of {expected.value:g} {expected.unit})"
+        if share > _DISTRUST:
+            lines.append(f"distrusted: {words}: the timer, the work or the profile is wrong")
+        elif share < _SUSPECT:
+            lines.append(f"low: {words}; likely: {_CULPRITS}")
+    return tuple(lines)
+
+
+def _capacity(size: int, unit_bytes: int, unit: str, condition: str) -> Quantity:
+    return Quantity(
+        value=round(size / unit_bytes, 3),
+        unit=unit,
+        kind="measured",
+        condition=condition,
+        source="the kernel's own count",
+    )

@@ -1,0 +1,246 @@
+"""Defines the bytes and the ids of records: canonical form, digests, the chain. Pure; imports records and errors.
+
+A record is stored as RFC 8785 JSON, verbatim, and named by a domain-separated SHA-256 of those bytes. A reader
+hashes the raw bytes first, and only then parses them, and accepts them only when re-encoding gives the same bytes.
+The format is docs/format.md; changing anything here that alters an existing id is a defect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn, TypeVar
+
+import rfc8785
+from pydantic import ValidationError
+
+from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
+from ledger.record_parser import is_closed, read_plain
+from ledger.records import (
+    Case,
+    Hardware,
+    KernelSource,
+    Measurement,
+    MeasurementV2,
+    Order,
+    Prediction,
+    PredictionV2,
+    Record,
+    Void,
+)
+
+R = TypeVar("R", bound=Record)
+
+SEALS: tuple[type[Prediction], ...] = (Prediction, PredictionV2)
+MEASUREMENTS: tuple[type[Measurement], ...] = (Measurement, MeasurementV2)
+"""Every version of a record, the oldest first."""
+
+MAX_RECORD_BYTES = 32 * 1024 * 1024
+MAX_DEPTH = 32
+
+_DOMAINS: dict[type[Record], bytes] = {
+    Prediction: b"ledger/seal/v1\0",
+    PredictionV2: b"ledger/seal/v2\0",
+    Measurement: b"ledger/measurement/v1\0",
+    MeasurementV2: b"ledger/measurement/v2\0",
+    Void: b"ledger/void/v1\0",
+    Order: b"ledger/order/v2\0",
+    Hardware: b"",
+    KernelSource: b"",
+}
+
+_SCHEMAS: dict[str, type[Prediction] | type[Measurement] | type[Void]] = {
+    "ledger/seal/1": Prediction,
+    "ledger/seal/2": PredictionV2,
+    "ledger/measurement/1": Measurement,
+    "ledger/measurement/2": MeasurementV2,
+    "ledger/void/1": Void,
+}
+
+
+def canonical(value: Any) -> bytes:
+    """Return the RFC 8785 bytes of a JSON value.
+
+    Raises: RecordError for a value that RFC 8785 cannot carry (an integer beyond 2**53 - 1, NaN, a lone surrogate).
+    """
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
+        raise RecordError(
+            f"value has no canonical JSON form: {error}; expected finite numbers and valid text"
+        ) from error
+
+
+# Where plain JSON and RFC 8785 may differ: integers beyond 2**53, and keys beyond U+FFFF, which sort otherwise.
+_NOT_PLAIN = re.compile(rb"[:,\[]-?[0-9]{16}|[\xf0-\xff]")
+_PLAIN_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_without_fractions(value: Any) -> bytes:
+    """Return the RFC 8785 bytes of a JSON value that holds no fraction, faster than `canonical`. Raises: as it does."""
+    try:
+        data = _PLAIN_JSON.encode(value).encode()
+    except UnicodeEncodeError:
+        return canonical(value)
+    return data if _NOT_PLAIN.search(data) is None else canonical(value)
+
+
+def encode(record: Record) -> bytes:
+    """Return the stored bytes of a record."""
+    value = record.model_dump(mode="json", by_alias=True)
+    return canonical_without_fractions(value) if is_closed(record) else canonical(value)
+
+
+def record_id(kind: type[Record], data: bytes) -> str:
+    """Return the id of stored bytes: SHA-256 over the kind's domain prefix and the bytes.
+
+    The prefix of a hardware profile and of a kernel's sources is empty: objects are named by the plain SHA-256 of
+    their bytes.
+    """
+    return hashlib.sha256(id_input(kind, data)).hexdigest()
+
+
+def id_input(kind: type[Record], data: bytes) -> bytes:
+    """Return what is hashed into the id of stored bytes: the kind's domain prefix and the bytes."""
+    return _DOMAINS[kind] + data
+
+
+def object_id(data: bytes) -> str:
+    """Return the content address of an object (kernel source, hardware profile, attachment): its plain SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise ParseError(f"duplicate key {repeated[0]!r} in one object; expected each key once")
+    return members
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ParseError(f"number {text} is not JSON; expected a finite number")
+
+
+def _depth_is_bounded(data: bytes) -> bool:
+    """Tell whether bracket nesting stays within MAX_DEPTH, ignoring brackets inside strings."""
+    depth = 0
+    in_string = escaped = False
+    for byte in data:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_string = False
+        elif byte == 0x22:
+            in_string = True
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return False
+        elif byte in (0x5D, 0x7D):
+            depth -= 1
+    return True
+
+
+def parse_json(data: bytes, *, what: str) -> Any:
+    """Return the value of strict JSON text: UTF-8 without BOM, no duplicate key, no NaN, bounded size and depth.
+
+    Raises: ParseError, naming `what`.
+    """
+    if len(data) > MAX_RECORD_BYTES:
+        raise ParseError(f"{what}: {len(data)} bytes; expected at most {MAX_RECORD_BYTES}")
+    # A deep document needs many brackets; only then is the exact count worth its time.
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and not _depth_is_bounded(data):
+        raise ParseError(f"{what}: nested deeper than {MAX_DEPTH} levels; expected a flat record")
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except ParseError as error:
+        raise ParseError(f"{what}: {error}") from error
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise ParseError(f"{what}: not JSON ({error}); expected UTF-8 JSON without a byte-order mark") from error
+
+
+def explain(error: ValidationError, *, what: str) -> str:
+    """Return a validation error as one line: the object, the field, what it got and what was expected."""
+    errors = error.errors(include_url=False)
+    # A schema that is not known explains all the rest.
+    first = next((found for found in errors if found["loc"] == ("schema",)), errors[0])
+    field = ".".join(str(part) for part in first["loc"]) or "record"
+    got = "" if first["type"] == "missing" else f" (got {str(first['input'])[:80]!r})"
+    more = f"; {error.error_count() - 1} more" if error.error_count() > 1 else ""
+    return f"{what}: {field}: {first['msg'].removeprefix('Value error, ')}{got}{more}"
+
+
+def validate(kind: type[R], value: Any, *, what: str) -> R:
+    """Return `value` (plain JSON types) as a record of `kind`. Raises: RecordError, naming `what` and the field."""
+    try:
+        return kind.model_validate_json(json.dumps(value, allow_nan=False))
+    except ValidationError as error:
+        raise RecordError(explain(error, what=what)) from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{what}: {error}") from error
+
+
+def decode(kind: type[R], data: bytes, *, what: str) -> R:
+    """Return the record whose stored bytes are exactly `data`.
+
+    Raises: ParseError, RecordError; EvidenceRefused when the bytes are not the canonical form of what they say.
+    """
+    if len(data) <= MAX_RECORD_BYTES and (plain := read_plain(kind, data)) is not None:
+        return plain
+    with contextlib.suppress(ValueError, LedgerError):
+        # Bytes that a record encodes to are its canonical form; only other bytes need to be told what is wrong.
+        if len(data) <= MAX_RECORD_BYTES and encode(record := kind.model_validate_json(data)) == data:
+            return record
+    value = parse_json(data, what=what)
+    record = validate(kind, value, what=what)
+    if canonical(value) != data or encode(record) != data:
+        raise EvidenceRefused(f"{what}: bytes are not the canonical form of their record; expected RFC 8785 JSON")
+    return record
+
+
+def decode_any(data: bytes, *, what: str) -> Prediction | Measurement | Void:
+    """Return the stored record whose kind its schema names. Raises: as `decode`; RecordError for an unknown schema."""
+    value = parse_json(data, what=what)
+    schema = value.get("schema") if isinstance(value, dict) else None
+    kind = _SCHEMAS.get(schema) if isinstance(schema, str) else None
+    if kind is None:
+        known = ", ".join(sorted(_SCHEMAS))
+        raise RecordError(f"{what}: schema is {schema!r}; expected one of {known} (a newer ledger may know it)")
+    return decode(kind, data, what=what)
+
+
+def cell_key(case: Case) -> str:
+    """Return the name of a case within its seal, such as rmsnorm_matmul-B1-H2048-O2048-fp16.
+
+    In the name of a callable, module:name, the colon is a dot.
+    """
+    sizes = "-".join(f"{key}{value}" for key, value in sorted(case.shape.items()))
+    return f"{case.kernel.replace(':', '.')}-{sizes}-{case.dtype}"
+
+
+def kind_of(identity: str, data: bytes, kinds: Iterable[type[R]]) -> type[R] | None:
+    """Return the kind under whose domain the stored bytes have this id; None when there is none."""
+    return next((kind for kind in kinds if record_id(kind, data) == identity), None)
+
+
+def next_link(parents: dict[str, int]) -> tuple[int, tuple[str, ...]]:
+    """Return the sequence and the `previous` of a new seal, given the ids and sequences of the seals at the tips."""
+    return 1 + max(parents.values(), default=0), tuple(sorted(parents))
+
+
+def record_path(folder: str, identity: str, suffix: str = ".json") -> str:
+    """Return where a record lies: FOLDER/ab/ab12….json, sharded by the first byte of its id."""
+    return f"{folder}/{identity[:2]}/{identity}{suffix}"
+
+
+def object_path(folder: str, digest: str) -> str:
+    """Return where a content-addressed object lies: FOLDER/objects/ab/ab12…."""
+    return f"{folder}/objects/{digest[:2]}/{digest}"

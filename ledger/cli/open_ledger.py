@@ -1,0 +1,158 @@
+"""Finds the ledger a command is about and reads its book; shared by the commands."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import EvidenceRefused, StateError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ledger.analysis.book import Book
+    from ledger.evidence.judge import CurrentDigest
+    from ledger.git.commit import Repository
+    from ledger.git.history import History
+    from ledger.git.reader import Reader
+
+
+_LONG = 1_000_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """Hold the user's repository with the history of its ledger."""
+
+    repository: Repository
+    reader: Reader
+    history: History
+
+    @cached_property
+    def book(self) -> Book:
+        """Return the book of the ledger, judged when it is first asked for."""
+        from ledger.evidence.judge import judge
+        from ledger.evidence.object_checks import record_blobs
+
+        with self.reader.blobs() as blobs:
+            blobs.plan(record_blobs(self.history))
+            book = judge(self.history, blobs.read, current=self.current)
+        settle()
+        return book
+
+    @cached_property
+    def current(self) -> CurrentDigest:
+        """Return what tells the digests of kernels and profiles as they are in the work tree."""
+        from ledger.workflow.select import current_digests
+
+        return current_digests(self.root)
+
+    @property
+    def root(self) -> FilePath:
+        """Return the top folder of the work tree."""
+        return self.repository.root
+
+
+def find_root() -> FilePath | None:
+    """Return the top of the repository that holds the current folder, or None; reads no git configuration."""
+    here = FilePath.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+
+
+def open_place(*, uncommitted_is_refused: bool = True) -> Place:
+    """Open the ledger of the current folder's repository at HEAD.
+
+    Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
+    """
+    from ledger.git.commit import Repository
+    from ledger.git.history import read_history
+    from ledger.git.reader import Reader, quiet_environment
+
+    repository = Repository(FilePath.cwd())
+    repository.recover()
+    if repository.head() is None:
+        raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
+    changed = repository.uncommitted()
+    if changed and uncommitted_is_refused:
+        raise EvidenceRefused(
+            f"{changed[0]}: changed and not committed ({len(changed)} such files); ledger folders are written by "
+            "ledger alone: restore with git checkout, or see ledger doctor"
+        )
+    reader = Reader(repository.git_dir, quiet_environment())
+    return Place(repository, reader, read_history(reader, wait=False))
+
+
+def settle() -> None:
+    """Take what was read out of the garbage collector's sight: it is kept until the command ends, and has no cycles."""
+    gc.freeze()
+
+
+def emit(document: Any) -> None:
+    """Print one JSON document on stdout, indented unless it is long: indenting megabytes takes seconds."""
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False)
+    if len(text) < _LONG:
+        text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
+    sys.stdout.write(f"{text}\n")
+
+
+def out() -> Console:
+    """Return the console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def err() -> Console:
+    """Return the console for progress and prose."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """Print a line of prose on stderr, with anything that could act on a terminal spelled out."""
+    from rich.text import Text
+
+    from ledger.analysis.formatting import harmless
+
+    err().print(Text(harmless(text)), soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(title: str, *, limit: int) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a progress bar with the time left on stderr; yield what tells it (done, total, words up to `limit`)."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from ledger.analysis.formatting import harmless
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err()) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(done: int, total: int, words: str) -> None:
+            bar.update(task, description=harmless(words, limit=limit), completed=done, total=total)
+
+        yield show
+
+
+def refuse_if_refused(book: Book) -> None:
+    """Refuse to go on with evidence that the judge refuses, naming each offender. Raises: EvidenceRefused."""
+    if not book.refused:
+        return
+    lines = [f"{finding.path}: {finding.code}: {finding.message}" for finding in book.refused]
+    shown = lines[:20] + ([f"and {len(lines) - 20} more"] if len(lines) > 20 else [])
+    raise EvidenceRefused("the report does not open: " + "; ".join(shown))

@@ -1,0 +1,95 @@
+"""Asks for a forecast on a terminal, one question at a time, with the roof in sight before the percent."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, get_args
+
+from ledger.cli.open_ledger import err
+from ledger.cli.options import check_percent, parse_shape
+from ledger.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeVar
+
+    from ledger.analysis.campaign import Request
+    from ledger.records import CeilingKind
+
+    T = TypeVar("T")
+
+
+def ask(root: FilePath) -> tuple[Request, CeilingKind]:
+    """Return a forecast from the answers of a person, and the set of ceilings they chose."""
+    from ledger.analysis.campaign import Request
+    from ledger.canonical import validate
+    from ledger.kernel import kernel_names, load_kernel
+    from ledger.record_files import hardware_names, load_hardware
+    from ledger.records import Regime
+    from ledger.render.lists import roof_sentence
+    from ledger.workflow.seal import draft
+
+    kernel = load_kernel(choose("Kernel", kernel_names(root)), root).kernel
+    hardware = load_hardware(choose("Hardware", hardware_names(root)), root)
+    dtype = choose("Data type", kernel.dtypes)
+    keys = ",".join(f"{key}=…" for key in kernel.operation.shape_keys)
+    shape = until(f"Shape ({keys})", lambda text: _shape(text, kernel.check_shape))
+    ceilings: CeilingKind = choose("Ceilings", tuple(hardware.ceilings))  # type: ignore[assignment]
+    fields = {"kernel": kernel.name, "hardware": hardware.name, "dtype": dtype, "shape": shape}
+    probe = validate(Request, {**fields, "regime": "hbm-bound", "pct": 50.0}, what="forecast")
+    err().print(roof_sentence(draft(probe, root=root, ceilings=ceilings).forecast))
+    answers = {
+        "regime": choose("Which resource binds it", get_args(Regime)),
+        "pct": until("Percent of the roof it will reach", percent),
+        "low": until("No lower than (empty: no interval)", bound),
+        "high": until("No higher than (empty: no interval)", bound),
+        "why": line("Why, in a sentence or two"),
+    }
+    return validate(Request, {**fields, **answers}, what="forecast"), ceilings
+
+
+def line(question: str) -> str:
+    """Return one line that a person typed."""
+    from rich.prompt import Prompt
+
+    return Prompt.ask(question, console=err(), default="", show_default=False).strip()
+
+
+def until(question: str, parse: Callable[[str], T]) -> T:
+    """Ask until the answer parses."""
+    while True:
+        try:
+            return parse(line(question))
+        except (InputError, ValueError) as error:
+            err().print(f"  {error}", markup=False)
+
+
+def choose(question: str, choices: Sequence[str]) -> str:
+    """Ask for one of a few words, of which the beginning is enough."""
+    if len(choices) == 1:
+        return choices[0]
+    err().print(f"  {', '.join(choices)}", markup=False)
+
+    def pick(text: str) -> str:
+        found = [choice for choice in choices if choice == text] or [c for c in choices if text and c.startswith(text)]
+        if len(found) != 1:
+            raise InputError(f"got {text!r}; expected one of those above, or its beginning")
+        return found[0]
+
+    return until(question, pick)
+
+
+def _shape(text: str, check: Callable[[dict[str, int]], None]) -> dict[str, int]:
+    shape = parse_shape(text)
+    check(shape)
+    return shape
+
+
+def percent(text: str) -> float:
+    """Return a percent of the roof."""
+    return check_percent(float(text), "percent")
+
+
+def bound(text: str) -> float | None:
+    """Return one end of an interval, None for an empty answer."""
+    return float(text) if text else None

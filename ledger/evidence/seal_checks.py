@@ -1,0 +1,254 @@
+"""Checks binding, what a seal says of itself, and what runs say of each other: checks 10, 13, 14 of judge. Pure.
+
+The sealed roof must be the one that the sealed profile gives, the sealed work no more than the operation can be, and
+no two runs come to the same counters or series of timings. What is unusual and yet possible (other bytes than the
+tensors hold, an interval that excludes next to nothing, a repeated run) is flagged. docs/security.md says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ledger.analysis.book import Recorded
+from ledger.analysis.formatting import si
+from ledger.analysis.work_model import elements, excess, usual_flops
+from ledger.canonical import cell_key
+from ledger.errors import InputError
+from ledger.git.ancestry import Ancestry
+from ledger.operations import OPERATIONS
+from ledger.philox_inputs import derive_key, sample_words
+from ledger.records import Finding, Forecast, Hardware, KernelSource, Measurement, Prediction, PredictionV2
+from ledger.roofline import DTYPE_BYTES, roof_of
+from ledger.sources.platform import parse_pin
+
+VACUOUS_MILLI = 75_000
+_TOGETHER = 256
+_WIDE = 2**31
+COMPARED_ROUNDS = 9
+"""Rounds, each unlike the others, from which on two equal series of picoseconds are no coincidence."""
+COMPARED_METRICS = 20
+"""Metrics from which on two equal sets of counters are no coincidence: times, clocks and rates are among them."""
+
+
+def _refuse(code: str, message: str, path: str = "") -> Finding:
+    return Finding(code=code, severity="refused", path=path, message=message)
+
+
+def _flag(code: str, message: str, path: str = "") -> Finding:
+    return Finding(code=code, severity="flag", path=path, message=message)
+
+
+# 10 binding
+
+
+def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[int]:
+    """Return which of some measurements have samples of the output's dtype at the positions that the seal's key draws.
+
+    A measurement of an operation that is not known here, or without samples, counts as following. All positions are
+    drawn at once: the generator takes arrays of keys as it takes arrays of counters.
+    """
+    follows: set[int] = set()
+    wanted: dict[int, list[_Drawn]] = {}
+    for place, (forecast, measurement) in enumerate(pairs):
+        operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
+        if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
+            follows.add(place)
+            continue
+        written = operation.output_dtype(forecast.case.dtype)
+        width = 2 * DTYPE_BYTES[written]
+        count = forecast.protocol.parameters.get("sample_elements", 0)
+        if samples.dtype != written or set(map(len, samples.bits)) - {width}:
+            continue
+        # Their number is checked first, so that no sealed parameter makes this long.
+        if len(samples.positions) == count:
+            key = derive_key(
+                seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
+            )
+            size = math.prod(operation.output_dims(forecast.case.shape))
+            wanted.setdefault(count, []).append(_Drawn(place, key, size, samples.positions))
+    for count, group in wanted.items():
+        for start in range(0, len(group), _TOGETHER):
+            follows |= _following(group[start : start + _TOGETHER], count)
+    return follows
+
+
+class _Drawn(NamedTuple):
+    """Hold the recorded positions of a measurement, with the key and the output size that they are drawn from."""
+
+    place: int
+    key: tuple[int, int]
+    size: int
+    positions: tuple[int, ...]
+
+
+def _following(group: Sequence[_Drawn], count: int) -> set[int]:
+    """Return the places of those whose positions, `count` each, are the ones that their key draws."""
+    import numpy as np
+
+    keys = np.array([item.key for item in group], dtype=np.int64)
+    words = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[:, :1], keys[:, 1:]))
+    if all(item.size < _WIDE for item in group):
+        drawn = words * np.array([[item.size] for item in group], dtype=np.int64) >> 32
+        held = np.array([item.positions for item in group], dtype=np.int64)
+        same = (drawn == held).all(axis=1).tolist()
+    else:
+        # The product of a word and such a size does not fit 64 bits.
+        rows = zip(group, words.tolist(), strict=True)
+        same = [item.positions == tuple(word * item.size >> 32 for word in row) for item, row in rows]
+    return {item.place for item, follows in zip(group, same, strict=True) if follows}
+
+
+# 13 claims
+
+
+def unknown_places(prediction: Prediction) -> Iterator[Finding]:
+    """Yield what a seal of version 2 uses that this version cannot judge; what is not understood is refused."""
+    if prediction.rule != "regime/1":
+        yield _refuse(
+            "rule-unknown", f"rule {prediction.rule} is not known here; expected regime/1: use a newer ledger"
+        )
+    if not isinstance(prediction, PredictionV2):
+        return
+    used = [name for name in ("commitments", "ratios", "domain") if getattr(prediction, name)]
+    used += ["draw" for forecast in prediction.cells if forecast.draw is not None]
+    cases = [forecast.case for forecast in prediction.cells]
+    used += ["arguments" for case in cases if case.arguments is not None or ":" in case.kernel]
+    for name in sorted(set(used)):
+        yield _refuse("place-unknown", f"{name} cannot be judged by this version; expected none: use a newer ledger")
+    for forecast in prediction.cells:
+        for package, version in forecast.pins.items():
+            try:
+                parse_pin(f"{package}{version}")
+            except InputError as error:
+                yield _refuse("pin-unreadable", f"{forecast.cell}: {error}")
+
+
+def claims(forecast: Forecast, hardware: Hardware | None, source: KernelSource | None = None) -> Iterator[Finding]:
+    """Yield what is wrong or odd in one sealed forecast; the caller adds the path.
+
+    source: the manifest of the kernel's sources, in version 2.
+    """
+    case, name = forecast.case, forecast.cell
+    if source is not None and not _is_entry(case.kernel, source.entry):
+        yield _refuse("source-misnamed", f"the sealed sources are of {source.entry}; the case says {case.kernel}")
+    if not name.startswith(cell_key(case)):
+        yield _flag("cell-misnamed", f"cell {name} is {cell_key(case)} by its case")
+    if hardware is not None:
+        yield from _roof(forecast, hardware)
+    yield from _work(forecast)
+    low, high = forecast.low_milli, forecast.high_milli
+    if low is not None and high is not None and high - low >= VACUOUS_MILLI:
+        yield _flag("vacuous-interval", f"{name}: {low / 1000:g} to {high / 1000:g} percent excludes next to nothing")
+
+
+def _is_entry(subject: str, entry: str) -> bool:
+    """Tell whether a module is that of a kernel, by its last name, or of a callable, module:name."""
+    module, colon, _ = subject.partition(":")
+    return entry == module if colon else entry.rpartition(".")[2] == subject
+
+
+def _roof(forecast: Forecast, hardware: Hardware) -> Iterator[Finding]:
+    roof = forecast.roof
+    if hardware.name != forecast.case.hardware:
+        yield _refuse("profile-misnamed", f"the sealed profile is {hardware.name}; the case says another")
+    try:
+        expected = roof_of(hardware, roof.path, roof.ceilings)
+    except InputError as error:
+        yield _refuse("roof-contradicted", f"{forecast.cell}: {error}")
+        return
+    if roof.model_dump() != expected.model_dump():
+        yield _refuse(
+            "roof-contradicted",
+            f"{forecast.cell}: sealed {si(roof.peak_flop_per_s, 'FLOP/s')} and "
+            f"{si(roof.bandwidth_bytes_per_s, 'B/s')}; the sealed profile gives "
+            f"{si(expected.peak_flop_per_s, 'FLOP/s')} and {si(expected.bandwidth_bytes_per_s, 'B/s')}",
+        )
+
+
+def _work(forecast: Forecast) -> Iterator[Finding]:
+    operation = OPERATIONS.get(forecast.operation)
+    shape = forecast.case.shape
+    if operation is None or set(shape) != set(operation.shape_keys):
+        yield _flag("operation-unknown", f"{forecast.operation} is not known here: its samples are not checked")
+        return
+    words = excess(operation, shape, forecast.work)
+    if words is not None:
+        yield _refuse("work-contradicted", f"{forecast.cell}: sealed {words}")
+        return
+    dtype, (inputs, outputs) = forecast.case.dtype, elements(operation, shape)
+    read, written = DTYPE_BYTES[dtype] * inputs, DTYPE_BYTES[operation.output_dtype(dtype)] * outputs
+    if (forecast.work.bytes_read, forecast.work.bytes_written) != (read, written):
+        yield _flag(
+            "work-unlike-operation",
+            f"{forecast.cell}: sealed {si(forecast.work.bytes_read, 'B')} read and "
+            f"{si(forecast.work.bytes_written, 'B')} written; the tensors of {operation.name} hold "
+            f"{si(read, 'B')} and {si(written, 'B')}",
+        )
+    usual = usual_flops(operation, shape)
+    if forecast.work.flops > usual:
+        words = f"{si(forecast.work.flops, 'FLOP')}; {operation.name} of this shape is usually {si(usual, 'FLOP')}"
+        yield _flag("work-unlike-operation", f"{forecast.cell}: sealed {words} at most")
+
+
+# 14 repeats
+
+
+def check_repeats(cells: Sequence[Sequence[Recorded]], ancestry: Ancestry) -> Iterator[Finding]:
+    """Yield what several runs of one cell, or of several, disclose about each other."""
+    for runs in cells:
+        yield from _numbers(runs)
+        yield from _first(runs, ancestry)
+    yield from _copies([recorded for runs in cells for recorded in runs])
+
+
+def _numbers(runs: Sequence[Recorded]) -> Iterator[Finding]:
+    seen: set[int] = set()
+    for recorded in runs:
+        run = recorded.measurement.run
+        if run >= len(runs):
+            # A run is numbered by those recorded before it, so a merge may leave a gap in numbers, never too few runs.
+            words = f"is run {run} of its cell, of which {len(runs)} are recorded: runs were left out"
+            yield _refuse("run-missing", words, recorded.path)
+        elif run in seen:
+            yield _flag("run-repeated", f"run {run} of its cell is recorded more than once", recorded.path)
+        elif run > 0 and run - 1 not in seen:
+            yield _flag("run-missing", f"is run {run}; run {run - 1} is not recorded before it", recorded.path)
+        seen.add(run)
+
+
+def _first(runs: Sequence[Recorded], ancestry: Ancestry) -> Iterator[Finding]:
+    """Flag a first finished run that follows failures, or whose place in time another one shares."""
+    finished = [recorded for recorded in runs if recorded.measurement.status == "measured"]
+    if not finished:
+        return
+    failures = runs.index(finished[0])
+    if failures:
+        yield _flag("failed-first", f"{failures} failed runs of its cell come before it", finished[0].path)
+    for other in finished[1:]:
+        if not ancestry.precedes(finished[0].path, [other.commit.position]):
+            words = "is parallel to the first finished run of its cell: the history does not tell which came first"
+            yield _flag("runs-parallel", words, other.path)
+
+
+def _copies(recorded: Sequence[Recorded]) -> Iterator[Finding]:
+    """Yield timings and counters that two measurements share to the last digit, and attachments that they share."""
+    seen: dict[tuple[str, object], str] = {}
+    for item in recorded:
+        measurement = item.measurement
+        evidence: list[tuple[str, object, bool]] = [
+            ("attachment", a.sha256, False) for a in measurement.attachments if a.bytes
+        ]
+        if measurement.timing is not None and len(measurement.timing.rounds_ps) >= COMPARED_ROUNDS:
+            rounds = measurement.timing.rounds_ps
+            evidence.append(("series of timings", hash(rounds), len(set(rounds)) >= COMPARED_ROUNDS))
+        if measurement.counters is not None:
+            kernels = measurement.counters.kernels
+            unlike = sum(len(kernel.metrics) for kernel in kernels) >= COMPARED_METRICS
+            evidence.append(("set of counters", measurement.counters.model_dump_json(include={"kernels"}), unlike))
+        for what, value, certain in evidence:
+            other = seen.setdefault((what, value), item.path)
+            if other != item.path:
+                found = _refuse if certain else _flag
+                yield found("evidence-copied", f"has the very same {what} as {other}", item.path)

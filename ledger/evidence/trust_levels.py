@@ -1,0 +1,122 @@
+"""Adds levels 2 (signed) and 3 (trusted time) to a book, by the keys and roots that the auditor gives alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path as FilePath
+
+from ledger.analysis.book import Book, CellView, Recorded, Sealed
+from ledger.errors import EvidenceRefused, InputError
+from ledger.evidence.object_checks import TOKEN_PATH, ReadBlob
+from ledger.evidence.signatures import signer
+from ledger.git.reader import Reader
+from ledger.records import Finding
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Hold what the auditor trusts: a file of allowed signers, a file of time-stamping roots."""
+
+    allowed_signers: FilePath | None = None
+    tsa_roots: FilePath | None = None
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """Hold a book with its levels, and what to tell besides."""
+
+    book: Book
+    notes: tuple[str, ...]
+
+
+def apply_trust(
+    book: Book, tree: Mapping[str, tuple[str, str]], reader: Reader, read: ReadBlob, trust: Trust
+) -> Trusted:
+    """Return the book with levels 2 and 3 where signatures and tokens reach them."""
+    findings: list[Finding] = []
+    notes: list[str] = []
+    tokens = {path: blob for path, (_, blob) in tree.items() if TOKEN_PATH.fullmatch(path)}
+    times: dict[str, datetime] = {}
+    if trust.tsa_roots is not None:
+        times = _times(tokens, read, trust.tsa_roots, findings)
+        notes += [f"trusted time: {identity[:12]} existed at {when.isoformat()}" for identity, when in times.items()]
+    elif tokens:
+        notes.append(f"{len(tokens)} time tokens are not verified: name the roots you trust with --tsa-roots")
+    signed: dict[str, str] = {}
+    if trust.allowed_signers is not None:
+        if not trust.allowed_signers.is_file():
+            raise InputError(f"{trust.allowed_signers}: not there; expected a file of allowed signers")
+        signed = _signed(book, reader, trust.allowed_signers, times, findings)
+        notes += [f"signed by {name}: {identity[:12]}" for identity, name in signed.items()]
+    refused = {finding.path for finding in findings if finding.severity == "refused"}
+    cells = tuple(_with_levels(cell, signed, times, refused, findings) for cell in book.cells)
+    return Trusted(replace(book, cells=cells, findings=(*book.findings, *findings)), tuple(notes))
+
+
+def _with_levels(
+    cell: CellView,
+    signed: Mapping[str, str],
+    times: Mapping[str, datetime],
+    refused: Set[str],
+    findings: list[Finding],
+) -> CellView:
+    run = cell.counted
+    if cell.sealed.path in refused or any(item.recorded.path in refused for item in cell.runs):
+        return replace(cell, state="refused", levels=())
+    if run is None or not cell.levels:
+        return cell
+    levels = set(cell.levels)
+    if cell.sealed.id in signed and run.recorded.id in signed:
+        levels.add(2)
+    sealed_at, recorded_at = times.get(cell.sealed.id), times.get(run.recorded.id)
+    if sealed_at is not None and recorded_at is not None and sealed_at > recorded_at:
+        words = f"was stamped at {sealed_at.isoformat()}, after its measurement: the token proves no order"
+        findings.append(Finding(code="witness-late", severity="flag", path=cell.sealed.path, message=words))
+    elif sealed_at is not None:
+        levels.add(3)
+    return cell if levels == set(cell.levels) else replace(cell, levels=tuple(sorted(levels)))
+
+
+def _times(
+    tokens: Mapping[str, str], read: ReadBlob, roots_file: FilePath, findings: list[Finding]
+) -> dict[str, datetime]:
+    """Return the earliest trusted time of each record that has one."""
+    from ledger.evidence.timestamps import MAX_TOKEN_BYTES, UntrustedToken, load_roots, token_time
+
+    roots = load_roots(roots_file)
+    times: dict[str, datetime] = {}
+    for path, blob in sorted(tokens.items()):
+        match = TOKEN_PATH.fullmatch(path)
+        assert match is not None
+        try:
+            data = read(blob, MAX_TOKEN_BYTES)
+            if data is None:
+                raise EvidenceRefused(f"larger than {MAX_TOKEN_BYTES} bytes")
+            when = token_time(data, match.group(2), roots)
+        except UntrustedToken as error:
+            findings.append(Finding(code="token-untrusted", severity="flag", path=path, message=str(error)))
+        except EvidenceRefused as error:
+            findings.append(Finding(code="token-broken", severity="refused", path=path, message=str(error)))
+        else:
+            times[match.group(2)] = min(when, times.get(match.group(2), when))
+    return times
+
+
+def _signed(
+    book: Book, reader: Reader, allowed: FilePath, times: Mapping[str, datetime], findings: list[Finding]
+) -> dict[str, str]:
+    """Return who signed each record that an allowed signer signed."""
+    signed: dict[str, str] = {}
+    items: tuple[Sealed | Recorded, ...] = (*book.seals, *book.records)
+    for item in items:
+        data = reader.run("cat-file", "commit", item.commit.sha)
+        try:
+            name = signer(data, item.id, allowed, times.get(item.id))
+        except EvidenceRefused as error:
+            findings.append(Finding(code="signature-broken", severity="refused", path=item.path, message=str(error)))
+            continue
+        if name is not None:
+            signed[item.id] = name
+    return signed

@@ -1,0 +1,220 @@
+"""Commits ledger files to the user's repository, and nothing else of theirs.
+
+A ledger commit touches nothing of the user's: its tree is HEAD's tree plus the new files, made from tree objects
+without any index; the branch moves by compare-and-swap; then the new files, and only they, are written to the work
+tree and added to the index under git's own lock. What a killed writer left half done is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from ledger.errors import StateError
+from ledger.git.work_tree import WorkTree
+from ledger.record_files import PARTIAL, write_atomically
+
+ZERO = "0" * 40
+_DURABLE = ("-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync", "-c", "i18n.commitEncoding=UTF-8")
+_PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Written:
+    """Hold what a ledger commit did; `index_note` says what was left undone in the index, if anything."""
+
+    commit: str
+    index_note: str | None
+
+
+class Repository(WorkTree):
+    """Add to the user's own repository the one way in which ledger commits."""
+
+    def commit(
+        self,
+        compose: Callable[[str | None], tuple[Mapping[str, bytes], str]],
+        *,
+        sign: bool = False,
+        replace: bool = False,
+        date: str | None = None,
+    ) -> Written:
+        """Commit files on the current branch and return the commit once it is on disk.
+
+        compose: (parent commit) -> (files by path, message). It is called again with the new parent whenever another
+        writer was faster, so that a seal can re-chain. replace: files may replace committed ones; otherwise a file
+        that is committed with other bytes is an error. date: the committer's, as git takes it (default: now).
+        Raises: StateError.
+        """
+        branch = self.check_can_commit()
+        deadline = time.monotonic() + _PATIENCE_S
+        with self._queue():
+            self.finish_pending()
+            while True:
+                parent = self._tip(branch)
+                files, message = compose(parent)
+                blobs = {path: self._blob(data) for path, data in files.items()}
+                base = f"{parent}^{{tree}}" if parent else None
+                tree = self._tree(base, {tuple(path.split("/")): blob for path, blob in blobs.items()}, replace)
+                commit = self._commit_object(tree, parent, message, sign=sign, date=date)
+                write_atomically(self._pending, "\0".join((commit, *files)).encode())
+                refusal = self._advance(branch, commit, parent)
+                if refusal is None:
+                    note = self._check_out(files, blobs, replace)
+                    if note is None:
+                        # The commit stands; the next writer removes what cannot be removed now.
+                        with suppress(OSError):
+                            self._pending.unlink(missing_ok=True)
+                    return Written(commit, note)
+                if time.monotonic() > deadline:
+                    raise StateError(f"{branch}: {refusal}; waited {_PATIENCE_S:g} s: run ledger doctor")
+                time.sleep(0.02)
+
+    @property
+    def _pending(self) -> FilePath:
+        return self.git_dir / "ledger.pending"
+
+    def finish_pending(self) -> tuple[str, ...]:
+        """Finish what a killed writer left between its commit and its work tree; return the files brought back.
+
+        Only files that its commit brought, that HEAD still holds and that the index lacks are touched.
+        """
+        try:
+            commit, *paths = self._pending.read_bytes().decode("utf-8", "surrogateescape").split("\0")
+            self.git("merge-base", "--is-ancestor", commit, "HEAD")
+        except (OSError, ValueError, StateError):
+            # No such file, or its commit never became part of the branch.
+            self._pending.unlink(missing_ok=True)
+            return ()
+        for folder in {(self.root / path).parent for path in paths}:
+            for rest in folder.glob(f"{PARTIAL}*"):
+                rest.unlink(missing_ok=True)
+        lost = [path for path in paths if self.is_committed(path) and not self.git("ls-files", "-z", "--", path)]
+        for path in lost:
+            self.restore(path)
+        self._pending.unlink(missing_ok=True)
+        return tuple(lost)
+
+    def recover(self) -> None:
+        """Finish what a killed writer left, if it left anything, waiting for writers that are alive."""
+        if self._pending.exists():
+            with self._queue():
+                self.finish_pending()
+
+    @contextmanager
+    def _queue(self) -> Iterator[None]:
+        """Take turns with other ledger writers; the kernel releases the turn of a writer that is killed."""
+        path = self.common_dir / "ledger.queue"
+        with path.open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def _tip(self, branch: str) -> str | None:
+        try:
+            return self.git("rev-parse", "--verify", "--quiet", f"{branch}^{{commit}}")
+        except StateError:
+            return None
+
+    def _blob(self, data: bytes) -> str:
+        stored = self.git(*_DURABLE, "hash-object", "-w", "--no-filters", "-t", "blob", "--stdin", data=data)
+        return _as_given(stored, "blob", data)
+
+    def _tree(self, base: str | None, files: Mapping[tuple[str, ...], str], replace: bool) -> str:
+        """Return the tree `base` with files added, writing only the folders on their paths."""
+        entries: dict[str, tuple[str, str, str]] = {}
+        if base is not None:
+            for line in filter(None, self.git("ls-tree", "-z", base).split("\0")):
+                meta, name = line.split("\t", 1)
+                mode, kind, sha = meta.split(" ")
+                entries[name] = (mode, kind, sha)
+        folders: dict[str, dict[tuple[str, ...], str]] = {}
+        for parts, sha in files.items():
+            if len(parts) > 1:
+                folders.setdefault(parts[0], {})[parts[1:]] = sha
+                continue
+            held = entries.get(parts[0])
+            if held is not None and held[2] != sha and not replace:
+                raise StateError(f"{parts[0]}: already committed with other bytes; ledger files are append-only")
+            entries[parts[0]] = ("100644", "blob", sha)
+        for name, inside in folders.items():
+            held = entries.get(name)
+            if held is not None and held[1] != "tree":
+                raise StateError(f"{name}: is a {held[1]} in git; expected a folder")
+            entries[name] = ("040000", "tree", self._tree(held[2] if held else None, inside, replace))
+        listing = "".join(f"{mode} {kind} {sha}\t{name}\0" for name, (mode, kind, sha) in entries.items())
+        stored = self.git(*_DURABLE, "mktree", "-z", data=listing.encode("utf-8", "surrogateescape"))
+        return _as_given(stored, "tree", _tree_bytes(entries))
+
+    def _commit_object(self, tree: str, parent: str | None, message: str, *, sign: bool, date: str | None) -> str:
+        wants = sign or self._flag("commit.gpgsign")
+        options = (*(("-p", parent) if parent else ()), *(("-S",) if wants else ()))
+        dated = {} if date is None else {"GIT_COMMITTER_DATE": date}
+        return self.git(*_DURABLE, "commit-tree", tree, *options, "-F", "-", data=message.encode(), environment=dated)
+
+    def _flag(self, name: str) -> bool:
+        return self.git("config", "--type=bool", "--default=false", "--get", name) == "true"
+
+    def _advance(self, branch: str, commit: str, parent: str | None) -> str | None:
+        """Move the branch from `parent` to `commit`; return git's words when another writer holds or moved it."""
+        try:
+            self.git(*_DURABLE, "update-ref", "-m", "ledger", branch, commit, parent or ZERO)
+        except StateError as error:
+            words = str(error)
+            if "but expected" in words or "File exists" in words or "already exists" in words:
+                return words
+            raise
+        return None
+
+    def _check_out(self, files: Mapping[str, bytes], blobs: Mapping[str, str], replace: bool) -> str | None:
+        """Write the committed files to the work tree and add them, alone, to the index.
+
+        The commit stands whatever happens here; what could not be done is returned in words.
+        """
+        try:
+            for path, data in files.items():
+                if replace or not (self.root / path).exists():
+                    write_atomically(self.root / path, data)
+        except OSError as error:
+            return f"the commit is made, but the work tree could not be written ({error}); then run: ledger doctor"
+        lines = "".join(f"100644 {blobs[path]} 0\t{path}\0" for path in files).encode()
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self.git("update-index", "--add", "-z", "--index-info", data=lines)
+            except StateError as error:
+                if "index.lock" not in str(error) or time.monotonic() > deadline:
+                    return f"the commit is made, but the index could not be written ({error}); then run: ledger doctor"
+                time.sleep(0.02)
+            else:
+                return self._missing_from_index(tuple(files))
+
+    def _missing_from_index(self, paths: tuple[str, ...]) -> str | None:
+        held = set(self.git("ls-files", "-z", "--", *paths).split("\0"))
+        missing = [path for path in paths if path not in held]
+        return f"the commit is made, but {missing[0]} is not in the index; then run: ledger doctor" if missing else None
+
+
+def _tree_bytes(entries: Mapping[str, tuple[str, str, str]]) -> bytes:
+    """Return the bytes of git's tree object with these entries: (mode, kind, name of the object) by file name."""
+    ordered = []
+    for name, (mode, kind, sha) in entries.items():
+        raw = name.encode("utf-8", "surrogateescape")
+        # Git sorts a folder as if its name ended in a slash, and writes its mode without the leading zero.
+        place = raw + b"/" if kind == "tree" else raw
+        ordered.append((place, mode.lstrip("0").encode() + b" " + raw + b"\0" + bytes.fromhex(sha)))
+    return b"".join(content for _, content in sorted(ordered))
+
+
+def _as_given(stored: str, kind: str, content: bytes) -> str:
+    """Return git's name of an object that it stored, having checked that it stored what it was given.
+
+    A git whose reading of its input fails part of the way takes that for the end of it. Raises: StateError.
+    """
+    expected = hashlib.sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+    if stored != expected:
+        raise StateError(f"git stored {kind} {stored[:12]}; expected {expected[:12]}: it did not get all of its input")
+    return stored

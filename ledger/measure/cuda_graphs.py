@@ -1,0 +1,126 @@
+"""Times calls as nodes of a CUDA graph, by the protocol cold-graph/1. Imports torch, only when called.
+
+A graph keeps the gaps between launches out of the time: kernels follow each other as the device can start them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.device.facts import cuda_state
+from ledger.kernel import Launch
+from ledger.measure.timer import Parameters, Timed, enough_rounds, median_interval
+from ledger.records import DeviceState
+
+_ROUND_MS = 1.0
+_MAX_NODES = 20_000
+
+
+def capture(launches: Sequence[Launch]) -> Any:
+    """Return a CUDA graph of the launches, one after the other."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for launch in launches:
+            launch()
+    return graph
+
+
+def warm_up(launches: Sequence[Launch]) -> None:
+    """Run every launch once on a stream of its own, so that compiling and allocating are over before a capture."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for launch in launches:
+            launch()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+
+
+def replay_ps(graph: Any, count: int, *, calls: int) -> list[int]:
+    """Replay a graph `count` times and return picoseconds per call of each replay, from device events.
+
+    One more replay goes first, so that the device is busy when the first event is recorded.
+    """
+    import torch
+
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    graph.replay()
+    marks[0].record()
+    for mark in marks[1:]:
+        graph.replay()
+        mark.record()
+    torch.cuda.synchronize()
+    return [max(1, round(1e9 * first.elapsed_time(second) / calls)) for first, second in itertools.pairwise(marks)]
+
+
+def state_under(graph: Any) -> DeviceState:
+    """Return the device's state under the load of a graph.
+
+    The SM clock is counted, cycles over nanoseconds across one replay: the driver's reading follows a load of some
+    milliseconds too slowly. Where no SM was seen before and after, the driver's reading stands.
+    """
+    import torch
+
+    from ledger.device.probe_kernels import clock_mhz, stamp_launch, stamps
+
+    first, second = stamps(), stamps()
+    graph.replay()
+    stamp_launch(first)()
+    graph.replay()
+    stamp_launch(second)()
+    graph.replay()
+    state = cuda_state()
+    torch.cuda.synchronize()
+    counted = clock_mhz(first, second)
+    return state if counted is None else state.model_copy(update={"sm_clock_mhz": counted})
+
+
+@dataclass
+class GraphRounds:
+    """Time calls as nodes of one CUDA graph that rotates over the input sets; a round is one replay."""
+
+    launches: Sequence[Launch]
+    calls: int = 0
+    stretch: int = 1  # rounds this many times as long
+    watch: bool = True  # read clocks, power and temperature after each batch
+
+    def __post_init__(self) -> None:
+        """Warm up, see how long one rotation takes and capture as many as make a round of a millisecond."""
+        warm_up(self.launches)
+        count = len(self.launches)
+        rotation_ms = min(replay_ps(capture(self.launches), 3, calls=1)) / 1e9
+        repeats = max(1, min((int(_ROUND_MS / rotation_ms) + 1) * self.stretch, _MAX_NODES // count))
+        self.calls = count * repeats
+        self._graph = capture([*self.launches] * repeats)
+        self.states: list[DeviceState] = []
+
+    def take(self, count: int) -> list[int]:
+        """Run `count` rounds and return picoseconds per call of each; the state under load is read after each batch."""
+        samples = replay_ps(self._graph, count, calls=self.calls)
+        if self.watch:
+            self.states.append(state_under(self._graph))
+        return samples
+
+
+def time_graph(launches: Sequence[Launch], parameters: Parameters) -> Timed:
+    """Time the launches, one an input set, by cold-graph/1; states are read under the same load, between batches."""
+    rounds = GraphRounds(launches)
+    samples, interval = enough_rounds(rounds, parameters)
+    clocks = tuple(state.sm_clock_mhz for state in rounds.states if state.sm_clock_mhz is not None)
+    return Timed(samples, rounds.calls, interval, rounds.states[0], rounds.states[-1], clocks)
+
+
+def empty_node_ps(nodes: int = 1000) -> int:
+    """Return the time of one empty kernel among many in a CUDA graph, in picoseconds."""
+    from ledger.device.probe_kernels import empty_launch
+
+    launch = empty_launch()
+    warm_up([launch])
+    return median_interval(replay_ps(capture([launch] * nodes), 25, calls=nodes)).median

@@ -1,0 +1,123 @@
+"""Fills input tensors from a seal, on the device that measures. Imports torch, only when called.
+
+`ledger.philox_inputs` defines every element; this module makes whole tensors of them, sixteen elements a Philox block, many
+input sets at a time. It is equal to `binding.element_integers` element by element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.errors import InputError
+from ledger.operations import Operation, TensorSpec
+from ledger.philox_inputs import BLOCK_BYTES, derive_key, integers_of_bytes, philox
+from ledger.records import Digest, Dtype
+from ledger.roofline import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    import torch
+
+_CHUNK_BLOCKS = {"cpu": 1 << 15, "cuda": 1 << 21}
+_LOW = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """Hold one input set and the output that a call on it writes."""
+
+    inputs: Mapping[str, torch.Tensor]
+    out: torch.Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Return what one call touches at least: its inputs and its output, in bytes."""
+        return sum(tensor.nbytes for tensor in (*self.inputs.values(), self.out))
+
+
+def torch_dtype(dtype: Dtype) -> torch.dtype:
+    """Return the element type that holds generated inputs exactly. Raises: InputError where none does."""
+    import torch
+
+    types = {
+        "fp64": torch.float64,
+        "fp32": torch.float32,
+        "tf32": torch.float32,
+        "fp16": torch.float16,
+        "bf16": torch.bfloat16,
+        "fp8_e4m3": torch.float8_e4m3fn,
+        "int8": torch.int8,
+    }
+    if dtype not in types:
+        raise InputError(f"inputs of dtype {dtype} cannot be generated exactly; expected one of: {', '.join(types)}")
+    return types[dtype]
+
+
+def fill(
+    spec: TensorSpec, *, key: tuple[int, int], number: int, sets: range, dtype: torch.dtype, device: str
+) -> torch.Tensor:
+    """Return one input tensor of several consecutive input sets.
+
+    Shapes: (len(sets), *spec.dims), row-major.
+    """
+    import torch
+
+    size = math.prod(spec.dims)
+    blocks = -(-size // BLOCK_BYTES)
+    result = torch.empty((len(sets), blocks * BLOCK_BYTES), dtype=dtype, device=device)
+    flat = result.view(-1)
+    scale = 2.0**spec.generated.exponent
+    total = blocks * len(sets)
+    chunk = _CHUNK_BLOCKS["cpu" if device == "cpu" else "cuda"]
+    for start in range(0, total, chunk):
+        stop = min(start + chunk, total)
+        index = torch.arange(start, stop, dtype=torch.int64, device=device)
+        block, input_set = index % blocks, index // blocks + sets.start
+        words = philox((block & _LOW, block >> 32, block * 0 + number, input_set), key)
+        # A host and a device that store the low byte first make byte i of block b element 16·b + i.
+        random = torch.stack(words, dim=-1).to(torch.int32).view(torch.uint8).view(-1)
+        integers = integers_of_bytes(random.to(torch.int16), spec.generated.distribution)
+        flat[start * BLOCK_BYTES : stop * BLOCK_BYTES] = (integers.to(torch.float32) * scale).to(dtype)
+    return result[:, :size].reshape(len(sets), *spec.dims)
+
+
+def input_sets(
+    operation: Operation,
+    shape: Mapping[str, int],
+    dtype: Dtype,
+    *,
+    seal: Digest,
+    cell: str,
+    run: int,
+    anchor: Digest | None,
+    count: int,
+    device: str,
+) -> Iterator[InputSet]:
+    """Yield the first `count` input sets of a run of a sealed cell, each in memory of its own, outputs NaN."""
+    import torch
+
+    key = derive_key(seal=seal, cell=cell, run=run, anchor=anchor)
+    element, written = torch_dtype(dtype), torch_dtype(operation.output_dtype(dtype))
+    specs = operation.inputs(shape)
+    elements = max(sum(math.prod(spec.dims) for spec in specs), 1)
+    together = max(1, min(count, (1 << 25) // elements))
+    for first in range(0, count, together):
+        sets = range(first, min(first + together, count))
+        batches = {
+            spec.name: fill(spec, key=key, number=number, sets=sets, dtype=element, device=device)
+            for number, spec in enumerate(specs)
+        }
+        for place in range(len(sets)):
+            # A clone has the allocator's alignment, which a slice of the batch may lack.
+            inputs = {name: batch[place].clone() for name, batch in batches.items()}
+            out = torch.full(operation.output_dims(shape), float("nan"), dtype=written, device=device)
+            yield InputSet(inputs, out)
+
+
+def bytes_per_set(operation: Operation, shape: Mapping[str, int], dtype: Dtype) -> int:
+    """Return the bytes of one input set and its output, without making it."""
+    read = sum(math.prod(spec.dims) for spec in operation.inputs(shape))
+    written = math.prod(operation.output_dims(shape))
+    return DTYPE_BYTES[dtype] * read + DTYPE_BYTES[operation.output_dtype(dtype)] * written

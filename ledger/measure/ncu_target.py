@@ -1,0 +1,73 @@
+"""Runs in the process that Nsight Compute watches: one steady call of each cell between start and stop.
+
+Usage: python -m ledger.measure.ncu_target JOB STATUS, where JOB is the JSON that machine.ncu wrote and
+STATUS takes one line of JSON a cell. Imports torch, only when called.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ledger.canonical import validate
+from ledger.errors import InputError
+from ledger.kernel import execute, shipped_folder
+from ledger.measure.run_cell import release, sets_of
+from ledger.records import KernelSource, OrderedCell
+from ledger.sources.closure import rebuild
+
+_WARM_UP_CALLS = 3
+
+
+def main(job: Path, status: Path) -> int:
+    """Profile the cells of a job in order; a cell that fails is told and the next one follows."""
+    entries = json.loads(job.read_text(encoding="utf-8"))
+    for number, entry in enumerate(entries):
+        problem: str | None = None
+        try:
+            _profile(entry, folder=job.parent / "sources", mark=len(entries) > 1)
+        # A kernel file may raise anything; the parent records what it was.
+        except Exception as error:  # noqa: BLE001
+            problem = f"{type(error).__name__}: {error}"
+        with status.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"cell": number, "error": problem}) + "\n")
+        release("cuda")
+    return 0
+
+
+def _profile(entry: dict[str, Any], *, folder: Path, mark: bool) -> None:
+    import torch
+
+    from ledger.device.probe_kernels import marker_launch
+
+    marker = marker_launch()
+    if mark:
+        # The marker is in the report even when the cell fails, so that every cell has one.
+        torch.cuda.profiler.start()
+        marker()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+    cell = validate(OrderedCell, entry["cell"], what="job")
+    manifest = validate(KernelSource, entry["manifest"], what="job")
+    texts = {digest: text.encode() for digest, text in entry["files"].items()}
+    closure = rebuild(manifest, texts, folder=folder / cell.kernel_sha256[:16], shipped=shipped_folder("kernels"))
+    if closure.sha256 != cell.kernel_sha256:
+        raise InputError(
+            f"kernel {cell.case.kernel}: digest is {closure.sha256[:10]}; expected {cell.kernel_sha256[:10]}"
+        )
+    file = execute(closure, launch=True, shipped=not closure.carried)
+    one = next(sets_of(cell, file.kernel, count=1))
+    launch = file.kernel.implementations[cell.case.implementation](one.inputs, one.out, cell.case.config)
+    for _ in range(_WARM_UP_CALLS):
+        launch()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    launch()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,119 @@
+"""Renders what the compiler made of a kernel, one column an architecture, and as JSON. Writes to the console given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ledger.analysis.formatting import PATH_WORDS, harmless, shape_words
+from ledger.measure.inspection import Inspection
+
+_TWO_COLUMNS = 120
+_LIMIT_WORDS = {"registers": "registers", "smem": "shared memory", "warps": "warps", "blocks": "blocks"}
+
+
+def document(found: Inspection) -> dict[str, Any]:
+    """Return an inspection as one JSON value."""
+    made, fits = found.instructions, found.occupancy
+    return {
+        "kernel": found.kernel,
+        "shape": found.shape,
+        "dtype": found.dtype,
+        "target": found.target,
+        "hardware": found.hardware,
+        "triton": found.triton,
+        "compiler": found.compiler,
+        "config": found.config,
+        "path": made.path,
+        "named_path": found.named_path,
+        "agrees": found.agrees,
+        "instruction": made.family,
+        "example": made.example,
+        "registers": found.registers,
+        "spill_store_bytes": made.spill_store_bytes,
+        "spill_load_bytes": made.spill_load_bytes,
+        "stack_bytes": found.stack_bytes,
+        "shared_bytes": found.shared_bytes,
+        "warps": found.warps,
+        "occupancy": {
+            "percent": fits.percent,
+            "blocks_per_sm": fits.blocks,
+            "limiter": fits.limiter,
+            "limits_blocks": dict(fits.limits),
+        },
+        "grid": None if found.grid is None else list(found.grid),
+        "waves": found.waves,
+        "loads": [asdict(load) for load in made.loads],
+        "widest_load_bytes": made.widest_load_bytes,
+        "tma": made.tma,
+        "instructions": {"ptx": made.ptx, "sass": made.sass},
+        "hints": found.hints,
+    }
+
+
+def render(found: Sequence[Inspection], console: Console) -> None:
+    """Print inspections of one kernel beside each other."""
+    first = found[0]
+    title = f"{first.kernel} {shape_words(first.shape)} {first.dtype}"
+    console.print(Text(title, style="bold"), Text(f"compiled ahead of time by {first.compiler}", style="dim"))
+    beside = 2 if console.width >= _TWO_COLUMNS else 1
+    for start in range(0, len(found), beside):
+        console.print(_table(found[start : start + beside]))
+        console.print()
+    console.print(Text("occupancy leaves out clusters; a spill is counted once a pass over the code", style="dim"))
+
+
+def _table(found: Sequence[Inspection]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    for one in found:
+        table.add_column(one.target, overflow="fold", ratio=1)
+    columns = [_column(one) for one in found]
+    for label in columns[0]:
+        table.add_row(Text(label), *(Text(harmless(column[label])) for column in columns))
+    return table
+
+
+def _column(found: Inspection) -> dict[str, str]:
+    made, fits = found.instructions, found.occupancy
+    spilled = made.spill_store_bytes + made.spill_load_bytes
+    limits = ", ".join(f"{_LIMIT_WORDS[name]} {count}" for name, count in fits.limits.items())
+    return {
+        "multiplies with": made.family,
+        "as in": made.example or "–",
+        "roof path": "none" if made.path is None else PATH_WORDS[made.path],
+        "kernel file names": PATH_WORDS[found.named_path] + ("" if found.agrees else "  ← differs"),
+        "registers a thread": str(found.registers),
+        "spills": "none" if not spilled else f"{made.spill_store_bytes} B stored, {made.spill_load_bytes} B loaded",
+        "stack": f"{found.stack_bytes} B",
+        "shared memory a block": f"{found.shared_bytes} B",
+        "warps a block": str(found.warps),
+        "blocks an SM": f"{fits.blocks}, limited by {_LIMIT_WORDS[fits.limiter]}",
+        "room for blocks": limits,
+        "occupancy": f"{fits.percent:.0f}%",
+        "grid": _grid_words(found),
+        "global loads": _load_words(found),
+        "instructions": ", ".join(f"{name} {count}" for name, count in made.sass.items()),
+        "configuration": ", ".join(f"{key}={value}" for key, value in found.config.items()),
+        "hints": "as the launcher passes them" if found.hints == "launch" else "assumed: pointers of 16 bytes",
+    }
+
+
+def _grid_words(found: Inspection) -> str:
+    if found.grid is None:
+        return "–"
+    words = " × ".join(str(size) for size in found.grid)
+    return words if found.waves is None else f"{words}, {found.waves:.2f} waves"
+
+
+def _load_words(found: Inspection) -> str:
+    words = [
+        f"{load.kind} {load.count}" if load.bytes is None else f"{load.kind} of {load.bytes} B {load.count}"
+        for load in found.instructions.loads
+    ]
+    return ", ".join(words) or "none"

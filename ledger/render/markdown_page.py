@@ -1,0 +1,173 @@
+"""Renders a judged ledger, and single seals, as Markdown.
+
+Pure: text out, nothing written. A field of a record is made harmless and then escaped, so that it can neither open a
+link, an image or HTML nor leave its table cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ledger.analysis.book import Book, Sealed
+from ledger.analysis.formatting import PATH_WORDS, duration, harmless, shape_words, si
+from ledger.analysis.report_rows import Row, rows
+from ledger.records import Forecast
+from ledger.render import report_text as lines
+from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
+
+
+def escape(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    return re.sub(r"([\\`*_{}\[\]<>#!|~&$@])", r"\\\1", harmless(text)).replace("://", "&#58;//")
+
+
+def table(headings: Sequence[str], body: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+    """Return a Markdown table of cells that are Markdown already; `right` numbers the columns that hold numbers."""
+    rule = ["--:" if number in right else "---" for number in range(len(headings))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rule, *body)) + "\n"
+
+
+def _escaped(*cells: str) -> tuple[str, ...]:
+    return tuple(escape(cell) for cell in cells)
+
+
+def results_table(listed: Sequence[Row]) -> str:
+    """Return the table of forecasts beside measurements."""
+    headings = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
+    body = []
+    for row in listed:
+        number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
+        body.append(_escaped(number, cell, predicted, measured, lines.time_words(row), gap, grade, sight))
+    return table(headings, body, right=(0, 5))
+
+
+def counters_table(listed: Sequence[Row]) -> str:
+    """Return the table of what the hardware counters said, for the rows that have any; empty where none has."""
+    told = [(row, lines.counter_words(row)) for row in listed]
+    body = [_escaped(str(row.number), lines.cell_words(row.view), *words) for row, words in told if words]
+    if not body:
+        return ""
+    return table(("#", "cell", *lines.COUNTER_HEADINGS), body, right=(0, *range(2, 2 + len(lines.COUNTER_HEADINGS))))
+
+
+def markdown(book: Book) -> str:
+    """Return the report as Markdown."""
+    if book.refused:
+        return _join(
+            "# Report",
+            "**The report does not open: the evidence is refused.**",
+            _bullets(f"`{finding.code}` {escape(f'{finding.path}: {finding.message}')}" for finding in book.refused),
+        )
+    listed = rows(book)
+    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    counters = counters_table(listed)
+    return _join(
+        "# Report",
+        "Rendered from the records by `ledger report`; do not edit.",
+        *(escape(words) for words in lines.summary_words(book)),
+        results_table(listed) if listed else "",
+        escape(lines.LEGEND) if listed else "",
+        "## Why" if told else "",
+        _bullets(f"**{row.number}.** {escape(words)}" for row, words in told),
+        "## Counters" if counters else "",
+        counters,
+        *_section("Not measured", [escape(words) for words in lines.missing_words(book)]),
+        *_section("Findings", [escape(words) for words in lines.finding_words(book)]),
+    )
+
+
+def _section(title: str, bullets: Sequence[str]) -> tuple[str, ...]:
+    return (f"## {title}", _bullets(bullets)) if bullets else ()
+
+
+def _bullets(words: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in words)
+
+
+def _join(*parts: str) -> str:
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+# Seals
+
+
+def forecast_table(forecasts: Iterable[Forecast]) -> str:
+    """Return a table of forecasts, with the numbers that each had to go by."""
+    headings = ("cell", "FLOP/byte", "ridge", "side", "roof time", "regime", "percent", "interval", "probabilities")
+    return table(headings, (_forecast(forecast) for forecast in forecasts), right=(1, 2, 4, 6))
+
+
+def _forecast(forecast: Forecast) -> tuple[str, ...]:
+    case, work, roof = forecast.case, forecast.work, forecast.roof
+    intensity = f"{work.flops / work.bytes:.1f}" if work.bytes else ""
+    low, high, ppm = forecast.low_milli, forecast.high_milli, forecast.probabilities_ppm
+    return _escaped(
+        f"{case.kernel} {shape_words(case.shape)} {case.dtype} {case.hardware}",
+        intensity,
+        f"{ridge_point(roof):.0f}",
+        "left" if memory_side(work, roof) else "right",
+        duration(round(time_lower_bound_s(work, roof) * 1e12)),
+        forecast.regime,
+        f"{forecast.percent_milli / 1000:g}%",
+        "" if low is None or high is None else f"{low / 1000:g} to {high / 1000:g}",
+        ", ".join(f"{regime} {share / 10_000:g}%" for regime, share in (ppm or {}).items()),
+    )
+
+
+def seal_page(sealed: Sealed) -> str:
+    """Return the page of one seal: its forecasts and their reasons."""
+    identity, prediction = sealed.id, sealed.prediction
+    roofs = {(f.case.hardware, f.roof.path, f.roof.ceilings): f.roof for f in prediction.cells}
+    return _join(
+        f"# {escape(prediction.campaign or f'Seal {identity[:12]}')}",
+        "Sealed forecasts, rendered from the seal; do not edit.",
+        _bullets(
+            (
+                f"seal `{identity}`, sequence {prediction.sequence}",
+                f"forecaster {escape(prediction.forecaster)}, rule `{prediction.rule}`, metric `{prediction.metric}`",
+                *(
+                    f"roof on {name}: {si(roof.peak_flop_per_s, 'FLOP/s')} ({PATH_WORDS[path]}) and "
+                    f"{si(roof.bandwidth_bytes_per_s, 'B/s')} of DRAM, {kind}"
+                    for (name, path, kind), roof in roofs.items()
+                ),
+            )
+        ),
+        escape(prediction.why),
+        forecast_table(prediction.cells),
+        *_section("Why", _reasons(prediction.cells)),
+    )
+
+
+def _reasons(cells: Sequence[Forecast]) -> list[str]:
+    """Return each reason once, with the cells that share it."""
+    shared: dict[str, list[str]] = {}
+    for forecast in cells:
+        if forecast.why:
+            shared.setdefault(forecast.why, []).append(forecast.cell)
+    return [f"{escape(why)} ({', '.join(escape(cell) for cell in names)})" for why, names in shared.items()]
+
+
+def page_name(sealed: Sealed) -> str:
+    """Return the file name of a seal's page; two campaigns of one name, sealed on two branches, have two."""
+    return f"{sealed.prediction.campaign or 'seal'}-{sealed.id[:10]}.md"
+
+
+def seals_table(book: Book) -> str:
+    """Return a table of every seal, oldest first, with what became of its cells and a link to its page."""
+    states: dict[str, Counter[str]] = {}
+    for view in book.cells:
+        states.setdefault(view.sealed.id, Counter())[view.state] += 1
+    body = []
+    for sealed in book.seals:
+        counts = ", ".join(f"{count} {state}" for state, count in states.get(sealed.id, Counter()).items())
+        prediction = sealed.prediction
+        body.append(
+            (
+                str(prediction.sequence),
+                f"[{sealed.id[:10]}](predictions/{page_name(sealed)})",
+                *_escaped(prediction.campaign or "", prediction.forecaster, sealed.commit.when, counts),
+            )
+        )
+    return table(("sequence", "seal", "campaign", "forecaster", "committed", "cells"), body, right=(0,))

@@ -1,0 +1,146 @@
+"""Draws a roofline document with characters, and lists its dots by letter. Writes to the console given."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ledger.analysis.formatting import harmless
+from ledger.render.plot_layout import bounds, device_words, regime_words
+
+_HEIGHT = 22
+_AXIS = 9
+_NARROWEST = 40
+# Without o, which marks a forecast.
+_LETTERS = (string.ascii_lowercase + string.ascii_uppercase).replace("o", "").replace("O", "")
+
+
+class _Canvas:
+    """Hold a grid of characters under logarithmic axes; what is put later covers what was there."""
+
+    def __init__(self, width: int, height: int, limits: tuple[tuple[float, float], tuple[float, float]]) -> None:
+        self.width, self.height = width, height
+        (self.left, self.right), (self.low, self.high) = limits
+        self.cells = [[" "] * width for _ in range(height)]
+
+    def column(self, x: float) -> int:
+        return round(math.log(x / self.left) / math.log(self.right / self.left) * (self.width - 1))
+
+    def row(self, y: float) -> int:
+        return self.height - 1 - round(math.log(y / self.low) / math.log(self.high / self.low) * (self.height - 1))
+
+    def x_of(self, column: int) -> float:
+        return float(self.left * (self.right / self.left) ** (column / (self.width - 1)))
+
+    def put(self, x: float, y: float, mark: str) -> None:
+        column, row = self.column(x), self.row(y)
+        if 0 <= column < self.width and 0 <= row < self.height:
+            self.cells[row][column] = mark
+
+
+def sketch(document: dict[str, Any], console: Console) -> None:
+    """Print roofs, dots and their forecasts; letters are explained below, in the order of their intensity."""
+    titles = " and ".join(harmless(device["title"]) for device in document["devices"])
+    console.print(Text(f"Roofline: {titles}", style="bold"))
+    canvas = _Canvas(max(_NARROWEST, min(console.width, 120) - _AXIS - 1), _HEIGHT, bounds(document))
+    _roofs(canvas, document)
+    dots = sorted(document["dots"], key=lambda dot: (dot["intensity_flop_per_byte"], dot["label"], dot["device"]))
+    letters = [_LETTERS[number] if number < len(_LETTERS) else "*" for number in range(len(dots))]
+    _dots(canvas, dots, letters)
+    for line in _framed(canvas):
+        console.print(Text(line), soft_wrap=True)
+    console.print(Text("FLOP/s over FLOP per byte of compulsory DRAM traffic; o is where a forecast put a dot"))
+    _list_roofs(document, console)
+    if dots:
+        _list_dots(document, dots, letters, console)
+
+
+def _roofs(canvas: _Canvas, document: dict[str, Any]) -> None:
+    """Draw the slopes and ceilings, data sheet last, so that it covers measured ones where they meet."""
+    order = ("sustained", "burst", "datasheet")
+    for slope in sorted(document["slopes"], key=lambda line: (line["level"] == "DRAM", order.index(line["kind"]))):
+        own = _same(document["ceilings"], slope)
+        top = max((line["flop_per_s"] for line in own), default=math.inf)
+        mark = "/" if slope["level"] == "DRAM" else ":"
+        for column in range(canvas.width):
+            x = canvas.x_of(column)
+            if slope["bytes_per_s"] * x <= top:
+                canvas.put(x, slope["bytes_per_s"] * x, mark if slope["kind"] == "datasheet" or mark == ":" else "'")
+    for ceiling in sorted(document["ceilings"], key=lambda line: order.index(line["kind"])):
+        ridge = ceiling["flop_per_s"] / max(line["bytes_per_s"] for line in _same(document["slopes"], ceiling))
+        mark = {"datasheet": "─", "burst": "-", "sustained": "·"}[ceiling["kind"]]
+        for column in range(canvas.width):
+            if canvas.x_of(column) >= ridge:
+                canvas.put(canvas.x_of(column), ceiling["flop_per_s"], mark)
+
+
+def _same(lines: Sequence[dict[str, Any]], other: dict[str, Any]) -> list[dict[str, Any]]:
+    return [line for line in lines if line["device"] == other["device"] and line["kind"] == other["kind"]]
+
+
+def _dots(canvas: _Canvas, dots: Sequence[dict[str, Any]], letters: Sequence[str]) -> None:
+    for dot in dots:
+        if dot["predicted_flop_per_s"] is not None:
+            canvas.put(dot["intensity_flop_per_byte"], dot["predicted_flop_per_s"], "o")
+    for dot, letter in zip(dots, letters, strict=True):
+        x, y = dot["intensity_flop_per_byte"], dot["flop_per_s"]
+        column, row = canvas.column(x), min(max(canvas.row(y), 0), canvas.height - 1)
+        # A letter that would cover another goes to the nearest free place beside it.
+        beside = sorted(range(canvas.width), key=lambda other: (abs(other - column), -other))
+        free = next((other for other in beside if canvas.cells[row][other] not in _LETTERS), column)
+        canvas.cells[row][free] = letter
+
+
+def _framed(canvas: _Canvas) -> list[str]:
+    """Return the canvas with powers of ten along both axes."""
+    rows = {canvas.row(10.0**power): power for power in _decades(canvas.low, canvas.high)}
+    lines = []
+    for number, cells in enumerate(canvas.cells):
+        label = f"{_power(rows[number])} ┤" if number in rows else "│"
+        lines.append(f"{label:>{_AXIS}}{''.join(cells)}".rstrip())
+    axis, labels = ["─"] * canvas.width, [" "] * (canvas.width + 4)
+    for power in _decades(canvas.left, canvas.right):
+        column = canvas.column(10.0**power)
+        axis[column] = "┴"
+        for offset, character in enumerate(_power(power)):
+            labels[column + offset] = character
+    return [*lines, " " * (_AXIS - 1) + "└" + "".join(axis), " " * _AXIS + "".join(labels).rstrip()]
+
+
+def _decades(low: float, high: float) -> range:
+    return range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+
+
+def _power(exponent: int) -> str:
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _list_roofs(document: dict[str, Any], console: Console) -> None:
+    lines = [*document["slopes"], *document["ceilings"]]
+    console.print(Text("; ".join(device_words(document, line) for line in lines), style="dim"))
+
+
+def _list_dots(
+    document: dict[str, Any], dots: Sequence[dict[str, Any]], letters: Sequence[str], console: Console
+) -> None:
+    several = len(document["devices"]) > 1
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "cell", "FLOP/byte", "forecast", "measured", "regime"):
+        table.add_column(heading, justify="left" if heading in ("", "cell", "regime") else "right")
+    for dot, letter in zip(dots, letters, strict=True):
+        said = dot["predicted_percent"]
+        table.add_row(
+            letter,
+            Text(harmless(f"{dot['label']}{' on ' + dot['device'] if several else ''}")),
+            f"{dot['intensity_flop_per_byte']:.3g}",
+            "–" if said is None else f"{said:g}%",
+            f"{dot['percent']:.1f}%",
+            Text(regime_words(dot)),
+        )
+    console.print(table)

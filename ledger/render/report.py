@@ -1,0 +1,142 @@
+"""Renders a judged ledger on a terminal, and gathers the other renderings under one name. Writes to the console given.
+
+JSON comes from model.rows, Markdown from markdown, the HTML page from page.
+Text from records is wrapped in rich.text.Text, which reads no markup, after wording.harmless has made it safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ledger.analysis.book import Book
+from ledger.analysis.formatting import harmless
+from ledger.analysis.gap import HIT_POINTS
+from ledger.analysis.report_rows import Row, document, rows
+from ledger.render import report_text as lines
+from ledger.render.counter_card import counter_lines
+from ledger.render.html_page import html
+from ledger.render.markdown_page import markdown
+
+__all__ = ["document", "harmless", "html", "markdown", "render"]
+
+_NARROWEST = 14
+
+
+def render(book: Book, console: Console, *, only: Collection[str] | None = None) -> None:
+    """Print the report; of a ledger that is refused only what refuses it.
+
+    only: short names (SEAL#CELL) of the cells to show; the summary, and what is missing elsewhere, is then left out.
+    """
+    if book.refused:
+        _refusal(book, console)
+        return
+    listed = tuple(row for row in rows(book) if only is None or row.view.short_name in only)
+    if only is None:
+        for line in lines.summary_words(book):
+            console.print(Text(line, style="bold"))
+    if listed:
+        _tables(listed, console)
+        _sentences(listed, console)
+    if only is not None:
+        _counters(listed, console)
+        return
+    _listing("Not measured", lines.missing_words(book), console)
+    _listing("Findings", lines.finding_words(book), console)
+    if listed:
+        console.print(Text(lines.LEGEND, style="dim"))
+
+
+def _refusal(book: Book, console: Console) -> None:
+    count = len(book.refused)
+    reasons = "1 reason" if count == 1 else f"{count} reasons"
+    console.print(Text(f"The report does not open: the evidence is refused for {reasons}.", style="bold red"))
+    for finding in book.refused:
+        console.print(Text(harmless(f"  {finding.code}: {finding.path}: {finding.message}", 600)))
+
+
+def _tables(listed: tuple[Row, ...], console: Console) -> None:
+    """Print the headings and then each seal with its rows, all in the same columns."""
+    words = [lines.HEADINGS, *(lines.table_rows(row) for row in listed)]
+    widths = fit([max(len(line[column]) for line in words) for column in range(len(lines.HEADINGS))], console.width)
+    headings = _grid(widths)
+    headings.add_row(*(Text(heading, style="bold") for heading in lines.HEADINGS))
+    console.print(headings)
+    for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
+        grid, members = _grid(widths), list(group)
+        for row in members:
+            styles = ("dim", "", "", _regime_style(row), _gap_style(row), "", "dim")
+            cells = zip(lines.table_rows(row), styles, strict=True)
+            grid.add_row(*(Text(word, style=style) for word, style in cells))
+        console.print(Text(lines.seal_words(members[0].view), style="dim"))
+        console.print(grid)
+    console.print()
+
+
+def fit(widths: list[int], width: int) -> list[int]:
+    """Return column widths that fit a terminal: the widest text columns give way first, down to 14 characters."""
+    fitted = list(widths)
+    texts = (1, 2, 3)
+    while sum(fitted) + 2 * (len(fitted) - 1) > width:
+        widest = max(texts, key=lambda column: fitted[column])
+        if fitted[widest] <= _NARROWEST:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def _grid(widths: list[int]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for heading, width in zip(lines.HEADINGS, widths, strict=True):
+        grid.add_column(justify="right" if heading in ("#", "gap") else "left", width=width)
+    return grid
+
+
+def _regime_style(row: Row) -> str:
+    verdict = row.run.verification if row.run else None
+    if verdict is None or verdict.measured_regime is None:
+        return ""
+    return "green" if verdict.measured_regime == verdict.predicted_regime else "yellow"
+
+
+def _gap_style(row: Row) -> str:
+    found = row.run.verification.gap if row.run else None
+    return "" if found is None else "green" if abs(found.percent) <= HIT_POINTS else "yellow"
+
+
+def _sentences(listed: tuple[Row, ...], console: Console) -> None:
+    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    if not told:
+        return
+    console.print(Text("Why", style="bold"))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", style="dim")
+    grid.add_column()
+    for row, words in told:
+        grid.add_row(Text(str(row.number)), Text(words))
+    console.print(grid)
+    console.print()
+
+
+def _counters(listed: tuple[Row, ...], console: Console) -> None:
+    """Print what the hardware counters told of the cells that were named."""
+    for row in listed:
+        if told := counter_lines(row):
+            console.print(Text(f"Counters of {row.number}, {lines.cell_words(row.view)}", style="bold"))
+            grid = Table.grid(padding=(0, 1))
+            for title, words in told:
+                grid.add_row(Text(title, style="dim"), Text(harmless(words, 400)))
+            console.print(grid)
+            console.print()
+
+
+def _listing(title: str, words: list[str], console: Console) -> None:
+    if words:
+        console.print(Text(title, style="bold"))
+        for line in words:
+            console.print(Text(f"  {line}"))
+        console.print()

@@ -1,0 +1,205 @@
+"""Says the parts of a report line in words, the same for terminal, Markdown and HTML. Pure.
+
+Every text that comes out is harmless: foreign fields pass through wording.harmless here, and the renderers only add
+their own escaping.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ledger.analysis.book import Book, CellView, State
+from ledger.analysis.formatting import count_words, duration, harmless, shape_words, si, signed
+from ledger.analysis.reconcile import totals_of
+from ledger.analysis.report_rows import STATE_WORDS, Row, counted, rows, void_reason
+from ledger.records import Forecast, Verification
+
+LEGEND = (
+    "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
+    "Grade: A hardware counters, B timing and an intervention, C timing only. "
+    "Blind: this history held no measurement of the cell before the seal; revised: an earlier forecast of the cell "
+    "stands too; again: a later run, which does not count."
+)
+
+COUNTER_HEADINGS = (
+    "DRAM",
+    "of modelled",
+    "DRAM %",
+    "L2 %",
+    "SMEM %",
+    "tensor %",
+    "waves",
+    "occupancy %",
+    "SM clock",
+)
+HEADINGS = ("#", "cell", "predicted", "measured", "gap", "grade", "sight")
+
+
+def cell_words(view: CellView) -> str:
+    """Return kernel, shape, dtype, hardware and, where it is not the usual, the implementation."""
+    case = view.forecast.case
+    words = f"{case.kernel} {shape_words(case.shape)} {case.dtype} {case.hardware}"
+    return harmless(words if case.implementation == "triton" else f"{words} {case.implementation}")
+
+
+def predicted_words(forecast: Forecast) -> str:
+    """Return regime and percent as forecast, with the interval: hbm-bound 78% (70–86)."""
+    words = f"{forecast.regime} {forecast.percent_milli / 1000:g}%"
+    if forecast.low_milli is None or forecast.high_milli is None:
+        return words
+    return f"{words} ({forecast.low_milli / 1000:g}–{forecast.high_milli / 1000:g})"
+
+
+def measured_words(row: Row) -> str:
+    """Return regime and percent as measured, or the state of a cell without a result."""
+    if row.run is None:
+        return row.view.state
+    verdict = row.run.verification
+    if verdict.measured_percent is None:
+        return "failed"
+    again = "" if row.counts else " (again)"
+    return f"{verdict.measured_regime or 'not determined'} {verdict.measured_percent:.1f}%{again}"
+
+
+def gap_words(row: Row) -> str:
+    """Return the signed gap in points, empty where nothing was measured."""
+    found = row.run.verification.gap if row.run else None
+    return "" if found is None else signed(found.percent)
+
+
+def grade_words(row: Row) -> str:
+    """Return the grade of the evidence, empty where nothing was measured."""
+    return (row.run.verification.grade or "") if row.run else ""
+
+
+def sight_words(view: CellView) -> str:
+    """Return blind or informed, and whether the forecast revises an earlier one."""
+    words = "blind" if view.blind else "informed"
+    return f"{words}, revised" if view.revises else words
+
+
+def sentence(row: Row) -> str:
+    """Return the sentence that explains a row: the gap's, or why a cell failed."""
+    if row.run is None:
+        return ""
+    found = row.run.verification.gap
+    if found is not None:
+        return harmless(found.sentence)
+    return harmless(f"Failed: {row.run.recorded.measurement.failure or 'no reason was recorded'}", 400)
+
+
+def table_rows(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row under HEADINGS."""
+    return (
+        str(row.number),
+        cell_words(row.view),
+        predicted_words(row.view.forecast),
+        measured_words(row),
+        gap_words(row),
+        grade_words(row),
+        sight_words(row.view),
+    )
+
+
+def seal_words(view: CellView) -> str:
+    """Return a seal in a few words: its id, campaign, forecaster and the commit's own date."""
+    prediction, commit = view.sealed.prediction, view.sealed.commit
+    parts = [f"seal {view.sealed.id[:10]}"]
+    parts += [f"campaign {prediction.campaign}"] if prediction.campaign else []
+    parts += [prediction.forecaster, f"commit {commit.sha[:10]} of {commit.when[:10]} (its own date)"]
+    return harmless(" · ".join(parts), 200)
+
+
+def missing_words(book: Book) -> list[str]:
+    """Return the cells without a result by state, named by their row; a withdrawn one with its author's reason."""
+    by_state: dict[State, list[int]] = {}
+    words = []
+    for row in rows(book):
+        if row.view.counted is not None:
+            continue
+        if row.view.state == "void":
+            reason = void_reason(book, row.view) or "no reason was recorded"
+            words.append(harmless(f"void ({STATE_WORDS['void']}): #{row.number}, because: {reason}", 400))
+        else:
+            by_state.setdefault(row.view.state, []).append(row.number)
+    return [f"{state} ({STATE_WORDS[state]}): {_ranges(numbers)}" for state, numbers in by_state.items()] + words
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return ascending numbers with neighbours joined: #1 to #3, #5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"#{run[0]}" if len(run) == 1 else f"#{run[0]} to #{run[-1]}" for run in runs)
+
+
+def finding_words(book: Book) -> list[str]:
+    """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
+    told, words = set(), []
+    for row in rows(book):
+        for finding in row.run.verification.findings if row.run else ():
+            told.add(finding)
+            words.append(harmless(f"#{row.number} {finding.code}: {finding.message}", 600))
+    others = [finding for finding in book.findings if finding not in told]
+    return words + [harmless(f"{finding.code}: {finding.path}: {finding.message}", 600) for finding in others]
+
+
+def summary_words(book: Book) -> tuple[str, ...]:
+    """Return the head and the result of a book in three lines at most."""
+    states = Counter(view.state for view in book.cells)
+    parts = [f"{states[state]} {state}" for state in states]
+    head = (
+        f"{count_words(len(book.seals), 'seal')}, {count_words(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
+    )
+    results = [(view, run.verification) for view, run in counted(book)]
+    gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]
+    if not gaps:
+        return (head,)
+    known = [verdict for _, verdict in results if verdict.measured_regime is not None]
+    right = sum(verdict.measured_regime == verdict.predicted_regime for verdict in known)
+    blind = sum(view.blind for view, _ in results)
+    mean = sum(abs(points) for points in gaps) / len(gaps)
+    regime = f"regime right in {right} of {len(known)}" if known else "no regime determined"
+    return (
+        head,
+        f"{regime}; gap {mean:.1f} points on average, {signed(sum(gaps) / len(gaps))} signed; "
+        f"{blind} of {len(results)} blind",
+        _evidence_words(results),
+    )
+
+
+def _evidence_words(results: list[tuple[CellView, Verification]]) -> str:
+    grades = Counter(verdict.grade for _, verdict in results)
+    graded = ", ".join(f"{grade} in {grades[grade]}" for grade in ("A", "B", "C") if grades[grade])
+    levels = Counter(level for view, _ in results for level in view.levels)
+    reached = ", ".join(f"{level} in {levels[level]}" for level in sorted(levels))
+    return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit)"
+
+
+def time_words(row: Row) -> str:
+    """Return the measured time with its confidence interval: 12.4 µs (12.3–12.6)."""
+    timing = row.run.recorded.measurement.timing if row.run else None
+    if timing is None:
+        return ""
+    return duration(timing.median_ps, timing.low_ps, timing.high_ps)
+
+
+def counter_words(row: Row) -> tuple[str, ...]:
+    """Return what the counters said of a row under COUNTER_HEADINGS; empty for a row without counters."""
+    view = row.view
+    totals = totals_of(row.run.recorded.measurement, view.hardware) if row.run and view.hardware else None
+    if totals is None:
+        return ()
+    moved, modelled = totals.dram_bytes, view.forecast.work.bytes
+    shares = (totals.dram_pct, totals.l2_pct, totals.smem_pct, totals.tensor_pct)
+    return (
+        "" if moved is None else si(moved, "B"),
+        f"{moved / modelled:.2f}" if moved is not None and modelled else "",
+        *("" if share is None else f"{share:.0f}" for share in shares),
+        "" if totals.waves is None else f"{totals.waves:.2f}",
+        "" if totals.occupancy_pct is None else f"{totals.occupancy_pct:.0f}",
+        "" if totals.sm_clock_hz is None else si(totals.sm_clock_hz, "Hz"),
+    )

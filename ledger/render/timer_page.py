@@ -1,0 +1,74 @@
+"""Renders what the timer was compared with: CUPTI for the same launches, Nsight Compute, and itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.measure.bench_self_test import render as self_test_words
+
+CUPTI_HEADINGS = (
+    "call",
+    "timer, µs",
+    "CUPTI, µs",
+    "CUPTI to timer, same launches",
+    "timer alone, µs",
+    "CUPTI to it",
+    "again to alone",
+    "MHz alone, again",
+)
+NCU_HEADINGS = ("call", "timer, µs", "ncu, µs", "ncu to timer", "timer, MHz", "ncu, MHz", "in cycles")
+
+
+def render_markdown(document: Mapping[str, Any]) -> str | None:
+    """Return a comparison of the timer as Markdown; None for a document that is none."""
+    if "pairs_us" in document:
+        return f"# The timer beside itself\n\n{self_test_words(dict(document))}\n"
+    rows = document.get("rows")
+    first = rows[0] if isinstance(rows, list) and rows else {}
+    if "cupti" in first:
+        return _page("The timer beside CUPTI", document, CUPTI_HEADINGS, cupti_lines(document))
+    if "ncu" in first:
+        return _page("The timer beside Nsight Compute", document, NCU_HEADINGS, ncu_lines(document))
+    return None
+
+
+def _page(title: str, document: Mapping[str, Any], headings: tuple[str, ...], body: list[str]) -> str:
+    head = [f"# {title}: {document['device']}", "", f"- driver: {document['driver']}"]
+    head += [f"- {name}: {version}" for name, version in document["software"].items()]
+    rule = f"|---|{'---:|' * (len(headings) - 1)}"
+    return "\n".join([*head, "", f"| {' | '.join(headings)} |", rule, *body]) + "\n"
+
+
+def _to(value: float, base: float) -> str:
+    return f"{100 * (value / base - 1):+.1f}%"
+
+
+def cupti_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the rows of the table that sets CUPTI beside the timer, for the same launches and apart."""
+    found = []
+    for row in document["rows"]:
+        timer, cupti = row["timer"]["us"], row["cupti"]
+        words = [
+            row["case"],
+            f"{cupti['timer_us']:.2f}",
+            f"{cupti['us']:.2f}",
+            _to(cupti["us"], cupti["timer_us"]),
+            f"{timer:.2f}",
+            _to(cupti["us"], timer),
+            _to(row["timer_again"]["us"], timer),
+            f"{row['timer']['mhz']}, {row['timer_again']['mhz']}",
+        ]
+        found.append(f"| {' | '.join(words)} |")
+    return found
+
+
+def ncu_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the rows of the table that sets ncu beside the timer, in time and in cycles of the SM clock."""
+    found = []
+    for row in document["rows"]:
+        timer, ncu = row["timer"], row["ncu"]
+        cycles = _to(ncu["us"] * ncu["mhz"], timer["us"] * timer["mhz"])
+        words = [row["case"], f"{timer['us']:.2f}", f"{ncu['us']:.2f}", _to(ncu["us"], timer["us"])]
+        found.append(f"| {' | '.join([*words, str(timer['mhz']), str(ncu['mhz']), cycles])} |")
+    return found

@@ -1,0 +1,1 @@
+"""Carries out what a command asks for: one verb a module."""

@@ -1,0 +1,229 @@
+"""Ingests measurements: judges the ledger as they would leave it, then commits those that hold, one a commit.
+
+The whole ledger is judged once, and that book is its state afterwards. Nothing is committed that a report would refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path as FilePath
+
+from ledger.analysis.book import Book, Commit, Recorded
+from ledger.canonical import encode, object_id, object_path, record_id, record_path
+from ledger.errors import EvidenceRefused
+from ledger.evidence.judge import CurrentDigest, judge
+from ledger.evidence.object_checks import record_blobs
+from ledger.git.commit import Repository
+from ledger.git.history import Change, History, commits_after, read_history
+from ledger.git.reader import Reader
+from ledger.record_files import read_bytes, results
+from ledger.records import Finding, Measurement
+
+MAX_ATTACHMENT_BYTES = 256 * 1024 * 1024
+
+Refusals = dict[str, tuple[Finding, ...]]
+"""What refuses each measurement, by the path that its record would have."""
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Hold one measurement that is not in the ledger yet, with the files that it names, by path."""
+
+    path: str
+    record: bytes
+    measurement: Measurement
+    attachments: Mapping[str, bytes]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Return all files of its commit, by path."""
+        return {self.path: self.record, **self.attachments}
+
+    @property
+    def short_name(self) -> str:
+        """Return SEAL#CELL with the first ten digits of the seal's id."""
+        return f"{self.measurement.seal[:10]}#{self.measurement.cell}"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Hold what became of one measurement: its commit, or what refused it."""
+
+    cell: str
+    path: str
+    commit: str | None
+    note: str | None
+    refused: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """Hold what became of the new measurements, and the book of the ledger afterwards.
+
+    A book that is refused means that the ledger was refused before; then nothing was committed.
+    """
+
+    taken: tuple[Taken, ...]
+    book: Book
+
+
+def read_folder(folder: FilePath) -> list[Incoming]:
+    """Return the measurements in a folder with their attachments.
+
+    Raises: InputError when an attachment is missing; EvidenceRefused when its bytes are not its name.
+    """
+    incoming = []
+    for file, measurement in results(folder):
+        attachments = {}
+        for attachment in measurement.attachments:
+            data = read_bytes(folder / "objects" / attachment.sha256, limit=MAX_ATTACHMENT_BYTES)
+            if object_id(data) != attachment.sha256:
+                raise EvidenceRefused(f"{file}: attachment {attachment.name} has other bytes than it had when measured")
+            attachments[object_path("verifications", attachment.sha256)] = data
+        incoming.append(incoming_of(measurement, attachments))
+    return incoming
+
+
+def incoming_of(measurement: Measurement, attachments: Mapping[str, bytes]) -> Incoming:
+    """Return a measurement ready to be ingested; attachments lie by the path that they will have."""
+    data = encode(measurement)
+    return Incoming(record_path("verifications", record_id(type(measurement), data)), data, measurement, attachments)
+
+
+def ingest(
+    repository: Repository,
+    reader: Reader,
+    incoming: Iterable[Incoming],
+    *,
+    history: History | None = None,
+    current: CurrentDigest | None = None,
+    sign: bool = False,
+) -> Ingested:
+    """Commit measurements one by one, leaving out those already there and those that the report would refuse.
+
+    history: what was read of HEAD; read again where HEAD has moved since. current: as for judge.
+    """
+    if history is None or history.head != repository.head():
+        history = read_history(reader, wait=False)
+    fresh = list({item.path: item for item in incoming if item.path not in history.tree}.values())
+    date = repository.committer()[1] if fresh else "0 +0000"
+    rehearsal = _Rehearsal(reader, history, current, _iso(date))
+    book, refusals = _admit(rehearsal.book, fresh)
+    if book.refused:
+        return Ingested((), book)
+    taken = []
+    for item in fresh:
+        if item.path in refusals:
+            taken.append(Taken(item.short_name, item.path, None, None, refusals[item.path]))
+            continue
+        message = f"Measure {item.measurement.cell}: {item.measurement.status}\n\nSeal-Id: {item.measurement.seal}\n"
+        message += f"Record-Id: {FilePath(item.path).stem}\n"
+        # With the date that was judged: one before its seal's is disclosed.
+        written = repository.commit(partial(_same, item.files, message), sign=sign, date=date)
+        taken.append(Taken(item.short_name, item.path, written.commit, written.index_note))
+    made = [item.commit for item in taken if item.commit is not None]
+    return Ingested(tuple(taken), rehearsal.settled(book, made))
+
+
+def _same(files: Mapping[str, bytes], message: str, parent: str | None) -> tuple[Mapping[str, bytes], str]:
+    del parent
+    return files, message
+
+
+def _iso(date: str) -> str:
+    """Return git's own `SECONDS ZONE` as ISO 8601."""
+    seconds, zone = date.split(" ")
+    offset = timedelta(hours=int(zone[:3]), minutes=int(zone[0] + zone[3:]))
+    return datetime.fromtimestamp(int(seconds), timezone(offset)).isoformat()
+
+
+def _admit(judged: Callable[[Sequence[Incoming]], Book], fresh: Sequence[Incoming]) -> tuple[Book, Refusals]:
+    """Return the book with all measurements that may be committed, and what refuses each of the others.
+
+    Leaving one out may refuse another (a later run of its cell), so the rest is judged again until it holds.
+    """
+    kept, refusals = list(fresh), Refusals()
+    while (book := judged(kept)).refused and kept:
+        blamed = {item.path: found for item in kept if (found := _about(item, book))} or _culprit(judged, kept)
+        if not blamed:
+            return judged(()), refusals
+        refusals.update(blamed)
+        kept = [item for item in kept if item.path not in blamed]
+    return book, refusals
+
+
+def _about(item: Incoming, book: Book) -> tuple[Finding, ...]:
+    return tuple(finding for finding in book.refused if finding.path == item.path)
+
+
+def _culprit(judged: Callable[[Sequence[Incoming]], Book], kept: Sequence[Incoming]) -> Refusals:
+    """Return the first measurement that makes the judge refuse another file; none where it refuses the ledger alone."""
+    if judged(()).refused:
+        return {}
+    for count, item in enumerate(kept, start=1):
+        if refused := judged(kept[:count]).refused:
+            return {item.path: refused}
+    return {}
+
+
+class _Rehearsal:
+    """Judge a history with measurements on top of it that are not committed yet."""
+
+    def __init__(self, reader: Reader, history: History, current: CurrentDigest | None, when: str) -> None:
+        self._reader, self._history, self._current, self._when = reader, history, current, when
+
+    def book(self, incoming: Sequence[Incoming]) -> Book:
+        """Return the book of the ledger if each measurement were committed after the one before it."""
+        history = self._history
+        overlay: dict[str, bytes] = {}
+        commits, parents = list(history.commits), list(history.parents)
+        added: list[Change] = []
+        tree = dict(history.tree)
+        # A history ends with its head.
+        for position, item in enumerate(incoming, start=len(commits)):
+            commits.append(Commit(sha=f"rehearsal-{position}", when=self._when, author="", position=position))
+            parents.append((position - 1,))
+            for path, data in item.files.items():
+                if path not in tree:
+                    blob = f"rehearsal {path}"
+                    overlay[blob] = data
+                    added.append(Change(position, "A", "100644", blob, path))
+                    tree[path] = ("100644", blob)
+        rehearsed = replace(
+            history,
+            commits=tuple(commits),
+            parents=tuple(parents),
+            find_changes=lambda: (*history.changes, *added),
+            tree=tree,
+        )
+        with self._reader.blobs() as blobs:
+            blobs.plan(record_blobs(history))
+            return judge(
+                rehearsed,
+                lambda blob, limit: overlay[blob] if blob in overlay else blobs.read(blob, limit),
+                current=self._current,
+            )
+
+    def settled(self, book: Book, made: Sequence[str]) -> Book:
+        """Return a rehearsed book with the commits that were made; judged again where another writer came between."""
+        commits = commits_after(self._reader, self._history)
+        if commits is None or [commit.sha for commit in commits] != list(made):
+            history = read_history(self._reader)
+            with self._reader.blobs() as blobs:
+                blobs.plan(record_blobs(history))
+                return judge(history, blobs.read, current=self._current)
+        by_position = {commit.position: commit for commit in commits}
+
+        def told(recorded: Recorded) -> Recorded:
+            commit = by_position.get(recorded.commit.position)
+            return recorded if commit is None else replace(recorded, commit=commit)
+
+        cells = tuple(
+            replace(cell, runs=tuple(replace(run, recorded=told(run.recorded)) for run in cell.runs))
+            for cell in book.cells
+        )
+        head = commits[-1].sha if commits else book.head
+        return replace(book, head=head, cells=cells, records=tuple(map(told, book.records)))

@@ -1,0 +1,232 @@
+"""Turns forecasts into a sealed prediction: resolves kernel, profile and roof, builds the record, commits it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from ledger import __version__
+from ledger.analysis.campaign import Request, milli, millionths
+from ledger.analysis.protocols import protocol_for
+from ledger.analysis.work_model import excess
+from ledger.canonical import (
+    MAX_RECORD_BYTES,
+    cell_key,
+    decode,
+    decode_any,
+    encode,
+    next_link,
+    object_id,
+    object_path,
+    parse_json,
+    record_id,
+    record_path,
+    validate,
+)
+from ledger.errors import InputError, LedgerError
+from ledger.git.commit import Repository
+from ledger.git.reader import Reader, quiet_environment
+from ledger.kernel import Kernel, KernelFile, build_case, load_kernel
+from ledger.operations import OPERATIONS
+from ledger.record_files import load_hardware
+from ledger.records import (
+    SEAL_SCHEMA_V2,
+    CeilingKind,
+    ForecastV2,
+    Hardware,
+    Prediction,
+    PredictionV2,
+    Tool,
+    Work,
+    is_gpu,
+)
+from ledger.roofline import roof_of
+
+TOOL = Tool(name="roofline-ledger", version=__version__)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Hold a forecast that is ready to be sealed, with what it was resolved from."""
+
+    forecast: ForecastV2
+    kernel: KernelFile
+    hardware: Hardware
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """Return the objects that the forecast names, by digest."""
+        return {
+            **self.kernel.closure.objects,
+            self.forecast.hardware_sha256: encode(self.hardware),
+        }
+
+
+@dataclass(frozen=True)
+class SealedCommit:
+    """Hold the result of sealing; `note` says what was left undone in the index, if anything."""
+
+    id: str
+    path: str
+    commit: str
+    prediction: Prediction
+    note: str | None
+
+
+def draft(
+    request: Request,
+    *,
+    root: FilePath | None,
+    ceilings: CeilingKind | None = None,
+    pins: Mapping[str, str] | None = None,
+) -> Draft:
+    """Return a forecast resolved against the kernel, the profile and the roof of the path that the compiler takes.
+
+    pins: platform packages whose versions the measurement must match, name -> version specifier.
+    Raises: UnknownName, InputError, RecordError.
+    """
+    kernel_file = load_kernel(request.kernel, root)
+    kernel = kernel_file.kernel
+    hardware = load_hardware(request.hardware, root)
+    threads = request.threads
+    if threads is None and not is_gpu(hardware.target):
+        threads = len(os.sched_getaffinity(0))
+    case = build_case(kernel, hardware, shape=request.shape, dtype=request.dtype, threads=threads)
+    if request.config is not None:
+        kernel.check_config(request.config, request.shape, request.dtype, hardware.target)
+        case = case.model_copy(update={"config": dict(request.config)})
+    path = kernel.path(request.dtype, hardware.target, case.implementation)
+    work = kernel.work(request.shape, request.dtype)
+    _check_work(kernel, request.shape, work)
+    forecast = {
+        "cell": cell_key(case),
+        "operation": kernel.operation.name,
+        "case": case.model_dump(mode="json"),
+        "work": work.model_dump(mode="json"),
+        "roof": roof_of(hardware, path, ceilings).model_dump(mode="json"),
+        "protocol": protocol_for(case.implementation).model_dump(mode="json"),
+        "kernel_sha256": kernel_file.sha256,
+        "hardware_sha256": object_id(encode(hardware)),
+        "regime": request.regime,
+        "percent_milli": milli(request.pct),
+        "low_milli": None if request.low is None else milli(request.low),
+        "high_milli": None if request.high is None else milli(request.high),
+        "probabilities_ppm": None if request.prob is None else millionths(request.prob),
+        "why": request.why,
+        "sight": None,
+        "known": "",
+        "pins": dict(pins or {}),
+        "draw": None,
+    }
+    return Draft(validate(ForecastV2, forecast, what=cell_key(case)), kernel_file, hardware)
+
+
+def _check_work(kernel: Kernel, shape: Mapping[str, int], work: Work) -> None:
+    """Check that a kernel's work model is no more than its operation can be: the judge would refuse the seal."""
+    operation = OPERATIONS.get(kernel.operation.name)
+    words = excess(operation, shape, work) if operation is not None else None
+    if words is not None:
+        raise InputError(f"kernel {kernel.name}: its work model says {words}; expected compulsory traffic and products")
+
+
+def seal(
+    repository: Repository,
+    drafts: Sequence[Draft],
+    *,
+    campaign: str | None = None,
+    why: str = "",
+    sign: bool = False,
+) -> SealedCommit:
+    """Seal forecasts as one prediction in one commit and return once it is on disk.
+
+    Raises: StateError, RecordError; InputError for a campaign whose name is taken.
+    """
+    forecaster = repository.identity()
+    nonce = secrets.token_hex(16)
+    sealed: list[tuple[str, str, PredictionV2]] = []
+
+    def compose(parent: str | None) -> tuple[Mapping[str, bytes], str]:
+        if campaign is not None:
+            check_new(repository, campaign, parent)
+        sequence, previous = next_link(chain_tips(repository, parent))
+        record = PredictionV2(
+            schema=SEAL_SCHEMA_V2,
+            rule="regime/1",
+            tool=TOOL,
+            forecaster=forecaster[:400],
+            participant=None,
+            sequence=sequence,
+            previous=previous,
+            campaign=campaign,
+            metric="percent-of-roof/1",
+            repeats="first-run/1",
+            cells=tuple(item.forecast for item in drafts),
+            commitments=(),
+            ratios=(),
+            domain=None,
+            why=why,
+            nonce=nonce,
+            extensions={},
+        )
+        data = encode(record)
+        identity = record_id(PredictionV2, data)
+        # What is committed must be what any later reader accepts.
+        decode(PredictionV2, data, what="new seal")
+        files = {record_path("predictions", identity): data}
+        for item in drafts:
+            files.update({object_path("predictions", digest): source for digest, source in item.objects.items()})
+        sealed[:] = [(identity, record_path("predictions", identity), record)]
+        what = campaign or drafts[0].forecast.cell
+        return files, f"Seal {what}: {len(drafts)} cell{'s' if len(drafts) > 1 else ''}\n\nSeal-Id: {identity}\n"
+
+    written = repository.commit(compose, sign=sign)
+    identity, path, record = sealed[0]
+    return SealedCommit(identity, path, written.commit, record, written.index_note)
+
+
+def check_new(repository: Repository, campaign: str, commit: str | None) -> None:
+    """Check that no seal at a commit carries a campaign's name. Raises: InputError."""
+    for path, name in _campaigns(repository, commit):
+        if name == campaign:
+            raise InputError(f"campaign {campaign!r} was sealed before ({path}); expected a new name")
+
+
+def _campaigns(repository: Repository, commit: str | None) -> Iterator[tuple[str, object]]:
+    """Yield the path and the campaign of each seal at a commit; of one that cannot be read the campaign is None."""
+    listing = repository.git("ls-tree", "-r", "-z", commit, "--", "predictions") if commit else ""
+    entries = [line.partition("\t") for line in filter(None, listing.split("\0"))]
+    seals = {path: meta.split(" ")[2] for meta, _, path in entries if path.endswith(".json")}
+    with Reader(repository.git_dir, quiet_environment()).blobs() as blobs:
+        blobs.plan(seals.values())
+        for path, blob in seals.items():
+            value = None
+            # The report refuses what is no seal.
+            with suppress(LedgerError):
+                value = parse_json(blobs.read(blob, MAX_RECORD_BYTES) or b"", what=path)
+            yield path, value.get("campaign") if isinstance(value, dict) else None
+
+
+def chain_tips(repository: Repository, parent: str | None) -> dict[str, int]:
+    """Return the ids and sequences of the seals at the tips of the chain, as seen from a commit."""
+    held: dict[str, Prediction] = {}
+    for path in repository.newest_seals(parent):
+        assert parent is not None
+        data = repository.show(parent, path)
+        record = decode_any(data, what=path)
+        assert isinstance(record, Prediction), path
+        held[record_id(type(record), data)] = record
+    named = {previous for record in held.values() for previous in record.previous}
+    return {identity: record.sequence for identity, record in held.items() if identity not in named}
+
+
+def check_distinct(drafts: Sequence[Draft]) -> None:
+    """Check that no cell is duplicated in one seal. Raises: InputError."""
+    seen: set[str] = set()
+    for item in drafts:
+        if item.forecast.cell in seen:
+            raise InputError(f"cell {item.forecast.cell} is duplicated in the campaign; expected each cell once")
+        seen.add(item.forecast.cell)
