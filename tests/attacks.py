@@ -866,9 +866,7 @@ def measured_against_another_profile(folder, _canary):
 def sealed_roof_lower_than_the_profile(folder, _canary):
     """Seal a roof ten times lower than the sealed profile gives."""
     ledger = begin(folder)
-    ledger.measure(
-        ledger.seal(forecast(roof=forecast().roof.model_copy(update={"bandwidth_bytes_per_s": 10**11})))
-    )
+    ledger.measure(ledger.seal(forecast(roof=forecast().roof.model_copy(update={"bandwidth_bytes_per_s": 10**11}))))
     return ledger.root
 
 

@@ -9,7 +9,7 @@ import pytest
 from attacks import CASES, trust_of
 
 from ledger.evidence.audit import audit
-from ledger.render.lists import render_audit
+from ledger.render.audit_text import render_audit
 
 
 def _need_keys(needed):

@@ -10,9 +10,10 @@ from rich.console import Console
 from samples import make_book, make_forecast, make_measurement, make_sealed, make_view
 
 from ledger.analysis.formatting import case_words
-from ledger.cli.open_ledger import emit
+from ledger.cli.output import emit
 from ledger.evidence.audit import Audit
-from ledger.render.lists import render_audit, render_status
+from ledger.render.audit_text import render_audit
+from ledger.render.status_table import render_status
 
 FORECAST = make_forecast()
 

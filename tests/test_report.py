@@ -25,7 +25,7 @@ from samples import (
 )
 
 from ledger.analysis.book import Book, CellView, Commit, Voided
-from ledger.cli.open_ledger import emit
+from ledger.cli.output import emit
 from ledger.errors import InputError
 from ledger.records import Finding, Tool, Void
 from ledger.render import report

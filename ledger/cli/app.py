@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path as FilePath
 from typing import Annotated
 
 import typer
 
-from ledger.cli import bench as benching
-from ledger.cli import drill as drilling
-from ledger.cli import inspect as inspecting
-from ledger.cli import measure as measuring
-from ledger.cli import predict as predicting
-from ledger.cli import read as reading
-from ledger.cli import tune as tuning
-from ledger.cli import witness as witnessing
+from ledger.cli.audit import audit
+from ledger.cli.bench import bench
+from ledger.cli.calibrate import calibrate
+from ledger.cli.challenge import challenge
+from ledger.cli.doctor import doctor
+from ledger.cli.drill import drill
+from ledger.cli.hardware import hardware_app
+from ledger.cli.init import init
+from ledger.cli.inspect import inspect
+from ledger.cli.kernels import kernels_app
+from ledger.cli.measure import measure
+from ledger.cli.order import order
+from ledger.cli.predict import predict
+from ledger.cli.report import report
+from ledger.cli.roofline import roofline
+from ledger.cli.score import score
+from ledger.cli.status import log, status
+from ledger.cli.timeline import timeline
+from ledger.cli.tune import tune
+from ledger.cli.verify import verify
+from ledger.cli.void import void
+from ledger.cli.witness import witness
 
 app = typer.Typer(
     name="ledger",
@@ -35,34 +48,10 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-@app.command()
-def init(directory: Annotated[FilePath, typer.Argument(metavar="[DIR]")] = FilePath()) -> None:
-    """Make the folders of a ledger, and a git repository where there is none."""
-    from ledger.workflow.init import found
-
-    for line in found(directory):
-        typer.echo(line)
-
-
-app.command()(predicting.predict)
-app.command()(measuring.order)
-app.command()(measuring.measure)
-app.command()(measuring.verify)
-app.command()(reading.report)
-app.command()(reading.status)
-app.command()(reading.log)
-app.command()(reading.score)
-app.command()(reading.roofline)
-app.command()(reading.audit)
-app.command()(predicting.void)
-app.command()(witnessing.witness)
-app.command()(witnessing.challenge)
-app.command()(measuring.calibrate)
-app.command()(benching.bench)
-app.command()(benching.timeline)
-app.command()(tuning.tune)
-app.command()(inspecting.inspect)
-app.command()(drilling.drill)
-app.command()(reading.doctor)
-app.add_typer(reading.hardware_app, name="hardware")
-app.add_typer(reading.kernels_app, name="kernels")
+for command in (
+    init, predict, order, measure, verify, report, status, log, score, roofline, audit, void, witness, challenge,
+    calibrate, bench, timeline, tune, inspect, drill, doctor,
+):  # fmt: skip
+    app.command()(command)
+app.add_typer(hardware_app, name="hardware")
+app.add_typer(kernels_app, name="kernels")

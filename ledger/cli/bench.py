@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli.open_ledger import emit, find_root, out, say
+from ledger.cli.open_ledger import find_root
 from ledger.cli.options import parse_ceilings, parse_dtype, parse_shape
+from ledger.cli.output import emit, out, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ def bench(
         return
     document: dict[str, Any] = {}
     files = [load_kernel(name, root, launch=is_gpu(hardware.target)) for name in kernel or kernel_names(root)]
-    only = None if baseline is None else _baselines(baseline, files)
+    only = None if baseline is None else baseline_set(baseline, files)
     for file in files:
-        cells = _cells(file, shape, dtype)
+        cells = cells_of(file, shape, dtype)
         part = run(file, cells, hardware=hardware, ceilings=parse_ceilings(ceilings), only=only, on_progress=say)
         document = _joined(document, part) if document else part
     if output is not None:
@@ -61,36 +62,6 @@ def bench(
         out().print(render_markdown(document), markup=False, soft_wrap=True)
     if against is not None:
         _compare(document, against, fail_on_regress)
-
-
-def timeline(
-    kernel: Annotated[str, typer.Argument(help="Kernel to trace.")],
-    output: Annotated[FilePath, typer.Option("-o", "--output", help="Trace to write, for ui.perfetto.dev.")],
-    shape: Annotated[str | None, typer.Option(help="Shape, as B=8,H=4096,O=4096 (default: its first case).")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Data type (default: its first).")] = None,
-    hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
-    baseline: Annotated[list[str] | None, typer.Option(help="Baselines to trace (default: all).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-) -> None:
-    """Record one rotation of a cell, ours and the library's, as a timeline that Perfetto opens."""
-    from ledger.device.local_profile import profile_of_this_machine
-    from ledger.kernel import load_kernel
-    from ledger.measure.timeline import record_timeline
-    from ledger.records import is_gpu
-
-    root = find_root()
-    hardware = profile_of_this_machine(root, hw)
-    file = load_kernel(kernel, root, launch=is_gpu(hardware.target))
-    cell = _cells(file, None if shape is None else [shape], None if dtype is None else [dtype])[0]
-    only = None if baseline is None else _baselines(baseline, [file])
-    found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say)
-    if as_json:
-        emit(found)
-        return
-    from ledger.render.timeline_table import slices_table
-
-    out().print(slices_table(found))
-    say(f"wrote {output}; open it at ui.perfetto.dev")
 
 
 def _self_test(
@@ -108,21 +79,22 @@ def _self_test(
 
     name = (kernels or ["rmsnorm_matmul"])[0]
     file = load_kernel(name, find_root(), launch=hardware.target.startswith("sm_"))
-    found = run(file, _cells(file, shapes, dtypes)[0], hardware=hardware, trials=trials, on_progress=say)
+    found = run(file, cells_of(file, shapes, dtypes)[0], hardware=hardware, trials=trials, on_progress=say)
     if as_json:
         emit(found)
     else:
         out().print(render(found), markup=False, soft_wrap=True)
 
 
-def _cells(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None) -> list[Cell]:
+def cells_of(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None) -> list[Cell]:
+    """Return the cells asked for; without shapes or dtypes, all that the kernel lists. Raises: InputError."""
     kernel = file.kernel
     sizes = [parse_shape(shape) for shape in shapes] if shapes else [dict(case) for case in kernel.cases]
     kinds = [parse_dtype(dtype) for dtype in dtypes] if dtypes else list(kernel.dtypes)
     return [(size, kind) for size in sizes for kind in kinds]
 
 
-def _baselines(asked: list[str], files: list[KernelFile]) -> frozenset[str]:
+def baseline_set(asked: list[str], files: list[KernelFile]) -> frozenset[str]:
     """Return the baselines asked for as rows name them. Raises: InputError for one that no kernel here has."""
     from ledger.measure.bench import baseline_names
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from ledger.cli.open_ledger import emit, err, find_root, out, say
+from ledger.cli.open_ledger import find_root
+from ledger.cli.output import emit, err, out, say
 from ledger.errors import InputError, StateError
 
 if TYPE_CHECKING:
@@ -119,14 +120,14 @@ def _ask(found: Drill, questions: Sequence[Question], title: str) -> list[Answer
     return answered
 
 
-def _pose(question: Question, place: str) -> None:
+def _pose(question: Question, position: str) -> None:
     from rich.text import Text
 
     from ledger.analysis.formatting import case_words, harmless
-    from ledger.render.lists import roof_sentence
+    from ledger.render.forecast_table import roof_sentence
 
     console, forecast = err(), question.forecast
-    console.print(Text(f"{place}  {harmless(case_words(forecast.case))}", style="bold"))
+    console.print(Text(f"{position}  {harmless(case_words(forecast.case))}", style="bold"))
     console.print(Text(roof_sentence(forecast)))
     if forecast.case.config:
         words = ", ".join(f"{key}={value}" for key, value in forecast.case.config.items())

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli.open_ledger import emit, find_root, out, say
+from ledger.cli.open_ledger import find_root
 from ledger.cli.options import parse_dtype, parse_shape
+from ledger.cli.output import emit, out, say
 from ledger.errors import InputError, MachineError
 
 if TYPE_CHECKING:

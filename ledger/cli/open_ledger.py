@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import gc
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.errors import EvidenceRefused, StateError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ledger.analysis.book import Book
     from ledger.evidence.judge import CurrentDigest
     from ledger.git.commit import Repository
@@ -24,11 +18,8 @@ if TYPE_CHECKING:
     from ledger.git.reader import Reader
 
 
-_LONG = 1_000_000
-
-
 @dataclass(frozen=True)
-class Place:
+class OpenLedger:
     """Hold the user's repository with the history of its ledger."""
 
     repository: Repository
@@ -44,7 +35,7 @@ class Place:
         with self.reader.blobs() as blobs:
             blobs.plan(record_blobs(self.history))
             book = judge(self.history, blobs.read, current=self.current)
-        settle()
+        freeze_records()
         return book
 
     @cached_property
@@ -66,7 +57,7 @@ def find_root() -> FilePath | None:
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
 
 
-def open_place(*, uncommitted_is_refused: bool = True) -> Place:
+def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     """Open the ledger of the current folder's repository at HEAD.
 
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
@@ -86,67 +77,12 @@ def open_place(*, uncommitted_is_refused: bool = True) -> Place:
             "ledger alone: restore with git checkout, or see ledger doctor"
         )
     reader = Reader(repository.git_dir, quiet_environment())
-    return Place(repository, reader, read_history(reader, wait=False))
+    return OpenLedger(repository, reader, read_history(reader, wait=False))
 
 
-def settle() -> None:
+def freeze_records() -> None:
     """Take what was read out of the garbage collector's sight: it is kept until the command ends, and has no cycles."""
     gc.freeze()
-
-
-def emit(document: Any) -> None:
-    """Print one JSON document on stdout, indented unless it is long: indenting megabytes takes seconds."""
-    text = json.dumps(document, ensure_ascii=True, allow_nan=False)
-    if len(text) < _LONG:
-        text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
-    sys.stdout.write(f"{text}\n")
-
-
-def out() -> Console:
-    """Return the console for results."""
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=False)
-
-
-def err() -> Console:
-    """Return the console for progress and prose."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False)
-
-
-def say(text: str) -> None:
-    """Print a line of prose on stderr, with anything that could act on a terminal spelled out."""
-    from rich.text import Text
-
-    from ledger.analysis.formatting import harmless
-
-    err().print(Text(harmless(text)), soft_wrap=True)
-
-
-@contextmanager
-def progress_bar(title: str, *, limit: int) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a progress bar with the time left on stderr; yield what tells it (done, total, words up to `limit`)."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from ledger.analysis.formatting import harmless
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err()) as bar:
-        task = bar.add_task(title, total=None)
-
-        def show(done: int, total: int, words: str) -> None:
-            bar.update(task, description=harmless(words, limit=limit), completed=done, total=total)
-
-        yield show
 
 
 def refuse_if_refused(book: Book) -> None:

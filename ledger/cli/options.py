@@ -1,14 +1,22 @@
-"""Parses the small languages of the options: shapes, probabilities, choices. Pure."""
+"""Defines the options that several commands take, and parses their values: shapes, probabilities, choices."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
 
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
     from ledger.records import CeilingKind, Dtype, Regime
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every open cell.")]
+CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
+FullOption = Annotated[list[str] | None, typer.Option("--full", help="Cells whose full report is kept.")]
+PriceOption = Annotated[float | None, typer.Option("--price-per-hour", min=0, help="Price of the device, per hour.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
 def parse_shape(text: str, option: str = "--shape", *, least: int = 1) -> dict[str, int]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli.open_ledger import emit, open_place, out, say
 from ledger.cli.options import (
     check_percent,
     parse_ceilings,
@@ -17,6 +16,7 @@ from ledger.cli.options import (
     parse_regime,
     parse_shape,
 )
+from ledger.cli.output import emit, out, say
 from ledger.cli.witness import TsaOption, stamp_records
 from ledger.errors import InputError
 
@@ -140,7 +140,7 @@ def _seal(
     dry_run: bool,
     as_json: bool,
 ) -> list[str]:
-    from ledger.render.lists import drafts_table
+    from ledger.render.forecast_table import drafts_table
     from ledger.workflow.seal import seal
 
     if not as_json:
@@ -163,19 +163,3 @@ def _tell(sealed: SealedCommit, *, as_json: bool) -> None:
     out().print(
         f"  file   {sealed.path}\n  commit {sealed.commit}\n  number {sealed.prediction.sequence}", soft_wrap=True
     )
-
-
-def void(
-    seal: Annotated[str, typer.Argument(help="Seal, or SEAL#CELL, to withdraw.")],
-    why: Annotated[str, typer.Option(help="Why; shown wherever the seal is.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-) -> None:
-    """Withdraw an unmeasured forecast in the open; it stays visible and counts as missing."""
-    from ledger.workflow.select import withdraw
-
-    place = open_place()
-    identity, path, commit = withdraw(place.repository, place.book, seal, why)
-    if as_json:
-        emit([{"id": identity, "path": path, "commit": commit}])
-    else:
-        out().print(f"withdrawn {seal}\n  commit {commit}", soft_wrap=True)

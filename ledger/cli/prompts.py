@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, get_args
 
-from ledger.cli.open_ledger import err
 from ledger.cli.options import check_percent, parse_shape
+from ledger.cli.output import err
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def ask(root: FilePath) -> tuple[Request, CeilingKind]:
     from ledger.kernel import kernel_names, load_kernel
     from ledger.record_files import hardware_names, load_hardware
     from ledger.records import Regime
-    from ledger.render.lists import roof_sentence
+    from ledger.render.forecast_table import roof_sentence
     from ledger.workflow.seal import draft
 
     kernel = load_kernel(choose("Kernel", kernel_names(root)), root).kernel

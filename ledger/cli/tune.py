@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli.open_ledger import emit, find_root, out, progress_bar, say
+from ledger.cli.open_ledger import find_root
 from ledger.cli.options import parse_dtype, parse_shape
+from ledger.cli.output import emit, out, progress_bar, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.cli.open_ledger import emit, open_place, out, refuse_if_refused, say
+from ledger.cli.open_ledger import open_ledger, refuse_if_refused
+from ledger.cli.output import emit, out, say
 from ledger.errors import InputError, MachineError, StateError
 
 if TYPE_CHECKING:
@@ -16,30 +17,6 @@ if TYPE_CHECKING:
 TsaOption = Annotated[
     str | None, typer.Option("--tsa", help="Time-stamping authority (RFC 3161); default: git config ledger.tsa.")
 ]
-
-ChallengeOption = Annotated[
-    str | None, typer.Option("--challenge", help="What an auditor handed over: it goes into the inputs.")
-]
-
-
-def anchor(challenge: str | None) -> str | None:
-    """Return the digest of a challenge that goes into the inputs, or None. Raises: InputError."""
-    from ledger.evidence.challenge import anchor_of
-
-    return None if challenge is None else anchor_of(challenge)
-
-
-def challenge(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False) -> None:
-    """Draw a text to hand to whoever is to measure, so that the measurement must come after it."""
-    from ledger.evidence.challenge import anchor_of, draw
-
-    text = draw()
-    if as_json:
-        emit({"challenge": text, "anchor": anchor_of(text)})
-        return
-    out().print(text, markup=False)
-    say(f"they run: ledger verify --challenge {text} SEAL#CELL (or ledger order --challenge …, and ledger measure)")
-    say(f"then you run: ledger audit --challenge {text} PATH-or-URL")
 
 
 def authority(repository: Repository, tsa: str | None) -> str | None:
@@ -75,18 +52,18 @@ def witness(
     from ledger.evidence.timestamps import add_tokens
     from ledger.workflow.select import select
 
-    place = open_place()
-    refuse_if_refused(place.book)
-    url = authority(place.repository, tsa)
+    opened = open_ledger()
+    refuse_if_refused(opened.book)
+    url = authority(opened.repository, tsa)
     if url is None:
         raise InputError("--tsa: not given; expected an authority's address here or in: git config ledger.tsa URL")
     if ids:
-        seals = {cell.sealed.id for name in ids for cell in select(place.book, [name])}
+        seals = {cell.sealed.id for name in ids for cell in select(opened.book, [name])}
     else:
-        seals = {sealed.id for sealed in place.book.seals}
-    paths = [sealed.path for sealed in place.book.seals if sealed.id in seals]
-    paths += [recorded.path for recorded in place.book.records if recorded.measurement.seal in seals]
-    tokens = add_tokens(place.repository, paths, url)
+        seals = {sealed.id for sealed in opened.book.seals}
+    paths = [sealed.path for sealed in opened.book.seals if sealed.id in seals]
+    paths += [recorded.path for recorded in opened.book.records if recorded.measurement.seal in seals]
+    tokens = add_tokens(opened.repository, paths, url)
     if as_json:
         emit({"tokens": tokens})
     else:

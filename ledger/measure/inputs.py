@@ -1,7 +1,7 @@
 """Fills input tensors from a seal, on the device that measures. Imports torch, only when called.
 
-`ledger.philox_inputs` defines every element; this module makes whole tensors of them, sixteen elements a Philox block, many
-input sets at a time. It is equal to `binding.element_integers` element by element.
+`ledger.philox_inputs` defines every element; this module fills whole tensors, sixteen elements a Philox block and many
+input sets at a time. Each element equals that of `philox_inputs.element_integers`.
 """
 
 from __future__ import annotations

@@ -27,9 +27,7 @@ def build(folder: Path) -> Ledger:
     ledger = Ledger(folder)
     ledger.write("README.md", b"the golden ledger\n")
     ledger.commit("begin")
-    pair = ledger.seal(
-        forecast(B=1), forecast(B=2, dtype="bf16"), campaign="pair", why="a campaign: é, 中, \U0001f600"
-    )
+    pair = ledger.seal(forecast(B=1), forecast(B=2, dtype="bf16"), campaign="pair", why="a campaign: é, 中, \U0001f600")
     ledger.measure(pair, cell=0, attachments={"ncu.csv": b"a,b\n1,2\n"})
     base = ledger.head
     ledger.switch("left", base)

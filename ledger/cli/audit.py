@@ -1,0 +1,56 @@
+"""The command audit: the whole ledger of a repository, checked from a clone."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli.open_ledger import freeze_records
+from ledger.cli.options import JsonOption
+from ledger.cli.output import emit, out
+from ledger.errors import EvidenceRefused, InputError, ThresholdMissed
+
+if TYPE_CHECKING:
+    from ledger.evidence.audit import Audit
+
+
+def audit(
+    source: Annotated[str, typer.Argument(metavar="[PATH or URL]", help="Repository to audit.")] = ".",
+    revision: Annotated[str, typer.Option("--at", help="Commit, branch or tag to audit.")] = "HEAD",
+    recompute: Annotated[bool, typer.Option("--recompute", help="Make the output samples anew, on the CPU.")] = False,
+    allowed_signers: Annotated[
+        FilePath | None, typer.Option("--allowed-signers", help="Keys that you trust, as ssh-keygen(1) has them.")
+    ] = None,
+    tsa_roots: Annotated[
+        FilePath | None, typer.Option("--tsa-roots", help="Time-stamping roots that you trust, PEM.")
+    ] = None,
+    challenge: Annotated[
+        str | None, typer.Option("--challenge", help="What you handed over: exit 1 unless a measurement answers it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
+    from ledger.evidence import audit as audits
+    from ledger.evidence.trust_levels import Trust
+
+    trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
+    result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust, challenge=challenge)
+    freeze_records()
+    if as_json:
+        emit(audits.document(result))
+    else:
+        from ledger.render.audit_text import render_audit
+
+        render_audit(result, out())
+    _exit_by_verdict(result)
+
+
+def _exit_by_verdict(result: Audit) -> None:
+    if result.verdict == "refused":
+        raise EvidenceRefused(f"{result.source}: {result.reason}")
+    if result.verdict == "undetermined":
+        raise InputError(f"{result.source}: undetermined: {result.reason}")
+    if result.answers is not None and not any(answer.proven for answer in result.answers):
+        raise ThresholdMissed(f"{result.source}: no measurement answers the challenge")

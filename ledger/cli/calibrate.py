@@ -1,0 +1,36 @@
+"""The command calibrate: measured ceilings of this machine as a profile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli.open_ledger import find_root
+from ledger.cli.options import JsonOption
+from ledger.cli.output import emit, out, say
+from ledger.errors import InputError
+
+if TYPE_CHECKING:
+    pass
+
+
+def calibrate(
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="About 20 s, with wider error.")] = False,
+    hw: Annotated[str | None, typer.Option("--hw", help="Shipped profile of the CUDA device.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a profile that open seals name.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the ceilings of this machine and write them as a profile with a dated copy."""
+    from ledger.workflow.calibrate import write_calibration
+
+    root = find_root()
+    if root is None:
+        raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
+    paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
+    if as_json:
+        emit({"paths": [str(path.relative_to(root)) for path in paths]})
+    else:
+        for path in paths:
+            out().print(f"wrote {path.relative_to(root)}", markup=False)

@@ -1,0 +1,33 @@
+"""The command doctor: what is wrong with this machine or this ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.cli.options import JsonOption
+from ledger.cli.output import emit, out, say
+
+if TYPE_CHECKING:
+    pass
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what is the ledger's own.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain what is wrong with this machine or this ledger, and repair what is the ledger's own."""
+    from ledger.workflow.doctor import examine
+
+    findings = examine(FilePath.cwd(), repair=repair)
+    if as_json:
+        emit([{"what": f.what, "state": f.state, "remedy": f.remedy} for f in findings])
+        return
+    for finding in findings:
+        out().print(f"{finding.state:8} {finding.what}", markup=False, soft_wrap=True)
+        if finding.remedy:
+            out().print(f"         {finding.remedy}", markup=False, soft_wrap=True)
+    if any(finding.state == "broken" for finding in findings):
+        say("broken things are left; see the remedies above, or run: ledger doctor --repair")

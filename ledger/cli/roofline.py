@@ -1,0 +1,85 @@
+"""The command roofline: measured cells on the log-log roofline."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
+from ledger.cli.options import JsonOption
+from ledger.cli.output import emit, out
+from ledger.errors import InputError, StateError
+
+if TYPE_CHECKING:
+    from ledger.records import Hardware
+
+
+def roofline(
+    hw: Annotated[
+        list[str] | None, typer.Option("--hw", help="Profiles to draw, by name or file (default: those of the cells).")
+    ] = None,
+    bench: Annotated[
+        list[FilePath] | None, typer.Option("--bench", help="JSON of ledger bench whose rows are drawn too.")
+    ] = None,
+    kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Draw the dots of this kernel only.")] = None,
+    campaign: Annotated[
+        list[str] | None, typer.Option("--campaign", help="Draw the forecasts of this campaign only.")
+    ] = None,
+    output: Annotated[
+        FilePath | None, typer.Option("-o", "--output", help="Folder for PNG, SVG, JSON and Markdown.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw the roofline with every verified cell, on the terminal or as PNG and SVG."""
+    from ledger.render import roofline_plot as plot
+
+    document = _roofline(hw or [], bench or [], kernel, campaign)
+    if as_json:
+        emit(document)
+    elif output is not None:
+        for path in plot.write(document, output):
+            out().print(f"wrote {path}", markup=False)
+    else:
+        plot.terminal(document, out())
+
+
+def _roofline(
+    hw: list[str], benches: list[FilePath], kernels: list[str] | None, campaigns: list[str] | None
+) -> dict[str, Any]:
+    """Return the document that a roofline is drawn from."""
+    from ledger.canonical import parse_json
+    from ledger.kernel import load_kernel
+    from ledger.record_files import read_bytes
+    from ledger.render.bench_points import add_bench
+    from ledger.render.roofline_plot import only_campaigns, only_kernels, roofline_document
+
+    root, book = find_root(), None
+    try:
+        book = open_ledger().book
+        refuse_if_refused(book)
+    except StateError:
+        if not hw:
+            raise
+    cells = () if book is None else book.cells
+    names = hw or sorted({cell.forecast.case.hardware for cell in cells if cell.counted})
+    if not names:
+        raise InputError("no cell is verified yet; expected one, or a profile to draw: ledger roofline --hw h200")
+    hardwares = [_profile(name, root) for name in names]
+    document = roofline_document(hardwares, book)
+    for path in benches:
+        value = parse_json(read_bytes(path), what=str(path))
+        add_bench(
+            document, value, what=str(path), hardwares=hardwares, kernel_of=lambda name: load_kernel(name, root).kernel
+        )
+    if campaigns is not None:
+        document = only_campaigns(document, campaigns)
+    return document if kernels is None else only_kernels(document, kernels)
+
+
+def _profile(name: str, root: FilePath | None) -> Hardware:
+    """Return a profile by its name, or from a file, as a calibration on another machine leaves one."""
+    from ledger.record_files import load_hardware, read_hardware
+
+    return read_hardware(FilePath(name)) if name.endswith(".yaml") else load_hardware(name, root)

@@ -1,0 +1,25 @@
+"""The command score: how well each forecaster forecasts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.cli.open_ledger import open_ledger, refuse_if_refused
+from ledger.cli.options import JsonOption
+from ledger.cli.output import emit, out
+
+if TYPE_CHECKING:
+    pass
+
+
+def score(as_json: JsonOption = False) -> None:
+    """Score the forecasters: bias, error, coverage, and proper scores of intervals and probabilities."""
+    from ledger.analysis import score as scores
+
+    book = open_ledger().book
+    refuse_if_refused(book)
+    table = scores.score_book(book)
+    if as_json:
+        emit(scores.document(table))
+    else:
+        scores.render(table, out())

@@ -1,0 +1,35 @@
+"""The commands status and log: the state of each cell, and the order of events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.cli.open_ledger import open_ledger
+from ledger.cli.options import JsonOption
+from ledger.cli.output import emit, out
+
+if TYPE_CHECKING:
+    pass
+
+
+def status(as_json: JsonOption = False) -> None:
+    """List what is open, stale, void and measured."""
+    from ledger.render.status_table import render_status
+
+    book = open_ledger(uncommitted_is_refused=False).book
+    if as_json:
+        cells = [{"seal": c.sealed.id, "cell": c.forecast.cell, "state": c.state, "blind": c.blind} for c in book.cells]
+        emit({"head": book.head, "cells": cells, "refused": [f.model_dump(mode="json") for f in book.refused]})
+    else:
+        render_status(book, out())
+
+
+def log(as_json: JsonOption = False) -> None:
+    """Print the timeline: seals, measurements and withdrawals in the order of the history."""
+    from ledger.render.history_table import render_timeline, timeline
+
+    book = open_ledger(uncommitted_is_refused=False).book
+    if as_json:
+        emit(timeline(book))
+    else:
+        render_timeline(book, out())

@@ -1,0 +1,79 @@
+"""Renders an audit on a terminal. Writes to the console given."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from ledger.analysis.book import Book, CellView
+from ledger.analysis.formatting import case_words, count_words, harmless
+from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
+from ledger.render.history_table import render_timeline
+from ledger.render.report_text import seal_words
+from ledger.render.tables import MANY, print_rows
+
+if TYPE_CHECKING:
+    pass
+
+
+_COLOURS = {"refused": "red", "flag": "yellow", "note": "dim"}
+
+
+def render_audit(result: Audit, console: Console) -> None:
+    """Print an audit: the commit, the timeline, the verdict of each prediction, what is proven and what is not."""
+    book = result.book
+    if book is not None:
+        console.print(f"audited commit {book.head} of {harmless(result.source)}", markup=False, soft_wrap=True)
+        for note in result.notes:
+            console.print(f"note: {harmless(note)}", markup=False, soft_wrap=True)
+        console.print()
+        render_timeline(book, console)
+        console.print()
+        _predictions(book, console)
+        for finding in result.findings:
+            words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
+            console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
+        console.print()
+        _render_levels(book, console)
+    colour = {"holds": "green", "refused": "red", "undetermined": "yellow"}[result.verdict]
+    console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
+
+
+def _predictions(book: Book, console: Console) -> None:
+    """Print each seal and its cells, with what was predicted, what was measured and what that rests on."""
+    headings = ("cell", "state", "levels", "sight", "predicted", "measured", "grade")
+    if len(book.cells) > MANY:
+        rows = [(c.sealed.id[:10], harmless(c.sealed.prediction.forecaster), *_judged(c)) for c in book.cells]
+        print_rows(console, ("seal", "forecaster", *headings), rows, folding=())
+        return
+    for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
+        cells = tuple(group)
+        console.print(Text(seal_words(cells[0]), style="dim"), soft_wrap=True)
+        print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "predicted", "measured"))
+
+
+def _judged(cell: CellView) -> tuple[str, ...]:
+    verification = cell.counted.verification if cell.counted else None
+    percent = verification.measured_percent if verification else None
+    regime = verification.measured_regime if verification else None
+    return (
+        case_words(cell.forecast.case),
+        cell.state,
+        ",".join(str(level) for level in cell.levels) or "none",
+        "blind" if cell.blind else "informed",
+        f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
+        "" if percent is None else f"{regime or 'not determined'} {percent:.1f}%",
+        (verification.grade if verification else None) or "",
+    )
+
+
+def _render_levels(book: Book, console: Console) -> None:
+    for level, (proves, not_proves) in LEVELS.items():
+        reached = sum(level in cell.levels for cell in book.cells)
+        words = count_words(reached, "cell") if reached else "not provided"
+        console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
+    for sentence in NOT_PROVEN:
+        console.print(sentence, markup=False, soft_wrap=True)

@@ -1,0 +1,43 @@
+"""Renders forecasts before they are sealed, each with the roof it is a percentage of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+
+from ledger.analysis.formatting import case_words, si
+from ledger.records import Forecast
+from ledger.render.report_text import predicted_words
+from ledger.render.tables import empty_table
+from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time_lower_bound_s
+
+if TYPE_CHECKING:
+    pass
+
+
+def roof_sentence(forecast: Forecast) -> str:
+    """Return what a person needs to know before naming a percent: work, intensity, ridge, roof and floor."""
+    work, roof = forecast.work, forecast.roof
+    side = "left of the ridge: memory sets the floor" if memory_side(work, roof) else "right of it: arithmetic does"
+    return (
+        f"{si(work.flops, 'FLOP')} over {si(work.bytes, 'B')} is {arithmetic_intensity(work):.3g} FLOP/byte; "
+        f"the ridge is at {ridge_point(roof):.3g} ({roof.path}, {roof.ceilings}), so it lies {side}; "
+        f"no faster than {time_lower_bound_s(work, roof) * 1e6:.3g} µs"
+    )
+
+
+def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
+    """Return a table of forecasts with the roof each is a percentage of."""
+    table = empty_table(("cell", "FLOP/byte", "ridge", "roof", "floor µs", "forecast"), folding=("cell", "forecast"))
+    for forecast in forecasts:
+        table.add_row(
+            case_words(forecast.case),
+            f"{arithmetic_intensity(forecast.work):.3g}",
+            f"{ridge_point(forecast.roof):.3g}",
+            forecast.roof.path,
+            f"{time_lower_bound_s(forecast.work, forecast.roof) * 1e6:.3g}",
+            predicted_words(forecast),
+        )
+    return table

@@ -1,0 +1,32 @@
+"""Renders the state of every sealed cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ledger.analysis.book import Book
+from ledger.analysis.formatting import case_words
+from ledger.render.tables import print_rows
+
+if TYPE_CHECKING:
+    pass
+
+
+def render_status(book: Book, console: Console) -> None:
+    """Print the state of every sealed cell."""
+    rows = [
+        (
+            cell.state,
+            cell.sealed.id[:10],
+            case_words(cell.forecast.case),
+            f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
+            str(len(cell.runs)),
+            "blind" if cell.blind else "informed",
+        )
+        for cell in book.cells
+    ]
+    print_rows(console, ("state", "seal", "cell", "predicted", "runs", "sight"), rows, folding=("cell",))
+    counts = {state: sum(cell.state == state for cell in book.cells) for state in ("open", "stale", "measured", "void")}
+    console.print(", ".join(f"{count} {state}" for state, count in counts.items()))

@@ -1,0 +1,45 @@
+"""Prints tables whose long columns fold, and plain aligned lines where rows are many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_NARROWEST = 14
+"""A folding column's least width, which holds the longest word of a cell: a kernel's name or a regime."""
+
+
+MANY = 500
+"""Rows beyond which a list is printed as plain lines: laying out a table takes a millisecond a row."""
+
+
+def empty_table(headings: Sequence[str], *, folding: Sequence[str]) -> Table:
+    """Return an empty table in which some columns may fold to fit the width and the others never break."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        folds = heading in folding
+        table.add_column(heading, overflow="fold", no_wrap=not folds, min_width=_NARROWEST if folds else None)
+    return table
+
+
+def print_rows(
+    console: Console, headings: Sequence[str], rows: Sequence[tuple[str, ...]], *, folding: Sequence[str]
+) -> None:
+    """Print rows of harmless text as a table, or as plain aligned lines where they are many."""
+    if len(rows) > MANY:
+        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        lines = (_aligned(row, widths) for row in (headings, *rows))
+        # The console's own layout would take longer than the audit.
+        console.file.write("".join(f"{line}\n" for line in lines))
+        return
+    table = empty_table(headings, folding=folding)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
