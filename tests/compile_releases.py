@@ -5,7 +5,7 @@
 Each release is installed once, without what it depends on, into an ignored folder and put in front of the path of its
 own processes. What is compiled is every case of every kernel, as its launcher would: the distinct builds of function,
 signature, constants, options and hints. --variants takes one build of each function, kinds of arguments and flags.
-CUDA C++ is left out: NVRTC compiles it, whatever the release of Triton is, and tests/test_kernel_ahead.py looks at it.
+CUDA C++ is left out: NVRTC compiles it, whatever the release of Triton is (tests/kernels/test_kernel_ahead.py).
 
 Results are kept: the same command goes on where it stopped. What failed, or whose source changed, is compiled again.
 Exit codes: 0 everything compiles; 1 something does not, in a table with the end of each error; 2 bad arguments, or a

@@ -1,4 +1,4 @@
-"""Holds the shape of the house: a module imports only from those above it, and torch only where devices are."""
+"""Checks the layers: a module imports only from those listed before it, and torch only where devices are."""
 
 import ast
 import os
@@ -18,35 +18,51 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 LAYERS = (
     ("", "errors releases"),
     ("records", "base hardware prediction measurement void source order verdict"),
-    ("", "roofline plain seal binding operations launches"),
+    ("", "roofline record_parser canonical philox_inputs operations launches"),
     ("sources", "platform scan distributions closure loader"),
-    ("", "kernel"),
+    ("", "kernel record_files"),
     (
-        "model",
-        "counters metrics wording workload occupancy instructions protocol book campaign steady regime "
-        "interventions forecast gap refute reconcile score rows regress drill trace tuning",
+        "analysis",
+        "counters metrics formatting work_model occupancy isa protocols book campaign stability regime "
+        "interventions forecast gap consistency reconcile score report_rows bench_regression drill chrome_trace tuning",
     ),
-    ("repository", "store reader history worktree repo ancestry clone founding sealing doctor drill_files"),
-    ("evidence", "checks chain claims judge recompute challenge signatures witness trust audit taking ingest drills"),
-    ("machine", "nvml device here probes ncu_csv ncu ncu_report"),
+    ("git", "reader history work_tree commit ancestry clone"),
     (
-        "measuring",
-        "inputs correctness timer graphs vary cell profiled measure attaching bench selftest timeline tune inspect",
+        "evidence",
+        "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit",
     ),
-    ("calibration", "rates products ceilings_cpu ceilings_cuda calibrate calibrating"),
+    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu ncu_report"),
     (
-        "showing",
-        "lines counter_card markdown command_reference page report listing kernel_card card compiled_card slices "
-        "bench_page layout marks dot_rows drawing sketch figures plot benched tuning_page timer_page site",
+        "measure",
+        "inputs correctness timer cuda_graphs intervene run_cell ncu_target ordered_kernels run_order bench "
+        "bench_self_test timeline tune inspection",
     ),
-    ("cli", "place options asking witnessing inspecting predicting reading measuring benching tuning drilling app"),
+    ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
+    (
+        "workflow",
+        "init doctor seal select order withdraw ingest attach_counters calibrate drill_files drills",
+    ),
+    (
+        "render",
+        "report_text counter_card markdown_page command_reference html_page report tables forecast_table status_table "
+        "history_table audit_text kernel_card hardware_card inspection_card timeline_table bench_page plot_layout "
+        "plot_style plot_dots plot_image plot_terminal plot_table roofline_plot bench_points tuning_page timer_page "
+        "site",
+    ),
+    (
+        "cli",
+        "options output open_ledger init doctor prompts challenge witness inspect predict void report order measure "
+        "verify calibrate status score roofline audit hardware kernels bench timeline tune drill app",
+    ),
     ("", "__main__"),
 )
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
-    kernel device probes inputs correctness timer graphs vary cell profiled measure bench selftest timeline
-    tune inspect launches
-    rates products ceilings_cpu ceilings_cuda calibrate here
+    kernel launches device.facts device.local_profile device.probe_kernels
+    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.intervene measure.run_cell
+    measure.ncu_target measure.run_order measure.bench measure.bench_self_test measure.timeline measure.tune
+    measure.inspection
+    calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()
 
 
@@ -64,7 +80,7 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
                 # What kernels share is one package: its modules name each other.
                 assert path.parent.name == "common", f"{path.name}: relative import; expected from ledger.…"
                 continue
-            # `from ledger.model import gap` names a module, `from ledger.analysis.gap import of` what one holds.
+            # `from ledger.analysis import gap` names a module, `from ledger.analysis.gap import split` what one holds.
             within = ROOT / (node.module or "").replace(".", "/")
             modules = {alias.name for alias in node.names if (within / f"{alias.name}.py").is_file()}
             yield from ((f"{node.module}.{name}", node.col_offset) for name in modules)
@@ -98,7 +114,7 @@ def test_torch_and_triton_are_imported_only_by_devices_and_only_when_called(path
     for name, column in imports(path):
         if name.partition(".")[0] in ("torch", "triton"):
             assert column > 0, f"{path.name} imports {name} at import"
-            assert path in KERNELS or path.stem in TORCH, f"{path.name} imports {name}"
+            assert path in KERNELS or dotted(path) in TORCH, f"{path.name} imports {name}"
 
 
 def test_no_module_imports_what_kernels_share():

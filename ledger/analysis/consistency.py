@@ -2,7 +2,7 @@
 
 A contradiction refuses the evidence. What is odd and yet possible (a clock that moved, a result above a *measured*
 ceiling, inputs that may have stayed in the cache) is flagged and never refused. Each check has one function, one code
-and a planted wrong input in tests/test_refute.py.
+and a planted wrong input in tests/analysis/test_consistency.py.
 """
 
 from __future__ import annotations

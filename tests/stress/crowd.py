@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(TESTS.parent)]
 
 from builders import Ledger, toy_draft
 

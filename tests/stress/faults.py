@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(TESTS.parent)]
 
 import git  # noqa: F401  (loaded before the fork, as are all modules of a seal)
 from builders import Ledger, toy_draft

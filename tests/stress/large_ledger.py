@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent.parent)]
+sys.path[:0] = [
+    str(Path(__file__).parent.parent),
+    str(Path(__file__).parent.parent / "support"),
+    str(Path(__file__).parent.parent.parent),
+]
 
 from builders import KERNEL_SOURCE, PROFILE, forecast, measurement, prediction, timing
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
 ROOT = TESTS.parent
-sys.path[:0] = [str(TESTS), str(ROOT)]
+sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(ROOT)]
 
 from builders import Ledger
 

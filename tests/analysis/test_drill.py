@@ -1,0 +1,220 @@
+"""Drills as a student does: by a file of answers, on a terminal, and on a machine where no ledger is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from samples import COUNTERS, failed, make_book, make_forecast, make_measurement, make_sealed, make_view
+
+from ledger.analysis import score
+from ledger.analysis.campaign import Estimate
+from ledger.analysis.drill import answer, book_of, choose, drill_of, question_document, result_document
+from ledger.errors import InputError, LedgerError
+from ledger.workflow.drill_files import read_drill, write_drill
+from ledger.workflow.drills import read_book, shipped_drill
+from ledger.workflow.seal import TOOL
+
+ROOT = Path(__file__).parents[2]
+if not (ROOT / ".git").exists():
+    pytest.skip("this copy has no git history to make a drill of", allow_module_level=True)
+SHIPPED = shipped_drill()
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    "COLUMNS": "100", "TERM": "dumb",
+}  # fmt: skip
+
+
+def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ledger", "drill", *arguments],
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+
+
+def guesses(questions, **changes):
+    return {q["cell"]: {"regime": "hbm-bound", "pct": 50.0, **changes} for q in questions}
+
+
+def test_shipped_cells_cover_several_regimes_and_show_no_answer():
+    regimes = {answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50)).view.runs[0].verification.measured_regime
+               for q in SHIPPED.questions}  # fmt: skip
+    assert {"hbm-bound", "latency-bound", "compute-bound"} <= regimes
+    for question in SHIPPED.questions:
+        shown = json.dumps(question_document(question))
+        assert "measured" not in shown and "regime" not in shown and "percent" not in shown
+
+
+def test_a_guess_is_judged_like_a_forecast():
+    question = next(q for q in SHIPPED.questions if q.forecast.cell == "matmul-K4096-M4096-N4096-fp16")
+    told = result_document(answer(SHIPPED, question, Estimate(regime="compute-bound", pct=90, low=80, high=95)))
+    # By hand: 2 · 4096³ operations over 989.4 TFLOP/s are 138.91 µs.
+    assert told["measured_percent"] == pytest.approx(100 * 138.91 / told["measured_us"], abs=0.01)
+    assert told["gap_points"] == pytest.approx(told["measured_percent"] - 90)
+    assert told["regime_right"] and "SM clock" in told["explanation"]
+
+
+def test_score_is_that_of_ledger_score():
+    questions = choose(SHIPPED, count=3, seed=1)
+    answered = [answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50, prob={"hbm-bound": 1.0})) for q in questions]
+    (scored,) = score.score_book(book_of(answered))
+    gaps = [result_document(one)["gap_points"] for one in answered]
+    hits = [result_document(one)["regime_right"] for one in answered]
+    assert scored.measured == 3
+    assert scored.bias == pytest.approx(sum(gaps) / 3)
+    assert scored.error == pytest.approx(sum(map(abs, gaps)) / 3)
+    assert scored.regime_right == pytest.approx(sum(hits) / 3)
+    assert scored.brier == pytest.approx(2 * (3 - sum(hits)) / 3)
+
+
+def test_same_seed_asks_the_same_and_each_shape_once_first():
+    assert choose(SHIPPED, count=6, seed=7) == choose(SHIPPED, count=6, seed=7)
+    cases = [q.forecast.case for q in choose(SHIPPED, count=13, seed=7)]
+    assert len({(case.kernel, tuple(case.shape.items())) for case in cases}) == 13
+    assert len(choose(SHIPPED, count=1000, seed=7)) == len(SHIPPED.questions)
+
+
+def test_a_ledger_gives_its_measured_cells_only(tmp_path: Path):
+    good, open_one, bad = (make_forecast(shape={"B": b, "H": 64, "O": 64}) for b in (1, 2, 3))
+    sealed = make_sealed(good, open_one, bad)
+    book = make_book(
+        make_view(sealed, good, make_measurement(good, counters=COUNTERS, counters_missing=None)),
+        make_view(sealed, open_one),
+        make_view(sealed, bad, failed(bad)),
+    )
+    found = drill_of(book, TOOL)
+    assert [q.forecast.cell for q in found.questions] == [good.cell]
+    write_drill(tmp_path / "d.json", found)
+    assert read_drill(tmp_path / "d.json") == found
+
+
+def test_a_ledger_without_measured_cells_is_told():
+    with pytest.raises(InputError, match="no cell of this ledger is measured"):
+        drill_of(make_book(), TOOL)
+
+
+def test_shipped_cells_are_those_verified_in_this_repository():
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history")
+    book = read_book(ROOT)
+    verified = {(c.sealed.id, c.forecast.cell): c.counted for c in book.cells if c.counted}
+    for question in SHIPPED.questions:
+        run = verified[question.seal, question.forecast.cell]
+        mine = result_document(answer(SHIPPED, question, Estimate(regime="hbm-bound", pct=50)))
+        assert mine["measured_percent"] == run.verification.measured_percent
+        assert mine["measured_regime"] == run.verification.measured_regime
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "d.json"), ("{}", "d.json"), ('{"schema":"ledger/drill/1","questions":[]}', "d.json"), ("[1", "d.json")],
+)
+def test_a_foreign_drill_file_is_told(tmp_path: Path, text: str, words: str):
+    (tmp_path / "d.json").write_text(text)
+    with pytest.raises(LedgerError, match=words):
+        read_drill(tmp_path / "d.json")
+
+
+# The command
+
+
+def test_answers_in_a_file_are_scored_outside_any_repository(tmp_path: Path):
+    asked = run("--seed", "5", "--count", "3", "--json", folder=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    document = json.loads(asked.stdout)
+    assert document["from"] == "the cells that ship with ledger" and len(document["questions"]) == 3
+    (tmp_path / "a.json").write_text(json.dumps(guesses(document["questions"], low=40.0, high=60.0)))
+    done = run("--seed", "5", "--count", "3", "--answers", "a.json", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [r["cell"] for r in told["results"]] == [q["cell"] for q in document["questions"]]
+    assert told["score"]["measured"] == 3 and told["score"]["intervals"] == 3
+    words = run("--seed", "5", "--count", "3", "--answers", "a.json", folder=tmp_path).stdout
+    assert "bias, points" in words and "its sealed forecast" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"regime": "dram"}, "regime"),
+        ({"pct": 0}, "pct"),
+        ({"pct": 120}, "pct"),
+        ({"low": 60.0, "high": 70.0}, "interval"),
+        ({"low": 60.0}, "interval"),
+        ({"prob": {"hbm-bound": 0.5}}, "probabilities"),
+        ({"colour": "red"}, "colour"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_wrong_answer_file_is_named(tmp_path: Path, change: dict, words: str):
+    questions = json.loads(run("--seed", "5", "--count", "1", "--json", folder=tmp_path).stdout)["questions"]
+    (tmp_path / "a.json").write_text(json.dumps(guesses(questions, **change)))
+    done = run("--seed", "5", "--count", "1", "--answers", "a.json", folder=tmp_path)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_missing_answer_and_no_terminal_are_told(tmp_path: Path):
+    (tmp_path / "a.json").write_text("{}")
+    assert "no answer for" in run("--seed", "5", "--answers", "a.json", folder=tmp_path).stderr
+    done = run("--seed", "5", folder=tmp_path)
+    assert done.returncode == 2 and "no terminal" in done.stderr
+    assert run("--from", "nowhere", "--json", folder=tmp_path).returncode == 2
+
+
+def test_a_student_at_a_terminal(tmp_path: Path):
+    pexpect = pytest.importorskip("pexpect", reason="a terminal needs pexpect")
+    child = pexpect.spawn(
+        sys.executable, ["-m", "ledger", "drill", "--seed", "5", "--count", "2"],
+        cwd=str(tmp_path), env=ENVIRONMENT, encoding="utf-8", timeout=120, dimensions=(40, 100),
+        # A test run started in the background inherits an ignored SIGINT; a terminal never does.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    child.expect("1 of 2")
+    child.expect("the ridge is at")
+    child.expect("Which resource bound it")
+    assert "measured" not in child.before
+    child.sendline("nothing")
+    child.expect("expected one of those above")
+    child.expect("Which resource bound it")
+    child.sendline("hbm")
+    child.expect("Percent of the roof")
+    child.sendline("300")
+    child.expect("above 0 and at most 100")
+    child.sendline("50")
+    child.expect("No lower than")
+    child.sendline("")
+    child.expect("measured [a-z0-9]+-bound")
+    child.expect("2 of 2")
+    child.expect("Which resource bound it")
+    child.sendline("lat")
+    child.expect("Percent of the roof")
+    child.sendline("30")
+    child.expect("No lower than")
+    child.sendline("60")
+    child.expect("No higher than")
+    child.sendline("80")
+    child.expect("does not hold 30")
+    child.expect("Which resource bound it")
+    # A signal that comes just before the read begins waits for the next key: ask again.
+    for _ in range(8):
+        child.sendintr()
+        if child.expect(["1 of 1", pexpect.TIMEOUT], timeout=10) == 0:
+            break
+    else:
+        pytest.fail("an interrupted drill did not score what was answered")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+def test_the_score_is_readable_at_80_columns():
+    answered = [answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50)) for q in choose(SHIPPED, count=2, seed=1)]
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    score.render(score.score_book(book_of(answered)), console)
+    assert "you, blind" in console.export_text()

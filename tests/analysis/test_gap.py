@@ -1,0 +1,265 @@
+"""Tests the causes of a gap on the toy device of tests/support/samples.py; every number is worked out here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import (
+    COMPUTE_WORK,
+    MS,
+    TOY,
+    burst,
+    hardware_value,
+    make_forecast,
+    make_hardware,
+    make_measurement,
+    make_timing,
+    make_totals,
+    state,
+)
+
+from ledger.analysis.counters import CounterTotals
+from ledger.analysis.gap import gap, verdict_words
+from ledger.records import REGIMES, Forecast, Gap, Hardware, Measurement, Regime
+
+
+def explain(
+    forecast: Forecast,
+    measurement: Measurement,
+    totals: CounterTotals | None = None,
+    *,
+    hardware: Hardware = TOY,
+    regime: Regime | None = None,
+    reason: str = "r",
+) -> Gap:
+    return gap(forecast, measurement, hardware, totals=totals, regime=regime, reason=reason)
+
+
+def factors(found: Gap) -> dict[str, float]:
+    return {cause.name: cause.factor for cause in found.causes}
+
+
+def measured(median_ps: int, *, launch_ps: int | None = None, **changes: Any) -> Measurement:
+    return make_measurement(make_forecast(), timing=make_timing(median_ps, launch_ps=launch_ps), **changes)
+
+
+def test_percent_is_measured_minus_predicted() -> None:
+    # The roof is 1 ms: 2 ms is 50% of it, forecast 80%.
+    assert explain(make_forecast(), measured(2 * MS)).percent == pytest.approx(-30.0)
+
+
+def test_memory_side_factors() -> None:
+    # Predicted 1 ms / 0.8 = 1.25 ms; measured 2 ms: ×1.6 in all. DRAM moved 1.2 GB for 1.0 (×1.2). An empty launch of
+    # 0.2 ms leaves 1.8 ms (×2/1.8). 1.2 GB in 1.8 ms are 0.667 TB/s where 0.8 were needed (×1.2).
+    totals = make_totals(dram_bytes_read=1_000_000_000, dram_bytes_written=200_000_000)
+    found = explain(make_forecast(), measured(2 * MS, launch_ps=MS // 5), totals, regime="hbm-bound")
+    assert factors(found) == pytest.approx({"work": 1.2, "launch": 2 / 1.8, "ceiling": 1.2})
+
+
+def test_compute_side_factors() -> None:
+    # Roof 10 ms, forecast 80%: 12.5 ms; measured 25 ms: ×2. The tensor pipe did 1.25 TFLOP for 1 (×1.25), at 800 MHz
+    # for a peak rated at 1000 (×1.25), in 1.6 waves (×2/1.6 = 1.25). The rest: 2 / 1.25³ = 1.024.
+    totals = make_totals(tensor_ops=1_250_000_000_000, sm_clock_hz=8e8, waves=1.6)
+    found = explain(make_forecast(work=COMPUTE_WORK), measured(25 * MS), totals, regime="compute-bound")
+    assert factors(found) == pytest.approx({"work": 1.25, "clock": 1.25, "waves": 1.25, "ceiling": 1.024})
+
+
+@pytest.mark.parametrize(
+    ("regime", "name"),
+    [
+        ("hbm-bound", "ceiling"),
+        ("l2-bound", "unexplained"),
+        ("latency-bound", "unexplained"),
+        ("compute-bound", "unexplained"),
+        (None, "unexplained"),
+    ],
+)
+def test_the_rest_is_a_ceiling_only_where_the_ceiling_held(regime: Regime | None, name: str) -> None:
+    assert explain(make_forecast(), measured(2 * MS), make_totals(), regime=regime).causes[-1].name == name
+    own = explain(make_forecast(work=COMPUTE_WORK), measured(20 * MS), make_totals(), regime=regime).causes[-1].name
+    assert (own == "ceiling") == (regime == "compute-bound")
+
+
+def test_clock_falls_back_on_the_reading_after_timing() -> None:
+    found = explain(make_forecast(work=COMPUTE_WORK), measured(20 * MS, after=state(500)))
+    assert factors(found)["clock"] == pytest.approx(2.0)
+
+
+def test_without_counters_work_and_ceiling_stay_unexplained() -> None:
+    found = explain(make_forecast(), measured(2 * MS, launch_ps=MS // 5))
+    assert factors(found) == pytest.approx({"launch": 2 / 1.8, "unexplained": 1.6 * 0.9})
+    # 1 GB in 1.8 ms is 556 GB/s.
+    assert found.causes[-1].note == ("the modelled 1.00 GB went at 556 GB/s where the forecast needs 800 GB/s")
+
+
+def notes(found: Gap) -> dict[str, str]:
+    return {cause.name: cause.note for cause in found.causes}
+
+
+def test_memory_side_notes_tell_the_numbers() -> None:
+    totals = make_totals(dram_bytes_read=1_000_000_000, dram_bytes_written=200_000_000)
+    assert notes(explain(make_forecast(), measured(2 * MS, launch_ps=MS // 5), totals, regime="hbm-bound")) == {
+        "work": "DRAM moved 1.20 GB where the model counts 1.00 GB",
+        "launch": "an empty launch is 10% of the call",
+        "ceiling": "while moving, DRAM delivered 667 GB/s where the forecast needs 800 GB/s",
+    }
+
+
+def test_compute_side_notes_tell_the_numbers() -> None:
+    # 1.25 TFLOP in 25 ms is 50 TFLOP/s; 100 TFLOP/s ÷ 1.25 of clock ÷ 1.25 of waves is 64, of which 80% is 51.2.
+    totals = make_totals(tensor_ops=1_250_000_000_000, sm_clock_hz=8e8, waves=1.6)
+    assert notes(explain(make_forecast(work=COMPUTE_WORK), measured(25 * MS), totals, regime="compute-bound")) == {
+        "work": "the tensor pipe did 1.25 TFLOP where the model counts 1.00 TFLOP",
+        "clock": "the SM clock was 800 MHz and the peak is rated at 1.00 GHz",
+        "waves": "1.60 waves leave SMs empty at the end",
+        "ceiling": "the arithmetic ran at 50.0 TFLOP/s where the forecast needs 51.2 TFLOP/s of what that "
+        "clock and those waves leave",
+    }
+
+
+def test_compute_side_without_counters_tells_the_modelled_rate() -> None:
+    # 1 TFLOP in 20 ms, without a clock reading.
+    found = explain(make_forecast(work=COMPUTE_WORK), measured(20 * MS, after=state(None)))
+    assert notes(found) == {
+        "unexplained": "the modelled 1.00 TFLOP went at 50.0 TFLOP/s where the forecast needs 80.0 TFLOP/s"
+    }
+
+
+def test_counters_without_bytes_tell_the_modelled_rate() -> None:
+    found = explain(make_forecast(), measured(2 * MS), make_totals(dram_bytes_read=None), regime="latency-bound")
+    assert notes(found) == {"unexplained": "the modelled 1.00 GB went at 500 GB/s where the forecast needs 800 GB/s"}
+
+
+def test_sentence_leaves_out_what_is_worth_less_than_three_percent_or_pushes_the_other_way() -> None:
+    # Work ×0.9 pushes up, the launch ×1.02 is small; the rate is what is left of ×1.6: 1.6 ÷ 0.9 ÷ 1.0204 = 1.742.
+    totals = make_totals(dram_bytes_read=800_000_000)
+    found = explain(make_forecast(), measured(2 * MS, launch_ps=MS // 25), totals, regime="hbm-bound")
+    assert factors(found) == pytest.approx({"work": 0.9, "launch": 2 / 1.96, "ceiling": 1.742}, rel=1e-3)
+    assert "DRAM delivered" in found.sentence
+    assert "DRAM moved" not in found.sentence
+    assert "an empty launch" not in found.sentence
+
+
+@pytest.mark.parametrize("change", [{"sm_clock_hz": 9e6}, {"sm_clock_hz": 1.1e10}, {"waves": 9e-4}, {"waves": 1.1e7}])
+def test_implausible_readings_are_no_cause(change: dict[str, float]) -> None:
+    forecast, plain = make_forecast(work=COMPUTE_WORK), {"sm_clock_hz": 1e9, "waves": 1.5}
+    named = factors(explain(forecast, measured(20 * MS, after=state(None)), make_totals(**{**plain, **change})))
+    lost = "clock" if "sm_clock_hz" in change else "waves"
+    assert lost not in named
+    assert len({"clock", "waves"} & set(named)) == 1
+
+
+@pytest.mark.parametrize("launch_ps", [2 * MS, 3 * MS, 0, None])
+def test_a_launch_as_long_as_the_call_is_no_cause(launch_ps: int | None) -> None:
+    assert "launch" not in factors(explain(make_forecast(), measured(2 * MS, launch_ps=launch_ps)))
+
+
+amount = st.one_of(st.none(), st.integers(min_value=0, max_value=10**15))
+share = st.one_of(st.none(), st.floats(min_value=0, max_value=1e12, allow_nan=False))
+
+
+@given(
+    percent_milli=st.integers(min_value=1, max_value=100_000),
+    median_ps=st.integers(min_value=2, max_value=10**15),
+    launch_ps=amount,
+    read=amount,
+    written=amount,
+    duration_ps=amount,
+    ops=amount,
+    clock=share,
+    waves=st.one_of(st.none(), st.floats(min_value=0, max_value=1e6, allow_nan=False)),
+    compute=st.booleans(),
+    profiled=st.booleans(),
+    regime=st.sampled_from([None, *REGIMES]),
+)
+def test_product_of_causes_is_measured_over_predicted_time(
+    percent_milli: int,
+    median_ps: int,
+    launch_ps: int | None,
+    read: int | None,
+    written: int | None,
+    duration_ps: int | None,
+    ops: int | None,
+    clock: float | None,
+    waves: float | None,
+    compute: bool,
+    profiled: bool,
+    regime: Regime | None,
+) -> None:
+    forecast = make_forecast(percent_milli=percent_milli, **({"work": COMPUTE_WORK} if compute else {}))
+    totals = make_totals(
+        dram_bytes_read=read,
+        dram_bytes_written=written,
+        duration_ps=duration_ps,
+        tensor_ops=ops,
+        sm_clock_hz=clock,
+        waves=waves,
+    )
+    found = explain(forecast, measured(median_ps, launch_ps=launch_ps), totals if profiled else None, regime=regime)
+    predicted_ps = (10 if compute else 1) * MS * 100_000 / percent_milli
+    product = math.prod(cause.factor for cause in found.causes)
+    assert product == pytest.approx(median_ps / predicted_ps, rel=1e-9)
+    assert found.sentence.endswith(".")
+    assert "\n" not in found.sentence
+
+
+def test_sentence_of_a_miss_names_the_largest_causes_that_push_its_way() -> None:
+    totals = make_totals(dram_bytes_read=1_000_000_000, dram_bytes_written=200_000_000)
+    found = explain(make_forecast(), measured(2 * MS), totals, regime="l2-bound", reason="L2 is the busiest")
+    # 1.2 GB in 2 ms is 600 GB/s; 80% of 1 TB/s is 800.
+    assert found.sentence == (
+        "30.0 points below the forecast (50.0% for 80%): while moving, DRAM delivered 600 GB/s where the forecast "
+        "needs 800 GB/s (×1.33), and DRAM moved 1.20 GB where the model counts 1.00 GB (×1.20); l2-bound, not "
+        "hbm-bound: L2 is the busiest."
+    )
+
+
+def test_sentence_of_a_pleasant_miss_names_what_was_faster() -> None:
+    totals = make_totals(dram_bytes_read=500_000_000, duration_ps=MS)
+    found = explain(make_forecast(percent_milli=50_000), measured(MS), totals, regime="hbm-bound")
+    # 0.6 GB moved where 1.0 was modelled: half the time in all is ×0.6 of work and ×0.83 of rate.
+    assert found.sentence.startswith(
+        "50.0 points above the forecast (100.0% for 50%): DRAM moved 600 MB where the model counts 1.00 GB (×0.60)"
+    )
+    assert factors(found)["ceiling"] == pytest.approx(0.5 / 0.6)
+
+
+@pytest.mark.parametrize(
+    ("percent_milli", "lead"),
+    [(55_000, "As forecast to 5.0 points (50.0% for 55%)"), (55_001, "5.0 points below the forecast")],
+)
+def test_sentence_calls_five_points_a_hit(percent_milli: int, lead: str) -> None:
+    assert explain(make_forecast(percent_milli=percent_milli), measured(2 * MS)).sentence.startswith(lead)
+
+
+def test_ceiling_note_tells_when_the_forecast_asks_more_than_the_device_reaches() -> None:
+    hardware = make_hardware(ceilings={**hardware_value()["ceilings"], "burst": burst(0.7, 80.0)})
+    found = explain(make_forecast(), measured(2 * MS), make_totals(), hardware=hardware)
+    assert found.causes[-1].note.endswith("needs 800 GB/s and the best measured here is 700 GB/s")
+
+
+def test_verdict_words() -> None:
+    assert verdict_words("hbm-bound", "hbm-bound", "r") == "hbm-bound, as forecast: r"
+    assert verdict_words("hbm-bound", "l2-bound", "r") == "l2-bound, not hbm-bound: r"
+    assert verdict_words("hbm-bound", None, "no counters") == "regime not determined (no counters)"
+
+
+@pytest.mark.parametrize(
+    ("regime", "totals", "words"),
+    [
+        ("latency-bound", {"waves": 0.97, "occupancy_pct": 12.4}, ", with 0.97 waves and 12% of the warps active."),
+        ("latency-bound", {"waves": None, "occupancy_pct": None}, ": r."),
+        ("hbm-bound", {"waves": 0.97}, ": r."),
+        # The timed call takes 2 ms.
+        ("hbm-bound", {"duration_ps": 2_090_000_000}, ": r."),
+        ("hbm-bound", {"duration_ps": 2_200_000_000}, ", with the profiled launch 1.10 times as long as the timed."),
+        ("hbm-bound", {"duration_ps": 1_800_000_000}, ", with the profiled launch 0.90 times as long as the timed."),
+        ("hbm-bound", {"duration_ps": None}, ": r."),
+    ],
+)
+def test_sentence_ends_with_what_the_profile_shows(regime: Regime, totals: dict[str, Any], words: str) -> None:
+    assert explain(make_forecast(), measured(2 * MS), make_totals(**totals), regime=regime).sentence.endswith(words)

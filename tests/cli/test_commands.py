@@ -1,0 +1,158 @@
+"""Walks every command: it and its options have help, `--json` holds the agreed keys, and the reference names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from ledger.cli.app import app
+from ledger.render.command_reference import options_of, render_markdown, walk
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_JSON = {"init"}  # prints what it made, one path a line
+PREDICT = "predict matmul --hw t4 --dtype fp16 --shape M=64,N=64,K=64 --regime launch-bound --pct 2 --json"
+ENVIRONMENT = {
+    **os.environ,
+    **{f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")},
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+}
+
+
+APPLICATION = typer.main.get_command(app)
+COMMANDS = dict(walk(APPLICATION))
+
+# What scripts may rely on: the keys of each document, in order, or of each row where the document is a list.
+JSON_KEYS = {
+    "predict": "id path commit",
+    "report": "head rows missing refused findings",
+    "status": "head cells refused",
+    "log": "commit date_self_declared kind id what",
+    "score": (
+        "forecaster blind sealed measured bias error intervals vacuous coverage interval_score regimes "
+        "regime_right brier log_score"
+    ),
+    "roofline": "schema head devices ceilings slopes dots",
+    "audit": "verdict reason commit findings levels predictions challenge notes not_proven",
+    "hardware list": "name title target device_names ceilings",
+    "hardware show": "profile ridge_flop_per_byte lacking smem_bytes_per_s",
+    "kernels list": "name operation dtypes",
+    "kernels show": (
+        "name operation summary formula shape_keys dtypes implementations baselines excludes tolerances "
+        "cases shipped sha256"
+    ),
+    "doctor": "what state remedy",
+    "challenge": "challenge anchor",
+    "order": "path cells carried_sources",
+    "drill": "from seed questions",
+    "timeline": "path device kernel shape dtype overlap slices missing",
+}
+LISTS_OF_ROWS = {"predict", "log", "score", "hardware list", "kernels list", "doctor"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_says_what_it_does_in_one_sentence(name: str):
+    words = COMMANDS[name].help or ""
+    assert words.endswith(".") and len(words.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_help(name: str):
+    assert not [option for option, parameter in options_of(COMMANDS[name]).items() if not parameter.help]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_has_json(name: str):
+    assert ("--json" in options_of(COMMANDS[name])) == (name not in WITHOUT_JSON)
+
+
+def test_reference_has_a_section_for_each_command_with_every_option():
+    page = render_markdown(APPLICATION)
+    sections = dict(re.findall(r"^## ledger ([a-z ]+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(COMMANDS)
+    for name, text in sections.items():
+        assert set(re.findall(r"`(--[a-z-]+)`", text)) == set(options_of(COMMANDS[name])), name
+
+
+def run(folder: Path, *arguments: str, width: int = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ledger", *arguments],
+        cwd=folder,
+        env={**ENVIRONMENT, "COLUMNS": str(width)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def printed(folder: Path, *arguments: str) -> object:
+    done = run(folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a ledger with one open forecast."""
+    folder = tmp_path_factory.mktemp("ledger")
+    assert run(folder, "init", ".").returncode == 0
+    told = printed(folder, *(PREDICT.split()))
+    assert list(told[0]) == JSON_KEYS["predict"].split()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report", "status", "log", "score", "roofline --hw t4", "audit", "hardware list", "hardware show t4",
+        "kernels list", "kernels show matmul", "doctor", "challenge", "order",
+        "drill --from {ROOT}",
+    ],
+)  # fmt: skip
+def test_json_holds_the_agreed_keys(sealed: Path, command: str):
+    name = max((name for name in COMMANDS if f"{command} ".startswith(f"{name} ")), key=len)
+    value = printed(sealed, *command.format(ROOT=ROOT).split(), "--json")
+    first = value[0] if isinstance(value, list) else value
+    assert list(first) == JSON_KEYS[name].split()
+    assert isinstance(value, list) == (name in LISTS_OF_ROWS)
+
+
+def test_an_order_carries_a_challenge(sealed: Path, tmp_path: Path):
+    handed = printed(sealed, "challenge", "--json")
+    path = tmp_path / "order.json"
+    assert run(sealed, "order", "--challenge", handed["challenge"], "-o", str(path)).returncode == 0
+    assert [cell["anchor"] for cell in json.loads(path.read_bytes())["cells"]] == [handed["anchor"]]
+    assert run(sealed, "order", "--challenge", "short", "-o", str(path)).returncode == 2
+    assert run(sealed, "verify", "--challenge", handed["challenge"], "--from", str(tmp_path)).returncode == 2
+
+
+def test_report_names_single_cells_and_writes_pages_that_git_does_not_see(sealed: Path, tmp_path: Path):
+    name = printed(sealed, "status", "--json")["cells"][0]["seal"][:8]
+    assert printed(sealed, "report", name, "--json")["missing"]
+    head = printed(sealed, "report", "--json")["head"]
+    folder = tmp_path / "site"
+    assert "wrote 4 pages" in run(sealed, "report", "--site", str(folder)).stderr
+    assert (folder / "report.md").is_file() and (folder / "report.html").is_file()
+    assert printed(sealed, "report", "--json")["head"] == head
+    assert run(sealed, "report", "abcdef").returncode == 2
+    assert run(sealed, "report", name, "--site", str(folder)).returncode == 2
+
+
+LISTS = ["status", "log", "audit", "hardware show h200", "kernels list", "kernels show matmul", "hardware list"]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("command", LISTS)
+def test_no_name_is_broken_within_a_word(sealed: Path, command: str, width: int):
+    done = run(sealed, *command.split(), width=width)
+    assert done.returncode == 0, done.stderr
+    assert "1 cells" not in done.stdout and "…" not in done.stdout
+    if command in ("status", "log", "audit"):
+        assert "launch-bound" in done.stdout or command == "log"
+        assert "matmul" in done.stdout

@@ -1,0 +1,172 @@
+"""Tests ledger.ncu and its parser: recorded pages, damaged ones, and what is said when ncu cannot be used."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from measuring import cell_of, kernel_file, this_cpu
+
+from ledger.analysis.metrics import metric_names
+from ledger.device import ncu
+from ledger.device.ncu_csv import parse_raw
+from ledger.errors import MachineError, ParseError
+from ledger.records import ProfiledKernel
+
+ASSETS = Path(__file__).parents[1] / "assets" / "ncu"
+WANTED = metric_names("9.0")
+RAW = (ASSETS / "big_gemm.csv").read_text()
+
+
+def parse(text: str) -> tuple[ProfiledKernel, ...]:
+    return parse_raw(text, wanted=WANTED, what="report")
+
+
+# The parser
+
+
+def test_parse_raw_keeps_values_as_printed():
+    (kernel,) = parse(RAW)
+    assert kernel.name.startswith("nvjet_sm90")
+    assert kernel.metrics["gpu__time_duration.sum"].unit == "ns"
+    assert kernel.metrics["gpu__time_duration.sum"].value in RAW
+    assert set(kernel.metrics) <= set(WANTED)
+
+
+def test_parse_raw_takes_columns_by_name():
+    lines = [line.split('","') for line in RAW.strip().strip('"').split('"\n"')]
+    turned = "\n".join('"' + '","'.join([row[0], *reversed(row[1:])]) + '"' for row in lines)
+    assert parse(turned) == parse(RAW)
+
+
+def test_parse_raw_skips_what_ncu_says_before_the_header():
+    assert parse("==PROF== Connected to process 7\n\n" + RAW) == parse(RAW)
+
+
+def test_parse_raw_reads_several_kernels_in_order():
+    last = RAW.splitlines()[-1]
+    assert len(parse(RAW + last.replace("nvjet", "splitk") + "\n")) == 2
+
+
+DAMAGED = {
+    "empty": ("", "no header row"),
+    "only-words": ("==ERROR== The file is not a report\n", "==ERROR== The file is not a report"),
+    "foreign": ("a,b,c\n1,2,3\n", "no header row"),
+    "no-kernel-column": (RAW.replace('"Kernel Name"', '"Function"'), "no column 'Kernel Name'"),
+    "no-unit-row": ("\n".join([RAW.splitlines()[0], RAW.splitlines()[2]]), "no unit row"),
+    "no-kernel": ("\n".join(RAW.splitlines()[:2]), "holds no kernel"),
+    "header-only": (RAW.splitlines()[0], "no unit row"),
+    "truncated-row": (RAW[: len(RAW) - 200], "truncated|not CSV"),
+    "column-twice": (RAW.replace("dram__bytes_read.sum", "dram__bytes.sum"), "stands twice"),
+    "binary": ("\x00NVR\x01\x02\x03", "no header row"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_parse_raw_refuses_damage(damage):
+    text, said = DAMAGED[damage]
+    with pytest.raises(ParseError, match=said):
+        parse(text)
+
+
+# Cells of one report
+
+
+def named(*names: str) -> list[ProfiledKernel]:
+    return [ProfiledKernel(name=name, metrics={}) for name in names]
+
+
+def test_parse_raw_refuses_control_characters_in_a_value():
+    value = parse(RAW)[0].metrics["gpu__time_duration.sum"].value
+    with pytest.raises(ParseError, match="no profiler prints"):
+        parse(RAW.replace(f'"{value}"', f'"\0{value}"'))
+
+
+def test_split_gives_each_cell_what_stands_after_its_marker():
+    kernels = named("ledger_marker", "gemm", "reduce", "ledger_marker", "ledger_marker", "gemm")
+    groups = ncu._split(kernels, 4)
+    assert [[kernel.name for kernel in group] for group in groups] == [["gemm", "reduce"], [], ["gemm"], []]
+
+
+def test_split_of_one_cell_needs_no_marker():
+    assert [kernel.name for kernel in ncu._split(named("gemm"), 1)[0]] == ["gemm"]
+
+
+@pytest.mark.parametrize("names", [("gemm", "ledger_marker"), ("ledger_marker",) * 3])
+def test_split_refuses_what_belongs_to_no_cell(names):
+    with pytest.raises(ParseError):
+        ncu._split(named(*names), 2)
+
+
+def test_a_kernel_that_the_cell_does_not_launch_is_refused():
+    request = ncu.ProfileRequest(cell_of(this_cpu()), kernel_file())
+    assert ncu._why_not(request, named("sgemm_128x64")) == ""
+    assert "holds kernel 'softmax'" in ncu._why_not(request, named("sgemm_128x64", "softmax"))
+
+
+# When ncu cannot be used
+
+
+def an_ncu_that(tmp_path: Path, script: str) -> None:
+    path = tmp_path / "ncu"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_profile_says_that_ncu_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(ncu, "_PLACES", ())
+    (found,) = ncu.profile([ncu.ProfileRequest(cell_of(this_cpu()), kernel_file())], full=False)
+    assert found.counters is None and "ncu (Nsight Compute) is not installed" in found.missing
+
+
+def test_find_ncu_reads_the_version(monkeypatch, tmp_path):
+    an_ncu_that(tmp_path, "echo 'NVIDIA (R) Nsight Compute Command Line Profiler'; echo 'Version 2025.3.1.0 (build 1)'")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = ncu.find_ncu()
+    assert (found.version, found.release) == ("2025.3.1.0", (2025, 3))
+
+
+def test_find_ncu_refuses_an_answer_without_a_version(monkeypatch, tmp_path):
+    an_ncu_that(tmp_path, "echo broken")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(MachineError, match="answered 'broken'"):
+        ncu.find_ncu()
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
+            "closed to this user (ERR_NVGPUCTRPERM)",
+        ),
+        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "could not start its profiler"),
+        ("==ERROR== InterprocessLockFailed", "could not start its profiler"),
+        ("==PROF== Connected\n==WARNING== No kernels were profiled.", "No kernels were profiled"),
+        ("", "it said nothing"),
+    ],
+)
+def test_explain_says_in_words_why_there_are_no_counters(output, said):
+    assert said in ncu._explain(ncu._Done(1, output))
+
+
+def test_a_command_that_does_not_end_is_ended_with_its_children(tmp_path):
+    done = ncu._run(["/bin/sh", "-c", "echo begun; sleep 30 & sleep 30"], timeout_s=1, folder=tmp_path)
+    assert done.timed_out_s == 1 and "begun" in done.output
+    assert ncu._explain(done) == "ncu did not end within 1 s"
+
+
+def test_the_command_is_recorded_without_paths_of_this_machine(tmp_path):
+    command = ncu._command(
+        ncu.Ncu("/usr/local/cuda/bin/ncu", "2025.3.1.0"),
+        "9.0",
+        full=False,
+        report=tmp_path / "report.ncu-rep",
+        job=tmp_path / "job.json",
+        status=tmp_path / "status.jsonl",
+    )
+    words = ncu._portable(command, tmp_path)
+    assert words.startswith("ncu --target-processes") and words.endswith(
+        "-m ledger.measure.ncu_target job.json status.jsonl"
+    )
+    assert "/" not in words.replace("ledger/", "")

@@ -1,0 +1,199 @@
+"""Holds what every document keeps to: its length, links and paths that exist, and nothing rendered among them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GENERATED = {".venv", "site", "build", "dist", ".git", ".hypothesis", ".pytest_cache"}
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in ROOT.rglob("*.md")
+    if not GENERATED & set(path.relative_to(ROOT).parts)
+    and path.relative_to(ROOT).parts[0] not in ("predictions", "verifications")
+)
+MOST_WORDS = 20_000
+LIMITS = {
+    "README.md": 900,
+    "CONTRIBUTING.md": 700,
+    "ROOFLINE.md": 2500,
+    "docs/security.md": 2000,
+    **{page: 1200 for page in PAGES if page.startswith("docs/notes/")},
+}
+FOLDERS = "ledger|tests|kernels|hardware|docs|examples|benchmarks|campaigns"
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def words(text: str) -> int:
+    """Count the words of a text: what has a letter or a digit, so not a table's bars."""
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def headings(page: str) -> set[str]:
+    text = re.sub(r"^```.*?^```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    return {anchor(line) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+def broken_links(page: str, text: str) -> Iterator[str]:
+    for target, _, fragment in re.findall(r"\]\(([^)#]*)(#([^)]*))?\)", text):
+        if "://" in target:
+            continue
+        path = (ROOT / page).parent / target if target else ROOT / page
+        if not path.exists():
+            yield target
+        elif fragment and fragment not in headings(path.resolve().relative_to(ROOT.resolve()).as_posix()):
+            yield f"{target}#{fragment}"
+
+
+def missing_paths(text: str) -> Iterator[str]:
+    """Yield paths in code spans and blocks that do not exist; a name in capitals stands for any."""
+    for target in re.findall(rf"(?<![\w/.-])((?:{FOLDERS})/[A-Za-z0-9_/.-]+\.(?:py|yaml|json|md|sh|cu))\b", text):
+        if not re.search(r"/[A-Z]+\.", target) and not (ROOT / target).exists():
+            yield target
+
+
+def test_all_documents_together_stay_within_the_limit():
+    counts = {page: words(read(page)) for page in PAGES}
+    assert sum(counts.values()) <= MOST_WORDS, counts
+
+
+@pytest.mark.parametrize("page", LIMITS)
+def test_a_page_stays_within_its_limit(page: str):
+    assert words(read(page)) <= LIMITS[page]
+
+
+def test_roofline_page_is_no_shorter_than_its_six_sections_need():
+    assert words(read("ROOFLINE.md")) >= 1500
+    assert [line[:5] for line in read("ROOFLINE.md").splitlines() if line.startswith("## ")] == [
+        f"## {n}" + "." for n in range(1, 7)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_their_anchors_exist(page: str):
+    assert not set(broken_links(page, read(page)))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/format.md"])
+def test_paths_that_a_page_names_exist(page: str):
+    assert not list(missing_paths(read(page)))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("docs/", "benchmarks/"))])
+def test_a_page_says_on_top_whom_it_serves(page: str):
+    lines = read(page).split("\n\n")
+    assert page == "docs/format.md" or lines[1].startswith("For "), lines[1]
+
+
+def test_a_dead_link_anchor_or_path_is_found():
+    text = "[a](nowhere.md) [b](CHANGELOG.md#nothing) [c](CHANGELOG.md#changelog) `tests/nothing.py` `kernels/NAME.py`"
+    assert list(broken_links("README.md", text)) == ["nowhere.md", "CHANGELOG.md#nothing"]
+    assert list(missing_paths(text)) == ["tests/nothing.py"]
+
+
+def test_nothing_rendered_is_committed():
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [path for path in listed.split("\0") if path and not path.startswith(("predictions/", "verifications/"))]
+    pictures = [path for path in paths if path.endswith((".png", ".svg", ".jpg", ".pdf"))]
+    assert len(pictures) <= 1 and all((ROOT / path).stat().st_size <= 150_000 for path in pictures)
+    assert not [path for path in paths if path.endswith(".html") or path.startswith("site/")]
+    for path in filter(lambda path: path.endswith(".md"), paths):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert "<!-- ledger:" not in text and "do not edit" not in text, path
+
+
+# Numbers of the other pages that come from the records
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history")
+    command = [sys.executable, "-m", "ledger", "report", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [row for row in json.loads(done.stdout)["rows"] if row["counts"]]
+
+
+def side(row: dict[str, Any]) -> int:
+    """Return 1 above the interval, -1 below, 0 inside."""
+    told, seen = row["predicted"], row["measured"]["percent"]
+    return (seen > told["high"]) - (seen < told["low"])
+
+
+def wrong(row: dict[str, Any]) -> bool:
+    return bool(row["predicted"]["regime"] != row["measured"]["regime"])
+
+
+def test_table_of_campaigns_is_what_the_records_say(rows: list[dict[str, Any]]):
+    page = read("docs/notes/forecasting.md")
+    for campaign in {row["campaign"] for row in rows if row["campaign"].startswith("h200_")}:
+        of = [row for row in rows if row["campaign"] == campaign]
+        line = (
+            f"| `{campaign}` | {len(of)} | {sum(row['blind'] for row in of)} | {sum(not wrong(row) for row in of)} "
+            f"| {sum(side(row) > 0 for row in of)} | {sum(side(row) < 0 for row in of)} "
+            f"| {fmean(abs(row['gap']['percent']) for row in of):.1f} |"
+        )
+        assert line in page
+
+
+def test_readme_and_guide_count_as_the_records_do(rows: list[dict[str, Any]]):
+    readme, guide = (" ".join(read(page).split()) for page in ("README.md", "docs/campaigns.md"))
+    outside, above = sum(side(row) != 0 for row in rows), sum(side(row) > 0 for row in rows)
+    missed = [{row["predicted"]["regime"], row["measured"]["regime"]} for row in rows if wrong(row)]
+    others = ("latency", "compute", "hbm")
+    latency, compute, hbm = (sum(pair == {"l2-bound", f"{name}-bound"} for pair in missed) for name in others)
+    right = len(rows) - len(missed)
+    assert f"holds {len(rows)} measured cells of an H200: {right} regimes were right, {outside}" in readme
+    assert f"{len(rows)} forecasts on an H200" in guide
+    assert f"Of {outside} percents outside their intervals {above} were above" in guide
+    said = f"{len(missed)} regimes were wrong, and L2 was on one side of {latency + compute + hbm}: {latency} against"
+    assert f"{said} latency, {compute} against arithmetic, {hbm} against memory" in guide
+    informed = [row for row in rows if row["campaign"] == "h200_handed_on" and not row["blind"]]
+    assert not any(map(side, informed))
+    error = fmean(abs(row["gap"]["percent"]) for row in informed)
+    assert f"{len(informed)} cells of `h200_handed_on`, {error:.1f}" in guide
+
+
+def test_notes_quote_the_bench():
+    found = json.loads(read("benchmarks/h200.json"))["rows"]
+    gemm, attention, lines = (" ".join(read(f"docs/notes/{name}.md").split()) for name in ("gemm", "attention", "rows"))
+
+    def ratio(baseline: str, kernel: str, **shape: int) -> list[float]:
+        """Return the baseline's time over ours, fp16 first."""
+        of = [row for row in found if row["kernel"] == kernel and shape.items() <= row["shape"].items()]
+        return [row["all_us"][baseline] / row["ours_us"] for row in of if baseline in row["all_us"]]
+
+    decode = ratio("sdpa_cudnn", "decode_attention")
+    assert f"{min(decode):.2f} to {max(decode):.2f} times in {len(decode)} fp16 cells" in attention
+    (mla,) = [row for row in found if row["kernel"] == "mla_decode" and row["shape"]["B"] == 1]
+    assert f"B=1 takes {mla['ours_us']:.1f} where eager takes {mla['all_us']['torch_eager']:.1f}" in attention
+    (wide,) = ratio("torch_matmul", "rmsnorm_matmul", B=130, H=4096, O=11008)
+    tall, *_ = ratio("torch_matmul", "rmsnorm_matmul", B=512, H=4096, O=4096)
+    large, *_ = ratio("torch_matmul", "rmsnorm_matmul", B=128, H=8192, O=8192)
+    said = f"B=128, H=8192 at {large:.2f} of cuBLAS, 512 × 4096 × 4096 at {tall:.2f}, 130 × 4096 × 11008 at {wide:.2f}"
+    assert said in gemm
+    assert f"777 × 3000 × 4104: {ratio('torch_matmul', 'matmul', M=777)[0]:.2f}" in gemm
+    assert f"beat addmm with ReLU by {min(ratio('torch_eager', 'matmul_bias_relu')):.2f}" in gemm
+    assert f"int8: {min(ratio('torch_int_mm', 'matmul_int8')):.2f} to" in gemm
+    eager, compiled = (ratio(name, "gemv") for name in ("torch_eager", "torch_compile"))
+    said = f"{eager[0]:.2f} and {eager[1]:.2f} times torch.mv, {compiled[0]:.2f} and {compiled[1]:.2f} times"
+    assert said in lines

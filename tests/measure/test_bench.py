@@ -1,0 +1,105 @@
+"""Tests ledger.bench on this machine, for real."""
+
+from dataclasses import replace
+
+import pytest
+from measuring import kernel_file, this_cpu, this_gpu, with_small_rotation
+
+from ledger.cli.bench import _joined, baseline_set
+from ledger.errors import InputError, MachineError
+from ledger.kernel import load_kernel
+from ledger.measure.bench import bench
+from ledger.render.bench_page import render_markdown
+
+torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
+CELL = ({"M": 64, "N": 96, "K": 128}, "fp32")
+ISSUE_KEYS = {
+    "kernel", "shape", "dtype", "ours_us", "torch_compile_us", "torch_eager_us", "torch_matmul_us", "baseline",
+    "baseline_us", "floor_us", "pct_of_roof", "rel_error",
+}  # fmt: skip
+
+
+def test_bench_gives_a_row_a_cell_with_the_best_baseline(monkeypatch):
+    with_small_rotation(monkeypatch)
+    document = bench(kernel_file(), [CELL], hardware=this_cpu())
+    (row,) = document["rows"]
+    assert set(row) >= ISSUE_KEYS and row["shape"] == CELL[0]
+    assert row["baseline"] in ("torch_eager", "torch_matmul")
+    assert row["baseline_us"] == min(row["torch_eager_us"], row["torch_matmul_us"])
+    assert row["torch_compile_us"] is None and row["missing"] == {}
+    # 98304 bytes at 10 GB/s against 1572864 operations at 0.1 TFLOP/s: 9.83 and 15.7 us
+    assert row["floor_us"] == pytest.approx(15.729, rel=1e-3)
+    assert row["pct_of_roof"] == pytest.approx(100 * row["floor_us"] / row["ours_us"], rel=1e-3)
+    assert row["rel_error"] < 1e-5
+
+
+def test_bench_renders_every_row_and_dashes_for_what_is_not_offered(monkeypatch):
+    with_small_rotation(monkeypatch)
+    text = render_markdown(bench(kernel_file(), [CELL], hardware=this_cpu(), only=frozenset({"torch_matmul"})))
+    (line,) = [line for line in text.splitlines() if line.startswith("| small_matmul")]
+    assert "M=64 N=96 K=128" in line and "–" in line
+
+
+def test_a_rendered_row_names_its_fastest_baseline_and_how_it_stands_to_ours():
+    row = {
+        "kernel": "matmul", "shape": {"M": 1, "N": 2, "K": 3}, "dtype": "fp16", "ours_us": 2.0,
+        "torch_compile_us": None, "torch_eager_us": None, "torch_matmul_us": None,
+        "baseline": "sdpa_cudnn", "baseline_us": 12.5, "floor_us": 1.0,
+        "pct_of_roof": 50.0, "rel_error": 1e-4,
+    }  # fmt: skip
+    alone = {**row, "baseline": None, "baseline_us": None}
+    text = render_markdown({"device": "D", "conditions": {}, "rows": [row, alone]})
+    assert [line.split(" | ")[-1] for line in text.splitlines()[-2:]] == ["sdpa_cudnn 12.5, 6.25 |", "– |"]
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_bench_never_times_a_wrong_kernel(monkeypatch):
+    with_small_rotation(monkeypatch)
+    file = kernel_file()
+    implementations = {"torch-cpu": file.kernel.implementations["wrong"]}
+    wrong = type(file.kernel)(**{**vars(file.kernel), "implementations": implementations})
+    with pytest.raises(MachineError, match="output is wrong"):
+        bench(replace(file, kernel=wrong), [CELL], hardware=this_cpu())
+
+
+def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
+    with_small_rotation(monkeypatch)
+    file = kernel_file()
+    baselines = {**file.kernel.baselines, "torch_compile_default": file.kernel.implementations["raising"]}
+    kernel = type(file.kernel)(**{**vars(file.kernel), "baselines": baselines})
+    (row,) = bench(replace(file, kernel=kernel), [CELL], hardware=this_cpu())["rows"]
+    assert row["missing"] == {"torch_compile_default": "RuntimeError: no such instruction"}
+
+
+@pytest.mark.gpu
+def test_bench_on_a_gpu_excludes_what_computes_less_from_thebaseline_set():
+    from ledger.kernel import load_kernel
+
+    shape = {"B": 16, "H": 1536, "O": 1536}
+    only = frozenset({"torch_eager", "torch_matmul"})
+    (row,) = bench(
+        load_kernel("rmsnorm_matmul", launch=True), [(shape, "fp16")], hardware=this_gpu_profile(), only=only
+    )["rows"]
+    assert row["baseline"] == "torch_eager" and row["torch_matmul_us"] and row["sm_clock_mhz"]
+
+
+def this_gpu_profile():
+    profile = this_gpu()
+    burst = profile.ceilings["burst"]
+    peaks = {"fp16_tensor": burst.peaks["fp32"], "fp32": burst.peaks["fp32"]}
+    return profile.model_copy(update={"ceilings": {"burst": burst.model_copy(update={"peaks": peaks})}})
+
+
+def test_two_kernels_of_one_bench_keep_their_digests_and_words():
+    one = {"conditions": {"kernel_sha256": {"a": "1"}, "overlap": None, "date": "d"}, "rows": [1]}
+    two = {"conditions": {"kernel_sha256": {"b": "2"}, "overlap": "b overlaps", "date": "d"}, "rows": [2, 3]}
+    joined = _joined(one, two)
+    assert joined["conditions"] == {"kernel_sha256": {"a": "1", "b": "2"}, "overlap": "b overlaps", "date": "d"}
+    assert joined["rows"] == [1, 2, 3]
+
+
+def test_a_baseline_is_asked_for_with_either_mark_and_an_unknown_one_is_refused():
+    files = [load_kernel("gemv"), load_kernel("matmul")]
+    assert baseline_set(["torch-eager", "torch_matmul"], files) == {"torch_eager", "torch_matmul"}
+    with pytest.raises(InputError, match=r"cublas is no baseline of gemv, matmul; expected some of: .*torch_eager"):
+        baseline_set(["cublas"], files)

@@ -1,0 +1,119 @@
+"""Holds what the tests of every further kernel share: ids, interpreted verdicts, compiled code, small references."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from compiled import Compiled, compile_ahead
+
+from ledger.kernel import load_kernel
+from ledger.measure.inputs import torch_dtype
+
+KERNELS = Path(__file__).parents[2] / "kernels"
+SCRIPT = Path(__file__).parents[1] / "mutants" / "interpret_module.py"
+TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
+
+
+def shape_id(shape: Mapping[str, int]) -> str:
+    return "-".join(f"{key}{value}" for key, value in shape.items())
+
+
+def gpu_dtypes(target: str, dtypes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dtype for dtype in dtypes if (dtype, target) != ("bf16", "sm_75"))
+
+
+@cache
+def interpreted(module: str) -> dict[str, dict[str, str | None]]:
+    """Judge a module's kernels and wrong twins under Triton's interpreter, which needs a process of its own."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, str(SCRIPT), module]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    verdicts: dict[str, dict[str, str | None]] = json.loads(done.stdout)
+    return verdicts
+
+
+def trial_ids(module: str) -> list[str]:
+    listed = importlib.import_module(module).TRIALS
+    ids = [
+        f"{name}/{trial.id}"
+        for name, trials in listed.items()
+        for dtype in load_kernel(name).kernel.dtypes
+        if dtype != "bf16"
+        for trial in trials(dtype)
+    ]
+    assert len(set(ids)) == len(ids), "two trials have the same id, so one would hide the other's verdict"
+    return ids
+
+
+@cache
+def compiled(name: str, items: tuple[tuple[str, int], ...], dtype: str, target: str) -> Compiled:
+    """Compile a kernel as its own rule configures it."""
+    kernel, shape = load_kernel(name, launch=True).kernel, dict(items)
+    config = kernel.config(shape, dtype, target)  # type: ignore[arg-type]
+    kernel.check_config(config, shape, dtype, target)  # type: ignore[arg-type]
+    return compile_ahead(kernel, config, shape, dtype, target)
+
+
+def element_errors(name: str, shape: Mapping[str, int]) -> list[float]:
+    """Return how far the operation's elements, computed one by one in NumPy, are from the kernel's reference."""
+    import numpy as np
+    from mutants.checker import Trial, fill_inputs
+
+    kernel = load_kernel(name).kernel
+    dtype = "fp32" if "fp32" in kernel.dtypes else kernel.dtypes[0]
+    inputs = fill_inputs(kernel, Trial(shape, dtype, {}), "cpu")
+    flat = {key: value.double().numpy().reshape(-1) for key, value in inputs.items()}
+    reference = kernel.reference(inputs).numpy().reshape(-1)
+
+    def read(tensor: str, positions: Any) -> Any:
+        return flat[tensor][np.asarray(positions)]
+
+    return [abs(kernel.operation.element(shape, at, read) - reference[at]) for at in range(0, reference.size, 7)]
+
+
+def cpu_errors(name: str, shape: Mapping[str, int], dtype: str) -> float:
+    """Return by how much the CPU implementation exceeds the kernel's tolerance; not above 0 when it is right."""
+    import torch
+    from mutants.checker import Trial, fill_inputs
+
+    kernel = load_kernel(name).kernel
+    inputs = fill_inputs(kernel, Trial(shape, dtype, {}), "cpu")
+    written = torch_dtype(kernel.operation.output_dtype(dtype))  # type: ignore[arg-type]
+    out = torch.full(kernel.operation.output_dims(shape), float("nan"), dtype=written)
+    kernel.implementations["torch-cpu"](inputs, out, {})()
+    expected, bound = kernel.reference(inputs), kernel.tolerances[dtype]  # type: ignore[index]
+    assert not torch.isnan(out).any()
+    return float(((out.double() - expected).abs() - bound.atol - bound.rtol * expected.abs()).max())
+
+
+def gpu_target() -> str:
+    """Return the GPU's architecture, or skip the test where there is none."""
+    import pytest
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
+def gpu_variants(trial: Any, target: str) -> list[Any]:
+    """Return a trial as listed and, from sm_90 up, once more with early start and TMA where its rows allow it."""
+    from dataclasses import replace
+
+    variants = [trial]
+    if target in ("sm_90", "sm_100") and "pdl" in trial.config:
+        variants.append(replace(trial, config={**trial.config, "pdl": 1}))
+        row_bytes = trial.shape.get("D", 8) * (4 if trial.dtype == "fp32" else 2)
+        if "tma" in trial.config and row_bytes % 16 == 0:
+            variants.append(replace(trial, config={**trial.config, "pdl": 1, "tma": 1}))
+    return variants

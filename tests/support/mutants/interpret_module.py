@@ -1,0 +1,49 @@
+"""Judge one module's kernels and wrong twins under Triton's interpreter; run by the tests of those kernels.
+
+The interpreter must be asked for before triton is imported, hence a process of its own. The module, named on the
+command line (`mutants.rowwise`), has TRIALS (kernel -> dtype -> trials) and MUTANTS, and ROOT where the kernels are
+those of another repository. Prints one JSON document:
+{"kernels": {"kernel/trial": what is wrong or null}, "mutants": {"kernel/mutant": the first rejection or null}}.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parents[1])]
+
+
+def main() -> None:
+    """Judge everything and print the verdicts."""
+    assert os.environ.get("TRITON_INTERPRET") == "1", "the interpreter must be asked for in the environment"
+    from mutants.checker import judge
+    from mutants.twin import load_twin
+
+    from ledger.kernel import load_kernel
+
+    module = importlib.import_module(sys.argv[1])
+    kernels: dict[str, str | None] = {}
+    mutants: dict[str, str | None] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, trials in module.TRIALS.items():
+            kernel = load_kernel(name, getattr(module, "ROOT", None), launch=True).kernel
+            # No bf16: the interpreter's bf16 arithmetic is wrong.
+            dtypes = [dtype for dtype in kernel.dtypes if dtype != "bf16"]
+            for dtype in dtypes:
+                for trial in trials(dtype):
+                    kernels[f"{name}/{trial.id}"] = judge(kernel, trial, "cpu")
+            for mutant in module.MUTANTS:
+                if mutant.kernel == name:
+                    twin = load_twin(mutant, Path(folder))
+                    reasons = (judge(twin, trial, "cpu") for trial in trials(dtypes[0]))
+                    mutants[f"{name}/{mutant.name}"] = next((reason for reason in reasons if reason), None)
+    json.dump({"kernels": kernels, "mutants": mutants}, sys.stdout)
+
+
+main()

@@ -1,0 +1,75 @@
+"""Tests `ledger predict --check`: a forecast whose roof is not the compiler's path is warned about when it is made."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutants.checker import source_file
+
+ROOT = Path(__file__).parents[2]
+SMALL = "--shape M=4096,N=4096,K=4096 --regime compute-bound --pct 70 --dry-run --check"
+
+
+def predict(arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    who = {f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", "ledger", "predict", *arguments.split()],
+        cwd=folder,
+        env={**os.environ, **who, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    return tmp_path
+
+
+@pytest.fixture
+def boastful(repository: Path) -> Path:
+    """Put a kernel into a repository that names tensor cores where the compiler uses none."""
+    file = repository / "kernels" / "boastful" / "__init__.py"
+    shutil.copytree(source_file("matmul").parent, file.parent)
+    source = file.read_text(encoding="utf-8")
+    honest = "path=matmul_path,"
+    assert honest in source
+    boast = 'path=lambda dtype, target, implementation: "fp16_tensor",'
+    changed = source.replace(honest, boast).replace('name="matmul"', 'name="boastful"')
+    file.write_text(changed, encoding="utf-8")
+    return repository
+
+
+needs_triton = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "triton")), reason="compiling needs triton"
+)
+
+
+@needs_triton
+def test_check_warns_of_tensor_cores_that_the_compiler_does_not_use(boastful: Path):
+    done = predict(f"boastful --hw t4 --dtype fp16 {SMALL}", boastful)
+    assert done.returncode == 0, done.stderr
+    assert "warning: boastful fp16 on t4 compiles to scalar FMA (fp32), but the roof is of fp16_tensor" in done.stderr
+
+
+@needs_triton
+def test_check_says_that_the_path_holds(repository: Path):
+    done = predict(f"matmul --hw h200 --dtype fp16 {SMALL}", repository)
+    assert done.returncode == 0, done.stderr
+    assert "checked: matmul fp16 on h200 compiles to wgmma; the roof is that path's (fp16_tensor)" in done.stderr
+    assert "warning" not in done.stderr
+
+
+def test_without_check_nothing_is_compiled(boastful: Path):
+    done = predict(f"boastful --hw t4 --dtype fp16 {SMALL.removesuffix('--check')}", boastful)
+    assert done.returncode == 0, done.stderr
+    assert "compiles" not in done.stderr
