@@ -23,8 +23,9 @@ LAYERS = (
     ("", "kernel record_files"),
     (
         "analysis",
-        "counters metrics formatting work_model occupancy isa protocols book campaign stability regime "
-        "interventions forecast gap consistency reconcile score report_rows bench_regression drill chrome_trace tuning",
+        "counters metrics formatting work_model occupancy isa protocols book campaign stability steady_timing regime "
+        "regime_v2 interventions forecast gap consistency reconcile score report_rows bench_regression drill "
+        "chrome_trace tuning",
     ),
     ("git", "reader history work_tree commit ancestry clone"),
     (
@@ -34,8 +35,8 @@ LAYERS = (
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu ncu_report"),
     (
         "measure",
-        "inputs correctness timer cuda_graphs intervene run_cell ncu_target ordered_kernels run_order bench "
-        "bench_self_test timeline tune inspection",
+        "inputs correctness timer steady_timer cuda_graphs intervene run_cell ncu_target ordered_kernels run_order "
+        "bench bench_self_test timeline tune inspection",
     ),
     ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
     (
