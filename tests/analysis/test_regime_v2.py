@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -121,3 +123,25 @@ def test_the_table_is_total(values, call_ps, launch_ps, on_memory_side):
     found = decide(values, TimedCall(call_ps, None, launch_ps), on_memory_side=on_memory_side)
     assert len(found.regimes) <= 2 and set(found.regimes) <= set(get_args(Regime))
     assert (found.grade == "C") == (not found.regimes) and found.reason
+
+
+PUBLISHED = json.loads(
+    (Path(__file__).parents[1] / "assets" / "regimes" / "published.json").read_text(encoding="utf-8")
+)
+
+
+def published(case) -> Verdict:
+    values = loads(case["dram_percent"], case["l2_percent"], case["smem_percent"], case["arithmetic_percent"])
+    launch_us, duration_us = case["launch_us"], case["duration_us"] or 1000
+    call = TimedCall(round(1e6 * duration_us), None, None if launch_us is None else round(1e6 * launch_us))
+    return verdict(values, call=call, on_memory_side=case["side"] == "memory")
+
+
+@pytest.mark.parametrize("case", PUBLISHED["agree"], ids=lambda case: case["case"])
+def test_published_profiles_get_the_name_that_their_authors_give(case):
+    assert published(case).regimes == (case["stated"],)
+
+
+@pytest.mark.parametrize("case", PUBLISHED["disagree"], ids=lambda case: case["case"])
+def test_published_profiles_whose_authors_contradict_their_own_readings(case):
+    assert case["stated"] not in published(case).regimes
