@@ -35,7 +35,7 @@ LAYERS = (
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu ncu_report"),
     (
         "measure",
-        "inputs correctness timer steady_timer cuda_graphs intervene run_cell ncu_target ordered_kernels run_order "
+        "inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target ordered_kernels run_order "
         "bench bench_self_test timeline tune inspection",
     ),
     ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
