@@ -74,8 +74,8 @@ def _self_test(
     as_json: bool,
 ) -> None:
     from ledger.kernel import load_kernel
-    from ledger.measure.bench_self_test import render
     from ledger.measure.bench_self_test import self_test as run
+    from ledger.render.self_test_text import self_test_text
 
     name = (kernels or ["rmsnorm_matmul"])[0]
     file = load_kernel(name, find_root(), launch=hardware.target.startswith("sm_"))
@@ -83,7 +83,7 @@ def _self_test(
     if as_json:
         emit(found)
     else:
-        out().print(render(found), markup=False, soft_wrap=True)
+        out().print(self_test_text(found), markup=False, soft_wrap=True)
 
 
 def cells_of(file: KernelFile, shapes: list[str] | None, dtypes: list[str] | None) -> list[Cell]:

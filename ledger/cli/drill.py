@@ -36,6 +36,7 @@ def drill(
     """Guess what bound measured kernels and how near their roof they came; then see, and be scored."""
     from ledger.analysis import drill as drills
     from ledger.analysis import score as scores
+    from ledger.render.score_table import render_scores
 
     drawn = secrets.randbelow(100_000) if seed is None else seed
     found, name = _find(source)
@@ -58,7 +59,7 @@ def drill(
     if answers is not None:
         for one in answered:
             _show(one)
-    scores.render(table, out())
+    render_scores(table, out())
 
 
 def _find(source: FilePath | None) -> tuple[Drill, str]:

@@ -126,15 +126,3 @@ def _trial(two: Sequence[Contestant], take: Callable[[], None], *, swap: bool) -
     first, second = (two[1], two[0]) if swap else (two[0], two[1])
     assert {first.name, second.name} == {OURS, "ours again"}
     return first.interval, second.interval
-
-
-def render(found: dict[str, Any]) -> str:
-    """Return a self-test in words."""
-    shape = " ".join(f"{key}={size}" for key, size in found["shape"].items())
-    return (
-        f"{found['kernel']} {shape} {found['dtype']} on {found['device']}, timed against itself "
-        f"{found['trials']} times: {found['faster']} faster, {found['slower']} slower at {found['threshold_pct']:g}%, "
-        f"a false-alarm rate of {found['false_alarm_pct']:.2f}% (at most {found['false_alarm_at_most_pct']:.2f}% with "
-        f"95% confidence). Medians lay {found['median_apart_pct']:.2f}% apart in the median, "
-        f"{found['largest_apart_pct']:.2f}% at most."
-    )

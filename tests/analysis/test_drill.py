@@ -17,6 +17,7 @@ from ledger.analysis import score
 from ledger.analysis.campaign import Estimate
 from ledger.analysis.drill import answer, book_of, choose, drill_of, question_document, result_document
 from ledger.errors import InputError, LedgerError
+from ledger.render.score_table import render_scores
 from ledger.workflow.drill_files import read_drill, write_drill
 from ledger.workflow.drills import read_book, shipped_drill
 from ledger.workflow.seal import TOOL
@@ -216,5 +217,5 @@ def test_a_student_at_a_terminal(tmp_path: Path):
 def test_the_score_is_readable_at_80_columns():
     answered = [answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50)) for q in choose(SHIPPED, count=2, seed=1)]
     console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    score.render(score.score_book(book_of(answered)), console)
+    render_scores(score.score_book(book_of(answered)), console)
     assert "you, blind" in console.export_text()

@@ -7,8 +7,9 @@ import pytest
 from measuring import kernel_file, this_cpu
 
 from ledger.errors import InputError
-from ledger.measure.bench_self_test import Trials, judge_pair, render, self_test, upper_bound
+from ledger.measure.bench_self_test import Trials, judge_pair, self_test, upper_bound
 from ledger.measure.timer import Interval
+from ledger.render.self_test_text import self_test_text
 
 BASE = Interval(1000, 990, 1010)
 
@@ -49,7 +50,7 @@ def test_self_test_on_this_cpu(monkeypatch):
     found = self_test(kernel_file(), cell, hardware=this_cpu(), trials=3)
     assert found["trials"] == len(found["pairs_us"]) == 3
     assert all(us > 0 for pair in found["pairs_us"] for us in pair)
-    assert "timed against itself 3 times" in render(found)
+    assert "timed against itself 3 times" in self_test_text(found)
     with pytest.raises(InputError, match="at least 1"):
         self_test(kernel_file(), cell, hardware=this_cpu(), trials=0)
 
@@ -61,4 +62,4 @@ def test_the_recorded_self_test_stays_under_one_percent_as_the_docs_say():
     assert found["false_alarm_pct"] <= 1
     apart = [abs(second / first - 1) for first, second in found["pairs_us"]]
     assert 100 * max(apart) == pytest.approx(found["largest_apart_pct"], abs=1e-3)
-    assert render(found) in " ".join((docs / "measurement.md").read_text().split())
+    assert self_test_text(found) in " ".join((docs / "measurement.md").read_text().split())
