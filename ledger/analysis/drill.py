@@ -18,9 +18,20 @@ from ledger.analysis.book import Book, CellView, Commit, Recorded, Run, Sealed
 from ledger.analysis.campaign import Estimate, milli, millionths
 from ledger.analysis.metrics import TABLE, capability_of
 from ledger.analysis.reconcile import verify_cell
-from ledger.canonical import validate
+from ledger.canonical import record_errors, validate
 from ledger.errors import InputError
-from ledger.records import SEAL_SCHEMA, Counters, Digest, Forecast, Hardware, Measurement, Prediction, Record
+from ledger.records import (
+    SEAL_SCHEMA,
+    Counters,
+    Digest,
+    Forecast,
+    ForecastV2,
+    Hardware,
+    Measurement,
+    MeasurementV2,
+    Prediction,
+    Record,
+)
 from ledger.records import Tool as RecordTool
 from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_s
 
@@ -28,11 +39,11 @@ STUDENT = "you"
 
 
 class Question(Record):
-    """Hold one measured cell to be guessed, with the forecast that was sealed for it."""
+    """Hold one measured cell to be guessed, with the forecast that was sealed for it; both in either version."""
 
     seal: Digest
-    forecast: Forecast
-    measurement: Measurement
+    forecast: ForecastV2 | Forecast
+    measurement: MeasurementV2 | Measurement
 
 
 class Drill(Record):
@@ -117,17 +128,7 @@ def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
 def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
     """Return the verdict on a guess. Raises: RecordError for an interval or probabilities that do not fit."""
     hardware = drill.hardware[question.forecast.hardware_sha256]
-    fields = {
-        "regime": guess.regime,
-        "percent_milli": milli(guess.pct),
-        "low_milli": None if guess.low is None else milli(guess.low),
-        "high_milli": None if guess.high is None else milli(guess.high),
-        "probabilities_ppm": None if guess.prob is None else millionths(guess.prob),
-        "why": "",
-    }
-    forecast = validate(
-        Forecast, {**question.forecast.model_dump(mode="json", by_alias=True), **fields}, what=question.forecast.cell
-    )
+    forecast = _forecast(question.forecast, guess)
     verdict = verify_cell(
         forecast=forecast, measurement=question.measurement, hardware=hardware, blind=True, findings=()
     )
@@ -144,6 +145,27 @@ def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
         levels=(),
     )
     return Answered(question, view)
+
+
+def _forecast(sealed: Forecast, guess: Estimate) -> Forecast:
+    """Return a sealed forecast with a guess in its place. Raises: RecordError."""
+    with record_errors(sealed.cell):
+        return Forecast(
+            cell=sealed.cell,
+            operation=sealed.operation,
+            case=sealed.case,
+            work=sealed.work,
+            roof=sealed.roof,
+            protocol=sealed.protocol,
+            kernel_sha256=sealed.kernel_sha256,
+            hardware_sha256=sealed.hardware_sha256,
+            regime=guess.regime,
+            percent_milli=milli(guess.pct),
+            low_milli=None if guess.low is None else milli(guess.low),
+            high_milli=None if guess.high is None else milli(guess.high),
+            probabilities_ppm=None if guess.prob is None else millionths(guess.prob),
+            why="",
+        )
 
 
 def _prediction(forecast: Forecast) -> Prediction:

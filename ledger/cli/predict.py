@@ -22,11 +22,14 @@ from ledger.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypeVar
 
     from ledger.analysis.campaign import Request
     from ledger.git.commit import Repository
     from ledger.records import CeilingKind
     from ledger.workflow.seal import Draft, SealedCommit
+
+    T = TypeVar("T")
 
 
 def predict(
@@ -52,7 +55,7 @@ def predict(
 ) -> None:
     """Seal a forecast before anything is measured; asks, one question at a time, when given nothing."""
     from ledger.analysis.campaign import Request
-    from ledger.canonical import validate
+    from ledger.canonical import record_errors
     from ledger.cli.prompts import ask
     from ledger.git.commit import Repository
 
@@ -68,26 +71,26 @@ def predict(
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
         request, kind = ask(repository.root)
     else:
-        fields = {
-            "kernel": _given(kernel, "KERNEL"),
-            "hardware": _given(hw, "--hw"),
-            "dtype": parse_dtype(_given(dtype, "--dtype")),
-            "shape": parse_shape(_given(shape, "--shape")),
-            "regime": parse_regime(_given(regime, "--regime")),
-            "pct": check_percent(float(_given(None if pct is None else str(pct), "--pct"))),
-            "low": low,
-            "high": high,
-            "prob": None if prob is None else parse_probabilities(prob),
-            "why": why,
-            "threads": threads,
-        }
-        request = validate(Request, fields, what="forecast")
+        with record_errors("forecast"):
+            request = Request(
+                kernel=_given(kernel, "KERNEL"),
+                hardware=_given(hw, "--hw"),
+                dtype=parse_dtype(_given(dtype, "--dtype")),
+                shape=parse_shape(_given(shape, "--shape")),
+                regime=parse_regime(_given(regime, "--regime")),
+                pct=check_percent(_given(pct, "--pct")),
+                low=low,
+                high=high,
+                prob=None if prob is None else parse_probabilities(prob),
+                why=why,
+                threads=threads,
+            )
     drafts = _drafts(repository, [request], kind, pins=pin or (), check=check)
     paths = _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
     stamp_records(repository, paths, tsa)
 
 
-def _given(value: str | None, name: str) -> str:
+def _given(value: T | None, name: str) -> T:
     if value is None:
         raise InputError(f"{name}: not given; expected it (or nothing at all on a terminal, to be asked)")
     return value

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from samples import COUNTERS, failed, make_book, make_forecast, make_measurement, make_sealed, make_view
+from samples import COUNTERS, failed, make_book, make_forecast, make_measurement, make_sealed, make_view, second
 
 from ledger.analysis import score
 from ledger.analysis.campaign import Estimate
 from ledger.analysis.drill import answer, book_of, choose, drill_of, question_document, result_document
 from ledger.errors import InputError, LedgerError
+from ledger.records import CaseV2, ForecastV2, MeasurementV2
 from ledger.render.score_table import render_scores
 from ledger.workflow.drill_files import read_drill, write_drill
 from ledger.workflow.drills import read_book, shipped_drill
@@ -93,6 +94,19 @@ def test_a_ledger_gives_its_measured_cells_only(tmp_path: Path):
     assert [q.forecast.cell for q in found.questions] == [good.cell]
     write_drill(tmp_path / "d.json", found)
     assert read_drill(tmp_path / "d.json") == found
+
+
+def test_a_cell_of_format_2_with_text_in_its_configuration_is_drilled_from_a_file(tmp_path: Path):
+    first = make_forecast()
+    case = CaseV2(**{**second(CaseV2, dict(first.case)), "config": {"variant": "cuda"}})
+    sealed = ForecastV2(**second(ForecastV2, {**dict(first), "case": case}))
+    fields = dict(make_measurement(sealed, counters=COUNTERS, counters_missing=None))
+    del fields["schema_"]
+    measured = MeasurementV2(**second(MeasurementV2, fields))
+    write_drill(tmp_path / "d.json", drill_of(make_book(make_view(make_sealed(sealed), sealed, measured)), TOOL))
+    found = read_drill(tmp_path / "d.json")
+    told = result_document(answer(found, found.questions[0], Estimate(regime="hbm-bound", pct=50)))
+    assert (found.questions[0].forecast, told["measured_percent"]) == (sealed, pytest.approx(50.0))
 
 
 def test_a_ledger_without_measured_cells_is_told():
