@@ -46,8 +46,8 @@ LAYERS = (
         "render",
         "report_text counter_card markdown_page command_reference html_page report tables forecast_table "
         "status_table history_table score_table audit_text kernel_card hardware_card inspection_card timeline_table "
-        "bench_page plot_layout plot_style plot_dots plot_image plot_terminal plot_table roofline_plot bench_points "
-        "tuning_page self_test_text timer_page site",
+        "bench_page plot_model plot_layout plot_style plot_dots plot_image plot_terminal plot_table roofline_plot "
+        "bench_points tuning_page self_test_text timer_page site",
     ),
     (
         "cli",
