@@ -29,7 +29,7 @@ Sizes = Positive | Annotated[tuple[Positive, ...], Field(min_length=1)]
 Shapes = Annotated[dict[ShapeKey, Sizes], Field(min_length=1, max_length=12)]
 
 
-class Estimate(Record):
+class Guess(Record):
     """Hold what a person says of a cell. Units: percent of the roof; probabilities from 0 to 1."""
 
     regime: Regime
@@ -39,7 +39,7 @@ class Estimate(Record):
     prob: dict[Regime, Probability] | None = None
 
 
-class Request(Estimate):
+class Request(Guess):
     """Hold one forecast as a person writes it."""
 
     kernel: Line
@@ -51,7 +51,7 @@ class Request(Estimate):
     config: Config | None = None
 
 
-class CampaignEntry(Estimate):
+class CampaignEntry(Guess):
     """Hold one entry of a campaign file; lists in `dtype` and `shape` expand to every combination."""
 
     kernel: Line | None = None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ledger.analysis.book import Book, CellView, Commit, Recorded, Run, Sealed
-from ledger.analysis.campaign import Estimate, milli, millionths
+from ledger.analysis.campaign import Guess, milli, millionths
 from ledger.analysis.metrics import TABLE, capability_of
 from ledger.analysis.reconcile import verify_cell
 from ledger.canonical import record_errors, validate
@@ -125,7 +125,7 @@ def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
     return tuple((first + again)[:count])
 
 
-def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
+def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
     """Return the verdict on a guess. Raises: RecordError for an interval or probabilities that do not fit."""
     hardware = drill.hardware[question.forecast.hardware_sha256]
     forecast = _forecast(question.forecast, guess)
@@ -147,7 +147,7 @@ def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
     return Answered(question, view)
 
 
-def _forecast(sealed: Forecast, guess: Estimate) -> Forecast:
+def _forecast(sealed: Forecast, guess: Guess) -> Forecast:
     """Return a sealed forecast with a guess in its place. Raises: RecordError."""
     with record_errors(sealed.cell):
         return Forecast(
@@ -231,7 +231,7 @@ def result_document(answered: Answered) -> dict[str, Any]:
     }
 
 
-def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> list[Estimate]:
+def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> list[Guess]:
     """Return the guess of each question from {"CELL": {"regime": …, "pct": …}}. Raises: InputError, RecordError."""
     if not isinstance(value, Mapping):
         raise InputError(f"{what}: not an object; expected {{CELL: {{regime, pct}}}} with the cells of the questions")
@@ -240,4 +240,4 @@ def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> li
         raise InputError(
             f"{what}: no answer for {missing[0]}; expected one for each question (same --seed and --count)"
         )
-    return [validate(Estimate, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]
+    return [validate(Guess, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]

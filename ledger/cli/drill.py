@@ -16,7 +16,7 @@ from ledger.errors import InputError, StateError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.analysis.campaign import Estimate
+    from ledger.analysis.campaign import Guess
     from ledger.analysis.drill import Answered, Drill, Question
 
 
@@ -135,8 +135,8 @@ def _pose(question: Question, position: str) -> None:
         console.print(Text(harmless(f"launched with {words}"), style="dim"))
 
 
-def _guess() -> Estimate:
-    from ledger.analysis.campaign import Estimate
+def _guess() -> Guess:
+    from ledger.analysis.campaign import Guess
     from ledger.canonical import record_errors
     from ledger.cli.prompts import bound, choose, percent, until
     from ledger.errors import LedgerError
@@ -149,14 +149,14 @@ def _guess() -> Estimate:
         high = None if low is None else until("No higher than", bound)
         try:
             with record_errors("answer"):
-                guess = Estimate(regime=regime, pct=pct, low=low, high=high)
+                guess = Guess(regime=regime, pct=pct, low=low, high=high)
             check_interval(guess)
             return guess
         except LedgerError as error:
             say(f"  {error}; once more")
 
 
-def check_interval(guess: Estimate) -> None:
+def check_interval(guess: Guess) -> None:
     """Check that an interval has both ends and holds the percent. Raises: InputError."""
     if (guess.low is None) != (guess.high is None):
         raise InputError("an interval needs both ends; expected both or neither")
