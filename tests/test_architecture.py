@@ -26,7 +26,7 @@ LAYERS = (
         "counters metrics formatting work_model occupancy isa protocols book campaign stability regime "
         "interventions forecast gap consistency reconcile score report_rows bench_regression drill chrome_trace tuning",
     ),
-    ("git", "reader history work_tree commit ancestry clone"),
+    ("git", "reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit",

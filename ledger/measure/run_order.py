@@ -85,7 +85,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ProfilerEvidence:
     """Hold what the profiler gave for a cell: counters, or the reason why there are none, and files."""
 
     counters: Counters | None
@@ -251,12 +251,12 @@ def _profile(
     counters: CountersWanted,
     full_cells: frozenset[str],
     tell: Callable[[Job, Stage], None],
-) -> Mapping[Key, Evidence]:
+) -> Mapping[Key, ProfilerEvidence]:
     """Return the profiler's evidence of every cell; whatever goes wrong there is a reason, never an exception."""
-    found = {job.key: Evidence(None, "no hardware counters: the cell runs on a CPU") for job in jobs}
+    found = {job.key: ProfilerEvidence(None, "no hardware counters: the cell runs on a CPU") for job in jobs}
     gpu = [job for job in jobs if device_of(job.ordered) == "cuda"]
     if counters == "off":
-        return {**found, **{job.key: Evidence(None, "counters were not asked for") for job in gpu}}
+        return {**found, **{job.key: ProfilerEvidence(None, "counters were not asked for") for job in gpu}}
     full = [job for job in gpu if counters == "full" or job.names & full_cells]
     # One profiler run serves all cells of which only the table is wanted; a full report is one file a cell.
     groups = [([job], True) for job in full] + [([job for job in gpu if job not in full], False)]
@@ -270,7 +270,7 @@ def _profile(
         share_ms = round(1e3 * (time.monotonic() - begun) / len(group))
         for job, one in zip(group, profiled, strict=True):
             kept = _keep_report(out, job.ordered, one.report)
-            found[job.key] = Evidence(one.counters, one.missing, kept, share_ms)
+            found[job.key] = ProfilerEvidence(one.counters, one.missing, kept, share_ms)
     return found
 
 
@@ -283,7 +283,7 @@ def _keep_report(out: FilePath, cell: OrderedCell, report: bytes | None) -> tupl
 
 
 def _record(
-    job: Job, outcome: Outcome, evidence: Evidence, *, order_sha256: Digest | None, when: str, device_ms: int
+    job: Job, outcome: Outcome, evidence: ProfilerEvidence, *, order_sha256: Digest | None, when: str, device_ms: int
 ) -> MeasurementV2:
     cell = job.ordered
     return MeasurementV2(
