@@ -18,7 +18,9 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 LAYERS = (
     ("", "errors releases"),
     ("records", "base hardware prediction measurement void source order verdict"),
-    ("", "roofline record_parser canonical philox_inputs operations launches"),
+    ("", "roofline record_parser canonical philox_inputs"),
+    ("operations", "contract row_wise products attention registry"),
+    ("", "launches"),
     ("sources", "platform scan distributions closure loader"),
     ("", "kernel record_files"),
     (
