@@ -37,7 +37,7 @@ LAYERS = (
     (
         "measure",
         "inputs correctness timer cuda_graphs intervene run_cell ncu_target ordered_kernels run_order bench "
-        "bench_self_test timeline tune inspection",
+        "bench_self_test timeline tune cubin_tools compilation inspection",
     ),
     ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
     (
@@ -63,7 +63,7 @@ TORCH = """
     kernel launches device.facts device.local_profile device.probe_kernels
     measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.intervene measure.run_cell
     measure.ncu_target measure.run_order measure.bench measure.bench_self_test measure.timeline measure.tune
-    measure.inspection
+    measure.cubin_tools measure.compilation measure.inspection
     calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.cli.open_ledger import find_root
-from ledger.cli.options import parse_dtype, parse_shape
+from ledger.cli.options import parse_config, parse_dtype, parse_shape
 from ledger.cli.output import emit, out, say
 from ledger.errors import InputError, MachineError
 
@@ -24,7 +24,9 @@ def inspect(
     arch: Annotated[str, typer.Option(help="Architectures, as sm_90,sm_75, or names of profiles.")] = "sm_90",
     dtype: Annotated[str | None, typer.Option(help="Data type (default: the kernel's first).")] = None,
     shape: Annotated[str | None, typer.Option(help="Shape, as M=64,N=64,K=64 (default: the kernel's first).")] = None,
-    config: Annotated[str | None, typer.Option(help="Values that replace the kernel's own, as block_k=16.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Values that replace the kernel's own, as variant=cuda,block_k=64.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Compile a kernel ahead of time: instruction path, registers, spills, occupancy, loads. Needs no GPU."""
@@ -36,7 +38,7 @@ def inspect(
     loaded = load_kernel(kernel, root, launch=True).kernel
     size = parse_shape(shape) if shape else dict(loaded.cases[0])
     kind = parse_dtype(dtype) if dtype else loaded.dtypes[0]
-    changes = parse_shape(config, "--config", least=0) if config else {}
+    changes = parse_config(config) if config else {}
     devices = [_device(name.strip(), root) for name in arch.split(",")]
     found = [run(loaded, device, shape=size, dtype=kind, config=changes) for device in devices]
     if as_json:
