@@ -1,4 +1,4 @@
-"""Defines the options that several commands take, and parses their values: shapes, probabilities, choices."""
+"""Defines options shared by commands, and parses values: shapes, configurations, probabilities, names."""
 
 from __future__ import annotations
 

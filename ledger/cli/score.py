@@ -1,15 +1,10 @@
-"""The command score: how well each forecaster forecasts."""
+"""The command score: rates each forecaster."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
-
-if TYPE_CHECKING:
-    pass
 
 
 def score(as_json: JsonOption = False) -> None:
