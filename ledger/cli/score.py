@@ -1,25 +1,21 @@
-"""The command score: how well each forecaster forecasts."""
+"""The command score: rates each forecaster."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
 
-if TYPE_CHECKING:
-    pass
-
 
 def score(as_json: JsonOption = False) -> None:
     """Score the forecasters: bias, error, coverage, and proper scores of intervals and probabilities."""
-    from ledger.analysis import score as scores
+    from ledger.analysis.score import document, score_book
+    from ledger.render.score_table import render_scores
 
     book = open_ledger().book
     refuse_if_refused(book)
-    table = scores.score_book(book)
+    scores = score_book(book)
     if as_json:
-        emit(scores.document(table))
+        emit(document(scores))
     else:
-        scores.render(table, out())
+        render_scores(scores, out())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.measure.bench_self_test import render as self_test_words
+from ledger.render.self_test_text import self_test_text
 
 CUPTI_HEADINGS = (
     "call",
@@ -23,7 +23,7 @@ NCU_HEADINGS = ("call", "timer, µs", "ncu, µs", "ncu to timer", "timer, MHz", 
 def render_markdown(document: Mapping[str, Any]) -> str | None:
     """Return a comparison of the timer as Markdown; None for a document that is none."""
     if "pairs_us" in document:
-        return f"# The timer beside itself\n\n{self_test_words(dict(document))}\n"
+        return f"# The timer beside itself\n\n{self_test_text(document)}\n"
     rows = document.get("rows")
     first = rows[0] if isinstance(rows, list) and rows else {}
     if "cupti" in first:
