@@ -51,7 +51,7 @@ LAYERS = (
         "report_text counter_card markdown_page command_reference html_page report tables forecast_table status_table "
         "history_table score_table audit_text kernel_card hardware_card inspection_card timeline_table bench_page "
         "plot_model plot_layout plot_style plot_dots plot_image plot_terminal plot_table roofline_plot bench_points "
-        "tuning_page candidates_text self_test_text timer_page site",
+        "tuning_page candidates_text self_test_text timer_page rules_page site",
     ),
     (
         "cli",
@@ -64,7 +64,7 @@ LAYERS = (
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
     kernel launches device.facts device.local_profile device.probe_kernels
-    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.intervene measure.run_cell
+    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools measure.compilation
     measure.inspection

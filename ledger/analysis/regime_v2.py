@@ -81,17 +81,19 @@ class Verdict:
     reason: str
 
 
-def timed_loads(profile: Profile, call: TimedCall, path: Path) -> dict[Resource, int | None]:
+def timed_loads(profile: Profile, call: TimedCall, path: Path, *, special: bool = True) -> dict[Resource, int | None]:
     """Return the load of each resource in the timed call, in thousandths of a percent; None where a reading is absent.
 
     The arithmetic pipe is the busiest one, absent while that of the sealed instruction path or the special-function
-    unit is absent.
+    unit is absent. special: whether the special-function unit must have been read; records of before the rule lack it,
+    and what they show without it is no verdict.
     """
     longer = profile.duration_ps / call.call_ps
     cycles = None if not profile.clock_hz or not call.clock_hz else longer * profile.clock_hz / call.clock_hz
     values = profile.values
     own = "tensor_percent" if path.endswith("_tensor") else "fp64_percent" if path == "fp64" else "fma_percent"
-    pipes = [values[name] for name in _PIPES if name in values] if {own, "xu_percent"} <= set(values) else []
+    needed = {own, "xu_percent"} if special else {own}
+    pipes = [values[name] for name in _PIPES if name in values] if needed <= set(values) else []
     fixed = {
         resource: _milli(max(values[name] for name in names), longer) if set(names) <= set(values) else None
         for resource, names in _FIXED_CLOCK.items()

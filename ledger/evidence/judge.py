@@ -39,7 +39,7 @@ from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, cla
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
 from ledger.operations import OPERATIONS
-from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource, Measurement, Verification
+from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource, Measurement, RegimeRule, Verification
 
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal."""
@@ -231,7 +231,11 @@ class _Case:
         for finding in claims(forecast, hardware, source):
             self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
-        runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
+        runs = (
+            tuple(self._run(forecast, item, hardware, blind=blind, rule=sealed.prediction.rule) for item in readable)
+            if hardware is not None
+            else ()
+        )
         state = self._state(sealed, forecast, found)
         return CellView(
             sealed=sealed,
@@ -251,11 +255,16 @@ class _Case:
         self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
         return None
 
-    def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
+    def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, *, blind: bool, rule: RegimeRule) -> Run:
         measurement = found.recorded.measurement
         try:
             verification = verify_cell(
-                forecast=forecast, measurement=measurement, hardware=hardware, blind=blind, findings=found.findings
+                forecast=forecast,
+                measurement=measurement,
+                hardware=hardware,
+                blind=blind,
+                findings=found.findings,
+                rule=rule,
             )
         except (LedgerError, ArithmeticError) as error:
             words = f"its numbers cannot be judged: {error}"

@@ -105,10 +105,6 @@ def _following(group: Sequence[_Drawn], count: int) -> set[int]:
 
 def unknown_places(prediction: Prediction) -> Iterator[Finding]:
     """Yield what a seal of version 2 uses that this version cannot judge; what is not understood is refused."""
-    if prediction.rule != "regime/1":
-        yield _refuse(
-            "rule-unknown", f"rule {prediction.rule} is not known here; expected regime/1: use a newer ledger"
-        )
     if not isinstance(prediction, PredictionV2):
         return
     used = [name for name in ("commitments", "ratios", "domain") if getattr(prediction, name)]

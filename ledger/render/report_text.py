@@ -58,7 +58,7 @@ def measured_words(row: ReportRow) -> str:
     if verdict.measured_percent is None:
         return "failed"
     again = "" if row.counts else " (again)"
-    return f"{verdict.measured_regime or 'not determined'} {verdict.measured_percent:.1f}%{again}"
+    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{again}"
 
 
 def gap_words(row: ReportRow) -> str:
@@ -158,8 +158,8 @@ def summary_words(book: Book) -> tuple[str, ...]:
     gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]
     if not gaps:
         return (head,)
-    known = [verdict for _, verdict in results if verdict.measured_regime is not None]
-    right = sum(verdict.measured_regime == verdict.predicted_regime for verdict in known)
+    known = [verdict for _, verdict in results if verdict.regimes]
+    right = sum(verdict.regime_is_right for verdict in known)
     blind = sum(view.blind for view, _ in results)
     mean = sum(abs(points) for points in gaps) / len(gaps)
     regime = f"regime right in {right} of {len(known)}" if known else "no regime determined"

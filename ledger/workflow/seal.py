@@ -182,7 +182,7 @@ def seal(
         sequence, previous = next_link(chain_tips(repository, parent))
         record = PredictionV2(
             schema=SEAL_SCHEMA_V2,
-            rule="regime/1",
+            rule="regime/2",
             tool=TOOL,
             forecaster=forecaster[:400],
             participant=None,

@@ -684,6 +684,7 @@ def _parsing(name: str, forge: Callable[[bytes], bytes], code: str = "bad-record
     CASES[name] = Attack(name, PARSING, "refused", code, build, plain)
 
 
+_parsing("unknown-rule", lambda d: d.replace(b'"rule":"regime/', b'"rule":"regime/9'))
 _parsing("duplicate-key", lambda d: d.replace(b'"campaign":null,', b'"campaign":null,"campaign":null,'))
 _parsing("white-space", lambda d: d.replace(b",", b", ", 1))
 _parsing("newline-at-the-end", lambda d: d + b"\n")
@@ -1285,14 +1286,6 @@ def pin_that_is_none(folder, _canary):
     """Pin a package that is not of the platform, to a version that is none."""
     ledger = begin(folder)
     ledger.seal(forecast().model_copy(update={"pins": {"nonsense": "garbage"}}))
-    return ledger.root
-
-
-@attack(SOURCES, "refused", "rule-unknown", formats=(2,))
-def rule_that_nobody_knows_yet(folder, _canary):
-    """Seal under a rule that this version cannot compute, so that no verdict can be given."""
-    ledger = begin(folder)
-    ledger.measure(ledger.seal(rule="regime/2"))
     return ledger.root
 
 
