@@ -1,6 +1,6 @@
 """Measures a GPU's ceilings: DRAM, L2, shared memory and launches. Imports torch, only when called.
 
-Every bandwidth counts the bytes that its operation names; the arithmetic ceilings come from products.
+Every bandwidth counts the bytes that its operation names. The arithmetic ceilings are in peaks_cuda.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ledger.calibrate.peaks_cuda import burst_peaks, sustained_peaks
-from ledger.calibrate.rates import Rate, burst, sustained, words
+from ledger.calibrate.rates import Rate, burst, state_text, sustained
 from ledger.device.facts import cuda_state, import_torch
 from ledger.errors import MachineError
 from ledger.kernel import Launch
@@ -19,7 +19,7 @@ from ledger.records import Ceilings, DeviceFacts, Hardware, Quantity
 OnStep = Callable[[str], None]
 
 _DRAM_BYTES = 2 * 2**30
-# From 8 MiB on: in less, blocks that one SM asks for twice at once are fetched once.
+# From 8 MiB on: in smaller sets an SM has the same block in flight twice, and it is fetched once.
 _L2_MIB = (8, 16, 24, 32, 48)
 
 
@@ -50,9 +50,9 @@ def dram_ways(facts: DeviceFacts) -> dict[str, tuple[Launch, int]]:
 
 
 def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
-    """Return L2 read bandwidth for working sets up to the cache's size; each is read many times around L1.
+    """Return L2 read bandwidth for working sets up to the cache's size; each is read many times, bypassing L1.
 
-    Bytes are what the SMs ask for; Nsight Compute counted 5% fewer out of L2 at 16 MiB on an H200.
+    Bytes are those that the SMs request; Nsight Compute counted 5% fewer out of L2 at 16 MiB on an H200.
     """
     torch = import_torch()
     from ledger.device.probe_kernels import READ_BLOCK, read_launch
@@ -71,7 +71,7 @@ def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
 
 
 def smem_quantity(facts: DeviceFacts, source: str) -> Quantity:
-    """Return shared-memory read bandwidth in bytes a clock and SM, all SMs at work."""
+    """Return shared-memory read bandwidth in bytes per clock and SM, with all SMs active."""
     torch = import_torch()
     from ledger.device.probe_kernels import SMEM_BYTES_PER_ROUND, SMEM_THREADS, smem_launch
 
@@ -118,7 +118,7 @@ def launch_quantities(source: str) -> tuple[Quantity, Quantity]:
             value=float(f"{us:.4g}"),
             unit="us",
             kind="measured",
-            condition=f"{what}, {words(cuda_state())}",
+            condition=f"{what}, {state_text(cuda_state())}",
             source=source,
         )
         for us, what in ways
