@@ -34,7 +34,7 @@ LAYERS = (
         "evidence",
         "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit",
     ),
-    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu ncu_report"),
+    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
     (
         "measure",
         "inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target "
