@@ -7,9 +7,11 @@ Source: `ncu --query-metrics --chip CHIP` of Nsight Compute 2025.3.1 (tests/asse
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from ledger.analysis.counters import CounterTotals
@@ -264,9 +266,9 @@ def readings(counters: Counters, target: str) -> MetricReadings:
 
 def _combined(given: list[float], durations: list[float], combine: Combine) -> float:
     if combine == "sum":
-        return sum(given)
+        return math.fsum(given)
     if combine == "mean":
-        return sum(r * d for r, d in zip(given, durations, strict=True)) / sum(durations)
+        return fmean(given, weights=durations)
     return given[durations.index(max(durations))]
 
 

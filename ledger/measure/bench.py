@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from statistics import median_high
 from typing import Any
 
 from ledger.analysis.formatting import usual_order
@@ -215,8 +216,8 @@ def _clock(contestant: Contestant) -> int | None:
     """Return the median clock under a contestant's load."""
     if isinstance(contestant.rounds, CpuRounds):
         return cpu_state().sm_clock_mhz
-    clocks = sorted(state.sm_clock_mhz for state in contestant.rounds.states if state.sm_clock_mhz is not None)
-    return clocks[len(clocks) // 2] if clocks else None
+    clocks = [state.sm_clock_mhz for state in contestant.rounds.states if state.sm_clock_mhz is not None]
+    return median_high(clocks) if clocks else None
 
 
 def _digits(value: float | None) -> float | None:

@@ -7,6 +7,7 @@ their own escaping.
 from __future__ import annotations
 
 from collections import Counter
+from statistics import fmean
 
 from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_words, duration, harmless, shape_words, si, signed
@@ -161,12 +162,11 @@ def summary_words(book: Book) -> tuple[str, ...]:
     known = [verdict for _, verdict in results if verdict.measured_regime is not None]
     right = sum(verdict.measured_regime == verdict.predicted_regime for verdict in known)
     blind = sum(view.blind for view, _ in results)
-    mean = sum(abs(points) for points in gaps) / len(gaps)
+    error = fmean(abs(points) for points in gaps)
     regime = f"regime right in {right} of {len(known)}" if known else "no regime determined"
     return (
         head,
-        f"{regime}; gap {mean:.1f} points on average, {signed(sum(gaps) / len(gaps))} signed; "
-        f"{blind} of {len(results)} blind",
+        f"{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed; {blind} of {len(results)} blind",
         _evidence_words(results),
     )
 
