@@ -53,7 +53,7 @@ class Build(NamedTuple):
 
 def builds(target: str, kernels: Sequence[Kernel]) -> Iterator[Build]:
     """Yield the distinct builds of all cases for a target, in a fixed order."""
-    from ledger.measure.inspection import launched_with
+    from ledger.measure.compilation import launched_with
 
     seen = set()
     for kernel in kernels:
@@ -93,7 +93,7 @@ def work(targets: Sequence[str], part: int, parts: int, variants: bool, done: se
     """Compile one part of all builds with the Triton that is on the path; write a JSON line before and after each."""
     import triton
 
-    from ledger.measure.inspection import compile_ahead
+    from ledger.measure.compilation import compile_ahead
 
     kernels = [load_kernel(name, launch=True).kernel for name in kernel_names()]
     for target in targets:

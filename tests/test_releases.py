@@ -217,7 +217,7 @@ def wrong(x_ptr):
 
 def test_a_compile_error_keeps_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
-    from ledger.measure.inspection import compile_ahead
+    from ledger.measure.compilation import compile_ahead
 
     lines = "\n".join(f"    offsets = offsets + {number}  # {'a long line ' * 8}" for number in range(40))
     (tmp_path / "wrong_kernel.py").write_text(WRONG.format(lines=lines), encoding="utf-8")
@@ -231,13 +231,13 @@ def test_a_compile_error_keeps_its_last_line(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_a_library_writes_while_it_fails_is_taken_and_else_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
-    from ledger.measure.inspection import _stderr_held
+    from ledger.measure.compilation import stderr_held
 
-    with _stderr_held() as said:
+    with stderr_held() as said:
         os.write(2, b"error: source and result must have the same size\n")
         assert said() == "error: source and result must have the same size\n"
     assert capfd.readouterr().err == ""
-    with _stderr_held():
+    with stderr_held():
         os.write(2, b"a warning\n")
     assert capfd.readouterr().err == "a warning\n"
 

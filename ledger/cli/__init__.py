@@ -1,7 +1,7 @@
-"""The command line: one short function a command (load, call, render); the only place that knows exit codes.
+"""Defines the command line: one short function a command (load, call, render). Only this package knows exit codes.
 
-0 done; 1 a threshold that the user asked for was missed; 2 bad input, or this machine cannot do it; 3 the evidence is
-refused. Progress and prose go to stderr; with --json, one JSON document goes to stdout and nothing else.
+0 done; 1 a threshold that the user set was missed; 2 bad input, or this machine cannot do it; 3 the evidence is
+refused. Progress and messages go to stderr; with --json, stdout holds one JSON document and nothing else.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ def main() -> None:
     """Run the command line; no traceback reaches a user unless LEDGER_DEBUG is set."""
     from ledger.cli.app import app
 
-    atexit.register(_leave_quietly)
+    atexit.register(_discard_exit_messages)
     try:
         app()
     except LedgerError as error:
         _fail(str(error), exit_code(error), error)
     except KeyboardInterrupt:
-        _fail("interrupted; what was finished is kept, the same command goes on from there", 130, None)
+        _fail("interrupted; finished work is kept: run the same command again to continue", 130, None)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
         _fail(f"{error.filename or 'system'}: {error.strerror or error}", 2, error)
-    except Exception as error:  # noqa: BLE001 - the last resort: a user gets a sentence, never a traceback
+    except Exception as error:  # noqa: BLE001 - a user gets a message, never a traceback
         _fail(f"internal error: {type(error).__name__}: {error}; set LEDGER_DEBUG=1 for the traceback", 2, error)
 
 
-def _leave_quietly() -> None:
-    """Drop what triton's library writes to stderr while the process is torn down, after Python has ended.
+def _discard_exit_messages() -> None:
+    """Discard what triton's library writes to stderr while the process ends, after Python's own exit.
 
-    Triton 3.9 lists objects that its binding leaked, and offers no switch for it (nanobind's set_leak_warnings is not
-    exported). Registered first, this runs last; LEDGER_DEBUG=1 leaves stderr alone.
+    Triton 3.9 lists objects that its binding leaked, and has no switch for it (nanobind's set_leak_warnings is not
+    exported). Registered first, this runs last. With LEDGER_DEBUG=1 stderr stays open.
     """
     if "triton" in sys.modules and not os.environ.get("LEDGER_DEBUG"):
         sys.stderr.flush()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def audit(
     source: Annotated[str, typer.Argument(metavar="[PATH or URL]", help="Repository to audit.")] = ".",
     revision: Annotated[str, typer.Option("--at", help="Commit, branch or tag to audit.")] = "HEAD",
-    recompute: Annotated[bool, typer.Option("--recompute", help="Make the output samples anew, on the CPU.")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute the output samples, on the CPU.")] = False,
     allowed_signers: Annotated[
         FilePath | None, typer.Option("--allowed-signers", help="Keys that you trust, as ssh-keygen(1) has them.")
     ] = None,
@@ -27,11 +27,11 @@ def audit(
         FilePath | None, typer.Option("--tsa-roots", help="Time-stamping roots that you trust, PEM.")
     ] = None,
     challenge: Annotated[
-        str | None, typer.Option("--challenge", help="What you handed over: exit 1 unless a measurement answers it.")
+        str | None, typer.Option("--challenge", help="Your challenge: exit 1 unless a measurement answers it.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a whole ledger as a stranger would, from a sanitised clone, trusting nothing of its author's."""
+    """Check a whole ledger from a sanitised clone, without trusting its author."""
     from ledger.evidence import audit as audits
     from ledger.evidence.trust_levels import Trust
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,13 +11,10 @@ from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
 from ledger.errors import InputError
 
-if TYPE_CHECKING:
-    pass
-
 
 def calibrate(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    quick: Annotated[bool, typer.Option("--quick", help="About 20 s, with wider error.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="About 20 s, with a larger error.")] = False,
     hw: Annotated[str | None, typer.Option("--hw", help="Shipped profile of the CUDA device.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a profile that open seals name.")] = False,
     as_json: JsonOption = False,

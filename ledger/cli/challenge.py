@@ -1,31 +1,28 @@
-"""The command challenge: a text that goes into the inputs of a measurement."""
+"""The command challenge: draws a text that enters the generated inputs of a measurement."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
 
-if TYPE_CHECKING:
-    pass
-
-
 ChallengeOption = Annotated[
-    str | None, typer.Option("--challenge", help="What an auditor handed over: it goes into the inputs.")
+    str | None, typer.Option("--challenge", help="Challenge of an auditor; it enters the generated inputs.")
 ]
 
 
 def anchor(challenge: str | None) -> str | None:
-    """Return the digest of a challenge that goes into the inputs, or None. Raises: InputError."""
+    """Return the digest of a challenge, which enters the generated inputs; None without one. Raises: InputError."""
     from ledger.evidence.challenge import anchor_of
 
     return None if challenge is None else anchor_of(challenge)
 
 
-def challenge(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False) -> None:
-    """Draw a text to hand to whoever is to measure, so that the measurement must come after it."""
+def challenge(as_json: JsonOption = False) -> None:
+    """Draw a challenge: a measurement that answers it was made after it was drawn."""
     from ledger.evidence.challenge import anchor_of, draw
 
     text = draw()
@@ -33,5 +30,8 @@ def challenge(as_json: Annotated[bool, typer.Option("--json", help="One JSON doc
         emit({"challenge": text, "anchor": anchor_of(text)})
         return
     out().print(text, markup=False)
-    say(f"they run: ledger verify --challenge {text} SEAL#CELL (or ledger order --challenge …, and ledger measure)")
-    say(f"then you run: ledger audit --challenge {text} PATH-or-URL")
+    say(
+        f"the measuring side runs: ledger verify --challenge {text} SEAL#CELL "
+        "(or ledger order --challenge …, and ledger measure)"
+    )
+    say(f"then run: ledger audit --challenge {text} PATH-or-URL")

@@ -1,24 +1,21 @@
-"""The command doctor: what is wrong with this machine or this ledger."""
+"""The command doctor: finds faults of this machine or this ledger."""
 
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
 
-if TYPE_CHECKING:
-    pass
-
 
 def doctor(
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what is the ledger's own.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair the ledger's own files.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain what is wrong with this machine or this ledger, and repair what is the ledger's own."""
+    """Explain what is wrong with this machine or this ledger, and repair the ledger's own files."""
     from ledger.workflow.doctor import examine
 
     findings = examine(FilePath.cwd(), repair=repair)
@@ -30,4 +27,4 @@ def doctor(
         if finding.remedy:
             out().print(f"         {finding.remedy}", markup=False, soft_wrap=True)
     if any(finding.state == "broken" for finding in findings):
-        say("broken things are left; see the remedies above, or run: ledger doctor --repair")
+        say("some findings are broken; see the remedies above, or run: ledger doctor --repair")

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ledger.cli.drill_prompts import ask_questions, show_result
 from ledger.cli.open_ledger import find_root
-from ledger.cli.output import emit, err, out, say
+from ledger.cli.output import emit, out, say
 from ledger.errors import InputError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.analysis.campaign import Guess
     from ledger.analysis.drill import Answered, Drill, Question
 
 
 def drill(
     source: Annotated[
         FilePath | None,
-        typer.Option("--from", help="Ledger or drill file (default: this ledger, else the cells that ship)."),
+        typer.Option("--from", help="Ledger or drill file (default: this ledger, else the cells shipped with ledger)."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Draws the questions; the same seed, the same ones.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed that draws the questions.")] = None,
     count: Annotated[int, typer.Option(min=1, help="How many cells to guess.")] = 5,
     answers: Annotated[FilePath | None, typer.Option(help="JSON file with your answers, by cell.")] = None,
     export: Annotated[FilePath | None, typer.Option(help="Write the measured cells as a drill file instead.")] = None,
@@ -33,7 +32,7 @@ def drill(
         bool, typer.Option("--json", help="One JSON document; without --answers the questions.")
     ] = False,
 ) -> None:
-    """Guess what bound measured kernels and how near their roof they came; then see, and be scored."""
+    """Guess the regime and the percent of roof of measured kernels, then see the results and your score."""
     from ledger.analysis import drill as drills
     from ledger.analysis import score as scores
     from ledger.render.score_table import render_scores
@@ -50,7 +49,7 @@ def drill(
     if answers is not None:
         answered = _from_file(found, questions, answers)
     else:
-        answered = _ask(found, questions, f"{name}, seed {drawn}")
+        answered = ask_questions(found, questions, f"{name}, seed {drawn}")
     table = scores.score_book(drills.book_of(answered))
     if as_json:
         results = [drills.result_document(one) for one in answered]
@@ -58,7 +57,7 @@ def drill(
         return
     if answers is not None:
         for one in answered:
-            _show(one)
+            show_result(one)
     render_scores(table, out())
 
 
@@ -97,89 +96,3 @@ def _from_file(found: Drill, questions: Sequence[Question], path: FilePath) -> l
 
     guesses = parse_guesses(parse_json(read_bytes(path), what=str(path)), questions, what=str(path))
     return [answer(found, question, guess) for question, guess in zip(questions, guesses, strict=True)]
-
-
-def _ask(found: Drill, questions: Sequence[Question], title: str) -> list[Answered]:
-    from ledger.analysis.drill import answer
-    from ledger.analysis.formatting import count_words
-
-    if not sys.stdin.isatty():
-        raise InputError("stdin is no terminal; expected --answers FILE, or --json for the questions alone")
-    err().print(f"{count_words(len(questions), 'cell')} from {title}. Ctrl-C ends the drill.\n", markup=False)
-    answered: list[Answered] = []
-    for number, question in enumerate(questions, start=1):
-        _pose(question, f"{number} of {len(questions)}")
-        try:
-            guess = _guess()
-        except (KeyboardInterrupt, EOFError):
-            if not answered:
-                raise KeyboardInterrupt from None
-            err().print("\n")
-            break
-        answered.append(answer(found, question, guess))
-        _show(answered[-1])
-    return answered
-
-
-def _pose(question: Question, position: str) -> None:
-    from rich.text import Text
-
-    from ledger.analysis.formatting import case_words, harmless
-    from ledger.render.forecast_table import roof_sentence
-
-    console, forecast = err(), question.forecast
-    console.print(Text(f"{position}  {harmless(case_words(forecast.case))}", style="bold"))
-    console.print(Text(roof_sentence(forecast.work, forecast.roof)))
-    if forecast.case.config:
-        words = ", ".join(f"{key}={value}" for key, value in forecast.case.config.items())
-        console.print(Text(harmless(f"launched with {words}"), style="dim"))
-
-
-def _guess() -> Guess:
-    from ledger.analysis.campaign import Guess
-    from ledger.canonical import record_errors
-    from ledger.cli.prompts import bound, choose, percent, until
-    from ledger.errors import LedgerError
-    from ledger.records import Regime
-
-    while True:
-        regime = choose("Which resource bound it", get_args(Regime))
-        pct = until("Percent of the roof it reached", percent)
-        low = until("No lower than (empty: no interval)", bound)
-        high = None if low is None else until("No higher than", bound)
-        try:
-            with record_errors("answer"):
-                guess = Guess(regime=regime, pct=pct, low=low, high=high)
-            check_interval(guess)
-            return guess
-        except LedgerError as error:
-            say(f"  {error}; once more")
-
-
-def check_interval(guess: Guess) -> None:
-    """Check that an interval has both ends and holds the percent. Raises: InputError."""
-    if (guess.low is None) != (guess.high is None):
-        raise InputError("an interval needs both ends; expected both or neither")
-    if guess.low is not None and guess.high is not None and not guess.low <= guess.pct <= guess.high:
-        raise InputError(f"the interval {guess.low:g} to {guess.high:g} does not hold {guess.pct:g}")
-
-
-def _show(answered: Answered) -> None:
-    from rich.text import Text
-
-    from ledger.analysis.drill import result_document
-    from ledger.analysis.formatting import case_words, harmless, signed
-
-    told = result_document(answered)
-    right = "right" if told["regime_right"] else "not"
-    console = out()
-    console.print(Text(harmless(case_words(answered.view.forecast.case)), style="bold"))
-    gap = "" if told["gap_points"] is None else f", {signed(told['gap_points'])} points from your {told['percent']:g}%"
-    line = f"measured {told['measured_regime']}, {told['measured_percent']:.1f}% in {told['measured_us']:.3g} µs"
-    console.print(Text(f"{line}; {right} {told['regime']}{gap}", style="green" if right == "right" else "yellow"))
-    if told["explanation"]:
-        console.print(Text(harmless(told["explanation"])))
-    sealed = told["sealed_forecast"]
-    words = f"its sealed forecast: {sealed['regime']} {sealed['percent']:g}%"
-    console.print(Text(harmless(f"{words}: {sealed['why']}" if sealed["why"] else words), style="dim"))
-    console.print()

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
-
-if TYPE_CHECKING:
-    pass
-
 
 hardware_app = typer.Typer(no_args_is_help=True, help="List hardware profiles, or show one as a card.")
 
@@ -34,7 +28,7 @@ def hardware_list(as_json: JsonOption = False) -> None:
 
 @hardware_app.command("show")
 def hardware_show(name: str, as_json: JsonOption = False) -> None:
-    """Show one profile as a card: peaks, ridge points, the bandwidth pyramid, the traps."""
+    """Show one profile as a card: peaks, ridge points, bandwidths, notes."""
     from ledger.record_files import load_hardware
     from ledger.render import hardware_card as card
 

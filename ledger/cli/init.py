@@ -1,4 +1,4 @@
-"""The command init: the folders of a ledger."""
+"""The command init: creates the folders of a ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def init(directory: Annotated[FilePath, typer.Argument(metavar="[DIR]")] = FilePath()) -> None:
-    """Make the folders of a ledger, and a git repository where there is none."""
+    """Create the folders of a ledger, and a git repository where there is none."""
     from ledger.workflow.init import found
 
     for line in found(directory):

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
-
-if TYPE_CHECKING:
-    pass
-
 
 kernels_app = typer.Typer(no_args_is_help=True, help="List kernels, or show one with its work and roof.")
 
@@ -33,7 +27,7 @@ def kernels_list(as_json: JsonOption = False) -> None:
 
 @kernels_app.command("show")
 def kernels_show(name: str, as_json: JsonOption = False) -> None:
-    """Show one kernel: formula, shapes, work, tolerances, what its work model leaves out."""
+    """Show one kernel: formula, shapes, work, tolerances, what its work model excludes."""
     from ledger.kernel import load_kernel
     from ledger.render import hardware_card as card
 

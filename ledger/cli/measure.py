@@ -26,15 +26,15 @@ def measure(
     price_per_hour: PriceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure an order on this machine; needs the package and the device, not git. Resumes where it stopped."""
+    """Measure an order on this machine; needs the package and the device, not git. Resumes an interrupted run."""
     from ledger.record_files import read_record
     from ledger.records import Order
 
-    summary = run_order_here(read_record(Order, order_file), output, counters, full, None)
+    summary = run_locally(read_record(Order, order_file), output, counters, full, None)
     show_summary(summary, price_per_hour, as_json=as_json)
 
 
-def run_order_here(
+def run_locally(
     record: Order, folder: FilePath, counters: str, full: list[str] | None, root: FilePath | None
 ) -> RunSummary:
     """Run an order with a progress bar. root: the repository, None away from it. Raises: InputError."""
@@ -80,6 +80,6 @@ def show_summary(summary: RunSummary, price: float | None, *, as_json: bool) -> 
         }
         emit(document)
         return
-    words = f"{summary.measured} measured, {summary.failed} failed, {summary.skipped} already there"
+    counts = f"{summary.measured} measured, {summary.failed} failed, {summary.skipped} already there"
     spent = f"{summary.device_seconds:.1f} s on the device" + ("" if cost is None else f", cost {cost:.2f}")
-    say(f"{words}; {spent}")
+    say(f"{counts}; {spent}")

@@ -1,4 +1,4 @@
-"""Finds the ledger a command is about and reads its book; shared by the commands."""
+"""Opens the ledger of the current folder and reads its book; shared by the commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OpenLedger:
 
     @cached_property
     def book(self) -> Book:
-        """Return the book of the ledger, judged when it is first asked for."""
+        """Return the book of the ledger, judged on first use."""
         from ledger.evidence.judge import judge
         from ledger.evidence.object_checks import record_blobs
 
@@ -40,7 +40,7 @@ class OpenLedger:
 
     @cached_property
     def current(self) -> CurrentDigest:
-        """Return what tells the digests of kernels and profiles as they are in the work tree."""
+        """Return a function that gives the digest of a kernel or a profile in the work tree."""
         from ledger.workflow.select import current_digests
 
         return current_digests(self.root)
@@ -52,9 +52,9 @@ class OpenLedger:
 
 
 def find_root() -> FilePath | None:
-    """Return the top of the repository that holds the current folder, or None; reads no git configuration."""
-    here = FilePath.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+    """Return the top folder of the repository around the current folder, or None; reads no git configuration."""
+    current = FilePath.cwd()
+    return next((folder for folder in (current, *current.parents) if (folder / ".git").exists()), None)
 
 
 def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
@@ -81,12 +81,12 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
 
 
 def freeze_records() -> None:
-    """Take what was read out of the garbage collector's sight: it is kept until the command ends, and has no cycles."""
+    """Stop the garbage collector from tracking the records: they are kept to the end and have no cycles."""
     gc.freeze()
 
 
 def refuse_if_refused(book: Book) -> None:
-    """Refuse to go on with evidence that the judge refuses, naming each offender. Raises: EvidenceRefused."""
+    """Stop on evidence that the judge refuses, naming each record. Raises: EvidenceRefused."""
     if not book.refused:
         return
     lines = [f"{finding.path}: {finding.code}: {finding.message}" for finding in book.refused]

@@ -1,8 +1,10 @@
-"""Defines the options that several commands take, and parses their values: shapes, probabilities, choices."""
+"""Defines options shared by commands, and parses values: shapes, configurations, probabilities, names."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -19,19 +21,42 @@ PriceOption = Annotated[float | None, typer.Option("--price-per-hour", min=0, he
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
-def parse_shape(text: str, option: str = "--shape", *, least: int = 1) -> dict[str, int]:
-    """Return {"B": 32, "H": 4096} for "B=32,H=4096", each at least `least`. Raises: InputError."""
+def parse_shape(text: str) -> dict[str, int]:
+    """Return {"B": 32, "H": 4096} for "B=32,H=4096", each at least 1. Raises: InputError."""
     shape: dict[str, int] = {}
-    for part in text.split(","):
-        key, equals, value = part.strip().partition("=")
-        if not equals or not value.isascii() or not value.isdigit() or int(value[:18]) < least or len(value) > 15:
-            example = "block_k=16,num_stages=3" if least == 0 else "B=32,H=4096,O=4096"
-            wanted = "KEY=INTEGER" if least == 0 else "KEY=POSITIVE_INTEGER"
-            raise InputError(f"{option}: got {part.strip()!r}; expected {wanted}, as in {example}")
-        if key in shape:
-            raise InputError(f"{option}: key {key!r} stands twice; expected each key once")
+    for part, key, value in _pairs(text, "--shape"):
+        if not key or not _is_integer(value) or int(value) < 1:
+            raise InputError(f"--shape: got {part!r}; expected KEY=POSITIVE_INTEGER, as in B=32,H=4096,O=4096")
         shape[key] = int(value)
     return shape
+
+
+def parse_config(text: str) -> dict[str, int | str]:
+    """Return {"variant": "cuda", "block_k": 64} for "variant=cuda,block_k=64": integers and text. Raises: InputError.
+
+    Which of the two a key takes is checked against the kernel's own configuration, by `inspect`.
+    """
+    config: dict[str, int | str] = {}
+    for part, key, value in _pairs(text, "--config"):
+        if not key or not (_is_integer(value) or re.fullmatch(r"[a-z][a-z0-9_]{0,63}", value)):
+            raise InputError(f"--config: got {part!r}; expected KEY=INTEGER or KEY=NAME, as in block_k=16,variant=cuda")
+        config[key] = int(value) if _is_integer(value) else value
+    return config
+
+
+def _pairs(text: str, option: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each KEY=VALUE of a list with its key and its value. Raises: InputError for a duplicate key."""
+    seen: set[str] = set()
+    for part in text.split(","):
+        key, _, value = part.strip().partition("=")
+        if key in seen:
+            raise InputError(f"{option}: duplicate key {key!r}; expected each key once")
+        seen.add(key)
+        yield part.strip(), key, value
+
+
+def _is_integer(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 15
 
 
 def parse_probabilities(text: str) -> dict[Regime, float]:

@@ -1,9 +1,9 @@
-"""The command order: what to measure, for a machine without the repository."""
+"""The command order: writes the cells to measure, for a machine without the repository."""
 
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from ledger.cli.open_ledger import OpenLedger, open_ledger, refuse_if_refused
 from ledger.cli.options import Ids, JsonOption
 from ledger.cli.output import emit, out, say
 
-if TYPE_CHECKING:
-    pass
-
 
 def order(
     ids: Ids = None,
@@ -22,7 +19,7 @@ def order(
     output: Annotated[FilePath, typer.Option("-o", "--output", help="File to write.")] = FilePath("order.json"),
     as_json: JsonOption = False,
 ) -> None:
-    """Write what to measure, for a machine that has no copy of the repository."""
+    """Write the cells to measure, for a machine that has no copy of the repository."""
     from ledger.analysis.formatting import count_words
     from ledger.measure.ordered_kernels import carried_names
     from ledger.record_files import write_record
@@ -31,7 +28,7 @@ def order(
 
     opened = open_ledger()
     refuse_if_refused(opened.book)
-    name_stale(opened)
+    report_stale(opened)
     record = write_order(select(opened.book, ids or []), root=opened.root, anchor=anchor(challenge))
     write_record(output, record)
     carried = carried_names(record)
@@ -43,8 +40,8 @@ def order(
         say(f"the order contains the source of {', '.join(carried)}: the measuring machine will execute it")
 
 
-def name_stale(opened: OpenLedger) -> None:
-    """Print which open cells are skipped because their kernel or profile has changed."""
+def report_stale(opened: OpenLedger) -> None:
+    """Print the open cells that are skipped because their kernel or profile has changed."""
     from ledger.records import ForecastV2
     from ledger.workflow.select import other_format
 

@@ -1,4 +1,4 @@
-"""Prints results on stdout, and progress and prose on stderr."""
+"""Prints results on stdout, and progress and messages on stderr."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Return the console for progress and prose."""
+    """Return the console for progress and messages."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 def say(text: str) -> None:
-    """Print a line of prose on stderr, with anything that could act on a terminal spelled out."""
+    """Print a line on stderr; control characters are escaped."""
     from rich.text import Text
 
     from ledger.analysis.formatting import harmless
@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress_bar(title: str, *, limit: int) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a progress bar with the time left on stderr; yield what tells it (done, total, words up to `limit`)."""
+    """Show a progress bar with the time left on stderr; yield its update: (done, total, text)."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -64,7 +64,7 @@ def progress_bar(title: str, *, limit: int) -> Iterator[Callable[[int, int, str]
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err()) as bar:
         task = bar.add_task(title, total=None)
 
-        def show(done: int, total: int, words: str) -> None:
-            bar.update(task, description=harmless(words, limit=limit), completed=done, total=total)
+        def show(done: int, total: int, text: str) -> None:
+            bar.update(task, description=harmless(text, limit=limit), completed=done, total=total)
 
         yield show

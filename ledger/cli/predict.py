@@ -1,14 +1,16 @@
-"""The commands that seal: predict and void."""
+"""The command predict: seals a forecast, or a campaign of forecasts."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from ledger.cli.options import (
+    JsonOption,
     check_percent,
     parse_ceilings,
     parse_dtype,
@@ -22,14 +24,14 @@ from ledger.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import TypeVar
 
     from ledger.analysis.campaign import Request
     from ledger.git.commit import Repository
     from ledger.records import CeilingKind
     from ledger.workflow.seal import Draft, SealedCommit
 
-    T = TypeVar("T")
+
+T = TypeVar("T")
 
 
 def predict(
@@ -42,7 +44,7 @@ def predict(
     low: Annotated[float | None, typer.Option(help="Lower end of an interval for the percent.")] = None,
     high: Annotated[float | None, typer.Option(help="Upper end of an interval for the percent.")] = None,
     prob: Annotated[str | None, typer.Option(help="Probabilities: hbm-bound=0.8,latency-bound=0.2.")] = None,
-    why: Annotated[str, typer.Option(help="The reasoning, in words; sealed with the forecast.")] = "",
+    why: Annotated[str, typer.Option(help="The reasoning; sealed with the forecast.")] = "",
     ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
     pin: Annotated[list[str] | None, typer.Option(help="Version to seal of torch, triton, …: torch==2.11.*")] = None,
@@ -51,7 +53,7 @@ def predict(
     tsa: TsaOption = None,
     check: Annotated[bool, typer.Option("--check", help="Compile before sealing; warn of a wrong roof.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Seal a forecast before anything is measured; asks, one question at a time, when given nothing."""
     from ledger.analysis.campaign import Request
@@ -60,12 +62,11 @@ def predict(
     from ledger.git.commit import Repository
 
     repository = Repository(FilePath.cwd())
+    sealing = _Sealing(repository, pins=pin or (), tsa=tsa, sign=sign, check=check, dry_run=dry_run, as_json=as_json)
     if source is not None:
         if kernel or hw or dtype or shape or regime or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
-        pins = pin or ()
-        paths = _seal_campaign(repository, source, pins=pins, check=check, sign=sign, dry_run=dry_run, as_json=as_json)
-        stamp_records(repository, paths, tsa)
+        sealing.campaign(source)
         return
     kind = parse_ceilings(ceilings)
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
@@ -85,9 +86,7 @@ def predict(
                 why=why,
                 threads=threads,
             )
-    drafts = _drafts(repository, [request], kind, pins=pin or (), check=check)
-    paths = _seal(repository, drafts, campaign=None, why="", sign=sign, dry_run=dry_run, as_json=as_json)
-    stamp_records(repository, paths, tsa)
+    sealing.forecasts([request], kind)
 
 
 def _given(value: T | None, name: str) -> T:
@@ -96,69 +95,62 @@ def _given(value: T | None, name: str) -> T:
     return value
 
 
-def _drafts(
-    repository: Repository, requests: Sequence[Request], kind: CeilingKind | None, *, pins: Sequence[str], check: bool
-) -> list[Draft]:
-    from ledger.cli.inspect import warn_of_other_paths
-    from ledger.sources.platform import parse_pin
-    from ledger.workflow.seal import check_distinct, draft
+@dataclass(frozen=True, kw_only=True)
+class _Sealing:
+    """Seal forecasts with the options that a single forecast and a campaign share."""
 
-    pinned = dict(parse_pin(text) for text in pins)
-    drafts = [draft(request, root=repository.root, ceilings=kind, pins=pinned) for request in requests]
-    check_distinct(drafts)
-    if check:
-        warn_of_other_paths(drafts, repository.root)
-    return drafts
+    repository: Repository = field(kw_only=False)
+    pins: Sequence[str]
+    tsa: str | None
+    sign: bool
+    check: bool
+    dry_run: bool
+    as_json: bool
 
+    def campaign(self, source: FilePath) -> None:
+        """Seal the campaign of a file."""
+        from ledger.analysis.campaign import parse_campaign
+        from ledger.record_files import parse_yaml, read_bytes
+        from ledger.workflow.seal import check_new
 
-def _seal_campaign(
-    repository: Repository,
-    source: FilePath,
-    *,
-    pins: Sequence[str],
-    check: bool,
-    sign: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> list[str]:
-    from ledger.analysis.campaign import parse_campaign
-    from ledger.record_files import parse_yaml, read_bytes
-    from ledger.workflow.seal import check_new
+        campaign, requests = parse_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
+        check_new(self.repository, campaign.campaign, self.repository.head())
+        drafts = self._drafts(requests, campaign.ceilings, pins=(*campaign.pins, *self.pins))
+        self._seal(drafts, campaign=campaign.campaign, why=campaign.why)
 
-    campaign, requests = parse_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
-    check_new(repository, campaign.campaign, repository.head())
-    drafts = _drafts(repository, requests, campaign.ceilings, pins=(*campaign.pins, *pins), check=check)
-    return _seal(
-        repository, drafts, campaign=campaign.campaign, why=campaign.why, sign=sign, dry_run=dry_run, as_json=as_json
-    )
+    def forecasts(self, requests: Sequence[Request], ceilings: CeilingKind | None) -> None:
+        """Seal forecasts that are no campaign."""
+        self._seal(self._drafts(requests, ceilings, pins=self.pins), campaign=None, why="")
 
+    def _drafts(self, requests: Sequence[Request], kind: CeilingKind | None, *, pins: Sequence[str]) -> list[Draft]:
+        from ledger.sources.platform import parse_pin
+        from ledger.workflow.path_check import check_paths
+        from ledger.workflow.seal import check_distinct, draft
 
-def _seal(
-    repository: Repository,
-    drafts: Sequence[Draft],
-    *,
-    campaign: str | None,
-    why: str,
-    sign: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> list[str]:
-    from ledger.render.forecast_table import drafts_table
-    from ledger.workflow.seal import seal
+        pinned = dict(parse_pin(text) for text in pins)
+        drafts = [draft(request, root=self.repository.root, ceilings=kind, pins=pinned) for request in requests]
+        check_distinct(drafts)
+        for line in check_paths(drafts, self.repository.root) if self.check else ():
+            say(line)
+        return drafts
 
-    if not as_json:
-        out().print(drafts_table([item.forecast for item in drafts]))
-    if dry_run:
-        say("dry run: nothing is sealed")
-        return []
-    sealed = seal(repository, drafts, campaign=campaign, why=why, sign=sign)
-    if sealed.note:
-        say(sealed.note)
-    _tell(sealed, as_json=as_json)
-    return [sealed.path]
+    def _seal(self, drafts: Sequence[Draft], *, campaign: str | None, why: str) -> None:
+        from ledger.render.forecast_table import drafts_table
+        from ledger.workflow.seal import seal
+
+        if not self.as_json:
+            out().print(drafts_table([item.forecast for item in drafts]))
+        if self.dry_run:
+            say("dry run: nothing is sealed")
+            return
+        sealed = seal(self.repository, drafts, campaign=campaign, why=why, sign=self.sign)
+        if sealed.note:
+            say(sealed.note)
+        _show(sealed, as_json=self.as_json)
+        stamp_records(self.repository, [sealed.path], self.tsa)
 
 
-def _tell(sealed: SealedCommit, *, as_json: bool) -> None:
+def _show(sealed: SealedCommit, *, as_json: bool) -> None:
     if as_json:
         emit([{"id": sealed.id, "path": sealed.path, "commit": sealed.commit}])
         return

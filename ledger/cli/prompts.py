@@ -1,4 +1,4 @@
-"""Asks for a forecast on a terminal, one question at a time, with the roof in sight before the percent."""
+"""Asks for a forecast on a terminal, one question at a time; shows the roof before it asks for the percent."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def until(question: str, parse: Callable[[str], T]) -> T:
 
 
 def choose(question: str, choices: Sequence[C]) -> C:
-    """Ask for one of a few words, of which the beginning is enough."""
+    """Ask for one of a few names; a unique prefix is enough."""
     if len(choices) == 1:
         return choices[0]
     err().print(f"  {', '.join(choices)}", markup=False)
@@ -78,7 +78,7 @@ def choose(question: str, choices: Sequence[C]) -> C:
     def pick(text: str) -> C:
         found = [choice for choice in choices if choice == text] or [c for c in choices if text and c.startswith(text)]
         if len(found) != 1:
-            raise InputError(f"got {text!r}; expected one of those above, or its beginning")
+            raise InputError(f"got {text!r}; expected one of those above, or a unique prefix")
         return found[0]
 
     return until(question, pick)

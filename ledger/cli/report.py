@@ -1,4 +1,4 @@
-"""The command report: predictions beside measurements, on the terminal or as a page."""
+"""The command report: reconciles predictions with measurements, on the terminal or as a page."""
 
 from __future__ import annotations
 

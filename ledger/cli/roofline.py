@@ -82,7 +82,7 @@ def _plot(
 
 
 def _profile(name: str, root: FilePath | None) -> Hardware:
-    """Return a profile by its name, or from a file, as a calibration on another machine leaves one."""
+    """Return a profile by its name, or from a file, such as a calibration made on another machine."""
     from ledger.record_files import load_hardware, read_hardware
 
     return read_hardware(FilePath(name)) if name.endswith(".yaml") else load_hardware(name, root)

@@ -1,4 +1,4 @@
-"""The command score: how well each forecaster forecasts."""
+"""The command score: rates each forecaster."""
 
 from __future__ import annotations
 

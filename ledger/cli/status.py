@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ledger.cli.open_ledger import open_ledger
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
-
-if TYPE_CHECKING:
-    pass
 
 
 def status(as_json: JsonOption = False) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ledger.cli.bench import baseline_set, cells_of
+from ledger.cli.cells import baseline_set, cells_of
 from ledger.cli.open_ledger import find_root
+from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
-
-if TYPE_CHECKING:
-    pass
 
 
 def timeline(
@@ -22,24 +20,22 @@ def timeline(
     dtype: Annotated[str | None, typer.Option(help="Data type (default: its first).")] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
     baseline: Annotated[list[str] | None, typer.Option(help="Baselines to trace (default: all).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Record one rotation of a cell, ours and the library's, as a timeline that Perfetto opens."""
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.kernel import load_kernel
     from ledger.measure.timeline import record_timeline
     from ledger.records import is_gpu
-
-    root = find_root()
-    hardware = profile_of_this_machine(root, hw)
-    file = load_kernel(kernel, root, launch=is_gpu(hardware.target))
-    cell = cells_of(file, None if shape is None else [shape], None if dtype is None else [dtype])[0]
-    only = None if baseline is None else baseline_set(baseline, [file])
-    found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say)
-    if as_json:
-        emit(found)
-        return
     from ledger.render.timeline_table import slices_table
 
-    out().print(slices_table(found))
-    say(f"wrote {output}; open it at ui.perfetto.dev")
+    hardware = profile_of_this_machine(find_root(), hw)
+    file = load_kernel(kernel, find_root(), launch=is_gpu(hardware.target))
+    cell = cells_of(file.kernel, [shape] if shape else None, [dtype] if dtype else None)[0]
+    only = baseline_set(baseline, [file])
+    found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say).document()
+    if as_json:
+        emit(found)
+    else:
+        out().print(slices_table(found))
+        say(f"wrote {output}; open it at ui.perfetto.dev")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.cli.challenge import ChallengeOption, anchor
-from ledger.cli.measure import run_order_here, show_summary
+from ledger.cli.measure import run_locally, show_summary
 from ledger.cli.open_ledger import OpenLedger, freeze_records, open_ledger, refuse_if_refused
 from ledger.cli.options import CountersOption, FullOption, Ids, JsonOption, PriceOption
-from ledger.cli.order import name_stale
+from ledger.cli.order import report_stale
 from ledger.cli.output import emit, out, say
 from ledger.cli.report import check_miss
 from ledger.cli.witness import TsaOption, stamp_records
@@ -32,7 +32,7 @@ def verify(
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
     tsa: TsaOption = None,
     ncu_report: Annotated[
-        FilePath | None, typer.Option(help="Report or raw-page CSV that you made: the counters of --cell in --from.")
+        FilePath | None, typer.Option(help="Report or raw-page CSV of ncu with the counters of --cell in --from.")
     ] = None,
     cell: Annotated[str | None, typer.Option(help="SEAL#CELL that --ncu-report is of.")] = None,
     price_per_hour: PriceOption = None,
@@ -41,25 +41,19 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure open cells here, or take in what was measured elsewhere; record, commit and reconcile."""
+    """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
     from ledger.workflow.ingest import ingest, read_folder
-    from ledger.workflow.select import select
 
-    if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
-        raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
-    if challenge is not None and source is not None:
-        raise InputError("--challenge: expected without --from, which was measured already: give it to ledger order")
+    _check_options(source, challenge, ncu_report, cell)
     opened = open_ledger()
     folder = source or opened.repository.git_dir / "ledger" / "measuring"
     if source is None:
-        _measure_here(opened, ids or [], folder, counters, full, challenge, price_per_hour)
+        _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour)
     incoming = read_folder(folder)
-    if ncu_report is not None:
+    if ncu_report is not None and cell is not None:
         incoming = _with_counters(opened, incoming, ncu_report, cell)
     if source is not None and ids:
-        refuse_if_refused(opened.book)
-        wanted = {(cell.sealed.id, cell.forecast.cell) for cell in select(opened.book, ids)}
-        incoming = [item for item in incoming if (item.measurement.seal, item.measurement.cell) in wanted]
+        incoming = _only_named(opened, incoming, ids)
     done = ingest(opened.repository, opened.reader, incoming, history=opened.history, current=opened.current, sign=sign)
     freeze_records()
     refuse_if_refused(done.book)
@@ -67,12 +61,21 @@ def verify(
     stamp_records(opened.repository, [item.path for item in incoming if item.path not in refused], tsa)
     if source is None and not refused:
         shutil.rmtree(folder)
-    _tell_ingested(done, as_json=as_json)
+    _show_ingested(done, as_json=as_json)
     if fail_on_miss is not None:
         check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
 
 
-def _measure_here(
+def _check_options(
+    source: FilePath | None, challenge: str | None, ncu_report: FilePath | None, cell: str | None
+) -> None:
+    if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
+        raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
+    if challenge is not None and source is not None:
+        raise InputError("--challenge: expected without --from, which was measured already: give it to ledger order")
+
+
+def _measure_locally(
     opened: OpenLedger,
     ids: Sequence[str],
     folder: FilePath,
@@ -85,18 +88,27 @@ def _measure_here(
     from ledger.workflow.select import select
 
     refuse_if_refused(opened.book)
-    name_stale(opened)
+    report_stale(opened)
     record = write_order(select(opened.book, ids), root=opened.root, anchor=anchor(challenge))
-    show_summary(run_order_here(record, folder, counters, full, opened.root), price, as_json=False)
+    show_summary(run_locally(record, folder, counters, full, opened.root), price, as_json=False)
 
 
-def _with_counters(opened: OpenLedger, incoming: list[Incoming], report: FilePath, cell: str | None) -> list[Incoming]:
+def _only_named(opened: OpenLedger, incoming: list[Incoming], names: Sequence[str]) -> list[Incoming]:
+    """Return the measurements of the cells that the user named."""
+    from ledger.workflow.select import select
+
+    refuse_if_refused(opened.book)
+    wanted = {(cell.sealed.id, cell.forecast.cell) for cell in select(opened.book, names)}
+    return [item for item in incoming if (item.measurement.seal, item.measurement.cell) in wanted]
+
+
+def _with_counters(opened: OpenLedger, incoming: list[Incoming], report: FilePath, cell: str) -> list[Incoming]:
     from ledger.kernel import load_kernel
     from ledger.workflow.attach_counters import attach
     from ledger.workflow.select import named
 
     refuse_if_refused(opened.book)
-    (view, *more) = named(opened.book, cell or "")
+    (view, *more) = named(opened.book, cell)
     if more:
         raise InputError(f"--cell: {cell!r} names {1 + len(more)} cells; expected SEAL#CELL")
     assert view.hardware is not None
@@ -106,7 +118,7 @@ def _with_counters(opened: OpenLedger, incoming: list[Incoming], report: FilePat
     return filled
 
 
-def _tell_ingested(done: Ingested, *, as_json: bool) -> None:
+def _show_ingested(done: Ingested, *, as_json: bool) -> None:
     from ledger.render.report import document, render
 
     names = {item.cell for item in done.taken}
@@ -120,9 +132,9 @@ def _tell_ingested(done: Ingested, *, as_json: bool) -> None:
             say(item.note)
     refused = [item for item in done.taken if item.refused]
     if refused:
-        words = "; ".join(f"{item.cell}: {item.refused[0].code}: {item.refused[0].message}" for item in refused)
+        reasons = "; ".join(f"{item.cell}: {item.refused[0].code}: {item.refused[0].message}" for item in refused)
         raise EvidenceRefused(
-            f"{len(refused)} of {len(done.taken)} measurements are refused and not committed: {words}"
+            f"{len(refused)} of {len(done.taken)} measurements are refused and not committed: {reasons}"
         )
     if not done.taken:
-        say("nothing new to take in: every measurement there is already in the ledger")
+        say("nothing to ingest: every measurement there is already in the ledger")

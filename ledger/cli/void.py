@@ -1,24 +1,22 @@
-"""The command void: withdraws a forecast that is not measured."""
+"""The command void: withdraws an unmeasured forecast."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ledger.cli.open_ledger import open_ledger
+from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
-
-if TYPE_CHECKING:
-    pass
 
 
 def void(
     seal: Annotated[str, typer.Argument(help="Seal, or SEAL#CELL, to withdraw.")],
-    why: Annotated[str, typer.Option(help="Why; shown wherever the seal is.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    why: Annotated[str, typer.Option(help="The reason; shown with the seal.")],
+    as_json: JsonOption = False,
 ) -> None:
-    """Withdraw an unmeasured forecast in the open; it stays visible and counts as missing."""
+    """Withdraw an unmeasured forecast; it stays visible and counts as missing."""
     from ledger.workflow.withdraw import withdraw
 
     opened = open_ledger()

@@ -1,4 +1,4 @@
-"""The commands about when a record was made: time tokens over it, and challenges that go into its inputs."""
+"""The command witness: adds RFC 3161 time tokens to records."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
+from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
 from ledger.errors import InputError, MachineError, StateError
 
@@ -20,7 +21,7 @@ TsaOption = Annotated[
 
 
 def authority(repository: Repository, tsa: str | None) -> str | None:
-    """Return the address of the authority that the user named here or in git's settings, or None."""
+    """Return the address of the authority, from the option or from git's configuration, or None."""
     if tsa is not None:
         return tsa
     try:
@@ -30,7 +31,7 @@ def authority(repository: Repository, tsa: str | None) -> str | None:
 
 
 def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None) -> None:
-    """Ask for the tokens of new records; one that is down delays nothing and is said."""
+    """Request the tokens of new records; an authority that does not answer is reported and delays nothing."""
     url = authority(repository, tsa)
     if url is None or not paths:
         return
@@ -40,13 +41,13 @@ def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None)
         for token in add_tokens(repository, paths, url):
             say(f"time token {token}")
     except MachineError as error:
-        say(f"no time token: {error}; the records stand, add it later with: ledger witness --tsa {url}")
+        say(f"no time token: {error}; the records are kept, add it later with: ledger witness --tsa {url}")
 
 
 def witness(
     ids: Annotated[list[str] | None, typer.Argument(help="Seals to witness; none: every record.")] = None,
     tsa: TsaOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Add the time tokens that records still lack from a time-stamping authority (RFC 3161)."""
     from ledger.evidence.timestamps import add_tokens
@@ -67,4 +68,6 @@ def witness(
     if as_json:
         emit({"tokens": tokens})
     else:
-        out().print(f"{len(tokens)} time tokens added; {len(paths) - len(tokens)} records had theirs", markup=False)
+        out().print(
+            f"{len(tokens)} time tokens added; {len(paths) - len(tokens)} records had one already", markup=False
+        )

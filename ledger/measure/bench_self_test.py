@@ -1,12 +1,12 @@
 """Tests the bench against itself: times one kernel as two contestants and counts how often they seem to differ.
 
-The two are the same launches in two rotations of their own, so every "faster" and "slower" is a false alarm.
+Both contestants run the same launches, each with its own rotation: every "faster" and "slower" is a false alarm.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median_high
 from typing import Any, Literal
@@ -14,11 +14,11 @@ from typing import Any, Literal
 from ledger.device.facts import facts_for, require_profile
 from ledger.errors import InputError
 from ledger.kernel import KernelFile, build_case
-from ledger.measure.bench import OURS, Cell, Contestant, interleave, open_row
+from ledger.measure.contestants import Cell, Contestant, interleave, line_up_twice
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.run_cell import release, threads_set
 from ledger.measure.timer import Interval
-from ledger.records import Hardware, is_gpu
+from ledger.records import Case, Hardware, is_gpu
 
 THRESHOLD = 0.02
 TRIALS = 200
@@ -26,9 +26,9 @@ Verdict = Literal["faster", "slower", "same"]
 
 
 def judge_pair(first: Interval, second: Interval, threshold: float = THRESHOLD) -> Verdict:
-    """Return what a bench says of the second beside the first.
+    """Return what a bench says of the second interval compared with the first.
 
-    They differ when their medians do by more than the threshold and their confidence intervals do not overlap.
+    They differ when their medians differ by more than the threshold and their confidence intervals do not overlap.
     """
     if second.median > first.median * (1 + threshold) and second.low > first.high:
         return "slower"
@@ -38,7 +38,7 @@ def judge_pair(first: Interval, second: Interval, threshold: float = THRESHOLD) 
 
 
 def upper_bound(alarms: int, trials: int) -> float:
-    """Return the one-sided 95% upper bound of a rate of which `alarms` in `trials` were seen.
+    """Return the one-sided 95% upper bound of a rate, after `alarms` in `trials`.
 
     Source: Clopper and Pearson, Biometrika 26 (1934); by bisection of the binomial distribution.
     """
@@ -53,26 +53,34 @@ def upper_bound(alarms: int, trials: int) -> float:
 
 
 @dataclass(frozen=True)
-class Trials:
-    """Hold the pairs of intervals that the trials gave."""
+class SelfTest:
+    """Hold the pairs of intervals that the trials of one cell gave."""
 
+    device: str
+    case: Case
     pairs: tuple[tuple[Interval, Interval], ...]
+    threshold: float = THRESHOLD
 
-    def summary(self, threshold: float = THRESHOLD) -> dict[str, Any]:
-        """Return the counts, the false-alarm rate with its bound, and how far the pairs lay apart."""
-        verdicts = [judge_pair(*pair, threshold) for pair in self.pairs]
+    def document(self) -> dict[str, Any]:
+        """Return the counts, the false-alarm rate with its bound, and the microseconds of both runs of every trial."""
+        verdicts = [judge_pair(*pair, self.threshold) for pair in self.pairs]
         alarms, trials = len(verdicts) - verdicts.count("same"), len(verdicts)
-        apart = [abs(second.median / first.median - 1) for first, second in self.pairs]
+        differences = [abs(second.median / first.median - 1) for first, second in self.pairs]
         return {
+            "device": self.device,
+            "kernel": self.case.kernel,
+            "shape": dict(self.case.shape),
+            "dtype": self.case.dtype,
             "trials": trials,
-            "threshold_pct": 100 * threshold,
+            "threshold_pct": 100 * self.threshold,
             "faster": verdicts.count("faster"),
             "slower": verdicts.count("slower"),
             "false_alarm_pct": 100 * alarms / trials,
             "false_alarm_at_most_pct": round(100 * upper_bound(alarms, trials), 3),
-            "median_apart_pct": round(100 * median_high(apart), 4),
-            "largest_apart_pct": round(100 * max(apart), 4),
-            "beyond_threshold_by_median_alone": sum(one > threshold for one in apart),
+            "median_apart_pct": round(100 * median_high(differences), 4),
+            "largest_apart_pct": round(100 * max(differences), 4),
+            "beyond_threshold_by_median_alone": sum(one > self.threshold for one in differences),
+            "pairs_us": [[round(one.median / 1e6, 5) for one in pair] for pair in self.pairs],
         }
 
 
@@ -83,8 +91,8 @@ def self_test(
     hardware: Hardware,
     trials: int = TRIALS,
     on_progress: Callable[[str], None] = lambda _step: None,
-) -> dict[str, Any]:
-    """Return the self-test of a bench of one cell: device, cell, counts, and the microseconds of every trial's two.
+) -> SelfTest:
+    """Return the self-test of a bench of one cell.
 
     Raises: as bench.bench; InputError for fewer than one trial.
     """
@@ -96,34 +104,30 @@ def self_test(
     device = "cuda" if is_gpu(hardware.target) else "cpu"
     try:
         with threads_set(None):
-            pairs = []
-            parameters, two = open_row(file.kernel, case, facts, device=device)
-            for one in two:
-                # Reading the state after every round would take longer than the round.
-                if isinstance(one.rounds, GraphRounds):
-                    one.rounds.watch = False
-            for trial in range(trials):
-                pairs.append(_trial(two, lambda: interleave(two, parameters), swap=bool(trial % 2)))
-                if (trial + 1) % 50 == 0:
-                    on_progress(f"{trial + 1} of {trials} trials")
+            parameters, both = line_up_twice(file.kernel, case, facts, device=device)
+            pairs = list(_trials(both, lambda: interleave(both, parameters), trials, on_progress))
     finally:
         release(device)
-    found = Trials(tuple(pairs))
-    return {
-        "device": facts.name,
-        "kernel": case.kernel,
-        "shape": dict(case.shape),
-        "dtype": case.dtype,
-        **found.summary(),
-        "pairs_us": [[round(one.median / 1e6, 5) for one in pair] for pair in found.pairs],
-    }
+    return SelfTest(facts.name, case, tuple(pairs))
 
 
-def _trial(two: Sequence[Contestant], take: Callable[[], None], *, swap: bool) -> tuple[Interval, Interval]:
-    """Take one trial; every other one names the contestants the other way round, so that neither is always first."""
-    for one in two:
+def _trials(
+    both: Sequence[Contestant], take: Callable[[], None], trials: int, on_progress: Callable[[str], None]
+) -> Iterator[tuple[Interval, Interval]]:
+    for one in both:
+        # Reading the state after every round would take longer than the round.
+        if isinstance(one.rounds, GraphRounds):
+            one.rounds.watch = False
+    for trial in range(trials):
+        yield _trial(both, take, swap=bool(trial % 2))
+        if (trial + 1) % 50 == 0:
+            on_progress(f"{trial + 1} of {trials} trials")
+
+
+def _trial(both: Sequence[Contestant], take: Callable[[], None], *, swap: bool) -> tuple[Interval, Interval]:
+    """Take one trial; every second one swaps the contestants, so that neither is always first."""
+    for one in both:
         one.samples.clear()
     take()
-    first, second = (two[1], two[0]) if swap else (two[0], two[1])
-    assert {first.name, second.name} == {OURS, "ours again"}
+    first, second = (both[1], both[0]) if swap else (both[0], both[1])
     return first.interval, second.interval

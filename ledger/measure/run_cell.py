@@ -1,6 +1,6 @@
-"""Runs one cell: inputs from its seal, the comparison with float64, the timing, the samples. Imports torch when called.
+"""Runs one cell: inputs from its seal, comparison with float64, timing, samples. Imports torch, only when called.
 
-Nothing is written here and no profiler runs; measure does both.
+Writes nothing and runs no profiler: run_order does both.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ledger.device.facts import cpu_cores, import_torch
@@ -28,7 +28,7 @@ Stage = Literal["inputs", "checking", "timing", "varying", "profiling", "done"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold what running one cell gave; `failure` says why there is no timing."""
+    """Hold the outcome of one cell; `failure` is the reason why there is no timing."""
 
     failure: str | None
     correctness: Correctness | None = None
@@ -42,12 +42,12 @@ class Outcome:
 
 
 def device_of(cell: OrderedCell) -> Literal["cuda", "cpu"]:
-    """Return where torch runs a cell, as its timing protocol says."""
+    """Return the device type of a cell, by its timing protocol."""
     return "cpu" if cell.protocol.name.startswith("cold-cpu/") else "cuda"
 
 
 def sets_of(cell: OrderedCell, kernel: Kernel, *, count: int) -> Iterator[InputSet]:
-    """Yield the first `count` input sets of a cell, as its seal binds them."""
+    """Yield the first `count` input sets of a cell, generated from its seal."""
     return input_sets(
         kernel.operation,
         cell.case.shape,
@@ -63,7 +63,7 @@ def sets_of(cell: OrderedCell, kernel: Kernel, *, count: int) -> Iterator[InputS
 
 @contextmanager
 def threads_set(threads: int | None) -> Iterator[None]:
-    """Let torch use the sealed number of CPU threads, or all processors where none is sealed, while inside."""
+    """Set torch to the sealed number of CPU threads, or to all processors where none is sealed, inside the block."""
     torch = import_torch()
     before = torch.get_num_threads()
     torch.set_num_threads(threads or cpu_cores())
@@ -82,14 +82,14 @@ def run_cell(
     vary: bool,
     on_stage: Callable[[Stage], None],
 ) -> Outcome:
-    """Return what a cell gives; a kernel that raises or is wrong gives a failure and is never timed.
+    """Return the outcome of a cell; a kernel that raises or is wrong gives a failure and is never timed.
 
-    vary: also make the interventions of grade B, once the timing is over.
+    vary: also make the interventions of grade B, after the timing.
     """
     try:
         with threads_set(cell.case.threads):
             return _run(cell, kernel, facts=facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage)
-    # A kernel file may raise anything; what it raises is the record of its failure.
+    # A kernel file may raise any error; the error is the recorded failure.
     except Exception as error:  # noqa: BLE001
         return Outcome(failure=explained(error, 4000))
     finally:
@@ -97,7 +97,7 @@ def run_cell(
 
 
 def release(device: str) -> None:
-    """Give freed tensors' memory back to the device; one that was lost has none to give, as its next use will say."""
+    """Return freed memory to the device. A lost context is ignored here: its next use raises."""
     gc.collect()
     if device == "cuda":
         with suppress(RuntimeError):
@@ -113,64 +113,76 @@ def _run(
     vary: bool,
     on_stage: Callable[[Stage], None],
 ) -> Outcome:
-    case, parameters, device = cell.case, parameters_of(cell.protocol), device_of(cell)
+    parameters, device = parameters_of(cell.protocol), device_of(cell)
     on_stage("inputs")
-    size = bytes_per_set(kernel.operation, case.shape, case.dtype)
+    size = bytes_per_set(kernel.operation, cell.case.shape, cell.case.dtype)
     sets = list(sets_of(cell, kernel, count=set_count(size, facts.l2_bytes, parameters)))
-    prepare = kernel.implementations[case.implementation]
-    torch = import_torch()
-    name = f"{kernel.operation.name} in float64 by torch {torch.__version__} on {device}"
-    tolerance = kernel.tolerances[case.dtype]
-    first = sets[0]
+    prepare = kernel.implementations[cell.case.implementation]
     with recording() as ran:
-        launches = [prepare(one.inputs, one.out, case.config) for one in sets]
+        launches = [prepare(one.inputs, one.out, cell.case.config) for one in sets]
         on_stage("checking")
-        reference = kernel.reference(first.inputs)
+        check = _Check(cell, kernel, sets[0], device)
         launches[0]()
-    correctness = compare(first.out, reference, tolerance, name=name)
+    correctness = check.compare()
     if not correctness.passed:
         return Outcome(failure=explain_failure(correctness), correctness=correctness, ran=tuple(ran))
 
     on_stage("timing")
-    first.out.fill_(float("nan"))
+    sets[0].out.fill_(float("nan"))
     timed = time_cpu(launches, parameters) if device == "cpu" else time_graph(launches, parameters)
-    again = compare(first.out, reference, tolerance, name=name)
+    again = check.compare()
     if not again.passed:
         calls = len(timed.rounds_ps) * timed.calls_per_round
         failure = f"right on its first call, after {calls} calls {explain_failure(again)}"
         return Outcome(failure=failure, ran=tuple(ran))
-    key = derive_key(seal=cell.seal, cell=cell.cell, run=cell.run, anchor=cell.anchor)
-    written = kernel.operation.output_dtype(case.dtype)
-    samples = sample(first.out, dtype=written, key=key, count=parameters.sample_elements)
-    extensions: dict[str, Any] = {}
-    interventions: dict[str, int] = {}
-    if vary:
-        on_stage("varying")
-        try:
-            interventions = intervene(
-                cell,
-                kernel,
-                launches,
-                call_ps=timed.interval.median,
-                target=facts.target,
-                l2_bytes=facts.l2_bytes,
-                parameters=parameters,
-                device=device,
-            )
-        # Whatever goes wrong at another shape must not lose what was measured at the sealed one.
-        except Exception as error:  # noqa: BLE001
-            extensions["interventions_missing/1"] = explained(error, 400)
-    return Outcome(
+    outcome = Outcome(
         failure=None,
         correctness=correctness,
-        samples=samples,
+        samples=check.samples(parameters.sample_elements),
         timing=_timing(timed, sets, launch_ps=launch_ps),
         before=timed.before,
         after=timed.after,
-        extensions=extensions,
-        interventions=interventions,
         ran=tuple(ran),
     )
+    if not vary:
+        return outcome
+    on_stage("varying")
+    try:
+        varied = intervene(
+            cell,
+            kernel,
+            launches,
+            call_ps=timed.interval.median,
+            target=facts.target,
+            l2_bytes=facts.l2_bytes,
+            parameters=parameters,
+            device=device,
+        )
+    # A failure at another shape must not lose the measurement of the sealed one.
+    except Exception as error:  # noqa: BLE001
+        return replace(outcome, extensions={"interventions_missing/1": explained(error, 400)})
+    return replace(outcome, interventions=varied)
+
+
+class _Check:
+    """Compare the output of a cell's first input set with the float64 reference."""
+
+    def __init__(self, cell: OrderedCell, kernel: Kernel, first: InputSet, device: str) -> None:
+        """Compute the reference."""
+        self.cell, self.operation, self.first = cell, kernel.operation, first
+        self.tolerance = kernel.tolerances[cell.case.dtype]
+        self.reference_name = f"{self.operation.name} in float64 by torch {import_torch().__version__} on {device}"
+        self.reference = kernel.reference(first.inputs)
+
+    def compare(self) -> Correctness:
+        """Return how far the output is from the reference."""
+        return compare(self.first.out, self.reference, self.tolerance, name=self.reference_name)
+
+    def samples(self, count: int) -> Samples:
+        """Return output elements at positions that the seal determines."""
+        cell = self.cell
+        key = derive_key(seal=cell.seal, cell=cell.cell, run=cell.run, anchor=cell.anchor)
+        return sample(self.first.out, dtype=self.operation.output_dtype(cell.case.dtype), key=key, count=count)
 
 
 def _timing(timed: Timed, sets: Sequence[InputSet], *, launch_ps: int | None) -> TimingV2:

@@ -1,7 +1,7 @@
-"""Records a timeline of one cell, ours and the library's, as a trace that Perfetto opens. Imports torch, when called.
+"""Records a timeline of one cell, ours and the library's, as a trace for Perfetto. Imports torch, only when called.
 
-torch's profiler takes it: on an NVIDIA GPU from CUPTI, which times every kernel without stopping the others. A device
-that is being traced is a little slower than one that is timed, so a timeline explains a time and never replaces it.
+torch's profiler records it: on an NVIDIA GPU through CUPTI, which times every kernel without serialising them. Tracing
+slows the device a little, so a timeline explains a measured time and never replaces it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,13 +21,39 @@ from ledger.analysis.chrome_trace import Slice, read_slices
 from ledger.device.facts import facts_for, import_torch, require_profile
 from ledger.errors import MachineError
 from ledger.kernel import KernelFile, Launch, build_case
-from ledger.measure.bench import Cell, line_up, overlap_words
+from ledger.measure.bench import overlap_note
+from ledger.measure.contestants import Cell, line_up
 from ledger.measure.cuda_graphs import capture, warm_up
 from ledger.measure.run_cell import release, threads_set
 from ledger.record_files import write_atomically
-from ledger.records import Hardware, is_gpu
+from ledger.records import Case, Hardware, is_gpu
 
 MOST_CALLS = 64
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Hold what a timeline shows. overlap: a note where the kernel's calls overlap. missing: why, by baseline."""
+
+    path: FilePath
+    device: str
+    case: Case
+    overlap: str | None
+    slices: tuple[Slice, ...]
+    missing: Mapping[str, str]
+
+    def document(self) -> dict[str, Any]:
+        """Return the timeline as ledger timeline prints it. Units: microseconds a call."""
+        return {
+            "path": str(self.path),
+            "device": self.device,
+            "kernel": self.case.kernel,
+            "shape": dict(self.case.shape),
+            "dtype": self.case.dtype,
+            "overlap": self.overlap,
+            "slices": [asdict(one) for one in self.slices],
+            "missing": dict(self.missing),
+        }
 
 
 @dataclass(frozen=True)
@@ -47,13 +73,13 @@ def record_timeline(
     path: FilePath,
     only: frozenset[str] | None = None,
     on_progress: Callable[[str], None] = lambda _step: None,
-) -> dict[str, Any]:
-    """Write the timeline of a cell to `path` and return what it shows: device, cell and one entry a slice.
+) -> Timeline:
+    """Write the timeline of a cell to `path` and return what it shows.
 
-    Each contestant calls each of its input sets once, up to 64 of them, one after the other; on a GPU once on a stream,
-    as a program would, and once as the graph that the timer replays.
+    Each contestant is called once for each of its input sets, up to 64 of them. On a GPU the calls run twice: on a
+    stream, as in a program, and as the CUDA graph that the timer replays.
     only: names of baselines as baseline_names gives them; None takes all.
-    Units: microseconds a call. Raises: as bench.
+    Raises: as bench.
     """
     facts = facts_for(hardware)
     require_profile(hardware, facts)
@@ -68,16 +94,7 @@ def record_timeline(
         data, slices = trace(ways, device=device)
     release(device)
     write_atomically(path, gzip.compress(data) if path.suffix == ".gz" else data)
-    return {
-        "path": str(path),
-        "device": facts.name,
-        "kernel": file.kernel.name,
-        "shape": dict(case.shape),
-        "dtype": case.dtype,
-        "overlap": overlap_words(case),
-        "slices": [asdict(one) for one in slices],
-        "missing": lined.missing,
-    }
+    return Timeline(path, facts.name, case, overlap_note(case), tuple(slices), lined.missing)
 
 
 def trace(ways: dict[str, Sequence[Launch]], *, device: str) -> tuple[bytes, list[Slice]]:
@@ -100,14 +117,14 @@ def trace(ways: dict[str, Sequence[Launch]], *, device: str) -> tuple[bytes, lis
 
 
 def trace_stretches(stretches: Sequence[Stretch], *, device: str) -> tuple[bytes, list[Slice]]:
-    """Trace stretches one after the other, each waited for, and return the trace with one slice for each.
+    """Trace stretches one after the other, synchronised in between; return the trace with one slice for each.
 
     Raises: MachineError when the profiler gives no trace.
     """
     torch = import_torch()
     kinds = [torch.profiler.ProfilerActivity.CPU]
     kinds += [torch.profiler.ProfilerActivity.CUDA] if device == "cuda" else []
-    _hush_profiler()
+    _silence_profiler()
     with torch.profiler.profile(activities=kinds, acc_events=True) as profiler:
         for stretch in stretches:
             with _slice(stretch.name, device):
@@ -118,17 +135,17 @@ def trace_stretches(stretches: Sequence[Stretch], *, device: str) -> tuple[bytes
         if not path.is_file():
             raise MachineError("torch's profiler wrote no trace; expected one: is kineto part of this torch?")
         document = json.loads(path.read_bytes())
-    # What is this machine's own business: its name, and where the file first lay.
+    # Private to this machine: its name and a temporary path.
     for private in ("host_name", "traceName"):
         document.pop(private, None)
     slices = read_slices(document, {stretch.name: stretch.calls for stretch in stretches})
     return (json.dumps(document) + "\n").encode(), slices
 
 
-def _hush_profiler() -> None:
-    """Keep kineto from writing a `USDT:` line at each start and stop: torch 2.13 ranks them above errors.
+def _silence_profiler() -> None:
+    """Keep kineto from writing a `USDT:` line at each start and stop: torch 2.13 logs them at a level above errors.
 
-    Its environment is read when it first starts. What goes wrong shows in the trace: no file, or slices that it lacks.
+    Kineto reads its environment when it first starts. Its failures are found in the trace: no file, or missing slices.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
@@ -142,7 +159,7 @@ def _one_by_one(launches: Sequence[Launch]) -> None:
 
 @contextmanager
 def _slice(name: str, device: str) -> Iterator[None]:
-    """Name what runs inside, and wait for the device before and after, so that it all lies inside."""
+    """Name what runs inside, and synchronise the device before and after, so that the slice holds all of it."""
     torch = import_torch()
     if device == "cuda":
         torch.cuda.synchronize()
@@ -154,9 +171,9 @@ def _slice(name: str, device: str) -> Iterator[None]:
 
 @contextmanager
 def awake(device: str) -> Iterator[None]:
-    """Start the device's tracing before any graph is captured: a graph made earlier may be traced as one piece."""
+    """Start tracing the device before any graph is captured: an earlier graph may be traced as a single event."""
     torch = import_torch()
-    _hush_profiler()
+    _silence_profiler()
     if device == "cuda":
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True):
             torch.zeros(1, device="cuda").add_(1)

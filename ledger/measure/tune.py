@@ -1,9 +1,9 @@
-"""Times the launch configurations of a kernel that are worth it, and logs each. Imports torch, only when called.
+"""Times the candidate launch configurations of a kernel and logs each. Imports torch, only when called.
 
 Each candidate is compared with float64 first; one that is wrong or cannot be launched is logged and never timed. The
-others take turns in small groups, round by round on the same cold input sets, and the kernel's own configuration is in
-every group: a candidate's time is told as a multiple of it, so that a clock that drifts over the minutes between two
-groups favours nobody. At the end the fastest take turns once more, because the best of many is partly luck.
+others are timed in small groups, interleaved round by round on the same cold input sets. Every group contains the
+kernel's own configuration, and a candidate's time is reported as a multiple of it: a clock that drifts between two
+groups favours no candidate. At the end the fastest are timed again, because the best of many is partly noise.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ledger.analysis.protocols import protocol_for
 from ledger.analysis.tuning import (
     Choice,
     Entry,
+    Kept,
     cell_of,
     choose,
     config_key,
@@ -31,8 +32,8 @@ from ledger.analysis.tuning import (
 )
 from ledger.device.facts import facts_for, import_torch, require_profile
 from ledger.errors import InputError, MachineError, explained
-from ledger.kernel import AheadCuda, CudaProgram, Kernel, KernelFile, build_case
-from ledger.measure.bench import Contestant, cold_sets, interleave
+from ledger.kernel import AheadCuda, Config, CudaProgram, Kernel, KernelFile, build_case
+from ledger.measure.contestants import Contestant, cold_sets, interleave
 from ledger.measure.correctness import compare, explain_failure
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.run_cell import release
@@ -41,14 +42,17 @@ from ledger.operations import Shape
 from ledger.record_files import write_atomically
 from ledger.records import Case, DeviceFacts, Dtype, Hardware, is_gpu
 
-TOGETHER = 6
+GROUP_SIZE = 6
 FINALISTS = 4
 OnProgress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Hold what tuning one cell gave: the row for the reviewed file, and how many candidates fell out on the way."""
+    """Hold the tuning of one cell: the row for the reviewed file, and how many candidates were not timed, and why.
+
+    resumed: candidates that the log had already.
+    """
 
     row: dict[str, Any]
     choice: Choice
@@ -56,15 +60,32 @@ class Tuned:
     failed: int
     resumed: int
 
+    @property
+    def summary(self) -> str:
+        """Return the counts as text."""
+        return (
+            f"{self.row['timed']} timed, {self.wrong} wrong, {self.failed} failed, {len(self.choice.dropped)} "
+            f"dropped untimed; {self.resumed} were in the log already"
+        )
 
-def conditions_of(facts: DeviceFacts, file: KernelFile) -> dict[str, Any]:
-    """Return what a tuned configuration is known to hold for: device, versions and the kernel's source."""
-    return {
-        "device": facts.name,
-        "driver": facts.driver,
-        "software": dict(facts.software),
-        "kernel_sha256": file.sha256,
-    }
+
+@dataclass(frozen=True)
+class Conditions:
+    """Hold what a tuned configuration is valid for: device, versions and the kernel's source."""
+
+    device: str
+    driver: str | None
+    software: Mapping[str, str]
+    kernel_sha256: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the conditions as the log's digest and the reviewed file hold them."""
+        return {
+            "device": self.device,
+            "driver": self.driver,
+            "software": dict(self.software),
+            "kernel_sha256": self.kernel_sha256,
+        }
 
 
 def tune(
@@ -75,9 +96,9 @@ def tune(
     dtype: Dtype,
     log: FilePath,
     most: int | None = None,
-    on_progress: OnProgress = lambda _done, _total, _words: None,
+    on_progress: OnProgress = lambda _done, _total, _text: None,
 ) -> Tuned:
-    """Time a kernel's candidates for one cell; what the log already has is not timed again.
+    """Time a kernel's candidates for one cell; a candidate that the log holds is not timed again.
 
     most: how many candidates to time at most, those with the lowest time lower bound.
     Raises: MachineError without the profile's GPU, when the kernel's own configuration is wrong here, or when a
@@ -89,22 +110,13 @@ def tune(
     require_profile(hardware, facts)
     choice = choose(file.kernel, hardware, shape=shape, dtype=dtype)
     case = build_case(file.kernel, hardware, shape=shape, dtype=dtype)
-    conditions = conditions_of(facts, file)
+    conditions = Conditions(facts.name, facts.driver, facts.software, file.sha256).document()
     cell = cell_of(conditions, shape, dtype)
-    _cut_short_line(log)
+    _cut_unfinished_line(log)
     wanted = choice.kept[:most]
     left = left_to_time(wanted, _read(log), cell)
     compile_together(file.kernel, [one.config for one in left], case, hardware.target)
-    run = _Run(file.kernel, case, cell, log, facts)
-    for first in range(0, len(left), TOGETHER):
-        group = left[first : first + TOGETHER]
-        on_progress(len(wanted) - len(left) + first, len(wanted), _words(group[0].config, case.config))
-        run.time([one.config for one in group], run.quick)
-    fastest = ranked(_read(log), cell)[:FINALISTS]
-    if left and fastest:
-        on_progress(len(wanted), len(wanted), "the fastest once more")
-        run.time([entry.config for entry in fastest], run.parameters, final=True)
-    on_progress(len(wanted), len(wanted), "done")
+    _time_all(_Run(file.kernel, case, cell, log, facts), left, len(wanted), on_progress)
     release("cuda")
     entries = [entry for entry in _read(log) if entry.cell == cell]
     return Tuned(
@@ -116,15 +128,28 @@ def tune(
     )
 
 
-def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int | str]], case: Case, target: str) -> int:
-    """Compile what is CUDA C++ among configurations, several at a time, and return how many sources there were.
+def _time_all(run: _Run, left: Sequence[Kept], total: int, on_progress: OnProgress) -> None:
+    """Time the candidates in groups, then the fastest again."""
+    for first in range(0, len(left), GROUP_SIZE):
+        group = left[first : first + GROUP_SIZE]
+        on_progress(total - len(left) + first, total, _differences(group[0].config, run.own))
+        run.time([one.config for one in group], run.quick)
+    fastest = ranked(_read(run.log), run.cell)[:FINALISTS]
+    if left and fastest:
+        on_progress(total, total, "the fastest once more")
+        run.time([entry.config for entry in fastest], run.parameters, final=True)
+    on_progress(total, total, "done")
 
-    A launch finds them compiled. One that does not compile is met again, and logged, when it is launched.
+
+def compile_together(kernel: Kernel, configs: Sequence[Config], case: Case, target: str) -> int:
+    """Compile the CUDA C++ of configurations in parallel, and return how many sources there were.
+
+    Their launches then find compiled code. A source that does not compile fails again, and is logged, at its launch.
     """
     if kernel.ahead is None:
         return 0
-    made = [kernel.ahead(config, case.shape, case.dtype, target) for config in configs]
-    sources = {one.source for one in made if isinstance(one, AheadCuda)}
+    ahead = [kernel.ahead(config, case.shape, case.dtype, target) for config in configs]
+    sources = {one.source for one in ahead if isinstance(one, AheadCuda)}
 
     def compiled(source: CudaProgram) -> None:
         with contextlib.suppress(InputError):
@@ -135,8 +160,8 @@ def compile_together(kernel: Kernel, configs: Sequence[Mapping[str, int | str]],
     return len(sources)
 
 
-def _words(config: Mapping[str, int | str], own: Mapping[str, int | str]) -> str:
-    """Return in which values a configuration differs from the kernel's own."""
+def _differences(config: Config, own: Config) -> str:
+    """Return the values in which a configuration differs from the kernel's own."""
     return ", ".join(f"{key} {value}" for key, value in config.items() if own.get(key) != value) or "unchanged"
 
 
@@ -144,8 +169,8 @@ def _read(log: FilePath) -> list[Entry]:
     return read_log(log.read_text(encoding="utf-8"), name=str(log)) if log.exists() else []
 
 
-def _cut_short_line(log: FilePath) -> None:
-    """Cut off a last line that a crash left unfinished, which the next one would run into."""
+def _cut_unfinished_line(log: FilePath) -> None:
+    """Cut off a last line that a crash left unfinished: the next entry would continue it."""
     if log.exists():
         whole, newline, rest = log.read_text(encoding="utf-8").rpartition("\n")
         if rest:
@@ -153,24 +178,24 @@ def _cut_short_line(log: FilePath) -> None:
 
 
 class _Run:
-    """Time configurations of one cell on input sets that are made once."""
+    """Time configurations of one cell on the same input sets."""
 
     def __init__(self, kernel: Kernel, case: Case, cell: str, log: FilePath, facts: DeviceFacts) -> None:
         """Make the input sets and the reference."""
         self.kernel, self.own, self.cell, self.log = kernel, case.config, cell, log
         self.tolerance = kernel.tolerances[case.dtype]
         self.parameters = parameters_of(protocol_for("triton"))
-        # A first look; only the fastest are timed by the whole protocol.
+        # A short first timing; only the fastest are timed by the whole protocol.
         self.quick = replace(self.parameters, min_rounds=5, max_rounds=15, budget_ms=100)
         self.sets = cold_sets(kernel, case, facts, self.parameters, device="cuda")
         self.reference = kernel.reference(self.sets[0].inputs)
 
-    def time(self, configs: Sequence[Mapping[str, int | str]], parameters: Parameters, *, final: bool = False) -> None:
-        """Let the configurations that are right take turns with the kernel's own, and log every one."""
+    def time(self, configs: Sequence[Config], parameters: Parameters, *, final: bool = False) -> None:
+        """Time the correct configurations interleaved with the kernel's own, and log every one."""
         ours = self._contestant(self.own)
         if isinstance(ours, Entry):
             raise MachineError(f"{self.kernel.name}: its own configuration {ours.status} here: {ours.why}")
-        ready: list[tuple[Mapping[str, int | str], Contestant]] = []
+        ready: list[tuple[Config, Contestant]] = []
         for config in configs:
             made = self._contestant(config)
             if isinstance(made, Entry):
@@ -184,7 +209,7 @@ class _Run:
         del ours, ready
         release("cuda")
 
-    def _contestant(self, config: Mapping[str, int | str]) -> Contestant | Entry:
+    def _contestant(self, config: Config) -> Contestant | Entry:
         """Return a configuration ready to be timed, or the log entry that says why it is not."""
         prepare = self.kernel.implementations["triton"]
         first = self.sets[0]
@@ -196,21 +221,21 @@ class _Run:
             if not found.passed:
                 return Entry(self.cell, dict(config), "wrong", why=explain_failure(found))
             return Contestant(config_key(config), GraphRounds(launches, watch=False), found.passed)
-        # Triton and its tools raise whatever they like for a configuration that they cannot build or launch.
+        # Triton and its tools raise errors of any type for a configuration that they cannot build or launch.
         except Exception as error:  # noqa: BLE001
             entry = Entry(self.cell, dict(config), "failed", why=explained(error, 400))
         self._require_device(entry)
         return entry
 
     def _require_device(self, entry: Entry) -> None:
-        """Check that the device still answers after a failure; a sticky error would fail all that follow."""
+        """Check that the device still answers after a failure; a sticky error would fail all later candidates."""
         try:
             import_torch().cuda.synchronize()
         except RuntimeError as error:
             self._append(entry)
             raise MachineError(
                 f"{self.kernel.name}: {dict(entry.config)} left the device unusable ({entry.why}); it is logged as "
-                "failed: the same command goes on after it"
+                "failed: run the same command again to continue after it"
             ) from error
 
     def _append(self, entry: Entry) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -101,7 +102,8 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ledger.device.local_profile, "profile_of_this_machine", lambda root, name: load_hardware("h200")
     )
     monkeypatch.setattr(ledger.kernel, "load_kernel", lambda name, root, launch: load_kernel(name))
-    monkeypatch.setattr(benches, "bench", lambda *_, **__: copy.deepcopy(document))
+    found = SimpleNamespace(document=lambda: copy.deepcopy(document))
+    monkeypatch.setattr(benches, "bench", lambda *_, **__: found)
     return document
 
 

@@ -1,14 +1,14 @@
-"""Tests ledger.bench on this machine, for real."""
+"""Runs benches on this machine."""
 
 from dataclasses import replace
 
 import pytest
 from measuring import kernel_file, this_cpu, this_gpu, with_small_rotation
 
-from ledger.cli.bench import _joined, baseline_set
+from ledger.cli.cells import baseline_set
 from ledger.errors import InputError, MachineError
 from ledger.kernel import load_kernel
-from ledger.measure.bench import bench
+from ledger.measure.bench import Bench, Conditions, bench
 from ledger.render.bench_page import render_markdown
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
@@ -21,7 +21,7 @@ ISSUE_KEYS = {
 
 def test_bench_gives_a_row_a_cell_with_the_best_baseline(monkeypatch):
     with_small_rotation(monkeypatch)
-    document = bench(kernel_file(), [CELL], hardware=this_cpu())
+    document = bench(kernel_file(), [CELL], hardware=this_cpu()).document()
     (row,) = document["rows"]
     assert set(row) >= ISSUE_KEYS and row["shape"] == CELL[0]
     assert row["baseline"] in ("torch_eager", "torch_matmul")
@@ -35,7 +35,8 @@ def test_bench_gives_a_row_a_cell_with_the_best_baseline(monkeypatch):
 
 def test_bench_renders_every_row_and_dashes_for_what_is_not_offered(monkeypatch):
     with_small_rotation(monkeypatch)
-    text = render_markdown(bench(kernel_file(), [CELL], hardware=this_cpu(), only=frozenset({"torch_matmul"})))
+    found = bench(kernel_file(), [CELL], hardware=this_cpu(), only=frozenset({"torch_matmul"}))
+    text = render_markdown(found.document())
     (line,) = [line for line in text.splitlines() if line.startswith("| small_matmul")]
     assert "M=64 N=96 K=128" in line and "–" in line
 
@@ -67,19 +68,18 @@ def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
     file = kernel_file()
     baselines = {**file.kernel.baselines, "torch_compile_default": file.kernel.implementations["raising"]}
     kernel = type(file.kernel)(**{**vars(file.kernel), "baselines": baselines})
-    (row,) = bench(replace(file, kernel=kernel), [CELL], hardware=this_cpu())["rows"]
+    (row,) = bench(replace(file, kernel=kernel), [CELL], hardware=this_cpu()).document()["rows"]
     assert row["missing"] == {"torch_compile_default": "RuntimeError: no such instruction"}
 
 
 @pytest.mark.gpu
-def test_bench_on_a_gpu_excludes_what_computes_less_from_thebaseline_set():
+def test_bench_on_a_gpu_excludes_what_computes_less_from_the_baselines():
     from ledger.kernel import load_kernel
 
     shape = {"B": 16, "H": 1536, "O": 1536}
     only = frozenset({"torch_eager", "torch_matmul"})
-    (row,) = bench(
-        load_kernel("rmsnorm_matmul", launch=True), [(shape, "fp16")], hardware=this_gpu_profile(), only=only
-    )["rows"]
+    file = load_kernel("rmsnorm_matmul", launch=True)
+    (row,) = bench(file, [(shape, "fp16")], hardware=this_gpu_profile(), only=only).document()["rows"]
     assert row["baseline"] == "torch_eager" and row["torch_matmul_us"] and row["sm_clock_mhz"]
 
 
@@ -90,15 +90,24 @@ def this_gpu_profile():
     return profile.model_copy(update={"ceilings": {"burst": burst.model_copy(update={"peaks": peaks})}})
 
 
-def test_two_kernels_of_one_bench_keep_their_digests_and_words():
-    one = {"conditions": {"kernel_sha256": {"a": "1"}, "overlap": None, "date": "d"}, "rows": [1]}
-    two = {"conditions": {"kernel_sha256": {"b": "2"}, "overlap": "b overlaps", "date": "d"}, "rows": [2, 3]}
-    joined = _joined(one, two)
-    assert joined["conditions"] == {"kernel_sha256": {"a": "1", "b": "2"}, "overlap": "b overlaps", "date": "d"}
-    assert joined["rows"] == [1, 2, 3]
+def conditions(kernel: str, digest: str, overlap: str | None) -> Conditions:
+    return Conditions(
+        date="2026-01-01", driver=None, kernel_sha256={kernel: digest}, protocol="cold-graph/1", overlap=overlap,
+        fp32_products="tf32 off", software={}, threads=None,
+    )  # fmt: skip
 
 
-def test_a_baseline_is_asked_for_with_either_mark_and_an_unknown_one_is_refused():
+def test_joined_benches_keep_the_digest_and_the_overlap_of_each_kernel():
+    one = Bench("Toy", conditions("a", "1", None), rows=())
+    two = Bench("Toy", conditions("b", "2", "b overlaps"), rows=())
+    found = one.joined(two).document()["conditions"]
+    assert (found["kernel_sha256"], found["overlap"]) == ({"a": "1", "b": "2"}, "b overlaps")
+    assert two.joined(replace(two, conditions=conditions("c", "3", "c overlaps"))).conditions.overlap == (
+        "b overlaps; c overlaps"
+    )
+
+
+def test_a_baseline_is_named_with_hyphens_or_underscores_and_an_unknown_one_is_refused():
     files = [load_kernel("gemv"), load_kernel("matmul")]
     assert baseline_set(["torch-eager", "torch_matmul"], files) == {"torch_eager", "torch_matmul"}
     with pytest.raises(InputError, match=r"cublas is no baseline of gemv, matmul; expected some of: .*torch_eager"):

@@ -1,4 +1,4 @@
-"""Tests ledger.selftest: the verdict on a pair, the bound of a rate, the counts, and a real run on this CPU."""
+"""Tests the self-test of a bench: the verdict on a pair, the bound of a rate, the counts, and a run on this CPU."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,10 @@ import pytest
 from measuring import kernel_file, this_cpu
 
 from ledger.errors import InputError
-from ledger.measure.bench_self_test import Trials, judge_pair, self_test, upper_bound
+from ledger.kernel import build_case, load_kernel
+from ledger.measure.bench_self_test import SelfTest, judge_pair, self_test, upper_bound
 from ledger.measure.timer import Interval
+from ledger.record_files import load_hardware
 from ledger.render.self_test_text import self_test_text
 
 BASE = Interval(1000, 990, 1010)
@@ -36,7 +38,8 @@ def test_upper_bound_by_hand():
 
 def test_trials_count_both_kinds_of_alarm():
     pairs = ((BASE, Interval(1050, 1040, 1060)), (BASE, Interval(900, 890, 910)), (BASE, BASE), (BASE, BASE))
-    found = Trials(pairs).summary()
+    case = build_case(load_kernel("gemv").kernel, load_hardware("h200"), shape={"N": 64, "K": 64}, dtype="fp16")
+    found = SelfTest("Toy", case, pairs).document()
     assert (found["faster"], found["slower"], found["false_alarm_pct"]) == (1, 1, 50.0)
     assert found["largest_apart_pct"] == 10.0 and found["beyond_threshold_by_median_alone"] == 2
 
@@ -47,7 +50,7 @@ def test_self_test_on_this_cpu(monkeypatch):
 
     with_small_rotation(monkeypatch)
     cell = ({"M": 64, "N": 96, "K": 128}, "fp32")
-    found = self_test(kernel_file(), cell, hardware=this_cpu(), trials=3)
+    found = self_test(kernel_file(), cell, hardware=this_cpu(), trials=3).document()
     assert found["trials"] == len(found["pairs_us"]) == 3
     assert all(us > 0 for pair in found["pairs_us"] for us in pair)
     assert "timed against itself 3 times" in self_test_text(found)

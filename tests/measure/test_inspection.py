@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from ledger.cli.app import app
 from ledger.errors import InputError
 from ledger.kernel import load_kernel
-from ledger.measure.inspection import Launched, compile_ahead, inspect, launched_with
+from ledger.measure.compilation import Launched, compile_ahead, launched_with
+from ledger.measure.inspection import inspect
 from ledger.record_files import load_hardware
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
@@ -29,7 +30,7 @@ PROFILE = {"sm_75": "t4", "sm_80": "a100_sxm", "sm_89": "l4", "sm_90": "h200", "
 
 
 @cache
-def inspected(name: str, target: str, dtype: Any = "fp16", **changes: int):
+def inspected(name: str, target: str, dtype: Any = "fp16", **changes: int | str):
     kernel = load_kernel(name, launch=True).kernel
     return inspect(kernel, load_hardware(PROFILE[target]), shape=LARGE[name], dtype=dtype, config=changes)
 
@@ -137,6 +138,17 @@ def test_config_is_checked_before_anything_is_compiled():
         inspected("matmul", "sm_90", block_q=1)
     with pytest.raises(InputError, match="wgmma computes 64 rows"):
         inspected("matmul", "sm_90", block_m=32)
+
+
+def test_a_config_value_has_the_type_of_the_kernels_own():
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match="--config: block_m is 'cuda'; expected an integer, as in block_m="):
+        inspected("matmul", "sm_90", block_m="cuda")
+    kernel = load_kernel("matmul", launch=True).kernel
+    with_text = replace(kernel, config=lambda *cell: {**kernel.config(*cell), "variant": "generic"})
+    with pytest.raises(InputError, match="--config: variant is 1; expected text, as in variant=generic"):
+        inspect(with_text, load_hardware("h200"), shape=LARGE["matmul"], dtype="fp16", config={"variant": 1})
 
 
 def test_a_chip_without_cuda_is_refused_by_name():

@@ -1,4 +1,4 @@
-"""Tests ledger.measure, ledger.cell and ledger.inputs on this machine's CPU, for real."""
+"""Runs orders, cells and input generation on this machine's CPU."""
 
 import math
 import struct
@@ -247,7 +247,7 @@ def test_run_order_refuses_a_changed_profile(tmp_path):
     cell = cell_of(this_cpu())
     order = order_of(cell)
     swapped = order.model_copy(update={"hardware": {cell.hardware_sha256: this_cpu(title="edited")}})
-    refused(tmp_path, InputError, "is not the one that", swapped)
+    refused(tmp_path, InputError, "is not the one that the order names", swapped)
 
 
 def test_run_order_refuses_an_unknown_cell_name(tmp_path):

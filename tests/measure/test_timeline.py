@@ -94,7 +94,8 @@ def record(path: Path, hardware: Hardware, only: frozenset[str] | None = None, *
     from ledger.measure.timeline import record_timeline
 
     shape = {**SHAPE, **changes}
-    return record_timeline(kernel_file(), (shape, "fp32"), hardware=hardware, path=path, only=only)
+    cell = (shape, "fp32")
+    return record_timeline(kernel_file(), cell, hardware=hardware, path=path, only=only).document()
 
 
 def test_a_timeline_of_a_cpu_names_every_contestant_and_call(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_a_timeline_of_a_gpu_shows_the_kernels_on_a_stream_and_in_the_graph(tmp_
 
     file = load_kernel("matmul", launch=True)
     cell = ({"M": 3584, "N": 3584, "K": 3584}, "fp16")
-    found = record_timeline(file, cell, hardware=this_gpu_profile(), path=tmp_path / "t.json")
+    found = record_timeline(file, cell, hardware=this_gpu_profile(), path=tmp_path / "t.json").document()
     names = [one["name"] for one in found["slices"]]
     assert names[:2] == ["ours, on a stream", "ours, as a graph"]
     for one in found["slices"][:2]:

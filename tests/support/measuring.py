@@ -129,7 +129,7 @@ def order_of(*cells: OrderedCell, hardware: Hardware | None = None, **changes) -
 
 def with_small_rotation(monkeypatch):
     """Rotate over few bytes and take few rounds, so that the test takes a second."""
-    from ledger.measure import bench as module
+    from ledger.measure import contestants as module
     from ledger.measure.timer import Parameters, parameters_of
 
     def few(protocol):

@@ -1,0 +1,173 @@
+"""Prepares a kernel and its library baselines on the same cold inputs, and times them interleaved.
+
+Ours is compared with float64 first. One round of each contestant is taken, then the next round of each, so that a
+drift of the clock affects all of them alike. Imports torch, only when called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median_high
+from typing import Any
+
+from ledger.analysis.formatting import usual_order
+from ledger.analysis.protocols import protocol_for
+from ledger.device.facts import cpu_state
+from ledger.errors import MachineError, explained
+from ledger.kernel import Kernel, Launch, Prepare
+from ledger.measure.correctness import compare, explain_failure
+from ledger.measure.cuda_graphs import GraphRounds
+from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
+from ledger.measure.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count
+from ledger.records import Case, Correctness, DeviceFacts, Dtype
+
+OURS = "ours"
+SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
+Cell = tuple[Mapping[str, int], Dtype]
+
+
+@dataclass
+class Contestant:
+    """Hold one way to compute the result, its rounds, and whether it gave the reference's result (None: unknown)."""
+
+    name: str
+    rounds: GraphRounds | CpuRounds
+    agrees: bool | None
+    samples: list[int] = field(default_factory=list)
+
+    @property
+    def interval(self) -> Interval:
+        """Return the median and its interval, in picoseconds."""
+        return median_interval(self.samples)
+
+    @property
+    def sm_clock_mhz(self) -> int | None:
+        """Return the median clock under the contestant's load."""
+        if isinstance(self.rounds, CpuRounds):
+            return cpu_state().sm_clock_mhz
+        clocks = [state.sm_clock_mhz for state in self.rounds.states if state.sm_clock_mhz is not None]
+        return median_high(clocks) if clocks else None
+
+
+@dataclass(frozen=True)
+class LineUp:
+    """Hold the contestants of one cell, ready to be timed, and the reason for each baseline that is missing."""
+
+    parameters: Parameters
+    contestants: list[Contestant]
+    missing: dict[str, str]
+    correctness: Correctness
+    input_sets: int
+
+    @property
+    def ours(self) -> Contestant:
+        """Return the kernel's own contestant."""
+        return next(one for one in self.contestants if one.name == OURS)
+
+
+def baseline_names(kernel: Kernel) -> frozenset[str]:
+    """Return a kernel's baselines as rows name them: with underscores."""
+    return frozenset(name.replace("-", "_") for name in kernel.baselines)
+
+
+def shape_list(case: Case) -> str:
+    """Return a case's shape as KEY=SIZE, separated by commas."""
+    return ",".join(f"{key}={size}" for key, size in usual_order(case.shape))
+
+
+def line_up(kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str, only: frozenset[str] | None) -> LineUp:
+    """Make the inputs of a cell and prepare ours and the baselines in `only` (None: all) on them.
+
+    Raises: MachineError when ours is wrong.
+    """
+    parameters = parameters_of(protocol_for(case.implementation))
+    sets = cold_sets(kernel, case, facts, parameters, device=device)
+    reference = kernel.reference(sets[0].inputs)
+    first = _prepare(kernel, case, sets, reference, kernel.implementations[case.implementation])
+    if not first.correctness.passed:
+        raise MachineError(f"{kernel.name} {shape_list(case)} {case.dtype}: {explain_failure(first.correctness)}")
+    contestants = [Contestant(OURS, _rounds(first.launches, device), True)]
+    missing: dict[str, str] = {}
+    for baseline, prepare in kernel.baselines.items():
+        name = baseline.replace("-", "_")
+        if only is not None and name not in only:
+            continue
+        try:
+            made = _prepare(kernel, case, sets, reference, prepare)
+            contestants.append(Contestant(name, _rounds(made.launches, device), made.agrees))
+        # A library may raise any error where it does not offer a baseline; the row says which.
+        except Exception as error:  # noqa: BLE001
+            missing[name] = explained(error, 300)
+    return LineUp(parameters, contestants, missing, first.correctness, len(sets))
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    launches: list[Launch]
+    correctness: Correctness
+    agrees: bool | None
+
+
+def _prepare(kernel: Kernel, case: Case, sets: Sequence[InputSet], reference: Any, prepare: Prepare) -> _Prepared:
+    """Return the launches of one way to compute the result, and how far its first result is from the reference."""
+    first = sets[0]
+    launches = [prepare(one.inputs, one.out, case.config) for one in sets]
+    first.out.fill_(float("nan"))
+    launches[0]()
+    # A compiled baseline returns its result instead of writing it: there is nothing to compare.
+    unwritten = bool(first.out.isnan().all())
+    tolerance = kernel.tolerances[case.dtype]
+    correctness = compare(first.out, reference, tolerance, name=f"{kernel.operation.name} in float64")
+    return _Prepared(launches, correctness, None if unwritten else correctness.passed)
+
+
+def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:
+    """Return as many input sets of a case as its timing protocol rotates over."""
+    count = set_count(bytes_per_set(kernel.operation, case.shape, case.dtype), facts.l2_bytes, parameters)
+    return list(
+        input_sets(
+            kernel.operation,
+            case.shape,
+            case.dtype,
+            seal=SEED,
+            cell=f"{case.kernel}-{shape_list(case)}-{case.dtype}",
+            run=0,
+            anchor=None,
+            count=count,
+            device=device,
+        )
+    )
+
+
+def line_up_twice(
+    kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str
+) -> tuple[Parameters, tuple[Contestant, Contestant]]:
+    """Return two contestants that are both ours, compared with float64, with the parameters to time them by."""
+    lined = line_up(kernel, case, facts, device=device, only=frozenset())
+    (ours,) = lined.contestants
+    again = Contestant("ours again", _rounds(ours.rounds.launches, device), ours.agrees)
+    return lined.parameters, (ours, again)
+
+
+def _rounds(launches: Sequence[Launch], device: str) -> GraphRounds | CpuRounds:
+    return GraphRounds(launches) if device == "cuda" else CpuRounds(launches)
+
+
+def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
+    """Take one round of each in turn until every interval is narrow enough, or the budget or the rounds end."""
+    for one in contestants:
+        one.rounds.take(parameters.warmup_rounds)
+    started = time.monotonic()
+    budget_s = parameters.budget_ms * len(contestants) / 1e3
+    while True:
+        for one in contestants:
+            one.samples += one.rounds.take(1)
+        done = len(contestants[0].samples)
+        if done < parameters.min_rounds or done % 5:
+            continue
+        wide = any(one.interval.half_width_ppm > parameters.ci_target_ppm for one in contestants)
+        if not wide or done >= parameters.max_rounds or time.monotonic() - started > budget_s:
+            return
