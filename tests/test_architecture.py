@@ -25,7 +25,7 @@ LAYERS = (
     ("", "kernel record_files"),
     (
         "analysis",
-        "counters metrics formatting work_model occupancy isa protocols book campaign stability regime "
+        "counters metrics metric_readings formatting work_model occupancy isa protocols book campaign stability regime "
         "interventions forecast gap consistency reconcile score report_rows bench_regression drill chrome_trace tuning",
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
@@ -49,8 +49,8 @@ LAYERS = (
         "render",
         "report_text counter_card markdown_page command_reference html_page report tables forecast_table status_table "
         "history_table score_table audit_text kernel_card hardware_card inspection_card timeline_table bench_page "
-        "plot_model plot_layout plot_style plot_dots plot_image plot_terminal plot_table roofline_plot bench_points "
-        "tuning_page candidates_text self_test_text timer_page site",
+        "before_after_page plot_model plot_layout plot_style plot_dots plot_image plot_terminal plot_table "
+        "roofline_plot bench_points tuning_page candidates_text self_test_text timer_page site",
     ),
     (
         "cli",

@@ -13,7 +13,7 @@ from ledger.analysis.consistency import refute
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
-from ledger.analysis.metrics import totals
+from ledger.analysis.metric_readings import totals
 from ledger.records import Finding, Forecast, Gap, Grade, Hardware, Measurement, Regime, Verification
 from ledger.roofline import percent_of_roof
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -14,10 +13,6 @@ from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
 from ledger.render.history_table import render_timeline
 from ledger.render.report_text import seal_words
 from ledger.render.tables import MANY, print_rows
-
-if TYPE_CHECKING:
-    pass
-
 
 _COLOURS = {"refused": "red", "flag": "yellow", "note": "dim"}
 

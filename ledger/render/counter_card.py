@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ledger.analysis.formatting import PATH_WORDS, duration, si
-from ledger.analysis.metrics import TENSOR_ROWS, MetricReadings, readings
+from ledger.analysis.metric_readings import MetricReadings, readings
+from ledger.analysis.metrics import TENSOR_ROWS
 from ledger.analysis.report_rows import ReportRow
 
 # NVIDIA's own rule flags bank conflicts from this share of the wavefronts on.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
@@ -12,9 +11,6 @@ from ledger.records import Forecast, Roof, Work
 from ledger.render.report_text import predicted_words
 from ledger.render.tables import empty_table
 from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time_lower_bound_s
-
-if TYPE_CHECKING:
-    pass
 
 
 def roof_sentence(work: Work, roof: Roof) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
-from ledger.analysis.book import Book
+from ledger.analysis.book import Book, Commit
 from ledger.analysis.formatting import case_words, count_words, harmless
 from ledger.render.tables import print_rows
-
-if TYPE_CHECKING:
-    from ledger.analysis.book import Commit
-
 
 _WIDE = 100
 

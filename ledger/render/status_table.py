@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Console
 
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import case_words
 from ledger.render.tables import print_rows
-
-if TYPE_CHECKING:
-    pass
 
 
 def render_status(book: Book, console: Console) -> None:

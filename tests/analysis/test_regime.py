@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MS, make_forecast, make_totals
 
-from ledger.analysis.metrics import readings, totals
+from ledger.analysis.metric_readings import readings, totals
 from ledger.analysis.regime import ResourceLoads, decide, loads_of, loads_words, regime_of
 from ledger.record_files import read_record
 from ledger.records import Measurement, Regime
