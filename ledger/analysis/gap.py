@@ -108,9 +108,9 @@ def gap(
     points = percent_of_roof(forecast.work, forecast.roof, call.time_s) - forecast.percent_milli / 1000
     named = list(_causes(call))
     causes = (*named, _rest(call, named, regime))
-    verdict = verdict_words(forecast.regime, regime, reason)
+    verdict = verdict_text(forecast.regime, regime, reason)
     if regime is not None and totals is not None:
-        verdict += _profile_words(call, totals, regime)
+        verdict += _profile_text(call, totals, regime)
     return Gap(percent=points, causes=causes, sentence=_sentence(call, points, causes, verdict))
 
 
@@ -210,7 +210,7 @@ def _telling(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Caus
     return sorted(weighed, key=lambda cause: -abs(math.log(cause.factor)))[:_AT_MOST]
 
 
-def verdict_words(predicted: Regime, measured: Regime | None, reason: str) -> str:
+def verdict_text(predicted: Regime, measured: Regime | None, reason: str) -> str:
     """Return the regimes in words: what was measured, whether that was forecast, and the rule's reason."""
     if measured is None:
         return f"regime not determined ({reason})"
@@ -218,7 +218,7 @@ def verdict_words(predicted: Regime, measured: Regime | None, reason: str) -> st
     return f"{measured}, {said}: {reason}"
 
 
-def _profile_words(call: _Call, totals: CounterTotals, regime: Regime) -> str:
+def _profile_text(call: _Call, totals: CounterTotals, regime: Regime) -> str:
     """Return what else the profile shows: of a latency-bound call what was in flight, and a launch unlike the timed."""
     parts: list[str] = []
     if regime == "latency-bound":

@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 
 from ledger import __version__
 from ledger.analysis.campaign import Request, milli, millionths
-from ledger.analysis.formatting import count_words
+from ledger.analysis.formatting import count_text
 from ledger.analysis.protocols import protocol_for
 from ledger.analysis.work_model import excess
 from ledger.canonical import (
@@ -193,7 +193,7 @@ def seal(
         # What is committed must be what any later reader accepts.
         decode(PredictionV2, data, what="new seal")
         sealed[:] = [(identity, record)]
-        title = f"Seal {campaign or forecasts[0].cell}: {count_words(len(forecasts), 'cell')}"
+        title = f"Seal {campaign or forecasts[0].cell}: {count_text(len(forecasts), 'cell')}"
         return {record_path("predictions", identity): data, **objects}, f"{title}\n\nSeal-Id: {identity}\n"
 
     written = repository.commit(compose, sign=sign)
