@@ -25,50 +25,59 @@ LAYERS = (
     ("", "kernel record_files"),
     (
         "analysis",
-        "counters metrics formatting work_model occupancy isa protocols book campaign stability steady_timing regime "
-        "regime_v2 interventions forecast gap consistency reconcile score report_rows bench_regression drill "
-        "chrome_trace tuning",
+        """
+        counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
+        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile score
+        report_rows bench_regression drill chrome_trace tuning
+        """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
-    (
-        "evidence",
-        "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit",
-    ),
+    ("evidence", "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit"),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
     (
         "measure",
-        "inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target "
-        "ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline tune "
-        "tuned_file cubin_tools compilation inspection",
+        """
+        inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
+        ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
+        tune tuned_file cubin_tools compilation inspection
+        """,
     ),
     ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
-        "init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files drills",
+        """
+        init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files
+        drills
+        """,
     ),
     (
         "render",
-        "report_text counter_card markdown_page command_reference html_page report tables forecast_table status_table "
-        "history_table score_table audit_text kernel_card hardware_card inspection_card timeline_table bench_page "
-        "plot_model plot_layout plot_style plot_dots plot_image plot_terminal plot_table roofline_plot bench_points "
-        "tuning_page candidates_text self_test_text timer_page rules_page site",
+        """
+        report_text counter_card markdown_page command_reference html_page report tables forecast_table
+        status_table history_table score_table audit_text kernel_card hardware_card inspection_card
+        timeline_table bench_page before_after_page plot_model plot_layout plot_style plot_dots plot_image
+        plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
+        timer_page rules_page site
+        """,
     ),
     (
         "cli",
-        "options output open_ledger cells init doctor prompts challenge witness inspect predict void report order "
-        "measure verify calibrate status score roofline audit hardware kernels bench timeline tune "
-        "drill_prompts drill app",
+        """
+        options output open_ledger cells init doctor prompts challenge witness inspect predict void report
+        order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
+        drill_prompts drill app
+        """,
     ),
     ("", "__main__"),
 )
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
-    kernel launches device.facts device.local_profile device.probe_kernels
-    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
+    kernel launches device.facts device.local_profile device.probe_kernels measure.inputs measure.correctness
+    measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
-    measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools measure.compilation
-    measure.inspection
-    calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu calibrate.ceilings_cuda calibrate.hardware_profile
+    measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
+    measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
+    calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()
 
 

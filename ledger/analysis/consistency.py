@@ -8,6 +8,7 @@ and a planted wrong input in tests/analysis/test_consistency.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median_high, median_low
 
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import si
@@ -102,16 +103,16 @@ def device(hardware: Hardware, measurement: Measurement) -> Iterator[Finding]:
 
 def timing(seen: Timing) -> Iterator[Finding]:
     """Check that the median is that of the rounds, to the picosecond, and that its interval holds it."""
-    ordered = sorted(seen.rounds_ps)
-    middle, odd = divmod(len(ordered), 2)
-    doubled = 2 * ordered[middle] if odd else ordered[middle - 1] + ordered[middle]
+    shortest, longest = min(seen.rounds_ps), max(seen.rounds_ps)
+    # Twice the median is a whole number.
+    doubled = median_low(seen.rounds_ps) + median_high(seen.rounds_ps)
     if abs(2 * seen.median_ps - doubled) > 1:
         yield _refuse("timing-inconsistent", f"median is {seen.median_ps} ps; its rounds give {doubled / 2:g} ps")
-    if not ordered[0] <= seen.low_ps <= seen.median_ps <= seen.high_ps <= ordered[-1]:
+    if not shortest <= seen.low_ps <= seen.median_ps <= seen.high_ps <= longest:
         yield _refuse(
             "timing-inconsistent",
             f"interval {seen.low_ps} to {seen.high_ps} ps around {seen.median_ps} ps; expected it to hold the "
-            f"median and to lie within the rounds, {ordered[0]} to {ordered[-1]} ps",
+            f"median and to lie within the rounds, {shortest} to {longest} ps",
         )
 
 

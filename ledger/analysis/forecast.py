@@ -74,7 +74,7 @@ def reached(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | No
     if parts is None:
         return None
     arithmetic_s, traffic_s, launch_s = parts
-    words = ("ceilings as measured in bursts", _launch_words(launch_s), "perfect overlap")
+    words = ("ceilings as measured in bursts", _launch_text(launch_s), "perfect overlap")
     time_s = launch_s + max(arithmetic_s, traffic_s)
     return _forecast("measured ceilings", work, roof, time_s=time_s, launch_s=launch_s, words=words)
 
@@ -88,7 +88,7 @@ def serial(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | Non
     if parts is None:
         return None
     arithmetic_s, traffic_s, launch_s = parts
-    words = ("ceilings as measured in bursts", _launch_words(launch_s), "no overlap of traffic and arithmetic")
+    words = ("ceilings as measured in bursts", _launch_text(launch_s), "no overlap of traffic and arithmetic")
     time_s = launch_s + arithmetic_s + traffic_s
     return _forecast("measured ceilings, no overlap", work, roof, time_s=time_s, launch_s=launch_s, words=words)
 
@@ -115,7 +115,7 @@ def _measured_parts(work: Work, roof: Roof, hardware: Hardware) -> tuple[float, 
     return work.flops / base_units(peak), work.bytes / base_units(ceilings.dram_bandwidth), launch_s
 
 
-def _launch_words(launch_s: float) -> str:
+def _launch_text(launch_s: float) -> str:
     return f"{launch_s * 1e6:.2f} µs of launch" if launch_s else "a launch costs nothing (none was measured)"
 
 

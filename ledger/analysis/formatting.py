@@ -17,7 +17,7 @@ _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))
 _USUAL = {key: number for number, key in enumerate("BMNKHO")}
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
-PATH_WORDS: dict[Path, str] = {
+PATH_NAMES: dict[Path, str] = {
     "fp64": "fp64 cores",
     "fp64_tensor": "fp64 tensor cores",
     "fp32": "fp32 cores",
@@ -73,7 +73,7 @@ def signed(value: float) -> str:
     return ("+" if value > 0 else "\u2212") + text
 
 
-def count_words(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a count with its noun: 1 cell, 2 cells."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -83,20 +83,20 @@ def usual_order(shape: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(shape.items(), key=lambda item: (_USUAL.get(item[0], len(_USUAL)), item[0]))
 
 
-def shape_words(shape: Mapping[str, int]) -> str:
+def shape_text(shape: Mapping[str, int]) -> str:
     """Return a shape with equal sizes joined: B=32 H=O=4096."""
-    return _shape_words(tuple(shape.items()))
+    return _shape_text(tuple(shape.items()))
 
 
 # A long listing names each shape several times.
 @functools.lru_cache(maxsize=1 << 15)
-def _shape_words(sizes: tuple[tuple[str, int], ...]) -> str:
+def _shape_text(sizes: tuple[tuple[str, int], ...]) -> str:
     joined: dict[int, list[str]] = {}
     for key, size in usual_order(dict(sizes)):
         joined.setdefault(size, []).append(key)
     return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
 
 
-def case_words(case: Case) -> str:
+def case_text(case: Case) -> str:
     """Return what a case measures in a few words: rmsnorm_matmul B=32 H=O=4096 fp16 on h200."""
-    return f"{case.kernel} {shape_words(case.shape)} {case.dtype} on {case.hardware}"
+    return f"{case.kernel} {shape_text(case.shape)} {case.dtype} on {case.hardware}"

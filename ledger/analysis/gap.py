@@ -108,9 +108,9 @@ def gap(
     points = percent_of_roof(forecast.work, forecast.roof, call.time_s) - forecast.percent_milli / 1000
     named = list(_causes(call))
     causes = (*named, _rest(call, named, regimes))
-    verdict = verdict_words(forecast.regime, regimes, reason)
+    verdict = verdict_text(forecast.regime, regimes, reason)
     if regimes and totals is not None:
-        verdict += _profile_words(call, totals, regimes)
+        verdict += _profile_text(call, totals, regimes)
     return Gap(percent=points, causes=causes, sentence=_sentence(call, points, causes, verdict))
 
 
@@ -210,7 +210,7 @@ def _telling(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Caus
     return sorted(weighed, key=lambda cause: -abs(math.log(cause.factor)))[:_AT_MOST]
 
 
-def verdict_words(predicted: Regime, measured: tuple[Regime, ...], reason: str) -> str:
+def verdict_text(predicted: Regime, measured: tuple[Regime, ...], reason: str) -> str:
     """Return the regimes as text: what was measured, whether that was forecast, and the rule's reason."""
     if not measured:
         return f"regime not determined ({reason})"
@@ -218,7 +218,7 @@ def verdict_words(predicted: Regime, measured: tuple[Regime, ...], reason: str) 
     return f"{' or '.join(measured)}, {said}: {reason}"
 
 
-def _profile_words(call: _Call, totals: CounterTotals, regimes: tuple[Regime, ...]) -> str:
+def _profile_text(call: _Call, totals: CounterTotals, regimes: tuple[Regime, ...]) -> str:
     """Return what else the profile shows: of a latency-bound call what was in flight, and a launch unlike the timed."""
     parts: list[str] = []
     if "latency-bound" in regimes:

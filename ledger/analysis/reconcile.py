@@ -15,7 +15,7 @@ from ledger.analysis.consistency import refute
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
-from ledger.analysis.metrics import MetricReadings, readings, totals
+from ledger.analysis.metric_readings import MetricReadings, readings, totals
 from ledger.analysis.regime_v2 import Profile, TimedCall, Verdict, decide, timed_loads
 from ledger.records import (
     Finding,

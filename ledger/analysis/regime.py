@@ -23,7 +23,7 @@ TIE_MILLI = 5_000
 _MEMORY_ORDER: tuple[Regime, ...] = ("hbm-bound", "l2-bound", "smem-bound", "compute-bound")
 _COMPUTE_ORDER: tuple[Regime, ...] = ("compute-bound", "hbm-bound", "l2-bound", "smem-bound")
 
-RESOURCE_WORDS: dict[Regime, str] = {
+RESOURCE_NAMES: dict[Regime, str] = {
     "hbm-bound": "DRAM",
     "l2-bound": "L2",
     "smem-bound": "SMEM",
@@ -70,10 +70,10 @@ def loads_of(totals: CounterTotals, path: Path) -> ResourceLoads:
     )
 
 
-def loads_words(loads: ResourceLoads) -> str:
+def loads_text(loads: ResourceLoads) -> str:
     """Return the readings in words: DRAM 66%, L2 41%, SMEM 20%, arithmetic pipe 8%."""
     return ", ".join(
-        f"{RESOURCE_WORDS[regime]} {'unknown' if milli is None else f'{milli / 1000:.0f}%'}"
+        f"{RESOURCE_NAMES[regime]} {'unknown' if milli is None else f'{milli / 1000:.0f}%'}"
         for regime, milli in loads.by_regime().items()
     )
 
@@ -91,22 +91,22 @@ def decide(
         share = 100 * launch_ps / call_ps
         return "launch-bound", "A", f"an empty launch takes {share:.0f}% of the call"
     readings = loads.by_regime()
-    lacking = [RESOURCE_WORDS[regime] for regime, milli in readings.items() if milli is None]
+    lacking = [RESOURCE_NAMES[regime] for regime, milli in readings.items() if milli is None]
     if lacking:
         return None, "C", f"the counters do not tell {' or '.join(lacking)}"
     known = {regime: milli for regime, milli in readings.items() if milli is not None}
     highest = max(known.values())
     if highest < THRESHOLD_MILLI:
-        return "latency-bound", "A", f"nothing reaches 60% of its peak ({loads_words(loads)})"
+        return "latency-bound", "A", f"nothing reaches 60% of its peak ({loads_text(loads)})"
     # A reading just under the threshold still ties: DRAM traffic loads L2 too, and by a little more than itself.
     tied = {regime for regime, milli in known.items() if milli >= highest - TIE_MILLI}
     order = _MEMORY_ORDER if left_of_ridge else _COMPUTE_ORDER
     chosen = next(regime for regime in order if regime in tied)
-    subject = f"{'the ' if chosen == 'compute-bound' else ''}{RESOURCE_WORDS[chosen]}"
+    subject = f"{'the ' if chosen == 'compute-bound' else ''}{RESOURCE_NAMES[chosen]}"
     if known[chosen] == highest:
-        return chosen, "A", f"{subject} is the busiest ({loads_words(loads)})"
+        return chosen, "A", f"{subject} is the busiest ({loads_text(loads)})"
     side = "left" if left_of_ridge else "right"
-    return chosen, "A", f"{subject} by the tie-break {side} of the ridge ({loads_words(loads)})"
+    return chosen, "A", f"{subject} by the tie-break {side} of the ridge ({loads_text(loads)})"
 
 
 def regime_of(

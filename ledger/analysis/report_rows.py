@@ -14,7 +14,7 @@ from ledger.analysis.book import Book, CellView, Run, State
 from ledger.analysis.reconcile import totals_of
 from ledger.records import Finding
 
-STATE_WORDS: dict[State, str] = {
+STATE_TEXT: dict[State, str] = {
     "open": "sealed and not yet measured",
     "stale": "open, and its kernel or hardware profile has changed since",
     "void": "withdrawn in the open",
@@ -137,7 +137,7 @@ def _missing(book: Book, view: CellView) -> dict[str, Any]:
         "cell": view.forecast.cell,
         "name": view.name,
         "state": view.state,
-        "why": void_reason(book, view) if view.state == "void" else STATE_WORDS[view.state],
+        "why": void_reason(book, view) if view.state == "void" else STATE_TEXT[view.state],
     }
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from ledger.analysis.book import Book, CellView
@@ -55,7 +56,7 @@ class Score:
 
 def _mean(values: Iterable[float]) -> float | None:
     listed = list(values)
-    return math.fsum(listed) / len(listed) if listed else None
+    return fmean(listed) if listed else None
 
 
 def interval_score(low: float, high: float, measured: float) -> float:

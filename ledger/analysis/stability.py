@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 # A round this many scaled median deviations away is an outlier; a deviation under 0.1% of the median counts as that.
 _FAR = 5.0
@@ -24,17 +25,12 @@ class Steadiness:
         return f"{len(self.outliers)} outliers, drift {100 * self.drift:+.1f}%"
 
 
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
 def steadiness(rounds_ps: Sequence[int]) -> Steadiness:
     """Return the outliers and the drift of rounds in the order they were taken. Units: drift as a fraction of one."""
-    middle = _median(rounds_ps)
-    spread = max(_SCALE * _median([abs(one - middle) for one in rounds_ps]), _LEAST * middle)
+    middle = median(rounds_ps)
+    spread = max(_SCALE * median([abs(one - middle) for one in rounds_ps]), _LEAST * middle)
     third = max(len(rounds_ps) // 3, 1)
     return Steadiness(
         outliers=tuple(place for place, one in enumerate(rounds_ps) if abs(one - middle) > _FAR * spread),
-        drift=_median(rounds_ps[-third:]) / _median(rounds_ps[:third]) - 1,
+        drift=median(rounds_ps[-third:]) / median(rounds_ps[:third]) - 1,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from ledger.calibrate.peaks_cuda import burst_peaks, sustained_peaks
 from ledger.calibrate.rates import Rate, burst, state_text, sustained
@@ -142,7 +143,7 @@ def launch_quantities(source: str) -> tuple[Quantity, Quantity]:
         torch.cuda.synchronize()
         times.append(1e3 * first.elapsed_time(last) / calls)
     ways = (
-        (sorted(times)[len(times) // 2], f"torch.cuda._sleep(0), median of 9 runs of {calls} in a row"),
+        (median(times), f"torch.cuda._sleep(0), median of 9 runs of {calls} in a row"),
         (empty_node_ps() / 1e6, "empty Triton kernel among 1000 in one graph, median of 25 replays"),
     )
     stream, node = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from statistics import median_high
 
 from ledger.kernel import Launch
 from ledger.measure.cuda_graphs import capture, replay_ps, state_under, warm_up
@@ -51,7 +52,7 @@ def sustained(launch: Launch, amount: float, what: str, *, seconds: float) -> Ra
     while (at := time.monotonic() - started) < seconds:
         times += [(at, ps) for ps in replay_ps(graph, 4, calls=calls)]
     state = state_under(graph)
-    late = sorted(ps for at, ps in times if at > 2 * seconds / 3) or [times[-1][1]]
+    late = [ps for at, ps in times if at > 2 * seconds / 3] or [times[-1][1]]
     return Rate(
-        amount / (late[len(late) // 2] * 1e-12), f"{what}, after {seconds:.0f} s of load, {state_text(state)}", state
+        amount / (median_high(late) * 1e-12), f"{what}, after {seconds:.0f} s of load, {state_text(state)}", state
     )

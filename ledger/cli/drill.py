@@ -78,14 +78,14 @@ def _find(source: FilePath | None) -> tuple[Drill, str]:
 
 
 def _export(found: Drill, path: FilePath, *, as_json: bool) -> None:
-    from ledger.analysis.formatting import count_words
+    from ledger.analysis.formatting import count_text
     from ledger.workflow.drill_files import write_drill
 
     write_drill(path, found)
     if as_json:
         emit({"path": str(path), "cells": len(found.questions)})
     else:
-        say(f"wrote {path}: {count_words(len(found.questions), 'cell')}")
+        say(f"wrote {path}: {count_text(len(found.questions), 'cell')}")
 
 
 def _from_file(found: Drill, questions: Sequence[Question], path: FilePath) -> list[Answered]:

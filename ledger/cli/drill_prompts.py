@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def ask_questions(found: Drill, questions: Sequence[Question], title: str) -> list[Answered]:
     """Return the answers of a person, until the last question or Ctrl-C. Raises: InputError without a terminal."""
     from ledger.analysis.drill import answer
-    from ledger.analysis.formatting import count_words
+    from ledger.analysis.formatting import count_text
 
     if not sys.stdin.isatty():
         raise InputError("stdin is no terminal; expected --answers FILE, or --json for the questions alone")
-    err().print(f"{count_words(len(questions), 'cell')} from {title}. Ctrl-C ends the drill.\n", markup=False)
+    err().print(f"{count_text(len(questions), 'cell')} from {title}. Ctrl-C ends the drill.\n", markup=False)
     answered: list[Answered] = []
     for number, question in enumerate(questions, start=1):
         _pose(question, f"{number} of {len(questions)}")
@@ -41,11 +41,11 @@ def ask_questions(found: Drill, questions: Sequence[Question], title: str) -> li
 def _pose(question: Question, position: str) -> None:
     from rich.text import Text
 
-    from ledger.analysis.formatting import case_words, harmless
+    from ledger.analysis.formatting import case_text, harmless
     from ledger.render.forecast_table import roof_sentence
 
     console, forecast = err(), question.forecast
-    console.print(Text(f"{position}  {harmless(case_words(forecast.case))}", style="bold"))
+    console.print(Text(f"{position}  {harmless(case_text(forecast.case))}", style="bold"))
     console.print(Text(roof_sentence(forecast.work, forecast.roof)))
     if forecast.case.config:
         config = ", ".join(f"{key}={value}" for key, value in forecast.case.config.items())
@@ -86,12 +86,12 @@ def show_result(answered: Answered) -> None:
     from rich.text import Text
 
     from ledger.analysis.drill import result_document
-    from ledger.analysis.formatting import case_words, harmless, signed
+    from ledger.analysis.formatting import case_text, harmless, signed
 
     result = result_document(answered)
     right = "right" if result["regime_right"] else "not"
     console = out()
-    console.print(Text(harmless(case_words(answered.view.forecast.case)), style="bold"))
+    console.print(Text(harmless(case_text(answered.view.forecast.case)), style="bold"))
     gap = (
         ""
         if result["gap_points"] is None

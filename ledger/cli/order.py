@@ -20,7 +20,7 @@ def order(
     as_json: JsonOption = False,
 ) -> None:
     """Write the cells to measure, for a machine that has no copy of the repository."""
-    from ledger.analysis.formatting import count_words
+    from ledger.analysis.formatting import count_text
     from ledger.measure.ordered_kernels import carried_names
     from ledger.record_files import write_record
     from ledger.workflow.order import write_order
@@ -35,7 +35,7 @@ def order(
     if as_json:
         emit({"path": str(output), "cells": len(record.cells), "carried_sources": carried})
         return
-    out().print(f"{output}: {count_words(len(record.cells), 'cell')}", markup=False)
+    out().print(f"{output}: {count_text(len(record.cells), 'cell')}", markup=False)
     if carried:
         say(f"the order contains the source of {', '.join(carried)}: the measuring machine will execute it")
 

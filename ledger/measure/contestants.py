@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median_high
 from typing import Any
 
 from ledger.analysis.formatting import usual_order
@@ -47,8 +48,8 @@ class Contestant:
         """Return the median clock under the contestant's load."""
         if isinstance(self.rounds, CpuRounds):
             return cpu_state().sm_clock_mhz
-        clocks = sorted(state.sm_clock_mhz for state in self.rounds.states if state.sm_clock_mhz is not None)
-        return clocks[len(clocks) // 2] if clocks else None
+        clocks = [state.sm_clock_mhz for state in self.rounds.states if state.sm_clock_mhz is not None]
+        return median_high(clocks) if clocks else None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median_high, median_low
 from typing import Protocol
 
 import numpy as np
@@ -94,8 +95,7 @@ def median_interval(samples: Sequence[int]) -> Interval:
     resamples = np.sort(values[index].reshape(_RESAMPLES, size), axis=1)
     medians = np.sort((resamples[:, (size - 1) // 2] + resamples[:, size // 2]) // 2)
     tail = _RESAMPLES * (1_000_000 - CONFIDENCE_PPM) // 2_000_000
-    ordered = np.sort(values)
-    median = int(ordered[(size - 1) // 2] + ordered[size // 2]) // 2
+    median = (median_low(samples) + median_high(samples)) // 2
     return Interval(median, int(medians[tail - 1]), int(medians[_RESAMPLES - tail]))
 
 

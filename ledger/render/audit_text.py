@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from ledger.analysis.book import Book, CellView
-from ledger.analysis.formatting import case_words, count_words, harmless
+from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
 from ledger.render.history_table import render_timeline
-from ledger.render.report_text import seal_words
+from ledger.render.report_text import seal_text
 from ledger.render.tables import MANY, print_rows
-
-if TYPE_CHECKING:
-    pass
-
 
 _COLOURS = {"refused": "red", "flag": "yellow", "note": "dim"}
 
@@ -51,7 +46,7 @@ def _predictions(book: Book, console: Console) -> None:
         return
     for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
         cells = tuple(group)
-        console.print(Text(seal_words(cells[0]), style="dim"), soft_wrap=True)
+        console.print(Text(seal_text(cells[0]), style="dim"), soft_wrap=True)
         print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "predicted", "measured"))
 
 
@@ -60,7 +55,7 @@ def _judged(cell: CellView) -> tuple[str, ...]:
     percent = verification.measured_percent if verification else None
     regime = verification.regimes_text if verification else ""
     return (
-        case_words(cell.forecast.case),
+        case_text(cell.forecast.case),
         cell.state,
         ",".join(str(level) for level in cell.levels) or "none",
         "blind" if cell.blind else "informed",
@@ -73,7 +68,7 @@ def _judged(cell: CellView) -> tuple[str, ...]:
 def _render_levels(book: Book, console: Console) -> None:
     for level, (proves, not_proves) in LEVELS.items():
         reached = sum(level in cell.levels for cell in book.cells)
-        words = count_words(reached, "cell") if reached else "not provided"
+        words = count_text(reached, "cell") if reached else "not provided"
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
     for sentence in NOT_PROVEN:
         console.print(sentence, markup=False, soft_wrap=True)

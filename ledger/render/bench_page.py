@@ -20,7 +20,7 @@ _COLUMNS: tuple[tuple[str, str], ...] = (
 def render_markdown(document: Mapping[str, Any]) -> str:
     """Return a bench as Markdown: its conditions, one table row a cell, ours in bold where no baseline is faster."""
     lines = [f"# Bench: {document['device']}", "", "Microseconds a call, median of interleaved rounds.", ""]
-    lines += [f"- {name}: {_words(value)}" for name, value in document["conditions"].items() if value is not None]
+    lines += condition_lines(document["conditions"])
     titles = " | ".join(title for title, _ in _COLUMNS)
     lines += ["", f"| kernel | shape | dtype | {titles} | relative error | fastest baseline, ÷ ours |"]
     lines.append("|---|---|---|" + "---:|" * (len(_COLUMNS) + 1) + "---|")
@@ -28,7 +28,12 @@ def render_markdown(document: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _words(value: Any) -> str:
+def condition_lines(conditions: Mapping[str, Any]) -> list[str]:
+    """Return the conditions of a bench as a Markdown list; those that are null are left out."""
+    return [f"- {name}: {_condition(value)}" for name, value in conditions.items() if value is not None]
+
+
+def _condition(value: Any) -> str:
     return ", ".join(f"{name} {text}" for name, text in value.items()) if isinstance(value, Mapping) else str(value)
 
 

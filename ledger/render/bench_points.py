@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from ledger.analysis.formatting import shape_words
+from ledger.analysis.formatting import shape_text
 from ledger.errors import InputError
 from ledger.kernel import Kernel, implementation_for
 from ledger.records import CeilingKind, Dtype, Hardware, Roof, Work, is_gpu
@@ -102,7 +102,7 @@ def _dot(
 ) -> Dot:
     return Dot(
         device=hardware.name,
-        label=f"{kernel} {shape_words(shape)} {dtype}",
+        label=f"{kernel} {shape_text(shape)} {dtype}",
         kernel=kernel,
         shape=shape,
         dtype=dtype,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ledger.analysis.formatting import PATH_WORDS, duration, si
-from ledger.analysis.metrics import TENSOR_ROWS, MetricReadings, readings
+from ledger.analysis.formatting import PATH_NAMES, duration, si
+from ledger.analysis.metric_readings import MetricReadings, readings
+from ledger.analysis.metrics import TENSOR_ROWS
 from ledger.analysis.report_rows import ReportRow
 
 # NVIDIA's own rule flags bank conflicts from this share of the wavefronts on.
@@ -73,7 +74,7 @@ def _arithmetic(seen: MetricReadings) -> Iterator[str]:
     for path, rows in TENSOR_ROWS.items():
         counted = sum(seen.get(name) or 0 for name in rows)
         if counted:
-            yield f"{si(counted, 'FLOP')} of {PATH_WORDS[path]}"
+            yield f"{si(counted, 'FLOP')} of {PATH_NAMES[path]}"
 
 
 def _warps(seen: MetricReadings) -> Iterator[str]:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from ledger.analysis.formatting import case_words, si
+from ledger.analysis.formatting import case_text, si
 from ledger.records import Forecast, Roof, Work
-from ledger.render.report_text import predicted_words
+from ledger.render.report_text import predicted_text
 from ledger.render.tables import empty_table
 from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time_lower_bound_s
-
-if TYPE_CHECKING:
-    pass
 
 
 def roof_sentence(work: Work, roof: Roof) -> str:
@@ -32,11 +28,11 @@ def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
     table = empty_table(("cell", "FLOP/byte", "ridge", "roof", "floor µs", "forecast"), folding=("cell", "forecast"))
     for forecast in forecasts:
         table.add_row(
-            case_words(forecast.case),
+            case_text(forecast.case),
             f"{arithmetic_intensity(forecast.work):.3g}",
             f"{ridge_point(forecast.roof):.3g}",
             forecast.roof.path,
             f"{time_lower_bound_s(forecast.work, forecast.roof) * 1e6:.3g}",
-            predicted_words(forecast),
+            predicted_text(forecast),
         )
     return table

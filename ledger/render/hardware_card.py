@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.analysis.formatting import PATH_WORDS, duration, harmless, si
+from ledger.analysis.formatting import PATH_NAMES, duration, harmless, si
 from ledger.records import CeilingKind, Ceilings, Hardware, Path, Quantity
 from ledger.render.kernel_card import kernel_document, render_kernel, render_kernels
 from ledger.roofline import base_units, ridge_point, roof_of, seconds
@@ -24,7 +24,7 @@ __all__ = ["document", "kernel_document", "render", "render_kernel", "render_ker
 _KINDS: tuple[CeilingKind, ...] = get_args(CeilingKind)
 _WIDE = 96
 _HEADLINE: Path = "fp16_tensor"
-_KIND_WORDS: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
+_KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
 
 
 def kinds_of(hardware: Hardware) -> tuple[CeilingKind, ...]:
@@ -35,7 +35,7 @@ def kinds_of(hardware: Hardware) -> tuple[CeilingKind, ...]:
 def lacking(hardware: Hardware) -> tuple[Path, ...]:
     """Return the paths that the data sheet names and the chip does not have; none without a data sheet."""
     sheet = hardware.ceilings.get("datasheet")
-    return () if sheet is None else tuple(path for path in PATH_WORDS if sheet.peaks.get(path) is None)
+    return () if sheet is None else tuple(path for path in PATH_NAMES if sheet.peaks.get(path) is None)
 
 
 def smem_bytes_per_s(hardware: Hardware, ceilings: Ceilings) -> float | None:
@@ -66,7 +66,7 @@ def document(hardware: Hardware) -> dict[str, Any]:
 
 
 def _paths(ceilings: Ceilings) -> list[Path]:
-    return [path for path in PATH_WORDS if ceilings.peaks.get(path) is not None]
+    return [path for path in PATH_NAMES if ceilings.peaks.get(path) is not None]
 
 
 # Terminal
@@ -79,7 +79,7 @@ def render(hardware: Hardware, console: Console) -> None:
     console.print()
     console.print(_peaks(hardware, wide=console.width >= _WIDE))
     if missing := lacking(hardware):
-        words = ", ".join(_path_words(hardware, path) for path in missing)
+        words = ", ".join(_path_text(hardware, path) for path in missing)
         console.print(Text(f"no figure for {words}", style="dim"))
     console.print(Text("ridge in FLOP/byte of DRAM traffic: peak ÷ DRAM bandwidth", style="dim"))
     console.print()
@@ -106,8 +106,8 @@ def _limits(hardware: Hardware) -> str:
     return " · ".join(parts)
 
 
-def _path_words(hardware: Hardware, path: Path) -> str:
-    words = PATH_WORDS[path]
+def _path_text(hardware: Hardware, path: Path) -> str:
+    words = PATH_NAMES[path]
     scalar = hardware.target.startswith("sm_") and not path.endswith("_tensor")
     return words.replace(" cores", " CUDA cores") if scalar else words
 
@@ -118,9 +118,9 @@ def _peaks(hardware: Hardware, *, wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Dense peaks, TFLOP/s", no_wrap=True)
     rated = ("FLOP/clk/SM", "rated at") if "datasheet" in kinds and wide else ()
-    for heading in (*rated, *(word for kind in kinds for word in (_KIND_WORDS[kind], "ridge"))):
+    for heading in (*rated, *(word for kind in kinds for word in (_KIND_NAMES[kind], "ridge"))):
         table.add_column(heading, justify="right", no_wrap=True)
-    for path in PATH_WORDS:
+    for path in PATH_NAMES:
         if any(hardware.ceilings[kind].peaks.get(path) for kind in kinds):
             style = "bold" if path == _HEADLINE else ""
             words = (_short(hardware, path), *(_rated(hardware, path) if rated else ()), *_peak(hardware, path, kinds))
@@ -129,7 +129,7 @@ def _peaks(hardware: Hardware, *, wide: bool) -> Table:
 
 
 def _short(hardware: Hardware, path: Path) -> str:
-    words = _path_words(hardware, path).removesuffix(" cores")
+    words = _path_text(hardware, path).removesuffix(" cores")
     return f"{words} (TOP/s)" if path == "int8_tensor" else words
 
 
@@ -157,7 +157,7 @@ def _pyramid(hardware: Hardware) -> Table:
     table.add_column("Bandwidth pyramid")
     table.add_column("size")
     for kind in kinds:
-        table.add_column(_KIND_WORDS[kind], justify="right")
+        table.add_column(_KIND_NAMES[kind], justify="right")
     sets = [hardware.ceilings[kind] for kind in kinds]
     if memory.registers_per_sm is not None:
         count = base_units(memory.registers_per_sm)
@@ -218,6 +218,6 @@ def render_list(profiles: Sequence[Hardware], console: Console) -> None:
     for profile in profiles:
         kinds = kinds_of(profile)
         bandwidth = si(base_units(profile.ceilings[kinds[0]].dram_bandwidth), "B/s")
-        words = (profile.name, profile.title, profile.target, bandwidth, ", ".join(_KIND_WORDS[kind] for kind in kinds))
+        words = (profile.name, profile.title, profile.target, bandwidth, ", ".join(_KIND_NAMES[kind] for kind in kinds))
         table.add_row(*(Text(harmless(word)) for word in words))
     console.print(table)

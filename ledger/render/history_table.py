@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
-from ledger.analysis.book import Book
-from ledger.analysis.formatting import case_words, count_words, harmless
+from ledger.analysis.book import Book, Commit
+from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.render.tables import print_rows
-
-if TYPE_CHECKING:
-    from ledger.analysis.book import Commit
-
 
 _WIDE = 100
 
@@ -24,11 +20,11 @@ def timeline(book: Book) -> list[dict[str, Any]]:
         cells = sealed.prediction.cells
         what = sealed.prediction.campaign or (cells[0].cell if cells else "no cells")
         events.append(
-            (sealed.commit, "seal", sealed.id, f"{what} ({count_words(len(sealed.prediction.cells), 'cell')})")
+            (sealed.commit, "seal", sealed.id, f"{what} ({count_text(len(sealed.prediction.cells), 'cell')})")
         )
     for recorded in book.records:
         measurement = recorded.measurement
-        words = f"{case_words(measurement.case)} run {measurement.run} {measurement.status}"
+        words = f"{case_text(measurement.case)} run {measurement.run} {measurement.status}"
         events.append((recorded.commit, "measurement", recorded.id, words))
     for voided in book.voids:
         events.append((voided.commit, "void", voided.id, f"{voided.void.seal[:10]} {voided.void.why}"))

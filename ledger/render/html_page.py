@@ -51,12 +51,12 @@ def _refusal(book: Book) -> str:
 
 
 def _content(book: Book) -> str:
-    parts = ["<h1>Ledger report</h1>\n", *(f"<p>{_safe(words)}</p>\n" for words in lines.summary_words(book))]
+    parts = ["<h1>Ledger report</h1>\n", *(f"<p>{_safe(words)}</p>\n" for words in lines.summary_text(book))]
     listed = rows(book)
     if listed:
         parts += [_table(listed), f'<p class="legend">{_safe(lines.LEGEND)}</p>\n']
-    parts += _section("Not measured", lines.missing_words(book))
-    parts += _section("Findings", lines.finding_words(book))
+    parts += _section("Not measured", lines.missing_text(book))
+    parts += _section("Findings", lines.finding_text(book))
     return "".join(parts)
 
 
@@ -77,7 +77,7 @@ def _table(listed: Sequence[ReportRow]) -> str:
     body: list[str] = []
     for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
         members = list(group)
-        words = _safe(lines.seal_words(members[0].view))
+        words = _safe(lines.seal_text(members[0].view))
         body.append(f'<tr class="seal"><td colspan="{len(_HEADINGS)}">{words}</td></tr>\n')
         body += [_row(row) for row in members]
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(body)}</tbody>\n</table>\n"
@@ -85,7 +85,7 @@ def _table(listed: Sequence[ReportRow]) -> str:
 
 def _row(row: ReportRow) -> str:
     number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
-    words = (number, cell, predicted, measured, lines.time_words(row), gap, grade, sight)
+    words = (number, cell, predicted, measured, lines.time_text(row), gap, grade, sight)
     found = row.run.verification.gap if row.run else None
     outcome = "" if found is None else "hit" if abs(found.percent) <= HIT_POINTS else "miss"
     cells = "".join(

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.analysis.formatting import PATH_WORDS, harmless, shape_words
+from ledger.analysis.formatting import PATH_NAMES, harmless, shape_text
 from ledger.measure.inspection import Inspection
 
 _TWO_COLUMNS = 120
-_LIMIT_WORDS = {"registers": "registers", "smem": "shared memory", "warps": "warps", "blocks": "blocks"}
+_LIMIT_NAMES = {"registers": "registers", "smem": "shared memory", "warps": "warps", "blocks": "blocks"}
 
 
 def document(found: Inspection) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def document(found: Inspection) -> dict[str, Any]:
 def render(found: Sequence[Inspection], console: Console) -> None:
     """Print inspections of one kernel beside each other."""
     first = found[0]
-    title = f"{first.kernel} {shape_words(first.shape)} {first.dtype}"
+    title = f"{first.kernel} {shape_text(first.shape)} {first.dtype}"
     console.print(Text(title, style="bold"), Text(f"compiled ahead of time by {first.compiler}", style="dim"))
     beside = 2 if console.width >= _TWO_COLUMNS else 1
     for start in range(0, len(found), beside):
@@ -82,36 +82,36 @@ def _table(found: Sequence[Inspection]) -> Table:
 def _column(found: Inspection) -> dict[str, str]:
     made, fits = found.instructions, found.occupancy
     spilled = made.spill_store_bytes + made.spill_load_bytes
-    limits = ", ".join(f"{_LIMIT_WORDS[name]} {count}" for name, count in fits.limits.items())
+    limits = ", ".join(f"{_LIMIT_NAMES[name]} {count}" for name, count in fits.limits.items())
     return {
         "multiplies with": made.family,
         "as in": made.example or "–",
-        "roof path": "none" if made.path is None else PATH_WORDS[made.path],
-        "kernel file names": PATH_WORDS[found.named_path] + ("" if found.agrees else "  ← differs"),
+        "roof path": "none" if made.path is None else PATH_NAMES[made.path],
+        "kernel file names": PATH_NAMES[found.named_path] + ("" if found.agrees else "  ← differs"),
         "registers a thread": str(found.registers),
         "spills": "none" if not spilled else f"{made.spill_store_bytes} B stored, {made.spill_load_bytes} B loaded",
         "stack": f"{found.stack_bytes} B",
         "shared memory a block": f"{found.shared_bytes} B",
         "warps a block": str(found.warps),
-        "blocks an SM": f"{fits.blocks}, limited by {_LIMIT_WORDS[fits.limiter]}",
+        "blocks an SM": f"{fits.blocks}, limited by {_LIMIT_NAMES[fits.limiter]}",
         "room for blocks": limits,
         "occupancy": f"{fits.percent:.0f}%",
-        "grid": _grid_words(found),
-        "global loads": _load_words(found),
+        "grid": _grid_text(found),
+        "global loads": _load_text(found),
         "instructions": ", ".join(f"{name} {count}" for name, count in made.sass.items()),
         "configuration": ", ".join(f"{key}={value}" for key, value in found.config.items()),
         "hints": "as the launcher passes them" if found.hints == "launch" else "assumed: pointers of 16 bytes",
     }
 
 
-def _grid_words(found: Inspection) -> str:
+def _grid_text(found: Inspection) -> str:
     if found.grid is None:
         return "–"
     words = " × ".join(str(size) for size in found.grid)
     return words if found.waves is None else f"{words}, {found.waves:.2f} waves"
 
 
-def _load_words(found: Inspection) -> str:
+def _load_text(found: Inspection) -> str:
     words = [
         f"{load.kind} {load.count}" if load.bytes is None else f"{load.kind} of {load.bytes} B {load.count}"
         for load in found.instructions.loads

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.analysis.formatting import harmless, shape_words, si
+from ledger.analysis.formatting import harmless, shape_text, si
 from ledger.kernel import Kernel, KernelFile
 from ledger.records import Work
 from ledger.roofline import arithmetic_intensity
@@ -96,7 +96,7 @@ def _work(kernel: Kernel) -> Table:
             sharing.setdefault(kernel.work(case, dtype), []).append(dtype)
         for work, dtypes in sharing.items():
             amounts = (si(work.flops, "FLOP"), si(work.bytes_read, "B"), si(work.bytes_written, "B"))
-            words = (shape_words(case), ", ".join(dtypes), *amounts, _intensity(work))
+            words = (shape_text(case), ", ".join(dtypes), *amounts, _intensity(work))
             table.add_row(*(Text(harmless(word)) for word in words))
     return table
 

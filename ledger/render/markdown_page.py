@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ledger.analysis.book import Book, Sealed
-from ledger.analysis.formatting import PATH_WORDS, duration, harmless, shape_words, si
+from ledger.analysis.formatting import PATH_NAMES, duration, harmless, shape_text, si
 from ledger.analysis.report_rows import ReportRow, rows
 from ledger.records import Forecast
 from ledger.render import report_text as lines
@@ -39,14 +39,14 @@ def results_table(listed: Sequence[ReportRow]) -> str:
     body = []
     for row in listed:
         number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
-        body.append(_escaped(number, cell, predicted, measured, lines.time_words(row), gap, grade, sight))
+        body.append(_escaped(number, cell, predicted, measured, lines.time_text(row), gap, grade, sight))
     return table(headings, body, right=(0, 5))
 
 
 def counters_table(listed: Sequence[ReportRow]) -> str:
     """Return the table of what the hardware counters said, for the rows that have any; empty where none has."""
-    told = [(row, lines.counter_words(row)) for row in listed]
-    body = [_escaped(str(row.number), lines.cell_words(row.view), *words) for row, words in told if words]
+    told = [(row, lines.counter_text(row)) for row in listed]
+    body = [_escaped(str(row.number), lines.cell_text(row.view), *words) for row, words in told if words]
     if not body:
         return ""
     return table(("#", "cell", *lines.COUNTER_HEADINGS), body, right=(0, *range(2, 2 + len(lines.COUNTER_HEADINGS))))
@@ -66,15 +66,15 @@ def markdown(book: Book) -> str:
     return _join(
         "# Report",
         "Rendered from the records by `ledger report`; do not edit.",
-        *(escape(words) for words in lines.summary_words(book)),
+        *(escape(words) for words in lines.summary_text(book)),
         results_table(listed) if listed else "",
         escape(lines.LEGEND) if listed else "",
         "## Why" if told else "",
         _bullets(f"**{row.number}.** {escape(words)}" for row, words in told),
         "## Counters" if counters else "",
         counters,
-        *_section("Not measured", [escape(words) for words in lines.missing_words(book)]),
-        *_section("Findings", [escape(words) for words in lines.finding_words(book)]),
+        *_section("Not measured", [escape(words) for words in lines.missing_text(book)]),
+        *_section("Findings", [escape(words) for words in lines.finding_text(book)]),
     )
 
 
@@ -104,7 +104,7 @@ def _forecast(forecast: Forecast) -> tuple[str, ...]:
     intensity = f"{work.flops / work.bytes:.1f}" if work.bytes else ""
     low, high, ppm = forecast.low_milli, forecast.high_milli, forecast.probabilities_ppm
     return _escaped(
-        f"{case.kernel} {shape_words(case.shape)} {case.dtype} {case.hardware}",
+        f"{case.kernel} {shape_text(case.shape)} {case.dtype} {case.hardware}",
         intensity,
         f"{ridge_point(roof):.0f}",
         "left" if memory_side(work, roof) else "right",
@@ -128,7 +128,7 @@ def seal_page(sealed: Sealed) -> str:
                 f"seal `{identity}`, sequence {prediction.sequence}",
                 f"forecaster {escape(prediction.forecaster)}, rule `{prediction.rule}`, metric `{prediction.metric}`",
                 *(
-                    f"roof on {name}: {si(roof.peak_flop_per_s, 'FLOP/s')} ({PATH_WORDS[path]}) and "
+                    f"roof on {name}: {si(roof.peak_flop_per_s, 'FLOP/s')} ({PATH_NAMES[path]}) and "
                     f"{si(roof.bandwidth_bytes_per_s, 'B/s')} of DRAM, {kind}"
                     for (name, path, kind), roof in roofs.items()
                 ),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ledger.analysis.formatting import harmless
-from ledger.render.plot_layout import in_rows, regime_words
+from ledger.render.plot_layout import in_rows, regime_text
 from ledger.render.plot_model import Dot, RooflinePlot
 from ledger.render.plot_style import MARKERS, colour_of, rim_of
 
@@ -70,4 +70,4 @@ def draw_rows(axes: Any, plot: RooflinePlot, dots: Sequence[Dot]) -> None:
                 axes.annotate("", xy=(end, row), xytext=(start, row), arrowprops=arrow)
             axes.plot(start, row, marker=marker, ms=3.5, mfc="white", mec=colour, mew=0.8, zorder=4)
         axes.plot(end, row, marker=marker, ms=4.5, mfc=colour, mec=rim_of(dot), mew=0.5, zorder=5)
-        axes.text(top * 1.03, row, regime_words(dot), fontsize=6.5, va="center", color="#444444", clip_on=False)
+        axes.text(top * 1.03, row, regime_text(dot), fontsize=6.5, va="center", color="#444444", clip_on=False)

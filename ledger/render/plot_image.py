@@ -17,9 +17,9 @@ from ledger.errors import MachineError
 from ledger.render.plot_dots import AXES_INCHES, column_inches, columns, draw_rows, label_inches
 from ledger.render.plot_layout import (
     bounds,
-    cluster_words,
+    cluster_text,
     clusters,
-    device_words,
+    device_text,
     highest,
     place,
     push_apart,
@@ -167,7 +167,7 @@ def _label_ceilings(axes: Any, plot: RooflinePlot, *, low: float, high: float) -
         colour = colour_of(plot, line.device)
         trans = axes.transAxes
         axes.plot((1.0, 1.025, 1.035), (want, level, level), transform=trans, color=colour, lw=0.5, clip_on=False)
-        words = device_words(plot, line)
+        words = device_text(plot, line)
         axes.text(1.04, level, words, transform=trans, fontsize=size, color=colour, va="center", clip_on=False)
 
 
@@ -201,7 +201,7 @@ def _label_clusters(axes: Any, plot: RooflinePlot, fanned: Sequence[float]) -> N
             anchor = (around.x0 + dx * around.width, around.y0 + dy * around.height)
             offset = ({"center": 0, "left": 3, "right": -3}[across], along)
             text = axes.annotate(
-                cluster_words(group),
+                cluster_text(group),
                 xy=axes.transData.inverted().transform(anchor),
                 xytext=offset,
                 textcoords="offset points",
@@ -230,7 +230,7 @@ def _legend(axes: Any, plot: RooflinePlot) -> None:
             color=colour_of(plot, slope.device),
             linestyle=_STYLES[slope.kind],
             linewidth=1.5 if slope.level == "DRAM" else 0.8,
-            label=device_words(plot, slope),
+            label=device_text(plot, slope),
         )
         for slope in plot.slopes
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ledger.analysis.formatting import harmless, shape_words
+from ledger.analysis.formatting import harmless, shape_text
 from ledger.records import CeilingKind
 from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
 
@@ -79,12 +79,12 @@ def clusters(dots: Sequence[Dot]) -> list[list[Dot]]:
     return groups
 
 
-def cluster_words(group: Sequence[Dot]) -> str:
+def cluster_text(group: Sequence[Dot]) -> str:
     """Return what the dots of a group have in common: the kernel, the sizes and the dtype that all share."""
     first = group[0]
     sizes = {key: size for key, size in first.shape.items() if all(dot.shape.get(key) == size for dot in group)}
     dtypes = {dot.dtype for dot in group}
-    words = [first.kernel, shape_words(sizes), *(dtypes if len(dtypes) == 1 else ())]
+    words = [first.kernel, shape_text(sizes), *(dtypes if len(dtypes) == 1 else ())]
     return harmless(" ".join(word for word in words if word) + (f" ({len(group)})" if len(group) > 1 else ""))
 
 
@@ -93,7 +93,7 @@ def row_order(dot: Dot) -> RowKey:
     return (dot.kernel, dot.dtype, tuple(sorted(dot.shape.items())))
 
 
-def device_words(plot: RooflinePlot, line: Ceiling | Slope) -> str:
+def device_text(plot: RooflinePlot, line: Ceiling | Slope) -> str:
     """Return a line's label, with its device in front where several are overlaid."""
     label = line.label if len(plot.devices) == 1 else f"{line.device} {line.label}"
     return harmless(label)
@@ -105,7 +105,7 @@ def in_rows(plot: RooflinePlot) -> list[Dot]:
     return sorted(plot.dots, key=lambda dot: (names.index(dot.device), *row_order(dot)))
 
 
-def regime_words(dot: Dot) -> str:
+def regime_text(dot: Dot) -> str:
     """Return the regimes of a dot: the one, or both with an arrow where they differ; a bench has none."""
     said, found = dot.predicted_regime, dot.regime
     short = [regime.removesuffix("-bound") if regime else "?" for regime in (said, found)]

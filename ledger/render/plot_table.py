@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from ledger.analysis.formatting import harmless, shape_words, si
+from ledger.analysis.formatting import harmless, shape_text, si
 from ledger.records import CeilingKind
-from ledger.render.plot_layout import RowKey, in_rows, regime_words, row_order
+from ledger.render.plot_layout import RowKey, in_rows, regime_text, row_order
 from ledger.render.plot_model import Dot, RooflinePlot
 
 _KINDS: tuple[CeilingKind, ...] = ("burst", "sustained", "datasheet")
-_KIND_WORDS: dict[CeilingKind, str] = {
+_KIND_NAMES: dict[CeilingKind, str] = {
     "burst": "measured in bursts",
     "sustained": "measured, sustained",
     "datasheet": "data sheet",
@@ -56,11 +56,11 @@ def _dots(plot: RooflinePlot) -> Iterator[str]:
     rows = [
         (
             harmless(dot.kernel),
-            harmless(shape_words(dot.shape)),
+            harmless(shape_text(dot.shape)),
             dot.dtype,
             harmless(dot.device),
             "–" if dot.campaign is None else harmless(dot.campaign),
-            regime_words(dot),
+            regime_text(dot),
             f"{dot.intensity_flop_per_byte:.3g}",
             si(dot.flop_per_s, "FLOP/s"),
             f"{dot.percent:.1f}",
@@ -97,7 +97,7 @@ def _compared(plot: RooflinePlot, first: str, second: str) -> Iterator[str]:
     yield f"## {harmless(first)} against {harmless(second)}"
     yield ""
     yield (
-        f"DRAM bandwidths ({_KIND_WORDS[kind]}): {si(fast, 'B/s')} and {si(slow, 'B/s')}, a ratio of {ratio:.3g}. "
+        f"DRAM bandwidths ({_KIND_NAMES[kind]}): {si(fast, 'B/s')} and {si(slow, 'B/s')}, a ratio of {ratio:.3g}. "
         f"The cells that both ran are {min(times):.3g} to {max(times):.3g} times as fast on {harmless(first)}."
     )
     yield ""

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.analysis.formatting import harmless
-from ledger.render.plot_layout import bounds, device_words, regime_words
+from ledger.render.plot_layout import bounds, device_text, regime_text
 from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
 
 L = TypeVar("L", Ceiling, Slope)
@@ -126,7 +126,7 @@ def _power(exponent: int) -> str:
 
 def _list_roofs(plot: RooflinePlot, console: Console) -> None:
     lines: list[Ceiling | Slope] = [*plot.slopes, *plot.ceilings]
-    console.print(Text("; ".join(device_words(plot, line) for line in lines), style="dim"))
+    console.print(Text("; ".join(device_text(plot, line) for line in lines), style="dim"))
 
 
 def _list_dots(plot: RooflinePlot, dots: Sequence[Dot], letters: Sequence[str], console: Console) -> None:
@@ -142,6 +142,6 @@ def _list_dots(plot: RooflinePlot, dots: Sequence[Dot], letters: Sequence[str], 
             f"{dot.intensity_flop_per_byte:.3g}",
             "–" if said is None else f"{said:g}%",
             f"{dot.percent:.1f}%",
-            Text(regime_words(dot)),
+            Text(regime_text(dot)),
         )
     console.print(table)

@@ -37,7 +37,7 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         return
     listed = tuple(row for row in rows(book) if only is None or row.view.short_name in only)
     if only is None:
-        for line in lines.summary_words(book):
+        for line in lines.summary_text(book):
             console.print(Text(line, style="bold"))
     if listed:
         _tables(listed, console)
@@ -45,8 +45,8 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
     if only is not None:
         _counters(listed, console)
         return
-    _listing("Not measured", lines.missing_words(book), console)
-    _listing("Findings", lines.finding_words(book), console)
+    _listing("Not measured", lines.missing_text(book), console)
+    _listing("Findings", lines.finding_text(book), console)
     if listed:
         console.print(Text(lines.LEGEND, style="dim"))
 
@@ -72,7 +72,7 @@ def _tables(listed: tuple[ReportRow, ...], console: Console) -> None:
             styles = ("dim", "", "", _regime_style(row), _gap_style(row), "", "dim")
             cells = zip(lines.table_rows(row), styles, strict=True)
             grid.add_row(*(Text(word, style=style) for word, style in cells))
-        console.print(Text(lines.seal_words(members[0].view), style="dim"))
+        console.print(Text(lines.seal_text(members[0].view), style="dim"))
         console.print(grid)
     console.print()
 
@@ -126,7 +126,7 @@ def _counters(listed: tuple[ReportRow, ...], console: Console) -> None:
     """Print what the hardware counters told of the cells that were named."""
     for row in listed:
         if told := counter_lines(row):
-            console.print(Text(f"Counters of {row.number}, {lines.cell_words(row.view)}", style="bold"))
+            console.print(Text(f"Counters of {row.number}, {lines.cell_text(row.view)}", style="bold"))
             grid = Table.grid(padding=(0, 1))
             for title, words in told:
                 grid.add_row(Text(title, style="dim"), Text(harmless(words, 400)))

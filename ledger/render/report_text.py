@@ -7,11 +7,12 @@ their own escaping.
 from __future__ import annotations
 
 from collections import Counter
+from statistics import fmean
 
 from ledger.analysis.book import Book, CellView, State
-from ledger.analysis.formatting import count_words, duration, harmless, shape_words, si, signed
+from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.reconcile import totals_of
-from ledger.analysis.report_rows import STATE_WORDS, ReportRow, counted, rows, void_reason
+from ledger.analysis.report_rows import STATE_TEXT, ReportRow, counted, rows, void_reason
 from ledger.records import Forecast, Verification
 
 LEGEND = (
@@ -35,14 +36,14 @@ COUNTER_HEADINGS = (
 HEADINGS = ("#", "cell", "predicted", "measured", "gap", "grade", "sight")
 
 
-def cell_words(view: CellView) -> str:
+def cell_text(view: CellView) -> str:
     """Return kernel, shape, dtype, hardware and, where it is not the usual, the implementation."""
     case = view.forecast.case
-    words = f"{case.kernel} {shape_words(case.shape)} {case.dtype} {case.hardware}"
+    words = f"{case.kernel} {shape_text(case.shape)} {case.dtype} {case.hardware}"
     return harmless(words if case.implementation == "triton" else f"{words} {case.implementation}")
 
 
-def predicted_words(forecast: Forecast) -> str:
+def predicted_text(forecast: Forecast) -> str:
     """Return regime and percent as forecast, with the interval: hbm-bound 78% (70–86)."""
     words = f"{forecast.regime} {forecast.percent_milli / 1000:g}%"
     if forecast.low_milli is None or forecast.high_milli is None:
@@ -50,7 +51,7 @@ def predicted_words(forecast: Forecast) -> str:
     return f"{words} ({forecast.low_milli / 1000:g}–{forecast.high_milli / 1000:g})"
 
 
-def measured_words(row: ReportRow) -> str:
+def measured_text(row: ReportRow) -> str:
     """Return regime and percent as measured, or the state of a cell without a result."""
     if row.run is None:
         return row.view.state
@@ -61,18 +62,18 @@ def measured_words(row: ReportRow) -> str:
     return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{again}"
 
 
-def gap_words(row: ReportRow) -> str:
+def gap_text(row: ReportRow) -> str:
     """Return the signed gap in points, empty where nothing was measured."""
     found = row.run.verification.gap if row.run else None
     return "" if found is None else signed(found.percent)
 
 
-def grade_words(row: ReportRow) -> str:
+def grade_text(row: ReportRow) -> str:
     """Return the grade of the evidence, empty where nothing was measured."""
     return (row.run.verification.grade or "") if row.run else ""
 
 
-def sight_words(view: CellView) -> str:
+def sight_text(view: CellView) -> str:
     """Return blind or informed, and whether the forecast revises an earlier one."""
     words = "blind" if view.blind else "informed"
     return f"{words}, revised" if view.revises else words
@@ -92,16 +93,16 @@ def table_rows(row: ReportRow) -> tuple[str, ...]:
     """Return the cells of a row under HEADINGS."""
     return (
         str(row.number),
-        cell_words(row.view),
-        predicted_words(row.view.forecast),
-        measured_words(row),
-        gap_words(row),
-        grade_words(row),
-        sight_words(row.view),
+        cell_text(row.view),
+        predicted_text(row.view.forecast),
+        measured_text(row),
+        gap_text(row),
+        grade_text(row),
+        sight_text(row.view),
     )
 
 
-def seal_words(view: CellView) -> str:
+def seal_text(view: CellView) -> str:
     """Return a seal in a few words: its id, campaign, forecaster and the commit's own date."""
     prediction, commit = view.sealed.prediction, view.sealed.commit
     parts = [f"seal {view.sealed.id[:10]}"]
@@ -110,7 +111,7 @@ def seal_words(view: CellView) -> str:
     return harmless(" · ".join(parts), 200)
 
 
-def missing_words(book: Book) -> list[str]:
+def missing_text(book: Book) -> list[str]:
     """Return the cells without a result by state, named by their row; a withdrawn one with its author's reason."""
     by_state: dict[State, list[int]] = {}
     words = []
@@ -119,10 +120,10 @@ def missing_words(book: Book) -> list[str]:
             continue
         if row.view.state == "void":
             reason = void_reason(book, row.view) or "no reason was recorded"
-            words.append(harmless(f"void ({STATE_WORDS['void']}): #{row.number}, because: {reason}", 400))
+            words.append(harmless(f"void ({STATE_TEXT['void']}): #{row.number}, because: {reason}", 400))
         else:
             by_state.setdefault(row.view.state, []).append(row.number)
-    return [f"{state} ({STATE_WORDS[state]}): {_ranges(numbers)}" for state, numbers in by_state.items()] + words
+    return [f"{state} ({STATE_TEXT[state]}): {_ranges(numbers)}" for state, numbers in by_state.items()] + words
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -136,7 +137,7 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(f"#{run[0]}" if len(run) == 1 else f"#{run[0]} to #{run[-1]}" for run in runs)
 
 
-def finding_words(book: Book) -> list[str]:
+def finding_text(book: Book) -> list[str]:
     """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
     told, words = set(), []
     for row in rows(book):
@@ -147,13 +148,11 @@ def finding_words(book: Book) -> list[str]:
     return words + [harmless(f"{finding.code}: {finding.path}: {finding.message}", 600) for finding in others]
 
 
-def summary_words(book: Book) -> tuple[str, ...]:
+def summary_text(book: Book) -> tuple[str, ...]:
     """Return the head and the result of a book in three lines at most."""
     states = Counter(view.state for view in book.cells)
     parts = [f"{states[state]} {state}" for state in states]
-    head = (
-        f"{count_words(len(book.seals), 'seal')}, {count_words(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
-    )
+    head = f"{count_text(len(book.seals), 'seal')}, {count_text(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
     results = [(view, run.verification) for view, run in counted(book)]
     gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]
     if not gaps:
@@ -161,17 +160,16 @@ def summary_words(book: Book) -> tuple[str, ...]:
     known = [verdict for _, verdict in results if verdict.regimes]
     right = sum(verdict.regime_is_right for verdict in known)
     blind = sum(view.blind for view, _ in results)
-    mean = sum(abs(points) for points in gaps) / len(gaps)
+    error = fmean(abs(points) for points in gaps)
     regime = f"regime right in {right} of {len(known)}" if known else "no regime determined"
     return (
         head,
-        f"{regime}; gap {mean:.1f} points on average, {signed(sum(gaps) / len(gaps))} signed; "
-        f"{blind} of {len(results)} blind",
-        _evidence_words(results),
+        f"{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed; {blind} of {len(results)} blind",
+        _evidence_text(results),
     )
 
 
-def _evidence_words(results: list[tuple[CellView, Verification]]) -> str:
+def _evidence_text(results: list[tuple[CellView, Verification]]) -> str:
     grades = Counter(verdict.grade for _, verdict in results)
     graded = ", ".join(f"{grade} in {grades[grade]}" for grade in ("A", "B", "C") if grades[grade])
     levels = Counter(level for view, _ in results for level in view.levels)
@@ -179,7 +177,7 @@ def _evidence_words(results: list[tuple[CellView, Verification]]) -> str:
     return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit)"
 
 
-def time_words(row: ReportRow) -> str:
+def time_text(row: ReportRow) -> str:
     """Return the measured time with its confidence interval: 12.4 µs (12.3–12.6)."""
     timing = row.run.recorded.measurement.timing if row.run else None
     if timing is None:
@@ -187,7 +185,7 @@ def time_words(row: ReportRow) -> str:
     return duration(timing.median_ps, timing.low_ps, timing.high_ps)
 
 
-def counter_words(row: ReportRow) -> tuple[str, ...]:
+def counter_text(row: ReportRow) -> tuple[str, ...]:
     """Return what the counters said of a row under COUNTER_HEADINGS; empty for a row without counters."""
     view = row.view
     totals = totals_of(row.run.recorded.measurement, view.hardware) if row.run and view.hardware else None

@@ -14,14 +14,14 @@ from pathlib import Path as FilePath
 from typing import Literal
 
 from ledger.analysis.book import Book
-from ledger.analysis.formatting import PATH_WORDS, shape_words, si
+from ledger.analysis.formatting import PATH_NAMES, shape_text, si
 from ledger.analysis.report_rows import counted
 from ledger.errors import InputError
 from ledger.records import CeilingKind, Hardware, Path, Peak, Quantity
 from ledger.render.plot_model import Ceiling, Device, Dot, RooflinePlot, Slope, document
 from ledger.roofline import arithmetic_intensity, base_units, memory_side
 
-KIND_WORDS: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
+KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
 
 # Peaks this close are one line with both names.
 _SAME = 0.005
@@ -69,7 +69,7 @@ def _check_drawn(what: str, asked: Sequence[str], drawn: set[str]) -> None:
 
 def _ceilings(hardware: Hardware) -> Iterator[Ceiling]:
     for kind, ceilings in hardware.ceilings.items():
-        known = [(path, peak) for path in PATH_WORDS if (peak := ceilings.peaks.get(path)) is not None]
+        known = [(path, peak) for path in PATH_NAMES if (peak := ceilings.peaks.get(path)) is not None]
         merged: list[list[tuple[Path, Peak]]] = []
         for path, peak in sorted(known, key=lambda pair: -pair[1].value):
             if merged and merged[-1][0][1].value * (1 - _SAME) <= peak.value:
@@ -79,11 +79,11 @@ def _ceilings(hardware: Hardware) -> Iterator[Ceiling]:
         for group in merged:
             paths = tuple(path for path, _ in group)
             value = float(base_units(group[0][1]))
-            label = f"{si(value, 'FLOP/s')} {paths_words(paths)}, {KIND_WORDS[kind]}"
+            label = f"{si(value, 'FLOP/s')} {paths_text(paths)}, {KIND_NAMES[kind]}"
             yield Ceiling(hardware.name, kind, paths, value, label, group[0][1].source)
 
 
-def paths_words(paths: Sequence[Path]) -> str:
+def paths_text(paths: Sequence[Path]) -> str:
     """Return instruction paths in few words: fp16, bf16 tensor."""
     tensor = [path.removesuffix("_tensor") for path in paths if path.endswith("_tensor")]
     scalar = [path for path in paths if not path.endswith("_tensor")]
@@ -100,7 +100,7 @@ def _slopes(hardware: Hardware) -> Iterator[Slope]:
         for level, quantity in levels:
             if quantity is not None:
                 value = float(base_units(quantity))
-                label = f"{level} {si(value, 'B/s')}, {KIND_WORDS[kind]}"
+                label = f"{level} {si(value, 'B/s')}, {KIND_NAMES[kind]}"
                 yield Slope(hardware.name, kind, level, value, label, quantity.source)
 
 
@@ -114,7 +114,7 @@ def _dots(book: Book) -> Iterator[Dot]:
         case = forecast.case
         yield Dot(
             device=case.hardware,
-            label=f"{case.kernel} {shape_words(case.shape)} {case.dtype}",
+            label=f"{case.kernel} {shape_text(case.shape)} {case.dtype}",
             kernel=case.kernel,
             shape=dict(case.shape),
             dtype=case.dtype,

@@ -15,7 +15,7 @@ from ledger.analysis.tuning import FILE_SCHEMA
 from ledger.canonical import parse_json
 from ledger.errors import InputError
 from ledger.record_files import read_bytes, write_atomically
-from ledger.render import bench_page, timer_page, tuning_page
+from ledger.render import before_after_page, bench_page, timer_page, tuning_page
 from ledger.render.html_page import html
 from ledger.render.markdown_page import escape, markdown, page_name, seal_page, seals_table
 from ledger.render.rules_page import rules_page
@@ -74,6 +74,8 @@ def _benchmark_page(document: Any, what: str) -> str | None:
     try:
         if document.get("schema") == FILE_SCHEMA:
             return tuning_page.render_markdown(document)
+        if document.get("schema") == before_after_page.SCHEMA:
+            return before_after_page.render_markdown(document)
         if "conditions" in document and "rows" in document:
             return bench_page.render_markdown(document)
         return timer_page.render_markdown(document)

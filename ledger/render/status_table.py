@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Console
 
 from ledger.analysis.book import Book
-from ledger.analysis.formatting import case_words
+from ledger.analysis.formatting import case_text
 from ledger.render.tables import print_rows
-
-if TYPE_CHECKING:
-    pass
 
 
 def render_status(book: Book, console: Console) -> None:
@@ -20,7 +15,7 @@ def render_status(book: Book, console: Console) -> None:
         (
             cell.state,
             cell.sealed.id[:10],
-            case_words(cell.forecast.case),
+            case_text(cell.forecast.case),
             f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
             str(len(cell.runs)),
             "blind" if cell.blind else "informed",

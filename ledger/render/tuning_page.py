@@ -19,13 +19,13 @@ def render_markdown(document: Mapping[str, Any]) -> str:
 def _row(row: Mapping[str, Any]) -> Iterator[str]:
     shape = " ".join(f"{key}={size}" for key, size in usual_order(row["shape"]))
     yield from ("", f"## {shape} {row['dtype']}", "")
-    yield f"{row['timed']} timed; the kernel's own configuration takes {row['own_us']} µs: {config_words(row['own'])}"
+    yield f"{row['timed']} timed; the kernel's own configuration takes {row['own_us']} µs: {config_text(row['own'])}"
     yield from ("", "| time ÷ own | timed twice | configuration |", "|---:|---|---|")
     for one in row["fastest"]:
         again = "yes" if one["again"] else "no"
-        yield f"| {one['ratio']:.4f} | {again} | {config_words(one['config'])} |"
+        yield f"| {one['ratio']:.4f} | {again} | {config_text(one['config'])} |"
 
 
-def config_words(config: Mapping[str, int]) -> str:
+def config_text(config: Mapping[str, int]) -> str:
     """Return a launch configuration as KEY=VALUE, separated by commas."""
     return ",".join(f"{key}={value}" for key, value in config.items())

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 
 from ledger.analysis.book import CellView
-from ledger.analysis.metrics import capability_of, readings
+from ledger.analysis.metric_readings import readings
+from ledger.analysis.metrics import capability_of
 from ledger.canonical import object_id, object_path
 from ledger.device.ncu_report import HandMade, check_device, read_hand_made
 from ledger.errors import EvidenceRefused, InputError

@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 
 from ledger import __version__
 from ledger.analysis.campaign import Request, milli, millionths
+from ledger.analysis.formatting import count_text
 from ledger.analysis.protocols import protocol_for
 from ledger.analysis.work_model import excess
 from ledger.canonical import (
@@ -93,27 +94,18 @@ def draft(
     Raises: UnknownName, InputError, RecordError.
     """
     kernel_file = load_kernel(request.kernel, root)
-    kernel = kernel_file.kernel
     hardware = load_hardware(request.hardware, root)
     profile = encode(hardware)
-    case = _case(request, kernel, hardware)
-    name = cell_key(case)
-    with record_errors(name):
-        work = kernel.work(request.shape, request.dtype)
-    _check_work(kernel, request.shape, work)
-    roof = roof_of(hardware, kernel.path(request.dtype, hardware.target, case.implementation), ceilings)
-    with record_errors(name):
+    case = _case(request, kernel_file.kernel, hardware)
+    with record_errors(cell_key(case)):
+        work = kernel_file.kernel.work(request.shape, request.dtype)
+        _check_work(kernel_file.kernel, request.shape, work)
         forecast = ForecastV2(
-            cell=name,
-            operation=kernel.operation.name,
+            cell=cell_key(case),
+            operation=kernel_file.kernel.operation.name,
             case=case,
             work=work,
-            roof=RoofV2(
-                ceilings=roof.ceilings,
-                path=roof.path,
-                peak_flop_per_s=roof.peak_flop_per_s,
-                bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s,
-            ),
+            roof=_roof(kernel_file.kernel, case, hardware, ceilings),
             protocol=protocol_for(case.implementation),
             kernel_sha256=kernel_file.sha256,
             hardware_sha256=object_id(profile),
@@ -129,6 +121,17 @@ def draft(
             draw=None,
         )
     return Draft(forecast, kernel_file, hardware, profile)
+
+
+def _roof(kernel: Kernel, case: CaseV2, hardware: Hardware, ceilings: CeilingKind | None) -> RoofV2:
+    """Return the roof of the instruction path that the compiler takes for a case."""
+    roof = roof_of(hardware, kernel.path(case.dtype, hardware.target, case.implementation), ceilings)
+    return RoofV2(
+        ceilings=roof.ceilings,
+        path=roof.path,
+        peak_flop_per_s=roof.peak_flop_per_s,
+        bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s,
+    )
 
 
 def _case(request: Request, kernel: Kernel, hardware: Hardware) -> CaseV2:
@@ -174,45 +177,60 @@ def seal(
     """
     forecaster = repository.identity()
     nonce = secrets.token_hex(16)
-    sealed: list[tuple[str, str, PredictionV2]] = []
+    forecasts = tuple(item.forecast for item in drafts)
+    objects = {object_path("predictions", digest): data for item in drafts for digest, data in item.objects.items()}
+    sealed: list[tuple[str, PredictionV2]] = []
 
     def compose(parent: str | None) -> tuple[Mapping[str, bytes], str]:
         if campaign is not None:
             check_new(repository, campaign, parent)
         sequence, previous = next_link(chain_tips(repository, parent))
-        record = PredictionV2(
-            schema=SEAL_SCHEMA_V2,
-            rule="regime/2",
-            tool=TOOL,
-            forecaster=forecaster[:400],
-            participant=None,
-            sequence=sequence,
-            previous=previous,
-            campaign=campaign,
-            metric="percent-of-roof/1",
-            repeats="first-run/1",
-            cells=tuple(item.forecast for item in drafts),
-            commitments=(),
-            ratios=(),
-            domain=None,
-            why=why,
-            nonce=nonce,
-            extensions={},
+        record = _prediction(
+            forecasts, forecaster, sequence=sequence, previous=previous, campaign=campaign, why=why, nonce=nonce
         )
         data = encode(record)
         identity = record_id(PredictionV2, data)
         # What is committed must be what any later reader accepts.
         decode(PredictionV2, data, what="new seal")
-        files = {record_path("predictions", identity): data}
-        for item in drafts:
-            files.update({object_path("predictions", digest): source for digest, source in item.objects.items()})
-        sealed[:] = [(identity, record_path("predictions", identity), record)]
-        what = campaign or drafts[0].forecast.cell
-        return files, f"Seal {what}: {len(drafts)} cell{'s' if len(drafts) > 1 else ''}\n\nSeal-Id: {identity}\n"
+        sealed[:] = [(identity, record)]
+        title = f"Seal {campaign or forecasts[0].cell}: {count_text(len(forecasts), 'cell')}"
+        return {record_path("predictions", identity): data, **objects}, f"{title}\n\nSeal-Id: {identity}\n"
 
     written = repository.commit(compose, sign=sign)
-    identity, path, record = sealed[0]
-    return SealedCommit(identity, path, written.commit, record, written.index_note)
+    identity, record = sealed[0]
+    return SealedCommit(identity, record_path("predictions", identity), written.commit, record, written.index_note)
+
+
+def _prediction(
+    forecasts: tuple[ForecastV2, ...],
+    forecaster: str,
+    *,
+    sequence: int,
+    previous: tuple[str, ...],
+    campaign: str | None,
+    why: str,
+    nonce: str,
+) -> PredictionV2:
+    """Return the record of a seal."""
+    return PredictionV2(
+        schema=SEAL_SCHEMA_V2,
+        rule="regime/2",
+        tool=TOOL,
+        forecaster=forecaster[:400],
+        participant=None,
+        sequence=sequence,
+        previous=previous,
+        campaign=campaign,
+        metric="percent-of-roof/1",
+        repeats="first-run/1",
+        cells=forecasts,
+        commitments=(),
+        ratios=(),
+        domain=None,
+        why=why,
+        nonce=nonce,
+        extensions={},
+    )
 
 
 def check_new(repository: Repository, campaign: str, commit: str | None) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.analysis.formatting import duration, harmless, shape_words, si, signed
+from ledger.analysis.formatting import duration, harmless, shape_text, si, signed
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_signed(value: float, words: str) -> None:
 
 
 def test_shape_words_join_equal_sizes() -> None:
-    assert shape_words({"B": 1, "H": 4096, "O": 4096}) == "B=1 H=O=4096"
-    assert shape_words({"M": 8, "N": 8, "K": 8}) == "M=N=K=8"
-    assert shape_words({"K": 64, "M": 8, "N": 8}) == "M=N=8 K=64"
-    assert shape_words({"S": 128, "B": 2, "D": 64}) == "B=2 D=64 S=128"
+    assert shape_text({"B": 1, "H": 4096, "O": 4096}) == "B=1 H=O=4096"
+    assert shape_text({"M": 8, "N": 8, "K": 8}) == "M=N=K=8"
+    assert shape_text({"K": 64, "M": 8, "N": 8}) == "M=N=8 K=64"
+    assert shape_text({"S": 128, "B": 2, "D": 64}) == "B=2 D=64 S=128"

@@ -23,7 +23,7 @@ from samples import (
 )
 
 from ledger.analysis.counters import CounterTotals
-from ledger.analysis.gap import gap, verdict_words
+from ledger.analysis.gap import gap, verdict_text
 from ledger.records import REGIMES, Forecast, Gap, Hardware, Measurement, Regime
 
 
@@ -244,10 +244,10 @@ def test_ceiling_note_tells_when_the_forecast_asks_more_than_the_device_reaches(
     assert found.causes[-1].note.endswith("needs 800 GB/s and the best measured here is 700 GB/s")
 
 
-def test_verdict_words() -> None:
-    assert verdict_words("hbm-bound", ("hbm-bound",), "r") == "hbm-bound, as forecast: r"
-    assert verdict_words("hbm-bound", ("l2-bound",), "r") == "l2-bound, not hbm-bound: r"
-    assert verdict_words("hbm-bound", (), "no counters") == "regime not determined (no counters)"
+def test_verdict_text() -> None:
+    assert verdict_text("hbm-bound", ("hbm-bound",), "r") == "hbm-bound, as forecast: r"
+    assert verdict_text("hbm-bound", ("l2-bound",), "r") == "l2-bound, not hbm-bound: r"
+    assert verdict_text("hbm-bound", (), "no counters") == "regime not determined (no counters)"
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.analysis.metrics import (
-    CAPABILITIES,
-    ROWS,
-    TABLE,
-    TENSOR_ROWS,
-    capability_of,
-    metric_names,
-    readings,
-    totals,
-)
+from ledger.analysis.metric_readings import readings, totals
+from ledger.analysis.metrics import CAPABILITIES, ROWS, TABLE, TENSOR_ROWS, capability_of, metric_names
 from ledger.analysis.regime import decide, loads_of
 from ledger.device.ncu_csv import parse_raw
 from ledger.errors import InputError, RecordError

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MS, make_forecast, make_totals
 
-from ledger.analysis.metrics import readings, totals
-from ledger.analysis.regime import ResourceLoads, decide, loads_of, loads_words, regime_of
+from ledger.analysis.metric_readings import readings, totals
+from ledger.analysis.regime import ResourceLoads, decide, loads_of, loads_text, regime_of
 from ledger.record_files import read_record
 from ledger.records import Measurement, Regime
 
@@ -160,7 +160,7 @@ def test_reason_tells_the_numbers(readings: ResourceLoads, launch_ps: int, reaso
 
 
 def test_unknown_readings_are_said_to_be_unknown() -> None:
-    assert loads_words(loads(l2=None)) == "DRAM 0%, L2 unknown, SMEM 0%, arithmetic pipe 0%"
+    assert loads_text(loads(l2=None)) == "DRAM 0%, L2 unknown, SMEM 0%, arithmetic pipe 0%"
 
 
 percent = st.one_of(st.none(), st.integers(min_value=0, max_value=130_000))

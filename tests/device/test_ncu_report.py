@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from stress import report_bits
 
-from ledger.analysis.metrics import ROWS, readings
+from ledger.analysis.metric_readings import readings
+from ledger.analysis.metrics import ROWS
 from ledger.canonical import decode, encode
 from ledger.device.ncu_report import check_device, read_hand_made
 from ledger.errors import InputError, LedgerError, ParseError

@@ -26,7 +26,8 @@ from strategies import JSON
 from ledger.analysis.bench_regression import check, compare
 from ledger.analysis.campaign import parse_campaign
 from ledger.analysis.drill import drill_of, parse_guesses
-from ledger.analysis.metrics import metric_names, readings
+from ledger.analysis.metric_readings import readings
+from ledger.analysis.metrics import metric_names
 from ledger.canonical import canonical, decode, encode, id_input, parse_json, record_id
 from ledger.cli.options import parse_ceilings, parse_probabilities, parse_shape
 from ledger.device.ncu_csv import parse_raw

@@ -12,7 +12,7 @@ import pytest
 from measuring import QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cpu, this_gpu
 
 from ledger import philox_inputs as binding
-from ledger.analysis.metrics import readings
+from ledger.analysis.metric_readings import readings
 from ledger.canonical import encode
 from ledger.errors import InputError, MachineError
 from ledger.evidence.challenge import anchor_of

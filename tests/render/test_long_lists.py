@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from samples import make_book, make_forecast, make_measurement, make_sealed, make_view
 
-from ledger.analysis.formatting import case_words
+from ledger.analysis.formatting import case_text
 from ledger.cli.output import emit
 from ledger.evidence.audit import Audit
 from ledger.render.audit_text import render_audit
@@ -39,7 +39,7 @@ def test_status_names_every_cell(count):
 
 def test_a_long_list_is_one_aligned_line_a_row():
     head, *rows, _ = printed(render_status, book_of(501))
-    words = case_words(FORECAST.case)
+    words = case_text(FORECAST.case)
     assert len(rows) == 501
     assert {row.index(words) for row in rows} == {head.index("cell")}
     assert {row.index("blind") for row in rows} == {head.index("sight")}

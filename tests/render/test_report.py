@@ -32,6 +32,7 @@ from ledger.render import report
 from ledger.render.markdown_page import page_name, seal_page, seals_table
 from ledger.render.site import write_site
 
+ROOT = Path(__file__).parents[2]
 SMALL = make_forecast(shape={"B": 1, "H": 64, "O": 64}, percent_milli=52_500, low_milli=40_000, high_milli=60_000)
 WIDE = make_forecast(shape={"B": 8, "H": 64, "O": 128}, probabilities_ppm={"hbm-bound": 900_000, "l2-bound": 100_000})
 CAMPAIGN = make_sealed(SMALL, WIDE, campaign="grid", why="a first look")
@@ -348,6 +349,17 @@ def test_site_has_a_page_for_the_report_each_seal_and_each_benchmark(tmp_path: P
     assert "| 0.9000 | yes | block=32 |" in (folder / "benchmarks/tuning/matmul-toy.md").read_text()
     assert (folder / "report.md").read_text() == report.markdown(book())
     assert (folder / "roofline" / "grid" / "roofline.png").read_text() == "drawn before"
+
+
+def test_site_has_a_page_for_every_benchmark_of_this_repository(tmp_path: Path) -> None:
+    written = write_site(book(), ROOT, tmp_path)
+    pages = {
+        path.relative_to(tmp_path / "benchmarks").with_suffix("") for path in written if "benchmarks" in path.parts
+    }
+    folder = ROOT / "benchmarks"
+    assert pages == {path.relative_to(folder).with_suffix("") for path in folder.rglob("*.json")}
+    page = (tmp_path / "benchmarks" / "shared-code-h200.md").read_text(encoding="utf-8")
+    assert "| rmsnorm_matmul | B=1 H=2048 O=2048 | fp16 | 2.796 | 2.797 | 2.798 | 1.000 |" in page
 
 
 def test_site_names_a_damaged_benchmark(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from ledger.record_files import load_hardware
 from ledger.records import Hardware, Regime
 from ledger.render import plot_image as drawing
 from ledger.render import roofline_plot as plot
-from ledger.render.plot_layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
+from ledger.render.plot_layout import bounds, cluster_text, clusters, place, push_apart, regime_text, spread
 from ledger.render.plot_model import Dot, RooflinePlot
 from ledger.render.plot_model import document as plot_document
 from ledger.render.plot_table import dot_page
@@ -139,7 +139,7 @@ def test_extra_dots_need_no_forecast() -> None:
         seal=None,
     )
     value = plot.plot_of([TOY], None, [dot])
-    assert (value.dots, value.head, regime_words(dot)) == ((dot,), None, "bench")
+    assert (value.dots, value.head, regime_text(dot)) == ((dot,), None, "bench")
 
 
 # Places
@@ -184,12 +184,12 @@ def test_fanned_dots_keep_their_distance_to_the_roof() -> None:
 def test_clusters_share_device_kernel_and_intensity() -> None:
     groups = clusters(toy_plot().dots)
     assert sorted(len(group) for group in groups) == [1, 4]
-    assert sorted(cluster_words(group) for group in groups) == [
+    assert sorted(cluster_text(group) for group in groups) == [
         "rmsnorm_matmul B=H=O=64 fp16",
         "rmsnorm_matmul fp16 (4)",
     ]
     ones = [dot for dot in toy_plot().dots if dot.shape["B"] == 1]
-    assert cluster_words(ones) == "rmsnorm_matmul B=1 fp16 (2)"
+    assert cluster_text(ones) == "rmsnorm_matmul B=1 fp16 (2)"
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_clusters_share_device_kernel_and_intensity() -> None:
         (None, "compute-bound", "compute"),
     ],
 )
-def test_regime_words(said: Regime | None, found: Regime | None, words: str) -> None:
-    assert regime_words(replace(toy_plot().dots[0], predicted_regime=said, regime=found)) == words
+def test_regime_text(said: Regime | None, found: Regime | None, words: str) -> None:
+    assert regime_text(replace(toy_plot().dots[0], predicted_regime=said, regime=found)) == words
 
 
 # Files and terminal
