@@ -19,7 +19,7 @@ LAYERS = (
     ("", "errors releases"),
     ("records", "base hardware prediction measurement void source order verdict"),
     ("", "roofline record_parser canonical philox_inputs operations launches"),
-    ("sources", "platform scan distributions closure loader"),
+    ("sources", "platform scan unlisted distributions closure loader"),
     ("", "kernel record_files"),
     (
         "analysis",
@@ -29,7 +29,8 @@ LAYERS = (
     ("git", "reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
-        "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit",
+        "object_checks chain seal_checks judge recompute source_checks challenge signatures timestamps trust_levels "
+        "audit",
     ),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu ncu_report"),
     (

@@ -8,11 +8,10 @@ installed distribution. Reads files; runs nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import resolve_name
 from pathlib import Path, PurePosixPath
 
 from ledger.canonical import encode, object_id
@@ -29,7 +28,7 @@ from ledger.records import (
 )
 from ledger.sources.distributions import distributions_of, identify, is_importable
 from ledger.sources.platform import is_platform, is_platform_module
-from ledger.sources.scan import CUDA_SUFFIXES, MAX_FILE_NAME, Import, included_files, scan_python
+from ledger.sources.scan import MAX_FILE_NAME, Import, imported_modules, included_files, scan_python
 
 SHIPPED = "ledger.kernels"
 SHIPPED_PATH = "ledger/kernels"
@@ -220,7 +219,7 @@ class _Collector:
         for name in scan.cuda_files:
             self._cuda(source, name, required=True)
         for one in scan.imports:
-            for module, optional in _wanted(source, one):
+            for module, optional in _imported(source, one):
                 if one.level:
                     self._relative(source, one, module, optional=optional)
                 else:
@@ -230,7 +229,7 @@ class _Collector:
         """Take in a file beside a source; an include that is not there comes with the compiler."""
         file = source.file.parent / name
         if len(name) > MAX_FILE_NAME or not file.is_file():
-            if required and name.endswith(CUDA_SUFFIXES):
+            if required:
                 raise InputError(f"{source.path}: names the file {name!r}, which is not beside it; expected it there")
             return
         folder = PurePosixPath(source.path).parent
@@ -293,21 +292,13 @@ class _Collector:
                 self.distributions[name] = identify(name)
 
 
-def _wanted(source: Source, one: Import) -> Iterator[tuple[str, bool]]:
-    """Yield each module that an import statement may load; those after the first are perhaps only attributes."""
-    module = one.module
-    if one.level:
-        assert source.module is not None
-        package = source.module if source.is_package else source.module.rpartition(".")[0]
-        try:
-            module = resolve_name("." * one.level + module, package)
-        except ImportError as error:
-            words = f"{source.path}: line {one.line}: relative import goes above the top; expected fewer dots"
-            raise InputError(words) from error
-    yield module, False
-    for name in one.names:
-        if name != "*":
-            yield f"{module}.{name}", True
+def _imported(source: Source, one: Import) -> list[tuple[str, bool]]:
+    assert source.module is not None
+    try:
+        return list(imported_modules(one, module=source.module, is_package=source.is_package))
+    except ImportError as error:
+        got = f"{source.path}: line {one.line}: relative import goes above the top; expected fewer dots"
+        raise InputError(got) from error
 
 
 def rebuild(manifest: KernelSource, texts: Mapping[Digest, bytes], *, folder: Path, shipped: Path) -> Closure:
