@@ -17,10 +17,10 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
     ("", "errors releases"),
-    ("records", "base hardware prediction measurement void source order verdict"),
+    ("records", "base hardware case prediction measurement void source order verdict"),
     ("", "roofline record_parser canonical philox_inputs operations launches"),
-    ("sources", "platform scan unlisted distributions closure loader"),
-    ("", "kernel record_files"),
+    ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
+    ("", "kernel kernel_files record_files"),
     (
         "analysis",
         "counters metrics formatting work_model occupancy isa protocols book campaign stability regime "

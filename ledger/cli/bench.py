@@ -13,7 +13,7 @@ from ledger.cli.output import emit, out, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from ledger.kernel import KernelFile
+    from ledger.kernel_files import KernelFile
     from ledger.measure.bench import Cell
     from ledger.records import Hardware
 
@@ -35,7 +35,7 @@ def bench(
 ) -> None:
     """Time kernels beside what the library offers, interleaved in one run on the same cold inputs."""
     from ledger.device.local_profile import profile_of_this_machine
-    from ledger.kernel import kernel_names, load_kernel
+    from ledger.kernel_files import kernel_names, load_kernel
     from ledger.measure.bench import bench as run
     from ledger.records import is_gpu
     from ledger.render.bench_page import render_markdown
@@ -73,7 +73,7 @@ def _self_test(
     trials: int,
     as_json: bool,
 ) -> None:
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.bench_self_test import render
     from ledger.measure.bench_self_test import self_test as run
 

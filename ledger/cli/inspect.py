@@ -28,7 +28,7 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Compile a kernel ahead of time: instruction path, registers, spills, occupancy, loads. Needs no GPU."""
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.inspection import inspect as run
     from ledger.render.inspection_card import document, render
 
@@ -78,7 +78,7 @@ def warn_of_other_paths(drafts: Sequence[Draft], root: FilePath | None) -> None:
 
 
 def _checked(draft: Draft, root: FilePath | None) -> str:
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.inspection import inspect as run
 
     case, roof = draft.forecast.case, draft.forecast.roof

@@ -23,7 +23,7 @@ def ask(root: FilePath) -> tuple[Request, CeilingKind]:
     """Return a forecast from the answers of a person, and the set of ceilings they chose."""
     from ledger.analysis.campaign import Request
     from ledger.canonical import validate
-    from ledger.kernel import kernel_names, load_kernel
+    from ledger.kernel_files import kernel_names, load_kernel
     from ledger.record_files import hardware_names, load_hardware
     from ledger.records import Regime
     from ledger.render.forecast_table import roof_sentence

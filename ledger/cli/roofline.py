@@ -50,7 +50,7 @@ def _roofline(
 ) -> dict[str, Any]:
     """Return the document that a roofline is drawn from."""
     from ledger.canonical import parse_json
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.record_files import read_bytes
     from ledger.render.bench_points import add_bench
     from ledger.render.roofline_plot import only_campaigns, only_kernels, roofline_document

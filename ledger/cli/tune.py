@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.analysis.tuning import Choice
-    from ledger.kernel import KernelFile
+    from ledger.kernel_files import KernelFile
     from ledger.measure.tune import OnProgress
     from ledger.records import Dtype, Hardware
 
@@ -38,7 +38,7 @@ def tune(
 ) -> None:
     """Time a kernel's launch configurations on this GPU and write the fastest to a file for review."""
     from ledger.device.local_profile import profile_of_this_machine
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.render.tuning_page import render_markdown
 
     root = find_root()

@@ -91,7 +91,7 @@ def _measure_here(
 
 
 def _with_counters(opened: OpenLedger, incoming: list[Incoming], report: FilePath, cell: str | None) -> list[Incoming]:
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.workflow.attach_counters import attach
     from ledger.workflow.select import named
 

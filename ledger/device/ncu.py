@@ -23,7 +23,7 @@ from ledger.canonical import object_id
 from ledger.device.facts import cuda_facts
 from ledger.device.ncu_csv import parse_raw
 from ledger.errors import LedgerError, MachineError, ParseError, shortened
-from ledger.kernel import KernelFile
+from ledger.kernel_files import KernelFile
 from ledger.records import Counters, OrderedCell, ProfiledKernel
 
 MARKER = "ledger_marker"

@@ -18,7 +18,8 @@ from ledger.analysis.protocols import protocol_for
 from ledger.analysis.stability import steadiness
 from ledger.device.facts import cpu_cores, cpu_state, facts_for, import_torch, require_profile
 from ledger.errors import MachineError, explained
-from ledger.kernel import Kernel, KernelFile, Launch, build_case
+from ledger.kernel import Kernel, Launch
+from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.correctness import compare, explain_failure
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets

@@ -18,7 +18,7 @@ from ledger.canonical import encode, object_id, record_id
 from ledger.device.facts import facts_for, has_cuda, require_profile
 from ledger.device.ncu import ProfileRequest, profile
 from ledger.errors import InputError, LedgerError, MachineError
-from ledger.kernel import KernelFile
+from ledger.kernel_files import KernelFile
 from ledger.launches import watch_loads
 from ledger.measure.inputs import torch_dtype
 from ledger.measure.run_cell import Outcome, Stage, device_of, run_cell

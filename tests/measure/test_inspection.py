@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ledger.cli.app import app
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.measure.inspection import Launched, compile_ahead, inspect, launched_with
 from ledger.record_files import load_hardware
 

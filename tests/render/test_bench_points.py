@@ -14,7 +14,7 @@ from samples import TOY, hardware_value, make_hardware, quantity
 
 from ledger.cli import main
 from ledger.errors import InputError, LedgerError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.records import Hardware
 from ledger.render.bench_points import add_bench, bench_dots
 from ledger.render.plot_table import figures

@@ -13,12 +13,14 @@ from distributions import install
 
 from ledger.canonical import decode, encode, object_id
 from ledger.errors import InputError
-from ledger.kernel import kernel_closure, kernel_names, load_kernel, load_kernel_file, shipped_folder
+from ledger.kernel_files import kernel_closure, kernel_names, load_kernel, load_kernel_file, shipped_folder
 from ledger.records import KernelSource
 from ledger.sources import distributions, loader
-from ledger.sources.closure import Closure, check_installed, collect, rebuild
+from ledger.sources.closure import Closure
+from ledger.sources.collector import collect
 from ledger.sources.loader import load, read_text
 from ledger.sources.platform import contradicted_pins, parse_pin
+from ledger.sources.rebuild import check_installed, rebuild
 from ledger.sources.scan import included_files, scan_python
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ledger.canonical import object_id
 from ledger.errors import InputError
-from ledger.kernel import kernel_closure, kernel_names
+from ledger.kernel_files import kernel_closure, kernel_names
 from ledger.records import Distribution, KernelSource, SourceFile
 from ledger.sources.scan import scan_python
 from ledger.sources.unlisted import unlisted
