@@ -17,7 +17,7 @@ import yaml
 
 from ledger.canonical import R, decode, decode_any, encode, validate
 from ledger.errors import InputError, ParseError, RecordError, UnknownName
-from ledger.kernel import shipped_folder
+from ledger.kernel_files import shipped_folder
 from ledger.records import Hardware, Measurement, Record
 
 MAX_YAML_BYTES = 1024 * 1024

@@ -17,12 +17,12 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
     ("", "errors releases"),
-    ("records", "base hardware prediction measurement void source order verdict"),
+    ("records", "base hardware case prediction measurement void source order verdict"),
     ("", "roofline record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "launches"),
-    ("sources", "platform scan distributions closure loader"),
-    ("", "kernel record_files"),
+    ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
+    ("", "kernel kernel_files record_files"),
     (
         "analysis",
         """
@@ -32,7 +32,13 @@ LAYERS = (
         """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
-    ("evidence", "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit"),
+    (
+        "evidence",
+        """
+        object_checks chain seal_checks judge recompute source_checks challenge signatures timestamps trust_levels
+        audit
+        """,
+    ),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
     (
         "measure",

@@ -10,7 +10,7 @@ import yaml
 
 from ledger.canonical import encode, validate
 from ledger.errors import InputError, RecordError
-from ledger.kernel import shipped_folder
+from ledger.kernel_files import shipped_folder
 from ledger.records import Hardware, Peak, Quantity, Record
 from ledger.roofline import base_units, ridge_point, roof_of
 

@@ -17,7 +17,8 @@ import compile_releases
 import pytest
 
 from ledger.errors import MachineError, explained, shortened
-from ledger.kernel import Ahead, import_triton, kernel_names, load_kernel
+from ledger.kernel import Ahead, import_triton
+from ledger.kernel_files import kernel_names, load_kernel
 from ledger.kernels.common import gluon
 from ledger.releases import TORCH, TRITON, TRITON_RELEASES, Supported
 

@@ -11,7 +11,7 @@ from gpu.sanitize import Run, gluon_function, known, reports, summary
 from kernel_suite import KERNELS
 from mutants.checker import source_file
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 OLD, NEW = (2025, 3), (2026, 4)
 

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import itertools
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ledger.errors import InputError, MachineError, shortened
 from ledger.kernel import source_text
 from ledger.launches import note_binary
+from ledger.sources.scan import included_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,8 +29,6 @@ Argument = Any
 
 SHARED_HEADERS = ("hopper.cuh", "cluster_gemm.cuh", "cluster_gemm_kernel.cuh")
 """The headers beside this module. Named by literals, so that a seal covers them."""
-
-_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def cuda_source(
     text = source_text(module, file)
     pending = [text]
     while pending:
-        for name in _INCLUDE.findall(pending.pop()):
+        for name in included_files(pending.pop().encode()):
             if name not in headers:
                 headers[name] = made[name] if name in made else source_text(_home(module, name), name)
                 pending.append(headers[name])

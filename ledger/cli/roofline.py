@@ -54,7 +54,7 @@ def _plot(
 ) -> RooflinePlot:
     """Return the plot that the options ask for."""
     from ledger.canonical import parse_json
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.record_files import read_bytes
     from ledger.render.bench_points import with_bench
     from ledger.render.roofline_plot import only_campaigns, only_kernels, plot_of

@@ -22,7 +22,7 @@ from ledger.device.facts import cuda_facts
 from ledger.device.ncu_csv import parse_raw
 from ledger.device.ncu_process import explain, run_command
 from ledger.errors import LedgerError, MachineError, ParseError, shortened
-from ledger.kernel import KernelFile
+from ledger.kernel_files import KernelFile
 from ledger.records import Counters, OrderedCell, ProfiledKernel
 
 MARKER = "ledger_marker"

@@ -21,6 +21,7 @@ from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Recomputed, disagreeing, not_provided_words, recompute
+from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import SCHEMES, sanitised_clone
 from ledger.git.history import FOLDERS, read_history
@@ -90,7 +91,7 @@ def audit(
             history = read_history(reader, revision, wait=False)
             with reader.blobs() as blobs:
                 blobs.plan(record_blobs(history))
-                book = judge(history, blobs.read)
+                book = with_unlisted_sources(judge(history, blobs.read), history.tree, blobs.read)
                 trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:

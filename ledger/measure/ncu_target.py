@@ -13,10 +13,10 @@ from typing import Any
 
 from ledger.canonical import validate
 from ledger.errors import InputError
-from ledger.kernel import execute, shipped_folder
+from ledger.kernel_files import execute, shipped_folder
 from ledger.measure.run_cell import release, sets_of
 from ledger.records import KernelSource, OrderedCell
-from ledger.sources.closure import rebuild
+from ledger.sources.rebuild import rebuild
 
 _WARM_UP_CALLS = 3
 

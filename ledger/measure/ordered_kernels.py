@@ -8,12 +8,12 @@ from pathlib import Path as FilePath
 
 from ledger.canonical import encode, object_id
 from ledger.errors import InputError
-from ledger.kernel import KernelFile, execute, shipped_folder
+from ledger.kernel_files import KernelFile, execute, shipped_folder
 from ledger.records import (
     Digest,
     Order,
 )
-from ledger.sources.closure import rebuild
+from ledger.sources.rebuild import rebuild
 
 
 def kernels_of(order: Order, *, folder: FilePath) -> Callable[[Digest], KernelFile]:

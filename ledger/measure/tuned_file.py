@@ -11,7 +11,7 @@ from typing import Any
 from ledger.analysis.tuning import FILE_SCHEMA, merged
 from ledger.canonical import parse_json
 from ledger.device.facts import facts_for, require_profile
-from ledger.kernel import KernelFile
+from ledger.kernel_files import KernelFile
 from ledger.measure.contestants import Cell
 from ledger.measure.tune import OnProgress, tune
 from ledger.record_files import read_bytes, write_atomically

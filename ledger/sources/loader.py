@@ -173,7 +173,8 @@ def _is_trusted(top: str, origin: str, sealed: frozenset[str]) -> bool:
         folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
         inside = any(file.is_relative_to(folder) for folder in folders)
         return inside and not {"site-packages", "dist-packages"} & set(file.parts)
-    names = [name for name in distributions_of(top) if is_platform(name) or normalized(name) in sealed]
+    # An editable installation may not say which modules it has; torch, triton and numpy have the module of their name.
+    names = [name for name in (*distributions_of(top), top) if is_platform(name) or normalized(name) in sealed]
     return any(owns(name, file) for name in names)
 
 

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import resolve_name
 
 from ledger.errors import InputError
 
@@ -76,6 +77,21 @@ def scan_python(data: bytes, *, what: str) -> Scan:
                 "the seal covers it"
             )
     return Scan(tuple(visitor.imports), tuple(sorted(files)))
+
+
+def imported_modules(one: Import, *, module: str, is_package: bool) -> Iterator[tuple[str, bool]]:
+    """Yield each module that an import statement may load, and whether it is perhaps only an attribute.
+
+    module: the dotted name of the importing module. Raises: ImportError for a relative import above the top.
+    """
+    name = one.module
+    if one.level:
+        package = module if is_package else module.rpartition(".")[0]
+        name = resolve_name("." * one.level + name, package)
+    yield name, False
+    for attribute in one.names:
+        if attribute != "*":
+            yield f"{name}.{attribute}", True
 
 
 def included_files(data: bytes) -> tuple[str, ...]:

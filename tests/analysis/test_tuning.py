@@ -31,7 +31,8 @@ from ledger.analysis.tuning import (
     row_of,
 )
 from ledger.errors import InputError, MachineError
-from ledger.kernel import Candidate, Kernel, kernel_names, load_kernel, variations
+from ledger.kernel import Candidate, Kernel, variations
+from ledger.kernel_files import kernel_names, load_kernel
 from ledger.record_files import load_hardware
 from ledger.records import Work
 from ledger.roofline import roof_of
@@ -347,7 +348,8 @@ def test_a_profile_of_a_cpu_is_refused(tmp_path: Path) -> None:
 
 def test_cuda_cpp_of_candidates_is_compiled_once_each_and_a_broken_one_is_left_to_its_launch() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda.bindings is not installed")
-    from ledger.kernel import AheadCuda, build_case
+    from ledger.kernel import AheadCuda
+    from ledger.kernel_files import build_case
     from ledger.kernels.common.cuda import CudaSource, compile_cuda
     from ledger.measure.tune import compile_together
 

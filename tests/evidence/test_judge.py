@@ -9,7 +9,7 @@ from builders import Ledger, forecast, honest, measurement, timing
 from samples import TOY, failed, make_hardware, state
 
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
-from ledger.kernel import kernel_closure, load_kernel
+from ledger.kernel_files import kernel_closure, load_kernel
 from ledger.records import Measurement, Prediction, Protocol
 from ledger.workflow.select import current_digests
 

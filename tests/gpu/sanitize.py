@@ -34,7 +34,7 @@ from kernel_suite import KERNELS, gpu_variants
 from mutants import attention, gemv, products, rowwise, trials
 from mutants.checker import Trial, fill_inputs, source_file
 
-from ledger.kernel import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names, load_kernel
 
 TOOLS = ("racecheck", "memcheck")
 # Starting a process takes longer than these kernels' launches: they share one.

@@ -20,7 +20,7 @@ from mutants.attention import DIRECT_MUTANTS
 from mutants.kernels import Mutant
 from mutants.twin import load_twin
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 EMULATED = Path(__file__).parents[1] / "emulated"
 EMPTY = 0x7FFFDEAD

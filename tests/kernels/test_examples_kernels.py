@@ -11,7 +11,7 @@ from kernel_suite import gpu_dtypes, interpreted
 from mutants.checker import Trial, fill_inputs
 from mutants.examples import ROOT
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 NAME = "absmax_norm"
 MOST_LINES = 150

@@ -17,7 +17,8 @@ from mutants.trials import CLUSTER_TRIALS
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import AheadCuda, load_kernel
+from ledger.kernel import AheadCuda
+from ledger.kernel_files import load_kernel
 from ledger.kernels.common.cuda import CudaSource, compile_cuda
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):

@@ -30,7 +30,8 @@ from mutants.checker import Trial, judge
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import Tolerance, load_kernel
+from ledger.kernel import Tolerance
+from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 NAMES = ("decode_attention", "flash_attention", "flash_attention_causal", "mla_decode")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
@@ -26,7 +26,7 @@ def _dtypes(target: str) -> tuple[Any, ...]:
 
 def test_model_loads_without_torch_and_triton() -> None:
     code = (
-        "import sys; from ledger.kernel import load_kernel\n"
+        "import sys; from ledger.kernel_files import load_kernel\n"
         "for name in ('rmsnorm_matmul', 'matmul'): load_kernel(name)\n"
         "assert not {'torch', 'triton'} & set(sys.modules)"
     )

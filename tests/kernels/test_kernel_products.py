@@ -17,7 +17,7 @@ from mutants.products import MUTANTS, PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIAL
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
 from ledger.records import Work
 

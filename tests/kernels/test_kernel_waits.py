@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 KERNEL = load_kernel("rmsnorm_matmul").kernel
 FILE: Any = sys.modules[KERNEL.check_config.__module__]

@@ -7,7 +7,7 @@ from measuring import kernel_file, this_cpu, this_gpu, with_small_rotation
 
 from ledger.cli.cells import baseline_set
 from ledger.errors import InputError, MachineError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.measure.bench import Bench, Conditions, bench
 from ledger.render.bench_page import render_markdown
 
@@ -74,7 +74,7 @@ def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
 
 @pytest.mark.gpu
 def test_bench_on_a_gpu_excludes_what_computes_less_from_the_baselines():
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
 
     shape = {"B": 16, "H": 1536, "O": 1536}
     only = frozenset({"torch_eager", "torch_matmul"})

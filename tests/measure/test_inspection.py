@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ledger.cli.app import app
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.measure.compilation import Launched, compile_ahead, launched_with
 from ledger.measure.inspection import inspect
 from ledger.record_files import load_hardware

@@ -391,7 +391,7 @@ def intervened(kernel, shape: dict[str, int]) -> set[str]:
 
 
 def test_a_half_that_a_kernel_does_not_offer_loses_no_other():
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
 
     # Half of four query heads are fewer than the four key heads: no attention, and two ways to say so.
     kernel, shape = load_kernel("decode_attention", launch=True).kernel, {"B": 2, "HQ": 4, "HKV": 4, "S": 32, "D": 16}

@@ -165,7 +165,7 @@ def test_the_command_prints_its_slices_and_writes_the_trace(tmp_path: Path) -> N
 def test_a_timeline_of_a_gpu_shows_the_kernels_on_a_stream_and_in_the_graph(tmp_path: Path) -> None:
     import re
 
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.timeline import record_timeline
 
     file = load_kernel("matmul", launch=True)

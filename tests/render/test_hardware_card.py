@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from samples import burst, hardware_value, make_hardware, quantity
 
-from ledger.kernel import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names, load_kernel
 from ledger.record_files import hardware_names, load_hardware
 from ledger.records import Hardware
 from ledger.render import hardware_card as card

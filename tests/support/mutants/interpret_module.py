@@ -25,7 +25,7 @@ def main() -> None:
     from mutants.checker import judge
     from mutants.twin import load_twin
 
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
 
     module = importlib.import_module(sys.argv[1])
     kernels: dict[str, str | None] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from mutants.kernels import Mutant
 
-from ledger.kernel import execute, kernel_closure
+from ledger.kernel_files import execute, kernel_closure
 from ledger.sources.closure import SHIPPED_PATH, Closure
 
 
