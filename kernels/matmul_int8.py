@@ -17,12 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance
 from ledger.kernels.common.baselines import library
 from ledger.kernels.common.configs import check_shared
-from ledger.kernels.common.gemm_device import finish_scaled, gemm, prepare_nothing
 from ledger.kernels.common.gemm_scaled import ScaledGemm, Tile, candidate, cost, deepest, prepare_torch_cpu
-from ledger.kernels.common.gluon import import_gluon
 from ledger.kernels.common.targets import ceil_div, device_target, is_tma_aligned
 from ledger.operations import MATMUL_INT8, Shape, int8_scale
 from ledger.records import Dtype, Path, Work
@@ -31,77 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch import Tensor
-
-triton, tl = import_triton()
-
-_gluon = import_gluon()
-gluon, gl = _gluon.gluon, _gluon.language
-
-
-@triton.jit
-def matmul_int8_kernel(
-    a,
-    b,
-    c,
-    scale,
-    n_rows,
-    n_cols,
-    n_inner,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TMA: tl.constexpr,
-):
-    tiles_m = tl.cdiv(n_rows, BLOCK_M)
-    tiles_n = tl.cdiv(n_cols, BLOCK_N)
-    tiles_k = tl.cdiv(n_inner, BLOCK_K)
-    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        # GROUP_M rows of tiles share the rows of B that they read while these are in L2.
-        group = tile // (GROUP_M * tiles_n)
-        group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        in_group = tile % (GROUP_M * tiles_n)
-        row = (group * GROUP_M + in_group % group_rows) * BLOCK_M
-        col = (in_group // group_rows) * BLOCK_N
-        rows = row + tl.arange(0, BLOCK_M)
-        cols = col + tl.arange(0, BLOCK_N)
-
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.int32)
-        for step in tl.range(tiles_k):
-            if TMA:
-                a_tile = a.load([row, step * BLOCK_K])
-                b_tile = b.load([col, step * BLOCK_K])
-            else:
-                inner = step * BLOCK_K + tl.arange(0, BLOCK_K)
-                a_tile = tl.load(
-                    a + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
-                    other=0,
-                )
-                b_tile = tl.load(
-                    b + cols.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(cols < n_cols)[:, None] & (inner < n_inner)[None, :],
-                    other=0,
-                )
-            acc = tl.dot(a_tile, b_tile.T, acc, out_dtype=tl.int32)
-
-        if TMA:
-            c.store([row, col], acc.to(tl.float32) * scale)
-        else:
-            tl.store(
-                c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                acc.to(tl.float32) * scale,
-                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],
-            )
-
-
-@gluon.jit
-def matmul_int8_pipelined(a, b, c, scale, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
-    # Triton has the instruction for at most 224 columns.
-    gemm(
-        a, b, c, scale, n_rows, n_cols, n_inner, STAGES, GROUP_M, prepare_nothing, finish_scaled,
-        B_ROWS=True, WIDEST=128, ACC=gl.int32,
-    )  # fmt: skip
 
 
 def matmul_int8(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
@@ -165,8 +92,6 @@ _EDGE = 0.125
 
 GEMM = ScaledGemm(
     "matmul_int8",
-    generic=matmul_int8_kernel,
-    warp_specialized=matmul_int8_pipelined,
     tiles=_TILES,
     kinds=("i8", "fp32"),
     output_bytes=_OUTPUT_BYTES,
@@ -249,7 +174,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu(int8_scale)},
     reference=reference,
-    launched="^matmul_int8_(kernel|pipelined)$",
+    launched="^gemm_(kernel|pipelined)$",
     baselines={
         # Its integers are as many bytes as the result here, and not scaled.
         "torch_int_mm": library(lambda torch, out, a, b: torch._int_mm(a, b.t()), "a", "b"),

@@ -19,6 +19,7 @@ from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .baselines import dtype_name
+from .gemm_device import gemm_kernel, gemm_pipelined, identity
 from .launches import MATRIX_SIZES, ahead_of, constants_of, options_of
 from .targets import ceil_div, device_target, is_tma_aligned
 from .tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
@@ -126,18 +127,17 @@ def shared_bytes(config: Settings, dtype: Dtype) -> int:
 class Gemm:
     """Hold what differs between the kernels over this code.
 
-    generic, warp_specialized: the functions in Triton and in Gluon. vectors: inputs beside a and b, one element a
-    column. source: (configuration, dtype) -> the CUDA C++; prepare_cluster: its launch. check_tile: (configuration),
-    raises InputError for tiles of the CUDA C++ that the kernel does not have. swaps: whether A and B may be swapped.
+    epilogue: the function of a tile's accumulators (gemm_device). bias: whether there is an input bias (N). source:
+    (configuration, dtype) -> the CUDA C++; prepare_cluster: its launch. check_tile: (configuration), raises InputError
+    for tiles of the CUDA C++ that the kernel does not have. swaps: whether A and B may be swapped.
     """
 
     name: str
-    generic: Any
-    warp_specialized: Any
     source: Callable[[Settings, Dtype], CudaProgram]
     prepare_cluster: Callable[[Mapping[str, Tensor], Tensor, Settings], Launch]
     check_tile: Callable[[Settings], None]
-    vectors: tuple[str, ...] = ()
+    epilogue: Any = identity
+    bias: bool = False
     swaps: bool = False
 
     def check_config(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
@@ -214,21 +214,22 @@ class Gemm:
             operands = gluon_descriptors(tensors, _blocks(config))
         elif config["tma"]:
             operands = [triton_descriptor(tensors[name], block) for name, block in _blocks(config).items()]
-        operands += [inputs[name] for name in self.vectors]
+        operands += [inputs["bias"] if self.bias else None, None]
 
         def launch() -> None:
             function[grid](*operands, n_rows, n_cols, n_inner, **constants, **options)
 
         return launch
 
-    def _compiled_as(self, config: Settings) -> tuple[Any, dict[str, int], dict[str, Any]]:
+    def _compiled_as(self, config: Settings) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Return the function of a configuration in Triton or Gluon, its constants and its options."""
+        fixed = {"EPILOGUE": self.epilogue, "B_ROWS": 0, "PROMOTE": 0}
         if config["pipeline"]:
             constants = {"STAGES": config["num_stages"], "GROUP_M": config["group_m"]}
             options = {"num_warps": config["num_warps"]}
-            return self.warp_specialized, constants, options
+            return gemm_pipelined, {**fixed, **constants}, options
         constants = constants_of(config, "block_m", "block_n", "block_k", "group_m", "subtiles", "tma")
-        return self.generic, constants, options_of(config)
+        return gemm_kernel, {**fixed, **constants}, options_of(config)
 
     def ahead(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
         """Return what the compiler needs to compile the kernel without a GPU."""
@@ -247,9 +248,9 @@ class Gemm:
             operands = {
                 name: triton_type(dtype, block) if config["tma"] else f"*{dtype}" for name, block in blocks.items()
             }
-        vectors = dict.fromkeys(self.vectors, f"*{dtype}")
-        arguments = {**operands, **vectors, **MATRIX_SIZES}
-        return ahead_of(function, arguments, constants=constants, options=options)
+        absent = {"scale": None} if self.bias else {"bias": None, "scale": None}
+        arguments = {**operands, "bias": f"*{dtype}", "scale": "fp32", **MATRIX_SIZES}
+        return ahead_of(function, arguments, constants={**constants, **absent}, options=options)
 
     def call(
         self,

@@ -16,6 +16,7 @@ from ledger.kernel import Ahead, Candidate, Config, Launch, Prepare, variations
 from ledger.operations import Shape
 
 from . import configs
+from .gemm_device import gemm_kernel, gemm_pipelined, scaled
 from .launches import MATRIX_SIZES, ahead_of, constants_of
 from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div
 from .tensor_maps import gluon_descriptors, gluon_types, triton_descriptor, triton_type
@@ -74,15 +75,13 @@ def prepare_torch_cpu(scale: Callable[[int], float]) -> Prepare:
 class ScaledGemm:
     """Hold what differs between the kernels over this code.
 
-    generic, warp_specialized: the functions in Triton and in Gluon. tiles: target -> tiles of the generic variant.
+    tiles: target -> tiles of the generic variant.
     kinds: Triton's names of the dtypes of a, b and of c; output_bytes: of an element of c. lacks, having: what an
     unknown target may lack and the others have, for messages. more: (target) -> keys beside CONFIG_KEYS, with the
     generic variant's values. constants: those of them that are constexpr arguments.
     """
 
     name: str
-    generic: Any
-    warp_specialized: Any
     tiles: Mapping[str, tuple[Tile, ...]]
     kinds: tuple[str, str]
     output_bytes: int
@@ -161,17 +160,18 @@ class ScaledGemm:
         function, constants, options = self._compiled_as(config)
 
         def launch() -> None:
-            function[grid](*operands, scale, n_rows, n_cols, n_inner, **constants, **options)
+            function[grid](*operands, None, scale, n_rows, n_cols, n_inner, **constants, **options)
 
         return launch
 
-    def _compiled_as(self, config: Settings) -> tuple[Any, dict[str, int], dict[str, int]]:
+    def _compiled_as(self, config: Settings) -> tuple[Any, dict[str, Any], dict[str, int]]:
+        fixed = {"EPILOGUE": scaled, "B_ROWS": 1, "PROMOTE": config.get("promote", 0)}
         options = {"num_warps": config["num_warps"]}
         if config["pipeline"]:
-            constants = {"STAGES": config["num_stages"], **constants_of(config, "group_m", *self.constants)}
-            return self.warp_specialized, constants, options
-        constants = constants_of(config, "block_m", "block_n", "block_k", "group_m", *self.constants, "tma")
-        return self.generic, constants, {**options, "num_stages": config["num_stages"]}
+            constants = {"STAGES": config["num_stages"], **constants_of(config, "group_m")}
+            return gemm_pipelined, {**fixed, **constants}, options
+        constants = constants_of(config, "block_m", "block_n", "block_k", "group_m", "subtiles", "tma")
+        return gemm_kernel, {**fixed, **constants}, {**options, "num_stages": config["num_stages"]}
 
     def ahead(self, config: Settings) -> Ahead:
         """Return what Triton needs to compile the kernel without a GPU."""
@@ -186,9 +186,8 @@ class ScaledGemm:
                 for name, block in blocks.items()
             }
         function, constants, options = self._compiled_as(config)
-        return ahead_of(
-            function, {**operands, "scale": "fp32", **MATRIX_SIZES}, constants=constants, options=options
-        )  # fmt: skip
+        arguments = {**operands, "bias": "", "scale": "fp32", **MATRIX_SIZES}
+        return ahead_of(function, arguments, constants={**constants, "bias": None}, options=options)
 
     def tile_variations(self, own: Settings, target: str) -> Iterator[Settings]:
         """Yield tiles of the warp-specialized and of the generic variant that may be worth timing."""

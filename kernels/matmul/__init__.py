@@ -18,7 +18,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Candidate, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import Candidate, Config, Kernel, Launch, Tolerance
 from ledger.kernels.common import gemm_rule
 from ledger.kernels.common.baselines import dtype_name, library
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda, tensor_map
@@ -36,8 +36,6 @@ from ledger.kernels.common.gemm import (
 from ledger.kernels.common.gemm import cluster_shape as _cluster_shape
 from ledger.kernels.common.gemm import split as _split
 from ledger.kernels.common.gemm import swapped as _swapped
-from ledger.kernels.common.gemm_device import finish_plain, gemm, prepare_nothing
-from ledger.kernels.common.gluon import import_gluon
 from ledger.kernels.common.targets import SMS, ceil_div, matmul_path
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MATMUL, Shape
@@ -48,80 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch import Tensor
-
-triton, tl = import_triton()
-
-_gluon = import_gluon()
-gluon, gl = _gluon.gluon, _gluon.language
-
-
-@triton.jit
-def matmul_kernel(
-    a,
-    b,
-    c,
-    n_rows,
-    n_cols,
-    n_inner,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    SUBTILES: tl.constexpr,
-    TMA: tl.constexpr,
-):
-    tiles_m = tl.cdiv(n_rows, BLOCK_M)
-    tiles_n = tl.cdiv(n_cols, BLOCK_N)
-    tiles_k = tl.cdiv(n_inner, BLOCK_K)
-    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=TMA):
-        # GROUP_M rows of tiles share the columns of B that they read while these are in L2.
-        group = tile // (GROUP_M * tiles_n)
-        group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        in_group = tile % (GROUP_M * tiles_n)
-        row = (group * GROUP_M + in_group % group_rows) * BLOCK_M
-        col = (in_group // group_rows) * BLOCK_N
-        rows = row + tl.arange(0, BLOCK_M)
-        cols = col + tl.arange(0, BLOCK_N)
-
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in tl.range(tiles_k):
-            if TMA:
-                a_tile = a.load([row, step * BLOCK_K])
-                b_tile = b.load([step * BLOCK_K, col])
-            else:
-                inner = step * BLOCK_K + tl.arange(0, BLOCK_K)
-                a_tile = tl.load(
-                    a + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
-                    other=0.0,
-                )
-                b_tile = tl.load(
-                    b + inner.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                    mask=(inner < n_inner)[:, None] & (cols < n_cols)[None, :],
-                    other=0.0,
-                )
-            acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee")
-
-        if TMA:
-            # The store goes through shared memory: in parts it leaves room for one more load stage.
-            if SUBTILES == 2:
-                halves = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
-                left, right = tl.split(halves)
-                c.store([row, col], left.to(c.dtype))
-                c.store([row, col + BLOCK_N // 2], right.to(c.dtype))
-            else:
-                c.store([row, col], acc.to(c.dtype))
-        else:
-            tl.store(
-                c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                acc.to(c.dtype.element_ty),
-                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],
-            )
-
-
-@gluon.jit
-def matmul_pipelined(a, b, c, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
-    gemm(a, b, c, 0, n_rows, n_cols, n_inner, STAGES, GROUP_M, prepare_nothing, finish_plain)
 
 
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
@@ -342,8 +266,6 @@ TORCH = library(lambda torch, out, a, b: torch.matmul(a, b, out=out), "a", "b")
 
 GEMM = Gemm(
     "matmul",
-    generic=matmul_kernel,
-    warp_specialized=matmul_pipelined,
     source=_cluster_source,
     prepare_cluster=_prepare_cluster,
     check_tile=_check_tile,
@@ -378,7 +300,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": GEMM.prepare_triton, "torch-cpu": TORCH},
     reference=reference,
-    launched="^matmul_(kernel|pipelined|cluster)$",
+    launched="^gemm_(kernel|pipelined)$|^matmul_cluster$",
     baselines={"torch_matmul": TORCH},
     ahead=GEMM.ahead,
     candidates=candidates,

@@ -29,8 +29,6 @@ from ledger.kernels.common.gemm import (
 )
 from ledger.kernels.common.gemm import cluster_shape as _cluster_shape
 from ledger.kernels.common.gemm import split as _split
-from ledger.kernels.common.gemm_device import gemm
-from ledger.kernels.common.gluon import import_gluon
 from ledger.kernels.common.targets import matmul_path
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MATMUL_BIAS_RELU, Shape
@@ -44,94 +42,12 @@ if TYPE_CHECKING:
 
 triton, tl = import_triton()
 
-_gluon = import_gluon()
-gluon, gl = _gluon.gluon, _gluon.language
-
 
 @triton.jit
-def matmul_bias_relu_kernel(
-    a,
-    b,
-    c,
-    bias,
-    n_rows,
-    n_cols,
-    n_inner,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    SUBTILES: tl.constexpr,
-    TMA: tl.constexpr,
-):
-    tiles_m = tl.cdiv(n_rows, BLOCK_M)
-    tiles_n = tl.cdiv(n_cols, BLOCK_N)
-    tiles_k = tl.cdiv(n_inner, BLOCK_K)
-    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=TMA):
-        # GROUP_M rows of tiles share the columns of B that they read while these are in L2.
-        group = tile // (GROUP_M * tiles_n)
-        group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        in_group = tile % (GROUP_M * tiles_n)
-        row = (group * GROUP_M + in_group % group_rows) * BLOCK_M
-        col = (in_group // group_rows) * BLOCK_N
-        rows = row + tl.arange(0, BLOCK_M)
-        cols = col + tl.arange(0, BLOCK_N)
-
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in tl.range(tiles_k):
-            if TMA:
-                a_tile = a.load([row, step * BLOCK_K])
-                b_tile = b.load([step * BLOCK_K, col])
-            else:
-                inner = step * BLOCK_K + tl.arange(0, BLOCK_K)
-                a_tile = tl.load(
-                    a + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
-                    other=0.0,
-                )
-                b_tile = tl.load(
-                    b + inner.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                    mask=(inner < n_inner)[:, None] & (cols < n_cols)[None, :],
-                    other=0.0,
-                )
-            acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee")
-        acc += tl.load(bias + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]
-        # Not a maximum, which would turn NaN into 0.
-        acc = tl.where(acc < 0.0, 0.0, acc)
-
-        if TMA:
-            # The store goes through shared memory: in parts it leaves room for one more load stage.
-            if SUBTILES == 2:
-                halves = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
-                left, right = tl.split(halves)
-                c.store([row, col], left.to(c.dtype))
-                c.store([row, col + BLOCK_N // 2], right.to(c.dtype))
-            else:
-                c.store([row, col], acc.to(c.dtype))
-        else:
-            tl.store(
-                c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                acc.to(c.dtype.element_ty),
-                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],
-            )
-
-
-@gluon.jit
-def _load_bias(bias, col, n_cols, BLOCK_N: gl.constexpr, layout: gl.constexpr):
-    cols = col + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
-    return gl.load(bias + cols, mask=cols < n_cols, other=0.0)
-
-
-@gluon.jit
-def _add_and_rectify(acc, added, bias):
-    total = acc + added.to(gl.float32)[None, :]
+def _bias_relu(acc, bias, scale):
+    total = acc + bias
     # Not a maximum, which would turn NaN into 0.
-    return gl.where(total < 0.0, 0.0, total)
-
-
-@gluon.jit
-def matmul_bias_relu_pipelined(a, b, c, bias, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
-    gemm(a, b, c, bias, n_rows, n_cols, n_inner, STAGES, GROUP_M, _load_bias, _add_and_rectify)
+    return tl.where(total < 0.0, 0.0, total)
 
 
 def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
@@ -258,12 +174,11 @@ TORCH = library(lambda torch, out, a, b, bias: torch.addmm(bias, a, b, out=out).
 
 GEMM = Gemm(
     "matmul_bias_relu",
-    generic=matmul_bias_relu_kernel,
-    warp_specialized=matmul_bias_relu_pipelined,
     source=_cluster_source,
     prepare_cluster=_prepare_cluster,
     check_tile=_check_tile,
-    vectors=("bias",),
+    epilogue=_bias_relu,
+    bias=True,
 )
 
 CASES: tuple[dict[str, int], ...] = (
@@ -294,7 +209,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": GEMM.prepare_triton, "torch-cpu": TORCH},
     reference=reference,
-    launched="^matmul_bias_relu_(kernel|pipelined|cluster)$",
+    launched="^gemm_(kernel|pipelined)$|^matmul_bias_relu_cluster$",
     baselines={
         "torch_eager": TORCH,
         "torch_addmm_activation": library(_addmm_activation, "a", "b", "bias"),

@@ -30,14 +30,11 @@ from ledger.kernel import (
     Launch,
     Prepare,
     Tolerance,
-    import_triton,
     variations,
 )
 from ledger.kernels.common.configs import check_shared
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda, tensor_map
-from ledger.kernels.common.gemm_device import finish_scaled, gemm, prepare_nothing
 from ledger.kernels.common.gemm_scaled import ScaledGemm, Tile, candidate, deepest, prepare_torch_cpu, ring_bytes
-from ledger.kernels.common.gluon import import_gluon
 from ledger.kernels.common.targets import SMS, ceil_div, device_target, is_tma_aligned
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MATMUL_FP8, Shape, fp8_scale
@@ -47,82 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch import Tensor
-
-triton, tl = import_triton()
-
-_gluon = import_gluon()
-gluon, gl = _gluon.gluon, _gluon.language
-
-
-@triton.jit
-def matmul_fp8_kernel(
-    a,
-    b,
-    c,
-    scale,
-    n_rows,
-    n_cols,
-    n_inner,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PROMOTE: tl.constexpr,
-    TMA: tl.constexpr,
-):
-    tiles_m = tl.cdiv(n_rows, BLOCK_M)
-    tiles_n = tl.cdiv(n_cols, BLOCK_N)
-    tiles_k = tl.cdiv(n_inner, BLOCK_K)
-    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
-        # GROUP_M rows of tiles share the rows of B that they read while these are in L2.
-        group = tile // (GROUP_M * tiles_n)
-        group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        in_group = tile % (GROUP_M * tiles_n)
-        row = (group * GROUP_M + in_group % group_rows) * BLOCK_M
-        col = (in_group // group_rows) * BLOCK_N
-        rows = row + tl.arange(0, BLOCK_M)
-        cols = col + tl.arange(0, BLOCK_N)
-
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in tl.range(tiles_k):
-            if TMA:
-                a_tile = a.load([row, step * BLOCK_K])
-                b_tile = b.load([col, step * BLOCK_K])
-            else:
-                inner = step * BLOCK_K + tl.arange(0, BLOCK_K)
-                a_tile = tl.load(
-                    a + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
-                    other=0.0,
-                )
-                b_tile = tl.load(
-                    b + cols.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(cols < n_cols)[:, None] & (inner < n_inner)[None, :],
-                    other=0.0,
-                )
-            if PROMOTE:
-                acc += tl.dot(a_tile, b_tile.T)
-            else:
-                acc = tl.dot(a_tile, b_tile.T, acc)
-
-        if TMA:
-            c.store([row, col], (acc * scale).to(c.dtype))
-        else:
-            tl.store(
-                c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                (acc * scale).to(c.dtype.element_ty),
-                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],
-            )
-
-
-@gluon.jit
-def matmul_fp8_pipelined(
-    a, b, c, scale, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr, PROMOTE: gl.constexpr
-):
-    gemm(
-        a, b, c, scale, n_rows, n_cols, n_inner, STAGES, GROUP_M, prepare_nothing, finish_scaled,
-        B_ROWS=True, PROMOTE=PROMOTE,
-    )  # fmt: skip
 
 
 def _cluster_source(config: Config) -> CudaSource:
@@ -251,8 +172,6 @@ _GROUP = 8
 
 GEMM = ScaledGemm(
     "matmul_fp8",
-    generic=matmul_fp8_kernel,
-    warp_specialized=matmul_fp8_pipelined,
     tiles=_TILES,
     kinds=("fp8e4nv", "fp16"),
     output_bytes=_OUTPUT_BYTES,
@@ -398,7 +317,7 @@ KERNEL = Kernel(
     cases=CASES,
     implementations={"triton": prepare_triton, "torch-cpu": prepare_torch_cpu(fp8_scale)},
     reference=reference,
-    launched="^matmul_fp8_(kernel|pipelined|cluster)$",
+    launched="^gemm_(kernel|pipelined)$|^matmul_fp8_cluster$",
     baselines={
         "torch_scaled_mm": _prepare_scaled_mm(fast=False),
         "torch_scaled_mm_fast": _prepare_scaled_mm(fast=True),

@@ -51,7 +51,10 @@ ARRIVED_FOR = {
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
 # Kernels whose Gluon function is a shared one.
-SHARED_FUNCTION = dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined")
+SHARED_FUNCTION = {
+    **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined"),
+    **dict.fromkeys(("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_int8"), "gemm_pipelined"),
+}
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 TARGET = "sm_90"
