@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +94,7 @@ def launches(name: str) -> Iterator[Trial]:
     for trial in (*listed, *pipelined, *in_cuda, *own):
         if trial.scale == 1.0:
             # The products' trials name each of their ways in full; what one way knows another may refuse.
-            in_full = name in trials.TRIALS or name in products.TRIALS or trial.config.get("pipeline", 0) > 1
+            in_full = name in trials.TRIALS or name in products.TRIALS or _is_cuda(trial.config)
             yield trial if in_full else gpu_variants(trial, TARGET)[-1]
 
 
@@ -178,6 +178,11 @@ def reports(text: str) -> list[Report]:
         accesses = tuple(Access(kind, name, file, int(at or 0)) for kind, name, file, at in _ACCESS.findall(words))
         found.append(Report(re.sub(r"\+0x[0-9a-f]+| \[\d+ hazards\]", "", words), accesses))
     return found
+
+
+def _is_cuda(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration is of CUDA C++."""
+    return config.get("pipeline", 0) > 1 or str(config.get("variant", "")).startswith("cuda")
 
 
 def gluon_function(kernel: str) -> str:

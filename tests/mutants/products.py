@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 from mutants.trials import cluster_matmul_trials
 
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
-           "num_stages": 2, "tma": 0, "pipeline": 0}  # fmt: skip
+           "num_stages": 2, "tma": 0, "variant": "generic"}  # fmt: skip
 _SHAPES = (
     {"M": 1, "N": 1, "K": 1},
     {"M": 67, "N": 131, "K": 97},
@@ -15,8 +19,8 @@ _SHAPES = (
     {"M": 65, "N": 67, "K": 1031},
 )
 _EVEN = {"M": 67, "N": 144, "K": 112}
-# What matmul_bias_relu and matmul_fp8 know of their cluster kernels; their other ways take 0.
-_NO_CLUSTER = {"stream": 0, "pdl": 0}
+# The keys of CUDA C++ that matmul_bias_relu and matmul_fp8 have, as their other variants have them.
+_NO_CLUSTER = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0}
 
 
 def bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
@@ -46,13 +50,18 @@ def int8_trials(dtype: str) -> tuple[Trial, ...]:
     return (*plain, Trial(_EVEN, dtype, {**_SQUARE, "tma": 1}))
 
 
-def _pipelined(dtype: str, config: dict[str, int]) -> tuple[Trial, ...]:
+def _pipelined(dtype: str, config: dict[str, Any]) -> tuple[Trial, ...]:
     shapes = ({"M": 1, "N": 16, "K": 16}, _EVEN, {"M": 700, "N": 272, "K": 528}, {"M": 300, "N": 528, "K": 272})
     return tuple(Trial(shape, dtype, config) for shape in shapes)
 
 
 _WIDE = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles": 2, "programs": 3, "num_warps": 4,
-         "num_stages": 3, "tma": 1, "pipeline": 1}  # fmt: skip
+         "num_stages": 3, "tma": 1, "variant": "warp_specialised"}  # fmt: skip
+
+
+def _without_swap(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of matmul as a kernel has it that cannot swap A and B."""
+    return {key: value for key, value in config.items() if key != "swap_ab"}
 
 
 def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
@@ -61,7 +70,7 @@ def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
     return (
         *_pipelined(dtype, wide),
         Trial({"M": 200, "N": 520, "K": 264}, dtype, {**wide, "block_n": 256}),
-        *cluster_matmul_trials(dtype),
+        *(replace(trial, config=_without_swap(trial.config)) for trial in cluster_matmul_trials(dtype)),
     )
 
 
@@ -82,15 +91,15 @@ def cluster_fp8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_fp8's CUDA C++: ragged edges, odd and even numbers of steps, whole and divided tiles."""
     whole = {
         "block_m": 128, "block_n": 128, "block_k": 128, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
-        "num_stages": 6, "promote": 1, "tma": 1, "pipeline": 2, "stream": 0, "pdl": 1,
+        "num_stages": 6, "promote": 1, "tma": 1, "variant": "cuda", **_NO_CLUSTER, "cluster_m": 2, "pdl": 1,
     }  # fmt: skip
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     return (
         Trial({"M": 1, "N": 16, "K": 16}, dtype, whole),
         Trial({"M": 700, "N": 272, "K": 528}, dtype, {**whole, **few, "pdl": 0}),
-        Trial({"M": 1000, "N": 1512, "K": 2064}, dtype, {**whole, "stream": 1}),
-        Trial({"M": 513, "N": 784, "K": 1040}, dtype, {**whole, **few, "stream": 1}),
-        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream": 1}),
+        Trial({"M": 1000, "N": 1512, "K": 2064}, dtype, {**whole, "stream_k": 1}),
+        Trial({"M": 513, "N": 784, "K": 1040}, dtype, {**whole, **few, "stream_k": 1}),
+        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream_k": 1}),
     )
 
 
