@@ -16,23 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ledger.kernel import Candidate, Tolerance
+from ledger.kernel import Tolerance
 from ledger.kernels.common.baselines import library
-from ledger.kernels.common.gemm_scaled import (
-    EXCLUDES,
-    SCALED_CASES,
-    prepare_torch_cpu,
-    scaled_candidates,
-    scaled_gemm,
-    scaled_reference,
-)
+from ledger.kernels.common.gemm_config import WARP_SPECIALISED, Settings
+from ledger.kernels.common.gemm_scaled import ScaledGemm
 from ledger.kernels.common.gemm_tiles import BYTE_TILES, EDGE, waves_cost
 from ledger.operations import MATMUL_INT8, Shape, int8_scale
-from ledger.records import Dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor
 
 # Tiles of the warp-specialised variant: BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages, subtiles, rate. Measured on
@@ -40,35 +31,20 @@ if TYPE_CHECKING:
 _PIPELINED = ((128, 256, 128, 4, 4, 4, 1.0), (128, 128, 128, 4, 6, 2, 1.0))
 
 
-def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
-    """Return the launch configuration of a shape: the tile whose waves take least time.
-
-    Raises: InputError for a target without one.
-    """
-    generic = GEMM.generic_config(shape, dtype, target)
-    if target != "sm_90" or not generic["tma"] or shape["M"] <= 64:
-        return generic
-    block_m, block_n, block_k, num_warps, num_stages, subtiles, _ = min(
-        _PIPELINED, key=waves_cost(shape, target, edge=EDGE)
-    )
-    return {
-        **generic, "block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": num_warps,
-        "num_stages": num_stages, "subtiles": subtiles, "variant": "warp_specialised",
-    }  # fmt: skip
+def _choose(generic: Settings, shape: Shape) -> dict[str, Any]:
+    """Return the tile of the warp-specialised variant whose waves take least time."""
+    *tile, _ = min(_PIPELINED, key=waves_cost(shape, "sm_90", edge=EDGE))
+    keys = ("block_m", "block_n", "block_k", "num_warps", "num_stages", "subtiles")
+    return {**generic, **dict(zip(keys, tile, strict=True)), "variant": WARP_SPECIALISED}
 
 
-def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing."""
-    return scaled_candidates(GEMM, config_for(shape, dtype, target), shape, dtype, target)
-
-
-GEMM = scaled_gemm(
+GEMM = ScaledGemm(
     name="matmul_int8",
     dtypes=("int8",),
-    rule=config_for,
     scale=int8_scale,
     output="fp32",
     tiles=BYTE_TILES,
+    choose=_choose,
     lacks="int8 path here",
 )
 
@@ -81,18 +57,11 @@ def matmul_int8(a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
     return GEMM(a, b, scale=scale)
 
 
-KERNEL = GEMM.kernel(
+KERNEL = GEMM.scaled_kernel(
     operation=MATMUL_INT8,
-    summary="scaled product of int8 matrices, the second one transposed",
-    formula="C = s · A · Bᵀ",
-    excludes=EXCLUDES,
     tolerances={
         "int8": Tolerance(0.0, 1.2e-7, "the sum is exact; one rounding to 24 bits where it is 2²⁴ or more"),
     },
-    cases=SCALED_CASES,
-    reference=scaled_reference(int8_scale),
-    torch_cpu=prepare_torch_cpu(int8_scale),
     # Its integers are as many bytes as the result here, and not scaled.
     baselines={"torch_int_mm": library(lambda torch, out, a, b: torch._int_mm(a, b.t()), "a", "b")},
-    candidates=candidates,
 )

@@ -70,10 +70,10 @@ def build(name: str, index: int, dtype: Any, target: str) -> Build:
 
 def _bound(name: str, config: Any, shape: Any, dtype: str) -> int:
     # The bound is the kernel file's own; the contract does not carry it.
-    module = sys.modules[load_kernel(name, launch=True).kernel.config.__module__]
+    rule = load_kernel(name, launch=True).kernel.config
     if name == "matmul":
-        return module.GEMM.shared_bytes(config, dtype)
-    return module.shared_bytes(config, dtype, shape["H"])
+        return rule.__self__.shared_bytes(config, dtype)
+    return sys.modules[rule.__module__].shared_bytes(config, dtype, shape["H"])
 
 
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)

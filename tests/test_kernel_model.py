@@ -228,7 +228,7 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
 ) -> None:
     kernel = load_kernel("matmul").kernel
     if not tuned:
-        monkeypatch.setattr(sys.modules[kernel.config.__module__], "_TUNED", {})
+        monkeypatch.setattr(sys.modules[kernel.reference.__module__], "_TUNED", {})
     slower = []
     for row in MEASURED:
         chosen = frame_name(kernel.config(row["shape"], row["dtype"], "sm_90"))
@@ -270,7 +270,7 @@ def test_matmul_swaps_no_operands_where_rows_are_many(m: int, n: int, k: int) ->
 @settings(max_examples=200)
 @given(m=st.integers(1, 3000), eights=st.integers(1, 32), rows=st.integers(1, 5), cols=st.integers(1, 2))
 def test_cluster_matmul_divides_all_rows_evenly_when_swapped(m: int, eights: int, rows: int, cols: int) -> None:
-    module = sys.modules[load_kernel("matmul").kernel.config.__module__]
+    module = sys.modules[load_kernel("matmul").kernel.reference.__module__]
     block_m = 8 * cols * -(-eights // cols)
     config = {"cluster_m": rows, "cluster_n": cols, "swap_ab": 1, "block_m": block_m}
     tile_rows, clusters = module.tile_rows(config, m), -(-m // (rows * block_m))

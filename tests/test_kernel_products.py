@@ -155,10 +155,8 @@ def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, Any], 
 @needs_triton
 @pytest.mark.parametrize(("name", "dtype"), CLUSTERED)
 def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_spill(name: str, dtype: Any) -> None:
-    import sys
-
     kernel = load_kernel(name, launch=True).kernel
-    bound = sys.modules[kernel.config.__module__].GEMM.shared_bytes
+    bound = kernel.config.__self__.shared_bytes
     for trial in PIPELINED_TRIALS[name](dtype):
         if trial.config["variant"] == "cuda":
             made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
@@ -250,10 +248,8 @@ def test_ahead_takes_the_path_that_the_kernel_names_and_fits(name: str, index: i
 @needs_triton
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
 def test_ahead_stays_within_the_bound_of_shared_memory(name: str, index: int, dtype: Any, target: str) -> None:
-    import sys
-
     # The bound is the kernel file's own; the contract does not carry it.
-    bound = sys.modules[load_kernel(name, launch=True).kernel.config.__module__].GEMM.shared_bytes
+    bound = load_kernel(name, launch=True).kernel.config.__self__.shared_bytes
     found = inspected(name, index, dtype, target)
     assert found.shared_bytes <= bound(found.config, dtype)
 

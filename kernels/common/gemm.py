@@ -6,18 +6,19 @@ keys, gemm_device the loops, gemm_cluster the CUDA C++. Imports torch and triton
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, AheadCuda, Candidate, Config, Kernel, Launch, Prepare, Tolerance
-from ledger.operations import Operation, Shape
+from ledger.kernel import Ahead, AheadCuda, Candidate, Launch, Tolerance
+from ledger.operations import Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .baselines import dtype_name
+from .family import Family
 from .gemm_cluster import ClusterGemm
 from .gemm_config import (
     CUDA,
@@ -71,21 +72,27 @@ def product_cases(inner: int) -> tuple[dict[str, int], ...]:
     )
 
 
+TOLERANCES: dict[Dtype, Tolerance] = {
+    "fp16": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; the sum is fp32"),
+    "bf16": Tolerance(1e-4, 4e-3, "one rounding to 8 bits; the sum is fp32"),
+    "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
+}
+"""Tolerances of products that are summed in fp32 and rounded once."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Gemm:
+class Gemm(Family):
     """Hold what differs between kernels over the shared loops.
 
-    dtypes: of A and B. rule: the launch rule, (shape, dtype, target) -> configuration; None: the generic variant.
-    epilogue: the function of a tile's accumulators (gemm_device). epilogue_flops: its operations an element of C.
-    bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows: whether B is
-    (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic variant, and where
-    rows are no multiple of 16 bytes. cluster: the CUDA C++. more: (target) -> further keys of the generic variant.
+    dtypes: of A and B. epilogue: the function of a tile's accumulators (gemm_device). epilogue_flops: its operations an
+    element of C. bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows:
+    whether B is (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic
+    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. more: (target) -> further keys of that variant.
     lacks, having: what an unknown target may lack and the others have, for messages.
     """
 
     name: str
-    dtypes: tuple[Dtype, ...]
-    rule: Callable[[Shape, Dtype, str], Config] | None = None
+    dtypes: tuple[Dtype, ...] = ("fp16", "bf16", "fp32")
     epilogue: Any = identity
     epilogue_flops: int = 0
     bias: bool = False
@@ -99,33 +106,24 @@ class Gemm:
     lacks: str = ""
     having: str = ""
 
-    def kernel(
-        self, *, operation: Operation, summary: str, formula: str, excludes: str,
-        tolerances: Mapping[Dtype, Tolerance], reference: Callable[[Mapping[str, Any]], Any], torch_cpu: Prepare,
-        baselines: Mapping[str, Prepare], cases: tuple[Mapping[str, int], ...] = product_cases(2056),
-        candidates: Callable[[Shape, Dtype, str], Iterable[Candidate]] | None = None,
-    ) -> Kernel:  # fmt: skip
-        """Return the kernel that a file exports. torch_cpu: its implementation on a CPU."""
-        return Kernel(
-            name=self.name,
-            operation=operation,
-            summary=summary,
-            formula=formula,
-            dtypes=self.dtypes,
-            work=self.work,
-            excludes=excludes,
-            path=matmul_path,
-            config=self.rule or self.generic_config,
-            check_config=self.check_config,
-            tolerances=tolerances,
-            cases=cases,
-            implementations={"triton": self.prepare, "torch-cpu": torch_cpu},
-            reference=reference,
-            launched="^gemm_(kernel|pipelined)$" + (f"|^{self.name}_cluster$" if self.cluster else ""),
-            baselines=baselines,
-            ahead=self.ahead,
-            candidates=candidates,
-        )
+    path = staticmethod(matmul_path)
+    cases: tuple[Mapping[str, int], ...] = product_cases(2056)
+
+    @property
+    def launched(self) -> str:
+        """Return a pattern of the names of what a call launches."""
+        return "^gemm_(kernel|pipelined)$" + (f"|^{self.name}_cluster$" if self.cluster else "")
+
+    def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Return the launch configuration of a shape: here, of the generic variant; families over this one have rules.
+
+        Raises: InputError for a target without one.
+        """
+        return self.generic_config(shape, dtype, target)
+
+    def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+        """Yield the configurations that may be worth timing: here, the one of the rule."""
+        yield self.candidate(self.config(shape, dtype, target), shape, dtype)
 
     def work(self, shape: Shape, dtype: Dtype) -> Work:
         """Count a multiply-add (two operations) for each (m, n, k) and the epilogue; each operand moves once."""
@@ -361,7 +359,7 @@ class Gemm:
         written = {"fp16": torch.float16, "fp32": torch.float32}.get(self.output or "", a.dtype)
         out = torch.empty((a.shape[0], b.shape[0 if self.b_rows else 1]), dtype=written, device=a.device)
         shape = {"M": out.shape[0], "N": out.shape[1], "K": a.shape[1]}
-        config = (self.rule or self.generic_config)(shape, dtype, target)
+        config = self.config(shape, dtype, target)
         if not is_tma_aligned(*inputs.values()):
             config = {**self.generic_config(shape, dtype, target), "tma": 0}
         self._launcher(inputs, out, config, scale=scale)()

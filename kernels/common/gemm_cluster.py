@@ -38,13 +38,14 @@ def check_swapped_nothing(config: Settings) -> None:
 class ClusterGemm:
     """Hold what differs between the CUDA C++ of kernels.
 
-    source: (macros, generated headers) -> the program. fixed: keys that have one value. even_tiles: whether the rows of
-    C are divided evenly among tiles. check_swapped: checks a tile with A and B swapped; swaps: whether there are any.
-    promotion: bytes that L2 fetches at once for a miss. divided_clocks: what stream-K costs a launch beside its tiles.
+    source: cuda.cuda_source with the kernel's module and file; the entry is NAME_cluster. fixed: keys that have one
+    value. even_tiles: whether the rows of C are divided evenly among tiles. swaps: whether A and B may be swapped;
+    check_swapped: checks such a tile. promotion: bytes that L2 fetches at once for a miss. divided_clocks: what
+    stream-K costs a launch beside its tiles.
     """
 
     name: str
-    source: Callable[[Mapping[str, int], Mapping[str, str]], CudaSource]
+    source: Callable[..., CudaSource]
     fixed: Mapping[str, int] = field(default_factory=dict)
     even_tiles: bool = False
     swaps: bool = False
@@ -96,7 +97,7 @@ class ClusterGemm:
         products = Wgmma(
             n=config["block_m" if swap else "block_n"], kind=_KINDS[dtype], a_transposed=swap, b_transposed=not swap
         )
-        return self.source(defines, wgmma_header(products))
+        return self.source(entry=f"{self.name}_cluster", defines=defines, generated=wgmma_header(products))
 
     def ahead(self, config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
         """Return what the compiler needs to compile the program without a GPU."""

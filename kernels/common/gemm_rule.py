@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ledger.kernel import Candidate, variations
@@ -76,14 +77,21 @@ class Frame(NamedTuple):
 
     def config(self) -> dict[str, Any]:
         """Return what a frame fixes of a configuration."""
-        named = self._asdict()
-        if not self.swap_ab:
-            # Kernels that cannot swap A and B have no such key; the others keep 0.
-            del named["swap_ab"]
         return {
-            **named, "block_k": 64, "num_warps": (self.block_n if self.swap_ab else self.block_m) // 16, "subtiles": 1,
-            "tma": 1, "programs": resident(self.cluster),
+            **self._asdict(), "block_k": 64, "num_warps": (self.block_n if self.swap_ab else self.block_m) // 16,
+            "subtiles": 1, "tma": 1, "programs": resident(self.cluster),
         }  # fmt: skip
+
+
+MEASURED: dict[tuple[int, int, int], Frame] = {
+    (2816, 4352, 6144): Frame(128, 128, 2, stream_k=1),
+    (3072, 3584, 2560): Frame(128, 128, 2, stream_k=1),
+    (3000, 5000, 7000): Frame(128, 256, 2, stream_k=1),
+    (5000, 5000, 520): Frame(128, 256, 2),
+    (5120, 5120, 5120): Frame(128, 128, 2, stream_k=1),
+}
+"""M, N and K where another frame was measured faster for matmul than the one with the fewest clocks, or is level with
+it and known longer (docs/notes/gemm.md)."""
 
 
 def frames() -> Iterator[Frame]:
@@ -92,26 +100,6 @@ def frames() -> Iterator[Frame]:
     for stream_k, clusters in ((0, CLUSTERS), (1, CLUSTERS[1:])):
         for cluster, tile in itertools.product(clusters, CLUSTER_TILES):
             yield Frame(*tile, *cluster, stream_k=stream_k)
-
-
-def configured(
-    gemm: Gemm, shape: Shape, dtype: Dtype, target: str, frame_of: Callable[[Shape], Frame | None]
-) -> dict[str, Any]:
-    """Return the launch configuration of a shape. frame_of: the kernel's frame on sm_90, or None for the generic one.
-
-    Raises: InputError for a target without one.
-    """
-    generic = gemm.generic_config(shape, dtype, target)
-    if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not generic["tma"]:
-        return generic
-    frame = frame_of(shape)
-    if frame is None:
-        return generic
-    config = {**generic, **frame.config()}
-    if frame.variant == WARP_SPECIALISED:
-        return {**config, "num_warps": 4, "num_stages": PIPELINED_TILES[frame.block_m, frame.block_n][0]}
-    config = {**config, "pdl": 1, "group_m": group_rows(config, shape)}
-    return dict(next(gemm.deepest(config, dtype, target, most=1)))
 
 
 def clocks(frame: Frame, shape: Shape, *, even_rows: bool) -> float:
@@ -153,46 +141,80 @@ def generic_clocks(shape: Shape) -> float:
     return min(_tile_clocks(tile, shape) for tile in TILES["sm_90"][2:])
 
 
-def candidates(
-    gemm: Gemm,
-    own: Settings,
-    shape: Shape,
-    dtype: Dtype,
-    target: str,
-    *,
-    swapped: Callable[[Settings, Shape], Iterable[Settings]] = lambda own, shape: (),
-) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit or one less.
+def specialised_frame(shape: Shape) -> Frame | None:
+    """Return the warp-specialised frame that takes the fewest clocks, or None where the generic variant takes fewer."""
+    best = min(
+        (Frame(*tile, variant=WARP_SPECIALISED) for tile in PIPELINED_TILES),
+        key=lambda frame: clocks(frame, shape, even_rows=False),
+    )
+    return None if generic_clocks(shape) < clocks(best, shape, even_rows=False) else best
 
-    own: what the launch rule takes. swapped: (own, shape) -> configurations with A and B swapped.
+
+@dataclass(frozen=True, kw_only=True)
+class RuledGemm(Gemm):
+    """A product whose launch rule chooses frames.
+
+    frame_of: (shape) -> the frame on sm_90, or None for the generic variant; without CUDA C++ its variant is another.
+    swapped_frames: (shape) -> frames with A
+    and B swapped that may be worth timing.
     """
-    yield gemm.candidate(own, shape, dtype)
 
-    def fitting(config: Settings, *, most: int = 2) -> Iterator[Candidate]:
-        for one in gemm.deepest(config, dtype, target, most=most):
-            yield gemm.candidate(one, shape, dtype)
+    frame_of: Callable[[Shape], Frame | None] = specialised_frame
+    swapped_frames: Callable[[Shape], Iterable[Frame]] = lambda shape: ()
 
-    plain = {**own, **gemm.cuda_defaults}
-    if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
-        for config in (*_cluster_configs(plain, own, shape), *swapped(own, shape)):
-            yield from fitting(config, most=1)
-        pipelined = {**plain, "variant": WARP_SPECIALISED, "num_warps": 4, "block_k": 64}
-        choices: dict[str, tuple[int, ...]] = {"block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2)}
-        for config in variations(pipelined, choices):
+    def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
+        generic = self.generic_config(shape, dtype, target)
+        frame = self.frame_of(shape) if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"] else None
+        if frame is None:
+            return generic
+        if frame.variant == WARP_SPECIALISED:
+            stages, _ = PIPELINED_TILES[frame.block_m, frame.block_n]
+            return {**generic, **_fixed(generic, frame), "num_warps": 4, "num_stages": stages}
+        return dict(next(self.deepest(_cluster_config(generic, frame, shape), dtype, target, most=1)))
+
+    def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+        """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit."""
+        own = self.config(shape, dtype, target)
+        yield self.candidate(own, shape, dtype)
+
+        def fitting(config: Settings, *, most: int = 2) -> Iterator[Candidate]:
+            for one in self.deepest(config, dtype, target, most=most):
+                yield self.candidate(one, shape, dtype)
+
+        plain = {**own, **self.cuda_defaults}
+        if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
+            again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()
+            clusters, swaps = (
+                [_cluster_config(plain, frame, shape) for frame in frames]
+                for frames in (_cluster_frames() if self.cluster else (), self.swapped_frames(shape))
+            )
+            for config in (*clusters, *again, *swaps):
+                yield from fitting(config, most=1)
+            pipelined = {**plain, "variant": WARP_SPECIALISED, "num_warps": 4, "block_k": 64}
+            choices: dict[str, tuple[int, ...]] = {"block_m": (128, 256), "block_n": (64, 128, 256), "subtiles": (1, 2)}
+            for config in variations(pipelined, choices):
+                yield from fitting(config)
+        choices = {
+            "block_m": (32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "num_warps": (4, 8),
+        }  # fmt: skip
+        for config in variations({**plain, "variant": GENERIC, "subtiles": 1}, choices):
             yield from fitting(config)
-    choices = {
-        "block_m": (32, 64, 128), "block_n": (32, 64, 128, 256), "block_k": (32, 64, 128), "num_warps": (4, 8),
-    }  # fmt: skip
-    for config in variations({**plain, "variant": GENERIC, "subtiles": 1}, choices):
-        yield from fitting(config)
 
 
-def _cluster_configs(plain: Settings, own: Settings, shape: Shape) -> Iterator[Settings]:
-    """Yield the tiles of the CUDA C++ in every cluster, whole, stream-K and split; other groups for the rule's own."""
+def _fixed(config: Settings, frame: Frame) -> dict[str, Any]:
+    """Return what a frame fixes of a configuration: a kernel without CUDA C++, or without swaps, lacks keys of it."""
+    return {key: value for key, value in frame.config().items() if key in config}
+
+
+def _cluster_config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
+    """Return a configuration with a frame of the CUDA C++."""
+    chosen = {**config, **_fixed(config, frame), "pdl": 1}
+    return {**chosen, "group_m": group_rows(chosen, shape)}
+
+
+def _cluster_frames() -> Iterator[Frame]:
+    """Yield the tiles of the CUDA C++ in every cluster, whole, stream-K and split."""
     for tile, cluster in itertools.product(CLUSTER_TILES, CLUSTERS):
         for split_k, stream_k in ((1, 0), (1, 1), (2, 0)):
-            frame = Frame(*tile, *cluster, split_k=split_k, stream_k=stream_k)
-            config = {**plain, **frame.config(), "pdl": 1}
-            yield {**config, "group_m": group_rows(config, shape)}
-    if own["variant"] == CUDA:
-        yield from variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)})
+            yield Frame(*tile, *cluster, split_k=split_k, stream_k=stream_k)

@@ -5,63 +5,79 @@ Shapes: a (M, K), b (N, K), c (M, N), all row-major. Imports torch and triton, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ledger.kernel import Candidate, Config, Launch, Prepare, variations
-from ledger.operations import Shape
+from ledger.kernel import Candidate, Config, Kernel, Launch, Prepare, Tolerance, variations
+from ledger.operations import Operation, Shape
 from ledger.records import Dtype
 
 from .gemm import Gemm, product_cases
 from .gemm_config import GENERIC, WARP_SPECIALISED, Settings
 from .gemm_device import scaled
-from .gemm_tiles import BYTE_RAGGED
+from .gemm_tiles import BYTE_RAGGED, Tile
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SCALED_CASES = product_cases(2064)
-"""Cases of these kernels: rows of 16 one-byte elements."""
 
-EXCLUDES = "re-reads of A and B by other tiles (L2), padding to whole tiles, scaling of the result"
+@dataclass(frozen=True, kw_only=True)
+class ScaledGemm(Gemm):
+    """A product with a scale of operands of one byte, B by rows.
 
-scaled_gemm = partial(Gemm, epilogue=scaled, b_rows=True, ragged=BYTE_RAGGED)
-"""The family of these kernels: the arguments of Gemm but for these three."""
+    choose: (generic configuration, shape) -> the configuration on sm_90 where rows allow TMA and M is above 64.
+    clusters: (own configuration) -> configurations of the kernel's CUDA C++ that may be worth timing.
+    """
 
+    scale: Callable[[int], float]
+    choose: Callable[[Settings, Shape], dict[str, Any]]
+    clusters: Callable[[Settings], Iterable[Settings]] = lambda own: ()
+    epilogue: Any = scaled
+    b_rows: bool = True
+    ragged: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: BYTE_RAGGED)
+    cases: tuple[Mapping[str, int], ...] = product_cases(2064)
 
-def scaled_reference(scale: Callable[[int], float]) -> Callable[[Mapping[str, Any]], Any]:
-    """Return the reference: the scaled product in float64. scale: of the inner size."""
+    def scaled_kernel(
+        self, *, operation: Operation, tolerances: Mapping[Dtype, Tolerance], baselines: Mapping[str, Prepare]
+    ) -> Kernel:
+        """Return the kernel that a file exports."""
+        return self.kernel(
+            operation=operation,
+            summary=f"scaled product of {self.dtypes[0].partition('_')[0]} matrices, the second one transposed",
+            formula="C = s · A · Bᵀ",
+            excludes="re-reads of A and B by other tiles (L2), padding to whole tiles, scaling of the result",
+            tolerances=tolerances,
+            reference=self._reference,
+            torch_cpu=self._prepare_torch_cpu,
+            baselines=baselines,
+        )
 
-    def reference(inputs: Mapping[str, Tensor]) -> Tensor:
-        return inputs["a"].double() @ inputs["b"].double().T * scale(inputs["a"].shape[1])
+    def _reference(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        return inputs["a"].double() @ inputs["b"].double().T * self.scale(inputs["a"].shape[1])
 
-    return reference
-
-
-def prepare_torch_cpu(scale: Callable[[int], float]) -> Prepare:
-    """Return how to prepare the product in fp32 on a CPU. scale: of the inner size."""
-
-    def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+    def _prepare_torch_cpu(self, inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
+        """Return the product in fp32 on a CPU."""
         import torch
 
-        a, b, factor = inputs["a"], inputs["b"], scale(inputs["a"].shape[1])
+        a, b, factor = inputs["a"], inputs["b"], self.scale(inputs["a"].shape[1])
         return lambda: out.copy_(torch.matmul(a.float(), b.float().T).mul_(factor))
 
-    return prepare
+    def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Return the launch configuration of a shape."""
+        generic = self.generic_config(shape, dtype, target)
+        if target != "sm_90" or not generic["tma"] or shape["M"] <= 64:
+            return generic
+        return self.choose(generic, shape)
 
-
-def scaled_candidates(
-    gemm: Gemm, own: Settings, shape: Shape, dtype: Dtype, target: str, *, more: tuple[Settings, ...] = ()
-) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit or one less.
-
-    own: what the launch rule takes. more: configurations of the kernel's own, in CUDA C++.
-    """
-    yield gemm.candidate(own, shape, dtype)
-    for tile in (*more, *_tile_variations(gemm, own, target)):
-        for config in gemm.deepest(tile, dtype, target):
-            yield gemm.candidate(config, shape, dtype)
+    def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+        """Yield the configurations that may be worth timing: tiles of all variants, the deepest and one stage less."""
+        own = self.config(shape, dtype, target)
+        yield self.candidate(own, shape, dtype)
+        more = self.clusters(own) if target == "sm_90" and own["tma"] else ()
+        for tile in (*more, *_tile_variations(self, own, target)):
+            for config in self.deepest(tile, dtype, target):
+                yield self.candidate(config, shape, dtype)
 
 
 def _tile_variations(gemm: Gemm, own: Settings, target: str) -> Iterator[Settings]:

@@ -15,20 +15,19 @@ sums, added in a fixed order, so the same inputs give the same bits.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
-from ledger.kernel import Candidate, Tolerance
 from ledger.kernels.common import gemm_rule
 from ledger.kernels.common.baselines import library
 from ledger.kernels.common.cuda import cuda_source
-from ledger.kernels.common.gemm import Gemm
+from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_config import Settings, group_rows, lines, resident, tile_rows
-from ledger.kernels.common.gemm_rule import Frame
+from ledger.kernels.common.gemm_config import Settings, lines, resident, tile_rows
+from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.kernels.common.targets import SMS, ceil_div
 from ledger.operations import MATMUL, Shape
-from ledger.records import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,17 +37,13 @@ if TYPE_CHECKING:
 # Where another frame was measured faster than the one with the fewest clocks, or is level with it and known longer:
 # 1024 x 1536 x 2048 by `ledger tune` (benchmarks/tuning/matmul-h200.json), the others as docs/notes/gemm.md says.
 _TUNED: dict[tuple[int, int, int], Frame] = {
+    **MEASURED,
     (128, 8192, 8192): Frame(64, 128, 2, swap_ab=1),
     (128, 8192, 28672): Frame(64, 128, 2, swap_ab=1),
     (512, 4096, 4096): Frame(128, 128, 2, swap_ab=1),
     (777, 3000, 4104): Frame(160, 128, 1, 2, swap_ab=1),
     (1000, 1512, 2056): Frame(128, 128, 2, 2),
     (1024, 1536, 2048): Frame(64, 192),
-    (2816, 4352, 6144): Frame(128, 128, 2, stream_k=1),
-    (3072, 3584, 2560): Frame(128, 128, 2, stream_k=1),
-    (3000, 5000, 7000): Frame(128, 256, 2, stream_k=1),
-    (5000, 5000, 520): Frame(128, 256, 2),
-    (5120, 5120, 5120): Frame(128, 128, 2, stream_k=1),
 }
 # Few rows in a single wave: two programs a tile, so that more of them ask L2. At 72 x 4096 x 4096 11.6 us, not 20.
 _FEW_ROWS: Frame = Frame(128, 64, split_k=2)
@@ -140,34 +135,18 @@ def _swapped_step(config: Settings) -> int:
     return 16 if config["cluster_n"] > 1 or config["split_k"] > 1 else 8
 
 
-def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
-    """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
-    return gemm_rule.configured(GEMM, shape, dtype, target, _frame_of)
+def _offered(shape: Shape) -> list[Frame]:
+    """Return the frames with A and B swapped that take the fewest clocks by the rule, whatever the rows."""
+    return heapq.nsmallest(_SWAPPED_OFFERED, _swapped_frames(shape), key=lambda frame: _swapped_clocks(frame, shape))
 
 
-def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing."""
-    return gemm_rule.candidates(GEMM, config_for(shape, dtype, target), shape, dtype, target, swapped=_swapped_configs)
-
-
-def _swapped_configs(own: Settings, shape: Shape) -> Iterator[Settings]:
-    """Yield the tiles with A and B swapped that take the fewest clocks by the rule, whatever the rows."""
-    for frame in heapq.nsmallest(
-        _SWAPPED_OFFERED, _swapped_frames(shape), key=lambda frame: _swapped_clocks(frame, shape)
-    ):
-        config = {**own, **frame.config(), "pdl": 1}
-        yield {**config, "group_m": group_rows(config, shape)}
-
-
-GEMM = Gemm(
+GEMM = RuledGemm(
     name="matmul",
-    dtypes=("fp16", "bf16", "fp32"),
-    rule=config_for,
+    frame_of=_frame_of,
+    swapped_frames=_offered,
     cluster=ClusterGemm(
         name="matmul",
-        source=lambda defines, generated: cuda_source(
-            __name__, "cluster.cu", entry="matmul_cluster", defines=defines, generated=generated
-        ),
+        source=partial(cuda_source, __name__, "cluster.cu"),
         even_tiles=True,
         swaps=True,
         check_swapped=_check_swapped,
@@ -195,13 +174,8 @@ KERNEL = GEMM.kernel(
     summary="matrix product",
     formula="C = A · B",
     excludes="re-reads of A and B by other tiles and sums handed on between programs (L2), padding to whole tiles",
-    tolerances={
-        "fp16": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; the sum is fp32"),
-        "bf16": Tolerance(1e-4, 4e-3, "one rounding to 8 bits; the sum is fp32"),
-        "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
-    },
+    tolerances=TOLERANCES,
     reference=reference,
     torch_cpu=TORCH,
     baselines={"torch_matmul": TORCH},
-    candidates=candidates,
 )

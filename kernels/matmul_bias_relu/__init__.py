@@ -14,20 +14,20 @@ sums, added in a fixed order, so the same inputs give the same bits.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ledger.kernel import Candidate, Tolerance, import_triton
+from ledger.kernel import import_triton
 from ledger.kernels.common import gemm_rule
 from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.cuda import cuda_source
-from ledger.kernels.common.gemm import Gemm
+from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_rule import Frame
+from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.operations import MATMUL_BIAS_RELU, Shape
-from ledger.records import Dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -41,15 +41,7 @@ def _bias_relu(acc, bias, scale):
     return tl.where(total < 0.0, 0.0, total)
 
 
-# Where another frame was measured faster for kernels/matmul than the one with the fewest clocks.
-_TUNED: dict[tuple[int, int, int], Frame] = {
-    (777, 3000, 4104): Frame(128, 192, 2, 2, stream_k=1),
-    (2816, 4352, 6144): Frame(128, 128, 2, stream_k=1),
-    (3072, 3584, 2560): Frame(128, 128, 2, stream_k=1),
-    (3000, 5000, 7000): Frame(128, 256, 2, stream_k=1),
-    (5000, 5000, 520): Frame(128, 256, 2),
-    (5120, 5120, 5120): Frame(128, 128, 2, stream_k=1),
-}
+_TUNED = {**MEASURED, (777, 3000, 4104): Frame(128, 192, 2, 2, stream_k=1)}
 
 
 def _frame_of(shape: Shape) -> Frame | None:
@@ -59,29 +51,16 @@ def _frame_of(shape: Shape) -> Frame | None:
     return None if gemm_rule.generic_clocks(shape) < clocks[frame] else frame
 
 
-def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
-    """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
-    return gemm_rule.configured(GEMM, shape, dtype, target, _frame_of)
-
-
-def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing."""
-    return gemm_rule.candidates(GEMM, config_for(shape, dtype, target), shape, dtype, target)
-
-
-GEMM = Gemm(
+GEMM = RuledGemm(
     name="matmul_bias_relu",
-    dtypes=("fp16", "bf16", "fp32"),
-    rule=config_for,
+    frame_of=_frame_of,
     epilogue=_bias_relu,
     # An addition and a maximum.
     epilogue_flops=2,
     bias=True,
     cluster=ClusterGemm(
         name="matmul_bias_relu",
-        source=lambda defines, generated: cuda_source(
-            __name__, "cluster.cu", entry="matmul_bias_relu_cluster", defines=defines, generated=generated
-        ),
+        source=partial(cuda_source, __name__, "cluster.cu"),
     ),
 )
 
@@ -115,11 +94,7 @@ KERNEL = GEMM.kernel(
     summary="matrix product with a bias and a rectifier",
     formula="C = max(0, A · B + bias)",
     excludes="re-reads of A, B, bias and sums handed on between programs (L2), padding to whole tiles",
-    tolerances={
-        "fp16": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; the sum is fp32"),
-        "bf16": Tolerance(1e-4, 4e-3, "one rounding to 8 bits; the sum is fp32"),
-        "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
-    },
+    tolerances=TOLERANCES,
     reference=reference,
     torch_cpu=TORCH,
     baselines={
@@ -128,5 +103,4 @@ KERNEL = GEMM.kernel(
         "torch_compile_default": compiled(_unfused, "a", "b", "bias", mode="default"),
         "torch_compile_max_autotune": compiled(_unfused, "a", "b", "bias", mode="max-autotune-no-cudagraphs"),
     },
-    candidates=candidates,
 )

@@ -18,24 +18,17 @@ added in a fixed order, so the same inputs give the same bits.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ledger.kernel import Candidate, Config, Launch, Prepare, Tolerance, variations
+from ledger.kernel import Config, Launch, Prepare, Tolerance, variations
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_config import GROUP
-from ledger.kernels.common.gemm_scaled import (
-    EXCLUDES,
-    SCALED_CASES,
-    prepare_torch_cpu,
-    scaled_candidates,
-    scaled_gemm,
-    scaled_reference,
-)
+from ledger.kernels.common.gemm_config import CUDA, GROUP, Settings, group_rows
+from ledger.kernels.common.gemm_scaled import ScaledGemm
 from ledger.kernels.common.gemm_tiles import BYTE_TILES
 from ledger.kernels.common.targets import SMS, ceil_div
 from ledger.operations import MATMUL_FP8, Shape, fp8_scale
-from ledger.records import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,7 +41,7 @@ _CLUSTER = {
     "block_m": 128, "block_n": 128, "block_k": 128, "num_warps": 8, "subtiles": 1, "promote": 1, "tma": 1,
     "cluster_m": 2, "cluster_n": 1, "split_k": 1,
 }  # fmt: skip
-_CLUSTER_KEYS = {**_CLUSTER, "variant": "cuda"}
+_CLUSTER_KEYS = {**_CLUSTER, "variant": CUDA}
 
 # What an SM multiplies in a clock, and what dividing tiles costs: a share of the time, and clocks of a
 # launch. Divided tiles had 0.98 of the undivided ones' speed at 2816 x 4352 x 6144, 1.00 at 5120, 0.96 at 7168 and 0.98
@@ -57,21 +50,13 @@ _TENSOR_FLOPS = 8192
 _DIVIDED_SHARE, _DIVIDED_CLOCKS = 0.04, 10_000
 
 
-def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
-    """Return the launch configuration of a shape: the cluster kernel where rows allow TMA.
-
-    Raises: InputError for a target without one.
-    """
-    generic = GEMM.generic_config(shape, dtype, target)
-    if target != "sm_90" or not generic["tma"] or shape["M"] <= 64:
-        return generic
+def _choose(generic: Settings, shape: Shape) -> dict[str, Any]:
+    """Return the configuration of the CUDA C++."""
     # Groups of rows of equal size; where rows lie in two lines of L2, calls that overlap are slower, as in matmul.
-    tiles_m = ceil_div(shape["M"], 2 * _CLUSTER_KEYS["block_m"])
-    aligned = shape["K"] % 128 == 0 and shape["N"] * 2 % 128 == 0
-    divided = _divides(shape)
+    aligned, divided = shape["K"] % 128 == 0 and shape["N"] * 2 % 128 == 0, _divides(shape)
     return {
         **generic, **_CLUSTER_KEYS, "num_stages": 6, "pdl": int(aligned), "stream_k": int(divided),
-        "group_m": GROUP if divided else ceil_div(tiles_m, ceil_div(tiles_m, GROUP)),
+        "group_m": GROUP if divided else group_rows(_CLUSTER, shape),
     }  # fmt: skip
 
 
@@ -84,27 +69,21 @@ def _divides(shape: Shape) -> bool:
     return tiles > slots and 1 - tiles / slots / waves > _DIVIDED_SHARE + _DIVIDED_CLOCKS / clocks
 
 
-def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing."""
-    own, clusters = config_for(shape, dtype, target), ()
-    if target == "sm_90" and own["tma"]:
-        choices = {"stream_k": (0, 1), "pdl": (0, 1), "group_m": (4, 8)}
-        clusters = tuple(variations({**own, **_CLUSTER_KEYS}, choices))
-    return scaled_candidates(GEMM, own, shape, dtype, target, more=clusters)
+def _clusters(own: Settings) -> Iterator[Settings]:
+    return variations({**own, **_CLUSTER_KEYS}, {"stream_k": (0, 1), "pdl": (0, 1), "group_m": (4, 8)})
 
 
-GEMM = scaled_gemm(
+GEMM = ScaledGemm(
     name="matmul_fp8",
     dtypes=("fp8_e4m3",),
-    rule=config_for,
     scale=fp8_scale,
     output="fp16",
     tiles={target: tiles for target, tiles in BYTE_TILES.items() if target != "sm_80"},
+    choose=_choose,
+    clusters=_clusters,
     cluster=ClusterGemm(
         name="matmul_fp8",
-        source=lambda defines, generated: cuda_source(
-            __name__, "cluster.cu", entry="matmul_fp8_cluster", defines=defines, generated=generated
-        ),
+        source=partial(cuda_source, __name__, "cluster.cu"),
         fixed=_CLUSTER,
         promotion=256,
         divided_clocks=6_500,
@@ -139,20 +118,13 @@ def _prepare_scaled_mm(*, fast: bool) -> Prepare:
     return prepare
 
 
-KERNEL = GEMM.kernel(
+KERNEL = GEMM.scaled_kernel(
     operation=MATMUL_FP8,
-    summary="scaled product of fp8 matrices, the second one transposed",
-    formula="C = s · A · Bᵀ",
-    excludes=EXCLUDES,
     tolerances={
         "fp8_e4m3": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; sums over 128 products are added in fp32"),
     },
-    cases=SCALED_CASES,
-    reference=scaled_reference(fp8_scale),
-    torch_cpu=prepare_torch_cpu(fp8_scale),
     baselines={
         "torch_scaled_mm": _prepare_scaled_mm(fast=False),
         "torch_scaled_mm_fast": _prepare_scaled_mm(fast=True),
     },
-    candidates=candidates,
 )
