@@ -41,7 +41,7 @@ def race(kernel: str, first: tuple[str, str], *others: tuple[str, str]) -> str:
     return "\n".join([f"========= Error: Race reported between {places[0]}", *rest, "========= "])
 
 
-DISPATCH = race("matmul", ("Read", "def matmul_pipelined("), ("Write", "    gl.warp_specialize("))
+DISPATCH = race("matmul", ("Read", "def gemm_pipelined("), ("Write", "    gl.warp_specialize("))
 BLOCKS = race(
     "flash_attention",
     ("Write", "blocks.index(slot).store(gl.full([1], index"),

@@ -133,10 +133,10 @@ def test_what_is_as_good_as_the_own_configuration_is_kept_however_low_another_bo
 def test_the_fastest_is_kept_though_a_bound_that_nothing_reaches_is_a_third_lower() -> None:
     # benchmarks/tuning/matmul-h200.json: whole tiles in clusters of four; halves of tiles took 1.2 times as long.
     choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=ODD, dtype="fp16")
-    whole = {"block_m": 128, "block_n": 128, "pipeline": 22, "stream": 0}
+    whole = {"block_m": 128, "block_n": 128, "cluster_m": 2, "cluster_n": 2, "split_k": 1, "stream_k": 0}
     (bound,) = {one.bound_s for one in choice.kept if whole.items() <= one.config.items()}
     assert bound > 1.3 * choice.kept[0].bound_s
-    assert choice.kept[0].config["stream"] == 2
+    assert choice.kept[0].config["split_k"] == 2
 
 
 @pytest.mark.parametrize("path", REVIEWED, ids=lambda path: path.stem)

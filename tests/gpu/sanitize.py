@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,10 @@ ARRIVED_FOR = {
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
 # Kernels whose Gluon function is a shared one.
-SHARED_FUNCTION = dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined")
+SHARED_FUNCTION = {
+    **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined"),
+    **dict.fromkeys(("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_int8"), "gemm_pipelined"),
+}
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 TARGET = "sm_90"
@@ -91,7 +94,7 @@ def launches(name: str) -> Iterator[Trial]:
     for trial in (*listed, *pipelined, *in_cuda, *own):
         if trial.scale == 1.0:
             # The products' trials name each of their ways in full; what one way knows another may refuse.
-            in_full = name in trials.TRIALS or name in products.TRIALS or trial.config.get("pipeline", 0) > 1
+            in_full = name in trials.TRIALS or name in products.TRIALS or _is_cuda(trial.config)
             yield trial if in_full else gpu_variants(trial, TARGET)[-1]
 
 
@@ -175,6 +178,11 @@ def reports(text: str) -> list[Report]:
         accesses = tuple(Access(kind, name, file, int(at or 0)) for kind, name, file, at in _ACCESS.findall(words))
         found.append(Report(re.sub(r"\+0x[0-9a-f]+| \[\d+ hazards\]", "", words), accesses))
     return found
+
+
+def _is_cuda(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration is of CUDA C++."""
+    return config.get("pipeline", 0) > 1 or str(config.get("variant", "")).startswith("cuda")
 
 
 def gluon_function(kernel: str) -> str:

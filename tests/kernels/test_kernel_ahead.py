@@ -71,8 +71,10 @@ def build(name: str, index: int, dtype: Any, target: str) -> Build:
 
 def _bound(name: str, config: Any, shape: Any, dtype: str) -> int:
     # The bound is the kernel file's own; the contract does not carry it.
-    module = sys.modules[load_kernel(name, launch=True).kernel.config.__module__]
-    return module.shared_bytes(config, dtype, *([shape["H"]] if name == "rmsnorm_matmul" else []))
+    rule = load_kernel(name, launch=True).kernel.config
+    if name == "matmul":
+        return rule.__self__.shared_bytes(config, dtype)
+    return sys.modules[rule.__module__].shared_bytes(config, dtype, shape["H"])
 
 
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
@@ -107,12 +109,12 @@ def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_sp
     for trial in CLUSTER_TRIALS["matmul"](dtype):
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, trial.shape, dtype))
-        # Changed over, a tile's rows are wgmma's columns, and what does not lie along k is its A operand.
-        swapped = trial.config["pipeline"] >= 100
+        # Swapped, a tile's rows are wgmma's columns, and what does not lie along k is its A operand.
+        swapped = trial.config["swap_ab"] == 1
         columns = trial.config["block_m" if swapped else "block_n"]
         assert re.search(rf"wgmma\.mma_async\.sync\.aligned\.m64n{columns}k16\.f32\.", made.ptx)
         assert re.search(rf" p, 1, 1, {'1, 0' if swapped else '0, 1'};", made.ptx)
-        assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] % 100 != 11)
+        assert (".multicast::cluster" in made.ptx) == (trial.config["cluster_m"] * trial.config["cluster_n"] > 1)
 
 
 def test_a_register_that_a_product_under_way_reads_is_seen_to_be_overwritten() -> None:

@@ -27,6 +27,8 @@ class Mutant:
         return source.replace(self.find, self.replace)
 
 
+# Of the loops in Triton and in Gluon that all products share.
+_PRODUCT = partial(Mutant, "matmul", file="common/gemm_device.py")
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rmsnorm_matmul", "dropped_column_mask",
@@ -63,24 +65,14 @@ MUTANTS: tuple[Mutant, ...] = (
            "rstd = tl.rsqrt(total_squares / (tiles * BLOCK_K) + eps)"),
     Mutant("rmsnorm_matmul", "lost_last_step", "last = tl.minimum(first + tiles_a_split, tiles)",
            "last = tl.minimum(first + tiles_a_split, tiles - 1)"),
-    Mutant(
-        "matmul", "dropped_column_mask",
-        "                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],\n            )\n\n",
-        "                mask=(rows < n_rows)[:, None] & ((cols < n_cols)[None, :] | True),\n            )\n\n",
-    ),
-    Mutant(
-        "matmul", "dropped_inner_mask",
-        "mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :]",
-        "mask=(rows < n_rows)[:, None] & ((inner < n_inner)[None, :] | True)",
-    ),
-    Mutant(
-        "matmul", "fp16_accumulator",
-        'acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee")',
-        'acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee").to(tl.float16).to(tl.float32)',
-    ),
-    Mutant("matmul", "short_last_group", "group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
-           "group_rows = GROUP_M"),
-    Mutant("matmul", "lost_last_step", "for step in tl.range(tiles_k):", "for step in tl.range(tiles_k - 1):"),
+    _PRODUCT("dropped_column_mask", "live = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]",
+             "live = (rows < n_rows)[:, None] & ((cols < n_cols)[None, :] | True)"),
+    _PRODUCT("dropped_inner_mask", "mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :]",
+             "mask=(rows < n_rows)[:, None] & ((inner < n_inner)[None, :] | True)"),
+    _PRODUCT("fp16_accumulator", 'acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee", out_dtype=ACC)',
+             'acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee", out_dtype=ACC).to(tl.float16).to(tl.float32)'),
+    _PRODUCT("short_last_group", "group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)", "group_rows = GROUP_M"),
+    _PRODUCT("lost_last_step", "for step in tl.range(tiles_k):", "for step in tl.range(tiles_k - 1):"),
 )  # fmt: skip
 
 # Of the CUDA C++, which the interpreter cannot run.
@@ -210,7 +202,6 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("rmsnorm_matmul", "pipelined_lost_last_step",
            "steps = tiles * (pid_k + 1) // SPLIT_K - first",
            "steps = gl.maximum(tiles * (pid_k + 1) // SPLIT_K - first - 1, 1)"),
-    Mutant("matmul", "pipelined_second_half_over_the_first",
-           "_store_part(c, buffer, right, row + TOP, col + COLS)",
-           "_store_part(c, buffer, right, row + TOP, col)", "common/gemm_device.py"),
+    _PRODUCT("pipelined_second_half_over_the_first", "_store_part(c, buffer, right, row + TOP, col + COLS)",
+             "_store_part(c, buffer, right, row + TOP, col)"),
 )  # fmt: skip

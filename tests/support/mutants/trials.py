@@ -7,8 +7,10 @@ from mutants.checker import Trial
 
 _SKINNY = {"block_b": 16, "block_o": 64, "block_k": 32, "num_warps": 4, "num_stages": 2}
 _PORTABLE = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
+# The keys of the products' CUDA C++, as the other variants have them.
+_NO_CUDA = {"cluster_m": 1, "cluster_n": 1, "swap_ab": 0, "split_k": 1, "stream_k": 0, "pdl": 0}
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "programs": 3, "num_warps": 4, "num_stages": 2,
-           "pipeline": 0, "stream": 0, "pdl": 0}  # fmt: skip
+           "variant": "generic", **_NO_CUDA}  # fmt: skip
 
 
 def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
@@ -181,7 +183,7 @@ def pipelined_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul's pipelined kernel, which only sm_90 runs."""
     one = {
         "block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
-        "num_stages": 3, "tma": 1, "pipeline": 1, "stream": 0, "pdl": 0,
+        "num_stages": 3, "tma": 1, "variant": "warp_specialised", **_NO_CUDA,
     }  # fmt: skip
     return (
         Trial({"M": 1, "N": 8, "K": 8}, dtype, one),
@@ -195,16 +197,16 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul's CUDA C++, which only sm_90 runs: ragged edges, whole tiles in turn and divided ones."""
     whole = {
         "block_m": 128, "block_n": 256, "block_k": 64, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
-        "num_stages": 4, "tma": 1, "pipeline": 2, "stream": 0, "pdl": 1,
+        "num_stages": 4, "tma": 1, "variant": "cuda", **_NO_CUDA, "cluster_m": 2, "pdl": 1,
     }  # fmt: skip
     narrow = {**whole, "block_n": 128, "num_stages": 6}
-    stream, narrow_stream = {**whole, "stream": 1}, {**narrow, "stream": 1}
+    stream, narrow_stream = {**whole, "stream_k": 1}, {**narrow, "stream_k": 1}
     # Few programs take many tiles each, and of the last ones a tile and a bit; many share a tile between three or four.
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     tall = {**whole, "block_m": 192, "block_n": 192, "num_warps": 12, "num_stages": 3}
     low = {**whole, "block_m": 64, "num_warps": 4, "num_stages": 5}
     # Two programs divide the steps of a tile between them.
-    halves = {**whole, "block_n": 192, "num_stages": 5, "stream": 2}
+    halves = {**whole, "block_n": 192, "num_stages": 5, "split_k": 2}
     return (
         Trial({"M": 1, "N": 8, "K": 8}, dtype, whole),
         Trial({"M": 67, "N": 136, "K": 104}, dtype, narrow),
@@ -217,34 +219,34 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**narrow, **few, "pdl": 0}),
         # An odd number of boxes of 64 columns, of a pair and of one program; one tile after the other.
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "block_n": 192}),
-        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, **few, "pipeline": 11}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**tall, **few, "stream": 1}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "stream": 1, "pipeline": 11}),
-        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**low, "stream": 1}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "pipeline": 11}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, **few, "cluster_m": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**tall, **few, "stream_k": 1}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "stream_k": 1, "cluster_m": 1}),
+        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**low, "stream_k": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "cluster_m": 1}),
         # Clusters of two by two, of four and of five, the last with boxes that do not divide.
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "programs": 8, "pipeline": 22}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**narrow_stream, "pipeline": 22, "programs": 120}),
-        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, "pipeline": 22}),
-        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**low, "pipeline": 41}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "block_n": 192, "programs": 8, "pipeline": 41}),
-        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**low, "pipeline": 51}),
-        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 192, "pipeline": 12}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**halves, "pipeline": 22, "pdl": 0}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "programs": 8, "cluster_n": 2}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**narrow_stream, "cluster_n": 2, "programs": 120}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, "cluster_n": 2}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**low, "cluster_m": 4}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "block_n": 192, "programs": 8, "cluster_m": 4}),
+        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**low, "cluster_m": 5}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 192, "cluster_m": 1, "cluster_n": 2}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**halves, "cluster_n": 2, "pdl": 0}),
         # One step: the first of two programs has none.
         Trial({"M": 1, "N": 8, "K": 8}, dtype, halves),
-        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**halves, "pipeline": 11}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**halves, "cluster_m": 1}),
         Trial({"M": 700, "N": 264, "K": 520}, dtype, {**halves, "block_n": 256, "num_stages": 4, "pdl": 0}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "num_stages": 4, "stream": 2, "pipeline": 11}),
-        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 64, "num_stages": 2, "stream": 2}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "num_stages": 4, "split_k": 2, "cluster_m": 1}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 64, "num_stages": 2, "split_k": 2}),
     )
 
 
 def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of the same with the operands changed over: rows of tiles in eights, in every cluster."""
+    """Return trials of the same with A and B swapped: rows of tiles in eights, in every cluster."""
     two = {
         "block_m": 160, "block_n": 128, "block_k": 64, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
-        "num_stages": 4, "tma": 1, "pipeline": 111, "stream": 0, "pdl": 1,
+        "num_stages": 4, "tma": 1, "variant": "cuda", **_NO_CUDA, "swap_ab": 1, "pdl": 1,
     }  # fmt: skip
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     one, three = {**two, "block_n": 64, "num_warps": 4}, {**two, "block_n": 192, "num_warps": 12, "num_stages": 3}
@@ -258,24 +260,28 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 700, "N": 776, "K": 520}, dtype, {**two, "block_m": 256}),
         # One tile after the other.
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few}),
-        Trial({"M": 777, "N": 1304, "K": 200}, dtype, {**one, **few, "block_m": 256, "pipeline": 121}),
+        Trial({"M": 777, "N": 1304, "K": 200}, dtype, {**one, **few, "block_m": 256, "cluster_m": 2}),
         Trial({"M": 1000, "N": 776, "K": 136}, dtype, {**three, **few, "block_m": 200, "pdl": 0}),
         # Clusters: one above the other, side by side, both; boxes that do not divide.
-        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**two, "block_m": 152, "pipeline": 121}),
-        Trial({"M": 300, "N": 520, "K": 520}, dtype, {**three, "block_m": 104, "pipeline": 131}),
-        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**one, "block_m": 80, "pipeline": 112}),
-        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**three, "block_m": 192, "pipeline": 122}),
-        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "pipeline": 151}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "pipeline": 122}),
-        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "pipeline": 141}),
+        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**two, "block_m": 152, "cluster_m": 2}),
+        Trial({"M": 300, "N": 520, "K": 520}, dtype, {**three, "block_m": 104, "cluster_m": 3}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**one, "block_m": 80, "cluster_n": 2}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**three, "block_m": 192, "cluster_m": 2, "cluster_n": 2}),
+        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "cluster_m": 5}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "cluster_m": 2, "cluster_n": 2}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "cluster_m": 4}),
         # Tiles divided among all clusters, and between two programs that end half of the rows each.
-        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "stream": 1}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream": 1, "pipeline": 121}),
-        Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**three, "block_m": 200, "stream": 1, "pdl": 0}),
-        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 16, "stream": 2}),
-        Trial({"M": 300, "N": 1304, "K": 1032}, dtype, {**two, "stream": 2}),
-        Trial({"M": 777, "N": 520, "K": 1000}, dtype, {**two, "block_m": 208, "stream": 2, "pipeline": 121}),
-        Trial({"M": 300, "N": 776, "K": 520}, dtype, {**three, "block_m": 112, "stream": 2, "pipeline": 122}),
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "stream_k": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream_k": 1, "cluster_m": 2}),
+        Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**three, "block_m": 200, "stream_k": 1, "pdl": 0}),
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 16, "split_k": 2}),
+        Trial({"M": 300, "N": 1304, "K": 1032}, dtype, {**two, "split_k": 2}),
+        Trial({"M": 777, "N": 520, "K": 1000}, dtype, {**two, "block_m": 208, "split_k": 2, "cluster_m": 2}),
+        Trial(
+            {"M": 300, "N": 776, "K": 520},
+            dtype,
+            {**three, "block_m": 112, "split_k": 2, "cluster_m": 2, "cluster_n": 2},
+        ),
     )
 
 
