@@ -2,49 +2,49 @@
 // comes. Groups of four warps take the steps in turn, so that one waits for weights or scales them while the others'
 // products run; their sums meet in shared memory at the end. The weights and x have a loader and a ring of stages each,
 // or, with X_STAGES 0, one ring, which takes half of the barriers. Warps of their own square x: what their program
-// loads, or, where that would take longer than its products, a few rows for all programs. The macros are ROWS, COLS,
-// GROUPS, AHEAD, SHARE, PARTS, W_STAGES, X_STAGES, OWN_SQUARES and BF16: SHARE programs, one row tile each, load every
-// weight once for both, or PARTS programs share a tile's inner dimension, as a cluster; with AHEAD a group scales its
+// loads, or, where that would take longer than its products, a few rows for all programs. The macros are BLOCK_B, BLOCK_O,
+// GROUPS, PREFETCH_WEIGHTS, CLUSTER_M, SPLIT_K, W_STAGES, X_STAGES, LOCAL_SQUARES and BF16: CLUSTER_M programs, one row tile each, load every
+// weight once for both, or SPLIT_K programs share a tile's inner dimension, as a cluster; with PREFETCH_WEIGHTS a group scales its
 // next weights beside its products.
 #include "scaled_operand.cuh"
 #include "wgmma.h"
 
-constexpr int HALVES = COLS / 64, ACC = ROWS / 2;               // groups side by side; sums of a thread
+constexpr int HALVES = BLOCK_O / 64, ACC = BLOCK_B / 2;               // groups side by side; sums of a thread
 // Eight rows are the least that is handed on: parts, and in each of them the groups in turn, end some of them each.
-constexpr int EIGHTS = ROWS / 8, OWNERS = PARTS * GROUPS;
+constexpr int EIGHTS = BLOCK_B / 8, OWNERS = SPLIT_K * GROUPS;
 DEVICE constexpr int owner_of(int eight) { return (OWNERS * (eight + 1) - 1) / EIGHTS; }
 DEVICE constexpr int first_of(int owner) { return EIGHTS * owner / OWNERS; }
 DEVICE constexpr int eights_of(int part) { return first_of((part + 1) * GROUPS) - first_of(part * GROUPS); }
-constexpr int OWN_MOST = (EIGHTS + PARTS - 1) / PARTS * 8;      // rows that a part ends, at most
+constexpr int OWN_MOST = (EIGHTS + SPLIT_K - 1) / SPLIT_K * 8;      // rows that a part ends, at most
 // Warps: those that multiply, one that loads the weights, one that loads x, those that square.
 constexpr int CONSUMERS = HALVES * GROUPS * 4, W_LOADER = CONSUMERS, X_LOADER = W_LOADER + 1, SQUARER = X_LOADER + 1;
 constexpr bool TOGETHER = X_STAGES == 0;                        // a stage has one pair of barriers
 // With many rows the warps that multiply get registers from a whole group that loads and squares.
-constexpr bool MOVED = CONSUMERS == 16 ? ROWS > 96 : GROUPS == 1 && ROWS > 128;
-constexpr int SQUARERS = OWN_SQUARES ? 4 : 2, WARPS = SQUARER + SQUARERS;
+constexpr bool MOVED = CONSUMERS == 16 ? BLOCK_B > 96 : GROUPS == 1 && BLOCK_B > 128;
+constexpr int SQUARERS = LOCAL_SQUARES ? 4 : 2, WARPS = SQUARER + SQUARERS;
 constexpr int LOADS = MOVED ? 2 : 8;                            // of 16 bytes that a lane that squares has under way
 // Stages of weights that do not wait for the launch before: behind all of them many rows of x would come late.
-constexpr int EARLY = ROWS > 32 && COLS == 64 ? 6 : W_STAGES;
-constexpr u32 W_BYTES = BLOCK_K * COLS * 2, X_BYTES = ROWS * BLOCK_K * 2, X_AT = W_STAGES * W_BYTES;
+constexpr int EARLY = BLOCK_B > 32 && BLOCK_O == 64 ? 6 : W_STAGES;
+constexpr u32 W_BYTES = BLOCK_K * BLOCK_O * 2, X_BYTES = BLOCK_B * BLOCK_K * 2, X_AT = W_STAGES * W_BYTES;
 constexpr int X_RING = TOGETHER ? W_STAGES : X_STAGES;          // stages of x
 // Sums are handed on as a thread holds them: of eight rows, four in each of these threads.
 constexpr u32 EIGHT = HALVES * 128 * 16, SENT_BYTES = OWN_MOST / 8 * EIGHT;   // what one part sends another
 constexpr u32 SUMS_BYTES = (GROUPS - 1) * EIGHTS * EIGHT, RING = X_AT + X_RING * X_BYTES;
 // What other parts send has a place of its own, or lies in the ring once all products are done.
-constexpr bool APART = COLS == 64;
-constexpr u32 RECEIVED_AT = APART ? RING : SUMS_BYTES, BARRIERS_AT = RING + (APART ? (PARTS - 1) * SENT_BYTES : 0);
+constexpr bool APART = BLOCK_O == 64;
+constexpr u32 RECEIVED_AT = APART ? RING : SUMS_BYTES, BARRIERS_AT = RING + (APART ? (SPLIT_K - 1) * SENT_BYTES : 0);
 // 16 rows by 16 columns of each warp, on their way out.
-constexpr u32 OUT_AT = SUMS_BYTES + (APART ? 0 : (PARTS - 1) * SENT_BYTES), OUT_BYTES = 512;
+constexpr u32 OUT_AT = SUMS_BYTES + (APART ? 0 : (SPLIT_K - 1) * SENT_BYTES), OUT_BYTES = 512;
 constexpr u32 RSTD_AT = BARRIERS_AT + (W_STAGES + X_STAGES) * 16 + 48;        // [part][own row], first of squares
-constexpr u32 SQUARES_AT = RSTD_AT + PARTS * OWN_MOST * 4;                    // [squarer][row]
-constexpr u32 GAIN_AT = (SQUARES_AT + OWN_SQUARES * SQUARERS * ROWS * 4 + 127) / 128 * 128;
+constexpr u32 SQUARES_AT = RSTD_AT + SPLIT_K * OWN_MOST * 4;                    // [squarer][row]
+constexpr u32 GAIN_AT = (SQUARES_AT + LOCAL_SQUARES * SQUARERS * BLOCK_B * 4 + 127) / 128 * 128;
 static_assert(OUT_AT + CONSUMERS * OUT_BYTES <= RING, "the sums fit into the ring");
-static_assert(SHARE == 1 || PARTS == 1, "a cluster shares weights or the inner dimension");
-static_assert(!OWN_SQUARES || ROWS <= 32, "a lane squares one row");
+static_assert(CLUSTER_M == 1 || SPLIT_K == 1, "a cluster shares weights or the inner dimension");
+static_assert(!LOCAL_SQUARES || BLOCK_B <= 32, "a lane squares one row");
 
 DEVICE void load_weight(u32 to, const TensorMap* map, int inner, int outer, u32 bar, u64 policy) {
-    if (SHARE == 1) load(to, map, inner, outer, bar, policy);
-    else load_for((1 << SHARE) - 1, to, map, inner, outer, bar, policy);
+    if (CLUSTER_M == 1) load(to, map, inner, outer, bar, policy);
+    else load_for((1 << CLUSTER_M) - 1, to, map, inner, outer, bar, policy);
 }
 DEVICE void send(u32 to, float4 v, u32 bar) { send(to, v.x, v.y, v.z, v.w, bar); }
 // Sums a row's squares by one warp, 16 bytes LOADS times a lane at once, and writes each reader its word.
@@ -117,7 +117,7 @@ template <int N> DEVICE void add(float* own, int at, const unsigned char* others
     own[0] = sum.x; own[1] = sum.y; own[2] = sum.z; own[3] = sum.w;
 }
 
-extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_turns(
+extern "C" __global__ void __cluster_dims__(CLUSTER_M * SPLIT_K, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_ping_pong(
     const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const u16* x,
     const u16* gain, u16* y, float* row_sums, int squaring, int n_rows, int n_inner, int n_cols, float eps)
 {
@@ -133,29 +133,29 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     if (thread == 0) {
         for (int s = 0; s < W_STAGES; ++s) {
             init(w_full(s), 1);
-            init(w_full(s) + 8, 4 * HALVES * SHARE + (TOGETHER ? OWN_SQUARES : 0));
+            init(w_full(s) + 8, 4 * HALVES * CLUSTER_M + (TOGETHER ? LOCAL_SQUARES : 0));
         }
-        for (int s = 0; s < X_STAGES; ++s) { init(x_full(s), 1); init(x_full(s) + 8, 4 * HALVES + OWN_SQUARES); }
+        for (int s = 0; s < X_STAGES; ++s) { init(x_full(s), 1); init(x_full(s) + 8, 4 * HALVES + LOCAL_SQUARES); }
         init(squared_all, SQUARERS * 32);
         init(x_read, SQUARERS);
         init(squares_received, 1);
         init(received, 1);
-        init(ready, PARTS > 1 ? PARTS - 1 : 1);
-        if (PARTS > 1) {
-            const int own = eights_of(blockIdx.x % PARTS);
-            expect(squares_received, (PARTS - 1) * own * 32);
-            expect(received, (PARTS - 1) * own * EIGHT);
+        init(ready, SPLIT_K > 1 ? SPLIT_K - 1 : 1);
+        if (SPLIT_K > 1) {
+            const int own = eights_of(blockIdx.x % SPLIT_K);
+            expect(squares_received, (SPLIT_K - 1) * own * 32);
+            expect(received, (SPLIT_K - 1) * own * EIGHT);
         }
         fence_barrier_init();
     }
     __syncthreads();
     // Waited for before the first store to another part, which must have begun by then.
-    if (SHARE * PARTS > 1) cluster_arrive_relaxed();
-    if (SHARE > 1) cluster_wait();
-    const int rank = blockIdx.x % SHARE, part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS;
-    const int row_tiles = (n_rows + ROWS - 1) / ROWS, all = (n_inner + BLOCK_K - 1) / BLOCK_K;
-    const int first = all * part / PARTS, steps = all * (part + 1) / PARTS - first;
-    const int row = tile % row_tiles * ROWS, col_tile = tile / row_tiles, col = col_tile * COLS;
+    if (CLUSTER_M * SPLIT_K > 1) cluster_arrive_relaxed();
+    if (CLUSTER_M > 1) cluster_wait();
+    const int rank = blockIdx.x % CLUSTER_M, part = blockIdx.x % SPLIT_K, tile = blockIdx.x / SPLIT_K;
+    const int row_tiles = (n_rows + BLOCK_B - 1) / BLOCK_B, all = (n_inner + BLOCK_K - 1) / BLOCK_K;
+    const int first = all * part / SPLIT_K, steps = all * (part + 1) / SPLIT_K - first;
+    const int row = tile % row_tiles * BLOCK_B, col_tile = tile / row_tiles, col = col_tile * BLOCK_O;
     const int own_first = first_of(part * GROUPS) * 8, own_rows = eights_of(part) * 8;
 
     // Of each multiprocessor's 64 K registers, by groups of four warps.
@@ -164,7 +164,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     if (warp == W_LOADER) {
         if (elected()) {
             u64 policy;
-            if (row_tiles <= SHARE) policy = evict_first();
+            if (row_tiles <= CLUSTER_M) policy = evict_first();
             else policy = evict_normal();
             // The launch before this one may have written x; for the weights and the gain nobody waits.
 #pragma unroll 1
@@ -175,8 +175,8 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
                 // Each program of the cluster loads its share of the inner positions, for all.
 #pragma unroll
                 for (int o = 0; o < HALVES; ++o)
-                    load_weight(ring + at.s * W_BYTES + o * 8192 + rank * (8192 / SHARE), &weight_map, col + o * 64,
-                        (first + at.i) * BLOCK_K + rank * (BLOCK_K / SHARE), w_full(at.s), policy);
+                    load_weight(ring + at.s * W_BYTES + o * 8192 + rank * (8192 / CLUSTER_M), &weight_map, col + o * 64,
+                        (first + at.i) * BLOCK_K + rank * (BLOCK_K / CLUSTER_M), w_full(at.s), policy);
             }
         }
         __syncwarp();
@@ -199,22 +199,22 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
             }
         }
         __syncwarp();
-    } else if (warp >= SQUARER && OWN_SQUARES) {
+    } else if (warp >= SQUARER && LOCAL_SQUARES) {
         // They take the steps in turn; a lane takes a row, and of its eight times 16 bytes every 32 / LANES-th.
-        constexpr int LANES = ROWS <= 8 ? 8 : ROWS <= 16 ? 16 : 32, TIMES = LANES / 4;
+        constexpr int LANES = BLOCK_B <= 8 ? 8 : BLOCK_B <= 16 ? 16 : 32, TIMES = LANES / 4;
         const int squarer = warp - SQUARER, r = lane % LANES;
         float sums[TIMES];
 #pragma unroll
         for (int t = 0; t < TIMES; ++t) sums[t] = 0.f;
 #pragma unroll 1
-        for (Place<X_RING, OWN_SQUARES ? SQUARERS : 1> at(squarer); at.i < steps; at.next()) {
+        for (Place<X_RING, LOCAL_SQUARES ? SQUARERS : 1> at(squarer); at.i < steps; at.next()) {
             wait(x_full(at.s), at.turn);
             uint4 v[TIMES];
 #pragma unroll
             for (int t = 0; t < TIMES; ++t) {
                 const int sixteen = t * (32 / LANES) + lane / LANES ^ lane % 8;
                 v[t] = make_uint4(0, 0, 0, 0);
-                if (r < ROWS)
+                if (r < BLOCK_B)
                     load_words(&v[t].x, ring + X_AT + at.s * X_BYTES + r * 128 + sixteen * 16);
             }
             // An arrival does not wait for loads: it is made to depend on all of them.
@@ -237,28 +237,28 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         for (int bit = LANES; bit < 32; bit *= 2) sum += __shfl_xor_sync(~0u, sum, bit);
         float* const of_parts = (float*)(memory + RSTD_AT);
         float* const of_warps = (float*)(memory + SQUARES_AT);
-        if (lane < ROWS) of_warps[squarer * ROWS + lane] = sum;
+        if (lane < BLOCK_B) of_warps[squarer * BLOCK_B + lane] = sum;
         asm volatile("bar.sync 2, %0;" :: "n"(SQUARERS * 32) : "memory");
-        if (PARTS > 1) cluster_wait();
+        if (SPLIT_K > 1) cluster_wait();
         // One warp ends them. The sums of a part's own rows meet there.
         if (squarer == 0) {
-            if (lane < ROWS) {
+            if (lane < BLOCK_B) {
                 sum = of_warps[lane];
 #pragma unroll
-                for (int q = 1; q < SQUARERS; ++q) sum += of_warps[q * ROWS + lane];
+                for (int q = 1; q < SQUARERS; ++q) sum += of_warps[q * BLOCK_B + lane];
                 int to = 0;
 #pragma unroll
-                for (int p = 1; p < PARTS; ++p) to += lane >= first_of(p * GROUPS) * 8;
+                for (int p = 1; p < SPLIT_K; ++p) to += lane >= first_of(p * GROUPS) * 8;
                 float* const there = of_parts + part * OWN_MOST + lane - first_of(to * GROUPS) * 8;
                 if (to == part) *there = sum;
                 else send(peer(shared(there), to), sum, peer(squares_received, to));
             }
             __syncwarp();
-            if (PARTS > 1) wait(squares_received, 0);
+            if (SPLIT_K > 1) wait(squares_received, 0);
             if (lane < own_rows) {
                 sum = of_parts[lane];
 #pragma unroll
-                for (int p = 1; p < PARTS; ++p) sum += of_parts[p * OWN_MOST + lane];
+                for (int p = 1; p < SPLIT_K; ++p) sum += of_parts[p * OWN_MOST + lane];
                 of_parts[lane] = rsqrtf(sum / n_inner + eps);
             }
         }
@@ -268,7 +268,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         wait_for_launch_before();
         // One copy of the sums a column tile: [column tile][row].
         constexpr int LANES = SQUARERS * 32, MOST = (OWN_MOST + LANES - 1) / LANES;     // rows of a lane
-        const int col_tiles = (n_cols + COLS - 1) / COLS, squarer = warp - SQUARER, in_part = squarer * 32 + lane;
+        const int col_tiles = (n_cols + BLOCK_O - 1) / BLOCK_O, squarer = warp - SQUARER, in_part = squarer * 32 + lane;
 #pragma unroll 1
         for (int r = squarer * squaring + blockIdx.x; blockIdx.x < squaring && r < n_rows; r += SQUARERS * squaring)
             publish(x, row_sums, r, col_tiles, n_rows, n_inner);
@@ -282,7 +282,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         arrive(squared_all);
     }
     if (warp >= W_LOADER) {
-        if (PARTS > 1) cluster_wait();
+        if (SPLIT_K > 1) cluster_wait();
         return;
     }
     if (MOVED) increase_registers<OTHERS_GET>();
@@ -304,7 +304,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     // inner position; matrices lie as columns 0-7, columns 8-15, the next 8 inner positions.
     const int w_row = lane / 16 * 8 + lane % 8, w_eight = warp % 4 * 2 + lane / 8 % 2;
     const u32 w_in = ring + half * 8192 + w_row * 128 + (w_eight ^ lane % 8) * 16;
-    const u32 there = SHARE > 1 ? peer(ring + BARRIERS_AT + 8, rank ^ 1) : 0;
+    const u32 there = CLUSTER_M > 1 ? peer(ring + BARRIERS_AT + 8, rank ^ 1) : 0;
     float acc[ACC];
 #pragma unroll
     for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
@@ -337,7 +337,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     auto give_weights_back = [&](int i, int s) {
         if (lane == 0 && i + W_STAGES < steps) {
             arrive(w_full(s) + 8);
-            if (SHARE > 1) arrive_at(there + s * 16);
+            if (CLUSTER_M > 1) arrive_at(there + s * 16);
         }
     };
     auto give_x_back = [&](int i, int s) {
@@ -345,7 +345,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     };
     OfWeights w_at(group);
     OfX x_at(group);
-    if (!AHEAD) {
+    if (!PREFETCH_WEIGHTS) {
         // While one group scales, another multiplies.
 #pragma unroll 1
         for (; w_at.i < steps; w_at.next(), x_at.next()) {
@@ -402,12 +402,12 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
     }
     pin(acc);
     // All are done with the rings, and all loads have arrived: they carry the sums.
-    if (OWN_SQUARES) wait(x_read, 0);
+    if (LOCAL_SQUARES) wait(x_read, 0);
     meet();
-    if (PARTS > 1) {
+    if (SPLIT_K > 1) {
         cluster_wait();
         // The others may send once all products here are done.
-        if (!APART && thread < PARTS && thread != part) arrive_at(peer(ready, thread));
+        if (!APART && thread < SPLIT_K && thread != part) arrive_at(peer(ready, thread));
     }
     const u32 own_place = (half * 128 + thread % 128) * 16;
     auto sums_of = [&](int e) { return make_float4(acc[4 * e], acc[4 * e + 1], acc[4 * e + 2], acc[4 * e + 3]); };
@@ -426,7 +426,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         }
     }
     // So do the parts.
-    if (PARTS > 1) {
+    if (SPLIT_K > 1) {
         if (!APART) wait(ready, 0);
 #pragma unroll
         for (int e = 0; e < EIGHTS; ++e) {
@@ -437,7 +437,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
         }
     }
     wait(squared_all, 0);
-    if (PARTS > 1) wait(received, 0);
+    if (SPLIT_K > 1) wait(received, 0);
     // A warp holds 16 columns, turned round on their way through shared memory: lane l gives the address of a row of
     // stmatrix, matrices lying as rows 0-7, the next columns, then rows 8-15.
     const u32 out_at = OUT_AT + warp * OUT_BYTES, out_row = (lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16;
@@ -452,7 +452,7 @@ extern "C" __global__ void __cluster_dims__(SHARE * PARTS, 1, 1) __launch_bounds
             // Where only eight rows are left they are the next eight again, which nobody stores.
             const int own = e + h < end ? e + h : e, in_part = own - first_of(p * GROUPS);
             if (own == e + h)
-                add<PARTS>(acc + 4 * own, p, memory + RECEIVED_AT + in_part * EIGHT + own_place, SENT_BYTES);
+                add<SPLIT_K>(acc + 4 * own, p, memory + RECEIVED_AT + in_part * EIGHT + own_place, SENT_BYTES);
             const float2 r = *(const float2*)(memory + RSTD_AT + (in_part * 8 + lane % 4 * 2) * 4);
             v[2 * h] = packed(acc[4 * own] * r.x, acc[4 * own + 1] * r.y);
             v[2 * h + 1] = packed(acc[4 * own + 2] * r.x, acc[4 * own + 3] * r.y);

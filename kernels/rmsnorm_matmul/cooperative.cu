@@ -1,4 +1,4 @@
-// A program and its neighbour share a tile's inner dimension as a cluster. The macros are BLOCK_B, BLOCK_O, SPLIT,
+// A program and its neighbour share a tile's inner dimension as a cluster. The macros are BLOCK_B, BLOCK_O, SPLIT_K,
 // STAGES and BF16. After a loop that waits for data in memory the compiler holds no address in uniform registers, which
 // costs 7% of the time: hence the break of a split's one tile.
 #include "scaled_operand.cuh"
@@ -10,19 +10,19 @@ constexpr int COL_GROUPS = BLOCK_B == 64 ? 2 : 1;              // two groups of 
 constexpr int COLS = BLOCK_O / COL_GROUPS, ACC = COLS / 2;     // of a group
 constexpr int CONSUMERS = 8, LOADER = 8;                       // warps
 constexpr int WARPS = COLS == 256 ? 12 : 9;             // with 256 columns the loader's registers go to the others
-constexpr int UNITS = COLS / 16, OWN = UNITS / SPLIT;          // of 8 sums a thread: a part stores whole ones
+constexpr int UNITS = COLS / 16, OWN = UNITS / SPLIT_K;          // of 8 sums a thread: a part stores whole ones
 
 constexpr u32 W_BYTES = BLOCK_K * BLOCK_O * 2, X_BYTES = BLOCK_B * BLOCK_K * 2;
 constexpr u32 STAGE_BYTES = W_BYTES + X_BYTES;
 constexpr u32 HALF = CONSUMERS * 32 * 16;                      // of a unit, of all threads
-constexpr u32 RECEIVED_BYTES = (SPLIT - 1) * OWN * 2 * HALF;   // partial sums [part][unit][half][thread][4]
+constexpr u32 RECEIVED_BYTES = (SPLIT_K - 1) * OWN * 2 * HALF;   // partial sums [part][unit][half][thread][4]
 constexpr int A_STAGE = STAGE_BYTES / (2 * HALF);              // units of partial sums that a stage holds
-constexpr int FREE = ((SPLIT - 1) * OWN + A_STAGE - 1) / A_STAGE;   // stages that hold all of them
+constexpr int FREE = ((SPLIT_K - 1) * OWN + A_STAGE - 1) / A_STAGE;   // stages that hold all of them
 constexpr u32 BARRIERS_AT = STAGES * STAGE_BYTES;
 constexpr u32 GAIN_AT = (BARRIERS_AT + STAGES * 16 + 16 + 127) / 128 * 128;   // all of a part's
 static_assert(FREE <= STAGES, "the others' sums fit into the ring");
 constexpr int GAIN_STEPS = 4;                                  // that one load brings (_GAIN_STEPS)
-static_assert(UNITS % SPLIT == 0, "parts store whole units");
+static_assert(UNITS % SPLIT_K == 0, "parts store whole units");
 
 // Lane i of four gets what all four hold at place i.
 DEVICE void transpose(u32 (&v)[4], int lane) {
@@ -37,7 +37,7 @@ DEVICE void transpose(u32 (&v)[4], int lane) {
     }
 }
 
-extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_cluster(
+extern "C" __global__ void __cluster_dims__(SPLIT_K, 1, 1) __launch_bounds__(WARPS * 32, 1) rmsnorm_matmul_cooperative(
     const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap gain_map,
     const __grid_constant__ TensorMap weight_map, u16* y, float* row_sums, int n_rows, int n_inner, int n_cols,
     float eps)
@@ -45,7 +45,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory), received = ring + BARRIERS_AT + STAGES * 16, ready = received + 8;
     const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
-    const int part = blockIdx.x % SPLIT;
+    const int part = blockIdx.x % SPLIT_K;
     launch_dependents();
     auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
@@ -53,23 +53,23 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), CONSUMERS); }
         init(received, 1);
         expect(received, RECEIVED_BYTES);
-        init(ready, SPLIT > 1 ? SPLIT - 1 : 1);
+        init(ready, SPLIT_K > 1 ? SPLIT_K - 1 : 1);
         fence_barrier_init();
     }
     __syncthreads();
     // Waited for before the first store to another part, which must have begun by then.
-    if (SPLIT > 1) cluster_arrive_relaxed();
+    if (SPLIT_K > 1) cluster_arrive_relaxed();
 
     const int row_tiles = (n_rows + BLOCK_B - 1) / BLOCK_B, col_tiles = (n_cols + BLOCK_O - 1) / BLOCK_O;
     const int all = (n_inner + BLOCK_K - 1) / BLOCK_K;
-    auto steps_of = [&](int p) { return all * (p + 1) / SPLIT - all * p / SPLIT; };
-    const int first = all * part / SPLIT, steps = steps_of(part);
+    auto steps_of = [&](int p) { return all * (p + 1) / SPLIT_K - all * p / SPLIT_K; };
+    const int first = all * part / SPLIT_K, steps = steps_of(part);
     // What others send to a part lies in the stages that the part would fill next.
     auto place_of = [&](int p, int unit) {
         const int stage = steps_of(p) % STAGES + unit / A_STAGE;
         return (u32)(stage < STAGES ? stage : stage - STAGES) * STAGE_BYTES + unit % A_STAGE * 2 * HALF;
     };
-    const int tiles = row_tiles * col_tiles, workers = gridDim.x / SPLIT;
+    const int tiles = row_tiles * col_tiles, workers = gridDim.x / SPLIT_K;
     auto place = [&](int tile, int& row_tile, int& col_tile) {
         const int group = tile / (GROUP_ROWS * col_tiles), rest = tile % (GROUP_ROWS * col_tiles);
         const int rows = min(GROUP_ROWS, row_tiles - group * GROUP_ROWS);
@@ -78,8 +78,8 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
     };
     // A team of column tiles shares the squares of its rows: each member begins with the steps that it squares.
     int team = 0, member = 0, members = 1, row_tile, col_tile;
-    place(blockIdx.x / SPLIT, row_tile, col_tile);
-    if (SPLIT > 1) {
+    place(blockIdx.x / SPLIT_K, row_tile, col_tile);
+    if (SPLIT_K > 1) {
         team = col_tile / TEAM;
         member = col_tile % TEAM;
         members = min(TEAM, col_tiles - team * TEAM);
@@ -92,12 +92,12 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
         if (warp == LOADER && elected()) {
             const u64 policy = evict_first();
             int it = 0;
-            for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += workers) {
+            for (int tile = blockIdx.x / SPLIT_K; tile < tiles; tile += workers) {
                 place(tile, row_tile, col_tile);
                 const int row = row_tile * BLOCK_B, col = col_tile * BLOCK_O;
                 auto load_weight = [&](int k, int s) {
                     // The gain of several steps comes with the first of them, once.
-                    const bool gain = tile == blockIdx.x / SPLIT && k % GAIN_STEPS == 0;
+                    const bool gain = tile == blockIdx.x / SPLIT_K && k % GAIN_STEPS == 0;
                     expect(full(s), gain ? STAGE_BYTES + GAIN_STEPS * BLOCK_K * 2 : STAGE_BYTES);
 #pragma unroll
                     for (int o = 0; o < BLOCK_O / 64; ++o) {
@@ -110,7 +110,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                 };
                 auto load_rest = [&](int k, int s) {
                     load(ring + s * STAGE_BYTES + W_BYTES, &x_map, (first + k) * BLOCK_K, row, full(s));
-                    if (tile == blockIdx.x / SPLIT && k % GAIN_STEPS == 0)
+                    if (tile == blockIdx.x / SPLIT_K && k % GAIN_STEPS == 0)
                         load(ring + GAIN_AT + k * BLOCK_K * 2, &gain_map, (first + k) * BLOCK_K, 0, full(s));
                 };
                 int i = 0, k = start;
@@ -139,13 +139,13 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
             }
         }
         __syncwarp();
-        if (SPLIT > 1) {
+        if (SPLIT_K > 1) {
             cluster_wait();
             // The others may send once all products that read those stages are done.
             if (warp == LOADER && elected()) {
                 for (int i = steps; i < steps + FREE; ++i) wait(empty(i % STAGES), i / STAGES & 1 ^ 1);
 #pragma unroll
-                for (int to = 0; to < SPLIT; ++to)
+                for (int to = 0; to < SPLIT_K; ++to)
                     if (to != part) arrive_at(peer(ready, to));
             }
         }
@@ -158,12 +158,12 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
         const u32 weight_in = col_in / 64 * 8192 + col_in % 64 * 2;
 
         // Sums of squares [row tile and team][reader][writer][row]: a word is its own flag.
-        constexpr int WRITERS = TEAM * SPLIT, READERS = WRITERS * COL_GROUPS;
-        const int teams = (col_tiles + TEAM - 1) / TEAM, writer = member * SPLIT + part;
+        constexpr int WRITERS = TEAM * SPLIT_K, READERS = WRITERS * COL_GROUPS;
+        const int teams = (col_tiles + TEAM - 1) / TEAM, writer = member * SPLIT_K + part;
         float* const words =
             row_sums + (long long)(row_tile * teams + team) * (READERS * WRITERS * BLOCK_B) + row_in + lane / 4;
         int it = 0;
-        for (int tile = blockIdx.x / SPLIT; tile < tiles; tile += workers) {
+        for (int tile = blockIdx.x / SPLIT_K; tile < tiles; tile += workers) {
             float acc[ACC], squares[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
             for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
@@ -181,7 +181,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
 #pragma unroll
                 for (int r = 0; r < (READERS + 3) / 4; ++r) {
                     const int reader = r * 4 + lane % 4;
-                    if (reader < members * SPLIT * COL_GROUPS) {
+                    if (reader < members * SPLIT_K * COL_GROUPS) {
                         float* const to = words + (reader * WRITERS + writer) * BLOCK_B;
                         to[0] = low;
                         to[8] = high;
@@ -226,7 +226,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                 if (++s == STAGES) s = 0;
             };
             int i = 0;
-            if (SPLIT == 1) {
+            if (SPLIT_K == 1) {
                 if (steps > 0) take(a[0], true);
 #pragma unroll 1
                 for (; i < steps; i += 2) {
@@ -270,7 +270,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                 if (to < n_rows && at < n_cols)
                     *(uint4*)(y + (long long)to * n_cols + at) = make_uint4(v[0], v[1], v[2], v[3]);
             };
-            if (SPLIT > 1) {
+            if (SPLIT_K > 1) {
                 cluster_wait();
                 wait(ready, 0);
 #pragma unroll
@@ -284,9 +284,9 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                 }
             }
             float r[2];
-            if (SPLIT > 1) {
+            if (SPLIT_K > 1) {
                 // Each lane of four reads some of a row's words, and empties them for the next launch.
-                const int n = members * SPLIT;
+                const int n = members * SPLIT_K;
                 float* const mine = words + (writer * COL_GROUPS + col_group) * WRITERS * BLOCK_B;
                 float got[(WRITERS + 3) / 4][2];
                 bool missing;
@@ -323,11 +323,11 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
             }
 #pragma unroll
             for (int h = 0; h < 2; ++h) r[h] = rsqrtf(r[h] / n_inner + eps);
-            if (SPLIT > 1) wait(received, 0);
+            if (SPLIT_K > 1) wait(received, 0);
             // The own sums stay in registers, which only a constant may index: one copy of this a part.
 #pragma unroll
-            for (int own = 0; own < SPLIT; ++own) {
-                if (SPLIT > 1 && own != part) continue;
+            for (int own = 0; own < SPLIT_K; ++own) {
+                if (SPLIT_K > 1 && own != part) continue;
 #pragma unroll
                 for (int o = 0; o < OWN; ++o) {
                     const int u = own * OWN + o;
@@ -335,7 +335,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
 #pragma unroll
                     for (int k = 0; k < 8; ++k) sum[k] = 0.f;
 #pragma unroll
-                    for (int p = 0; p < SPLIT; ++p) {
+                    for (int p = 0; p < SPLIT_K; ++p) {
                         if (p == own) {
 #pragma unroll
                             for (int k = 0; k < 8; ++k) sum[k] += acc[u / 2 * 16 + k / 2 * 4 + u % 2 * 2 + k % 2];
@@ -350,7 +350,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(WARPS
                     store(u, sum, r[u % 2]);
                 }
             }
-            if (SPLIT > 1) break;
+            if (SPLIT_K > 1) break;
         }
     }
 }
