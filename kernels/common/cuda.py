@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.errors import InputError, MachineError, shortened
-from ledger.kernel import source_text
+from ledger.kernel import AheadCuda, source_text
 from ledger.launches import note_binary
 from ledger.sources.scan import included_files
 
@@ -295,3 +295,16 @@ def prepare_cuda(
         _checked(driver.cuLaunchKernelEx(config, function, ctypes.addressof(kept[1]), 0), f"launching {source.entry}")
 
     return launch
+
+
+def prepare_ahead(ahead: AheadCuda, arguments: Sequence[Argument], *, overlap: bool) -> Callable[[], None]:
+    """Return the launch of what `ahead` describes. Raises: as prepare_cuda."""
+    assert isinstance(ahead.source, CudaSource)
+    return prepare_cuda(
+        ahead.source,
+        programs=ahead.programs,
+        threads=ahead.threads,
+        shared_bytes=ahead.shared_bytes,
+        arguments=arguments,
+        overlap=overlap,
+    )

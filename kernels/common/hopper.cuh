@@ -11,6 +11,8 @@
 #define TWO "f16x2"
 #endif
 #define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 #define INFINITY __int_as_float(0x7f800000)
 typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16; typedef long long i64;
 // What cuTensorMapEncodeTiled writes.

@@ -50,13 +50,14 @@ ARRIVED_FOR = {
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
-# Kernels whose Gluon function is a shared one.
+# Kernels whose Gluon function is a shared one, or has another name than NAME_pipelined.
 SHARED_FUNCTION = {
     **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined"),
     **dict.fromkeys(("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_int8"), "gemm_pipelined"),
+    "rmsnorm_matmul": "rmsnorm_matmul_warp_specialised",
 }
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
-DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
+DISPATCHED_AT = {"rmsnorm_matmul": ("    _epilogue(",)}
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
 IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.direct_trials}
@@ -194,8 +195,9 @@ def file_of(access: Access, kernel: str, *, in_cuda: bool) -> Path:
     """Return the source file of an access: of those that kernels share, or the kernel's own."""
     if in_cuda:
         return source_file(kernel).with_name("cluster.cu")
-    shared = KERNELS / "common" / f"{access.file}.py"
-    return shared if access.file != "__init__" and shared.is_file() else source_file(kernel)
+    places = (KERNELS / "common" / f"{access.file}.py", KERNELS / kernel / f"{access.file}.py")
+    found = (place for place in places if access.file != "__init__" and place.is_file())
+    return next(found, source_file(kernel))
 
 
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
@@ -261,7 +263,8 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
 
 def kernels_of(report: Report) -> set[str]:
     """Return the kernels whose functions a report names."""
-    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|turns|copies)\b", report.words))
+    endings = "kernel|pipelined|warp_specialised|cluster|cooperative|ping_pong|copies"
+    named = set(re.findall(rf"\b(\w+)_(?:{endings})\b", report.words))
     return named & set(kernel_names())
 
 

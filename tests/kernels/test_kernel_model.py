@@ -72,16 +72,21 @@ def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n:
         ({"num_stages": 16}, "shared memory"),
         ({"split_k": 1000}, "split_k is 1000"),
         ({"tma": 2}, "expected 1"),
-        ({"pipeline": 0}, "belong to pipeline 1"),
-        ({"x_stages": 3, "scalers": 2}, "a multiple of them"),
+        ({"variant": "generic"}, "x_stages is 4 with variant generic; expected 0"),
+        ({"variant": "cuda"}, "variant is cuda; expected one of: generic, warp_specialised, cuda_cooperative, cuda_p"),
+        ({"cluster_m": 2}, "cluster_m is 2 with variant warp_specialised; expected 1"),
+        ({"x_stages": 3, "scaling_warpgroups": 2}, "a multiple of them"),
         ({"split_k": 3}, "a power of two"),
     ],
 )
-def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
+def test_rmsnorm_matmul_refuses_config(edit: dict[str, Any], says: str) -> None:
     kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 8, "H": 8192, "O": 8192}
     config = {**kernel.config(shape, "fp16", "sm_90"), **edit}
     with pytest.raises(InputError, match=says):
         kernel.check_config(config, shape, "fp16", "sm_90")
+
+
+COOPERATIVE = {"variant": "cuda_cooperative", "cluster_m": 1, "num_warps": 8, "x_stages": 0}
 
 
 @pytest.mark.parametrize(
@@ -94,25 +99,27 @@ def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         ({"block_b": 40, "split_k": 16}, "a divisor"),
         ({"num_warps": 4}, "num_warps is 4"),
         ({"block_b": 136}, "expected 8, or 16 up to 128 rows"),
-        ({"block_b": 128, "num_stages": 4, "x_stages": 4}, "room for all sums"),
+        ({"block_b": 128, "cluster_m": 1, "num_stages": 4, "x_stages": 4}, "room for all accumulators"),
         ({"num_warps": 8, "num_stages": 12, "x_stages": 2}, "2 groups; expected at least 4 stages of x"),
         ({"num_warps": 8, "block_o": 128, "num_stages": 4, "x_stages": 1}, "1 groups; expected at least 2 stages of x"),
         ({"num_stages": 18}, "expected multiples of 4"),
         ({"x_stages": 6}, "expected multiples of 4"),
         ({"num_stages": 3, "x_stages": 0}, "at least 4 and 0"),
-        ({"block_k": 128}, "block_k 64"),
-        ({"pipeline": 4}, "pipeline is 4"),
-        ({"pipeline": 2, "num_warps": 8}, "x_stages 0"),
-        ({"pipeline": 2, "x_stages": 0, "num_warps": 16}, "num_warps 8"),
-        ({"pipeline": 2, "x_stages": 0, "num_warps": 8, "block_b": 32}, "block_b 64 or 128"),
-        ({"pipeline": 2, "x_stages": 0, "num_warps": 8, "split_k": 4}, "expected 1 or 2"),
-        ({"pdl": 2}, "pdl 0 or 1"),
+        ({"block_k": 128}, "block_k is 128 .*; expected 64"),
+        ({"split_k": 2}, "cluster_m is 2 with split_k 2 and 2 row tiles; expected 1, or 2 with split_k 1"),
+        ({"block_b": 48}, "3 row tiles; .* an even number of row tiles"),
+        ({"cluster_m": 4}, "cluster_m is 4"),
+        ({**COOPERATIVE, "x_stages": 4}, "x_stages is 4 .*; expected 0"),
+        ({**COOPERATIVE, "num_warps": 16}, "num_warps is 16 .*; expected 8"),
+        ({**COOPERATIVE, "block_b": 32}, "block_b 64 or 128"),
+        ({**COOPERATIVE, "split_k": 4}, "expected 1 or 2"),
+        ({"pdl": 2}, "pdl is 2; expected 0 or 1"),
     ],
 )
-def test_rmsnorm_matmul_refuses_config_of_its_cuda_cpp(edit: dict[str, int], says: str) -> None:
+def test_rmsnorm_matmul_refuses_config_of_its_cuda_cpp(edit: dict[str, Any], says: str) -> None:
     kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 128, "H": 4096, "O": 4096}
     config = kernel.config(shape, "fp16", "sm_90")
-    assert config["pipeline"] == 3
+    assert config["variant"] == "cuda_ping_pong"
     with pytest.raises(InputError, match=says):
         kernel.check_config({**config, **edit}, shape, "fp16", "sm_90")
 
