@@ -46,17 +46,21 @@ FOLLOWS_GROUPS = (2026, 1)
 ARRIVED_FOR = {
     "flash_attention": ("blocks.index(slot).store(",),
     "flash_attention_causal": ("blocks.index(slot).store(",),
-    "mla_decode": ("kept_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
+    "mla_decode": ("correction_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
-# Kernels whose Gluon function is a shared one.
-SHARED_FUNCTION = dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined")
+# Kernels whose Gluon function is a shared one, or is named for its variant.
+SHARED_FUNCTION = {
+    **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_warp_specialised"),
+    "decode_attention": "decode_attention_software_pipelined",
+    "mla_decode": "mla_decode_warp_specialised",
+}
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
-IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.direct_trials}
+IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.cuda_trials}
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
 OWN: dict[str, tuple[dict[str, int], ...]] = {
@@ -92,6 +96,7 @@ def launches(name: str) -> Iterator[Trial]:
         if trial.scale == 1.0:
             # The products' trials name each of their ways in full; what one way knows another may refuse.
             in_full = name in trials.TRIALS or name in products.TRIALS or trial.config.get("pipeline", 0) > 1
+            in_full = in_full or str(trial.config.get("variant")).startswith("cuda")
             yield trial if in_full else gpu_variants(trial, TARGET)[-1]
 
 
@@ -187,6 +192,9 @@ def file_of(access: Access, kernel: str, *, in_cuda: bool) -> Path:
     if in_cuda:
         return source_file(kernel).with_name("cluster.cu")
     shared = KERNELS / "common" / f"{access.file}.py"
+    own = source_file(kernel).with_name(f"{access.file}.py")
+    if own.is_file() and source_file(kernel).name == "__init__.py":
+        return own
     return shared if access.file != "__init__" and shared.is_file() else source_file(kernel)
 
 
@@ -253,7 +261,8 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
 
 def kernels_of(report: Report) -> set[str]:
     """Return the kernels whose functions a report names."""
-    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|turns|copies)\b", report.words))
+    variants = "kernel|pipelined|software_pipelined|warp_specialised|cuda|cluster|turns|copies"
+    named = set(re.findall(rf"\b(\w+?)_(?:{variants})\b", report.words))
     return named & set(kernel_names())
 
 
