@@ -31,33 +31,6 @@ from ledger.kernels.common.device import (
 
 
 @triton.jit
-def _reduce_splits(
-    y_ptr, partial_ptr, stats_ptr, head, first_row, live, n_dims, GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr,
-    BLOCK_D: tl.constexpr, SPLITS: tl.constexpr, SPLITS_PADDED: tl.constexpr, CHUNK_D: tl.constexpr,
-):  # fmt: skip
-    parts = tl.arange(0, SPLITS_PADDED)
-    members = tl.arange(0, GROUP_PADDED)
-    slots = head.to(tl.int64) * SPLITS + parts
-    known = (parts < SPLITS)[:, None] & (members < live)[None, :]
-    stats = stats_ptr + slots[:, None] * (2 * GROUP) + members[None, :]
-    maxima = tl.load(stats, mask=known, other=-float("inf"), cache_modifier=".cg")
-    totals = tl.load(stats + GROUP, mask=known, other=0.0, cache_modifier=".cg")
-    maximum = tl.where(members < live, tl.max(maxima, axis=0), 0.0)
-    weights = tl.exp2(maxima - maximum[None, :])
-    total = tl.where(members < live, tl.sum(weights * totals, axis=0), 1.0)
-    weights = weights / total[None, :]
-    for chunk in tl.static_range(0, BLOCK_D, CHUNK_D):
-        dims = chunk + tl.arange(0, CHUNK_D)
-        in_part = members[:, None] * BLOCK_D + dims[None, :]
-        part_ptrs = partial_ptr + slots[:, None, None] * (GROUP * BLOCK_D) + in_part[None, :, :]
-        part = tl.load(part_ptrs, mask=known[:, :, None], other=0.0, cache_modifier=".cg")
-        y = tl.sum(part * weights[:, :, None], axis=0)
-        y_rows = first_row + members
-        y_ptrs = y_ptr + y_rows[:, None] * n_dims + dims[None, :]
-        tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty), mask=(members < live)[:, None] & (dims < n_dims)[None, :])
-
-
-@triton.jit
 def decode_attention_kernel(
     q_ptr, k, v, y_ptr, partial_ptr, stats_ptr, arrivals_ptr, n_keys, n_units, scale_log2, UNIT: tl.constexpr,
     HEADS: tl.constexpr, SHARERS: tl.constexpr, GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, BLOCK_G: tl.constexpr,
@@ -79,8 +52,11 @@ def decode_attention_kernel(
     dim_mask = range_d < n_dims
     first_row = key_head.to(tl.int64) * HEADS + share
     query_rows = first_row + range_g
-    q_ptrs = q_ptr + query_rows[:, None] * n_dims + range_d[None, :]
-    q = tl.load(q_ptrs, mask=group_mask[:, None] & dim_mask[None, :], other=0.0)
+    q = tl.load(
+        q_ptr + query_rows[:, None] * n_dims + range_d[None, :],
+        mask=group_mask[:, None] & dim_mask[None, :],
+        other=0.0,
+    )
     q_columns = tl.trans(q)
     # Without tensor cores a query row is broadcast over the keys.
     q_rows = q.to(tl.float32)[:, None, :]
@@ -109,8 +85,9 @@ def decode_attention_kernel(
             correction = tl.exp2(maximum - new_maximum)
             exponentials = tl.exp2(scores - new_maximum[None, :])
             total = total * correction + tl.sum(exponentials, axis=0)
-            values = tl.trans(v_tile)
-            acc = tl.dot(values, exponentials.to(v_tile.dtype), acc * correction[None, :], input_precision="ieee")
+            acc = tl.dot(
+                tl.trans(v_tile), exponentials.to(v_tile.dtype), acc * correction[None, :], input_precision="ieee"
+            )
         else:
             scores = tl.sum(q_rows * k_tile.to(tl.float32)[None, :, :], axis=2) * scale_log2
             scores = tl.where((keys < n_keys)[None, :], scores, -float("inf"))
@@ -118,26 +95,53 @@ def decode_attention_kernel(
             correction = tl.exp2(maximum - new_maximum)
             exponentials = tl.exp2(scores - new_maximum[:, None])
             total = total * correction + tl.sum(exponentials, axis=1)
-            acc = acc * correction[:, None]
-            acc += tl.sum(exponentials[:, :, None] * v_tile.to(tl.float32)[None, :, :], axis=1)
+            acc = acc * correction[:, None] + tl.sum(
+                exponentials[:, :, None] * v_tile.to(tl.float32)[None, :, :], axis=1
+            )
         maximum = new_maximum
+
     # Tensor cores computed the transposed result.
     result = tl.trans(acc) if TENSOR_CORES else acc
-
     if SPLITS == 1:
         y = result / total[:, None]
-        y_ptrs = y_ptr + query_rows[:, None] * n_dims + range_d[None, :]
-        tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty), mask=group_mask[:, None] & dim_mask[None, :])
+        tl.store(
+            y_ptr + query_rows[:, None] * n_dims + range_d[None, :],
+            y.to(y_ptr.dtype.element_ty),
+            mask=group_mask[:, None] & dim_mask[None, :],
+        )
     else:
         slot = head.to(tl.int64) * SPLITS + split
         in_slot = range_g[:, None] * BLOCK_D + range_d[None, :]
         tl.store(partial_ptr + slot * (GROUP * BLOCK_D) + in_slot, result, mask=group_mask[:, None])
         store_stats(stats_ptr, slot, range_g, maximum, total, group_mask, GROUP)
         if arrives_last(arrivals_ptr, head, SPLITS):
-            _reduce_splits(
-                y_ptr, partial_ptr, stats_ptr, head, first_row, live, n_dims, GROUP, GROUP_PADDED, BLOCK_D, SPLITS,
-                SPLITS_PADDED, CHUNK_D,
-            )  # fmt: skip
+            parts = tl.arange(0, SPLITS_PADDED)
+            members = tl.arange(0, GROUP_PADDED)
+            slots = head.to(tl.int64) * SPLITS + parts
+            known = (parts < SPLITS)[:, None] & (members < live)[None, :]
+            stats = stats_ptr + slots[:, None] * (2 * GROUP) + members[None, :]
+            maxima = tl.load(stats, mask=known, other=-float("inf"), cache_modifier=".cg")
+            totals = tl.load(stats + GROUP, mask=known, other=0.0, cache_modifier=".cg")
+            top = tl.where(members < live, tl.max(maxima, axis=0), 0.0)
+            weights = tl.exp2(maxima - top[None, :])
+            sums = tl.where(members < live, tl.sum(weights * totals, axis=0), 1.0)
+            weights = weights / sums[None, :]
+            for chunk in tl.static_range(0, BLOCK_D, CHUNK_D):
+                dims = chunk + tl.arange(0, CHUNK_D)
+                in_part = members[:, None] * BLOCK_D + dims[None, :]
+                part = tl.load(
+                    partial_ptr + slots[:, None, None] * (GROUP * BLOCK_D) + in_part[None, :, :],
+                    mask=known[:, :, None],
+                    other=0.0,
+                    cache_modifier=".cg",
+                )
+                y = tl.sum(part * weights[:, :, None], axis=0)
+                y_rows = first_row + members
+                tl.store(
+                    y_ptr + y_rows[:, None] * n_dims + dims[None, :],
+                    y.to(y_ptr.dtype.element_ty),
+                    mask=(members < live)[:, None] & (dims < n_dims)[None, :],
+                )
             # The next launch needs a counter of 0; it starts after this one ends.
             tl.store(arrivals_ptr + head, 0)
 

@@ -207,13 +207,15 @@ def check_config(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: 
     configs.check_target(NAME, target)
     configs.check_bf16(NAME, dtype, target)
     configs.check_groups(NAME, shape)
-    _check_variant(config, shape, dtype, target)
+    if config["variant"] not in VARIANTS:
+        raise InputError(f"{NAME}: variant is {config['variant']!r}; expected one of: {', '.join(VARIANTS)}")
+    if config["variant"] in CUDA:
+        _check_cuda(config, shape, dtype, target)
     configs.check_pdl(NAME, config, target)
     configs.check_flags(NAME, config, "tensor_cores", "late_trigger")
     if config["late_trigger"] and (config["variant"] == VARIANTS[0] or not config["pdl"]):
         raise InputError(f"{NAME}: late_trigger is 1; expected 0, or 1 with pdl 1 and another variant than generic")
     if config["variant"] in CUDA:
-        _check_cuda(config)
         return
     configs.check_powers(NAME, config, (("block_s", 16, 256), ("num_warps", 1, 16)))
     check_splits(NAME, config, shape["S"], most=MOST_SPLITS)
@@ -224,27 +226,21 @@ def check_config(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: 
             "miscompiles wgmma on tiles whose rows are no multiple of 16 bytes"
         )
     configs.check_tma(NAME, config, target, rows={"D": shape["D"]}, size=DTYPE_BYTES[dtype], of=dtype)
+    if config["variant"] != VARIANTS[0] and not _can_pipeline(config, shape, dtype, target):
+        raise InputError(
+            f"{NAME}: variant is {config['variant']} with D={shape['D']} in {dtype} on {target}; expected generic, or "
+            "sm_90, fp16 or bf16, tma 1, 4 warps, block_s 64 or 128 and D from 33 to 256"
+        )
     configs.check_shared(NAME, shared_bytes(config, shape, dtype), target, smaller="block_s")
 
 
-def _check_variant(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
-    variant = config["variant"]
-    if variant not in VARIANTS:
-        raise InputError(f"{NAME}: variant is {variant!r}; expected one of: {', '.join(VARIANTS)}")
-    if variant == "software_pipelined" and not _can_pipeline(config, shape, dtype, target):
+def _check_cuda(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
+    if not _can_run_cuda(shape, dtype, target):
         raise InputError(
-            f"{NAME}: variant is {variant} with D={shape['D']} in {dtype} on {target}; expected generic, or sm_90, "
-            "fp16 or bf16, tma 1, 4 warps, block_s 64 or 128 and D from 33 to 256"
-        )
-    if variant in CUDA and not _can_run_cuda(shape, dtype, target):
-        raise InputError(
-            f"{NAME}: variant is {variant} with D={shape['D']}, groups of {shape['HQ'] // shape['HKV']} and {dtype} on "
-            f"{target}; expected it on sm_90 alone, in fp16 or bf16, with D 64 or 128 and groups of at most "
+            f"{NAME}: variant is {config['variant']} with D={shape['D']}, groups of {shape['HQ'] // shape['HKV']} and "
+            f"{dtype} on {target}; expected it on sm_90 alone, in fp16 or bf16, with D 64 or 128 and groups of at most "
             f"{_WIDEST_CUDA_GROUP}"
         )
-
-
-def _check_cuda(config: Mapping[str, Any]) -> None:
     stream_k = config["variant"] == "cuda_stream_k"
     allowed = {
         "block_s": (16, 32), "num_warps": (1, 2, 4, 8), "splits": (1,) if stream_k else (1, 2, 4, 8),

@@ -181,7 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
             ("uncorrected_output", "acc * correction[None, :], input_precision", "acc, input_precision"),
             ("unscaled_output", "y = result / total[:, None]", "y = result"),
             ("counter_not_reset", "tl.store(arrivals_ptr + head, 0)", "pass"),
-            ("unweighted_splits", "weights = tl.exp2(maxima - maximum[None, :])",
+            ("unweighted_splits", "weights = tl.exp2(maxima - top[None, :])",
              "weights = tl.where(known, 1.0, 0.0)"),
             ("wrong_key_head", "cache_row = key_head.to(tl.int64) * n_keys",
              "cache_row = (key_head // 2).to(tl.int64) * n_keys"),
