@@ -9,15 +9,7 @@ warp loads and two warpgroups each overlap the product of one tile with the soft
 
 from __future__ import annotations
 
-from ledger.kernel import import_triton
-
-from .gluon import import_gluon
-
-triton, tl = import_triton()
-
-_gluon = import_gluon()
-gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
-async_load, async_store = _gluon.async_load, _gluon.async_store
+from .device import async_load, async_store, gl, gluon, hopper, tl, triton
 
 
 @triton.jit
