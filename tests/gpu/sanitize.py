@@ -46,21 +46,23 @@ FOLLOWS_GROUPS = (2026, 1)
 ARRIVED_FOR = {
     "flash_attention": ("blocks.index(slot).store(",),
     "flash_attention_causal": ("blocks.index(slot).store(",),
-    "mla_decode": ("kept_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
+    "mla_decode": ("correction_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
-# Kernels whose Gluon function is a shared one, or has another name than NAME_pipelined.
+# Kernels whose Gluon function is a shared one, or is named for its variant.
 SHARED_FUNCTION = {
-    **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined"),
+    **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_warp_specialised"),
     **dict.fromkeys(("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_int8"), "gemm_pipelined"),
+    "decode_attention": "decode_attention_software_pipelined",
+    "mla_decode": "mla_decode_warp_specialised",
     "rmsnorm_matmul": "rmsnorm_matmul_warp_specialised",
 }
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _epilogue(",)}
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
-IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.direct_trials}
+IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.cuda_trials}
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
 OWN: dict[str, tuple[dict[str, int], ...]] = {
@@ -263,8 +265,8 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
 
 def kernels_of(report: Report) -> set[str]:
     """Return the kernels whose functions a report names."""
-    endings = "kernel|pipelined|warp_specialised|cluster|cooperative|ping_pong|copies"
-    named = set(re.findall(rf"\b(\w+)_(?:{endings})\b", report.words))
+    endings = "kernel|pipelined|software_pipelined|warp_specialised|cuda|cluster|cooperative|ping_pong|copies"
+    named = set(re.findall(rf"\b(\w+?)_(?:{endings})\b", report.words))
     return named & set(kernel_names())
 
 
