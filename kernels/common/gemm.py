@@ -87,7 +87,7 @@ class Gemm(Family):
     dtypes: of A and B. epilogue: the function of a tile's accumulators (gemm_device). epilogue_flops: its operations an
     element of C. bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows:
     whether B is (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic
-    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. more: (target) -> further keys of that variant.
+    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. more: (target) -> further keys.
     lacks, having: what an unknown target may lack and the others have, for messages.
     """
 
@@ -207,7 +207,7 @@ class Gemm(Family):
             wanted = ", ".join(f"{key} {value}" for key, value in self.cuda_defaults.items())
             raise InputError(f"{self.name}: variant is {variant}; expected {wanted}")
         if not tma and subtiles != 1:
-            raise InputError(f"{self.name}: subtiles is {subtiles} without tma; expected 1")
+            raise InputError(f"{self.name}: subtiles is {subtiles} without tma; expected 1, or tma 1")
         if variant == GENERIC or DTYPE_BYTES[dtype] == 2:
             configs.check_ranges(self.name, config, (("subtiles", 1, 2),))
         if variant == GENERIC:

@@ -144,7 +144,7 @@ CLUSTERED = [("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmu
 )
 def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, Any], says: str) -> None:
     kernel = load_kernel(name).kernel
-    trial = next(one for one in PIPELINED_TRIALS[name](dtype) if one.config.get("stream") and one.config["pdl"])
+    trial = next(one for one in PIPELINED_TRIALS[name](dtype) if one.config.get("stream_k") and one.config["pdl"])
     kernel.check_config(trial.config, trial.shape, dtype, "sm_90")
     with pytest.raises(InputError, match=says):
         kernel.check_config({**trial.config, **edit}, trial.shape, dtype, "sm_90")
