@@ -1,6 +1,6 @@
 """Judges a whole ledger: the numbered checks, and the Book they give. Pure: a history and a blob reader in.
 
- 1  files      every ledger file is a plain file at a place that the format knows
+ 1  files      every ledger file is a regular file at a path that the format knows
  2  append     no commit changes or removes a ledger file, and every file ever added is there at the head
  3  digest     a record's name is the SHA-256 of its bytes under its kind's domain
  4  canonical  a record's bytes are the canonical form of a valid record
@@ -10,7 +10,7 @@
  7  chain      a seal's chain holds exactly the seals of its history, and its sequence follows the highest of them
  8  order      a measurement's seal was introduced in a proper ancestor of the measurement's commit
  9  subject    the measured cell is in the seal, and what was run is what was sealed
-10  binding    the recorded output samples lie at the positions drawn from the seal
+10  binding    the recorded output samples are at the positions drawn from the seal
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
 13  claims     what a seal says of itself follows from its own profile, operation and case; a blind forecast of what
@@ -35,7 +35,7 @@ from ledger.analysis.reconcile import refutations, verify_cell
 from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.object_checks import GatheredRecords, Objects, ReadBlob, gather
-from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_places
+from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
 from ledger.operations import OPERATIONS
@@ -55,8 +55,8 @@ CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
 def judge(history: History, read: ReadBlob, *, current: CurrentDigest | None = None) -> Book:
     """Return the book of a ledger.
 
-    current: what an open cell names with another digest makes it stale; asked for open cells alone. None where nobody
-    wants to know.
+    current: what an open cell names with another digest makes it stale; asked for open cells alone. None: no
+    cell is stale.
     """
     with uncollected():
         gathered = gather(history, read)
@@ -121,9 +121,9 @@ class _Case:
         belonging = [recorded for recorded in self.recorded if self._check_order(recorded)]
         pairs = [(self.forecasts[r.measurement.seal][r.measurement.cell], r.measurement) for r in belonging]
         follow = bound_to_their_seals(pairs) if pairs else set()
-        for place, recorded in enumerate(belonging):
+        for index, recorded in enumerate(belonging):
             key = (recorded.measurement.seal, recorded.measurement.cell)
-            runs.setdefault(key, []).append(self._check_content(recorded, bound=place in follow))
+            runs.setdefault(key, []).append(self._check_content(recorded, bound=index in follow))
         for finding in check_repeats([[item.recorded for item in found] for found in runs.values()], self.ancestry):
             self.gathered.findings.add(finding)
         cells = self._cells(runs)
@@ -136,14 +136,14 @@ class _Case:
         alike: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
         for recorded in self.recorded:
             if recorded.measurement.status == "measured":
-                places = self.gathered.introduced.get(recorded.path, ())
+                positions = self.gathered.introduced.get(recorded.path, ())
                 case = recorded.measurement.case
-                measured.setdefault(case.cell, []).append(places)
+                measured.setdefault(case.cell, []).append(positions)
                 forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
                 if forecast is not None:
-                    alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, places))
+                    alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, positions))
         for sealed in self.seals:
-            for finding in unknown_places(sealed.prediction):
+            for finding in unknown_features(sealed.prediction):
                 self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         cells: list[CellView] = []
         earlier: dict[object, list[str]] = {}
@@ -151,7 +151,7 @@ class _Case:
             for forecast in sealed.prediction.cells:
                 cell = forecast.case.cell
                 # Blind must be shown: a measurement on a parallel branch may have been known.
-                blind = all(self.ancestry.precedes(sealed.path, places) for places in measured.get(cell, ()))
+                blind = all(self.ancestry.precedes(sealed.path, positions) for positions in measured.get(cell, ()))
                 if blind:
                     self._name_alike(sealed, forecast, alike.get((forecast.operation, *cell[1:]), ()))
                 found = runs.get((sealed.id, forecast.cell), [])
@@ -161,10 +161,10 @@ class _Case:
 
     def _name_alike(self, sealed: Sealed, forecast: Forecast, measured: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         """Note that a blind forecast's operation, shape, dtype and device may have been measured by another kernel."""
-        others = {name for name, places in measured if not self.ancestry.precedes(sealed.path, places)}
+        others = {name for name, positions in measured if not self.ancestry.precedes(sealed.path, positions)}
         for name in sorted(others - {forecast.case.kernel}):
-            words = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
-            self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{words} as kernel {name}, not after it")
+            message = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
+            self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{message} as kernel {name}, not after it")
 
     def _voids(self) -> tuple[Voided, ...]:
         voided = []
@@ -213,13 +213,13 @@ class _Case:
         if measurement.protocol != forecast.protocol:
             findings.refuse("protocol-changed", path, "its timing protocol or parameters are not the sealed ones")
         if not bound:
-            findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
+            findings.refuse("binding-broken", path, "its samples are not at the positions drawn from its seal")
         if hardware is not None:
             for finding in _physics(forecast, measurement, hardware, path):
                 findings.add(finding)
         if _earlier(recorded.commit.when, sealed.commit.when):
             findings.flag(
-                "date-order", path, "its commit date lies before its seal's; dates prove nothing, the graph decides"
+                "date-order", path, "its commit date is before its seal's; dates prove nothing, the graph decides"
             )
         return _Found(recorded, findings.about(path))
 
@@ -258,8 +258,8 @@ class _Case:
                 forecast=forecast, measurement=measurement, hardware=hardware, blind=blind, findings=found.findings
             )
         except (LedgerError, ArithmeticError) as error:
-            words = f"its numbers cannot be judged: {error}"
-            self.gathered.findings.refuse(UNREADABLE, found.recorded.path, words)
+            message = f"its numbers cannot be judged: {error}"
+            self.gathered.findings.refuse(UNREADABLE, found.recorded.path, message)
             verification = Verification(
                 seal=measurement.seal,
                 cell=measurement.cell,
