@@ -29,8 +29,8 @@ LAYERS = (
     ("git", "reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
-        "object_checks chain seal_checks judge recompute source_checks challenge signatures timestamps trust_levels "
-        "audit",
+        "object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps "
+        "trust_levels audit",
     ),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu ncu_report"),
     (
