@@ -35,7 +35,7 @@ def keeping(call: Callable[[], object]) -> Launch:
     kept: list[object] = []
 
     def launch() -> None:
-        # Dropped first, so that the new result can take the old one's place: one buffer for each launch, not two.
+        # Dropped first, so that the new result can reuse the old one's memory: one buffer for each launch, not two.
         kept.clear()
         kept.append(call())
 
@@ -206,7 +206,7 @@ def import_triton() -> tuple[Any, Any]:
     """
     if _only_the_model.get():
         return _Inert(), _Inert()
-    # The default up to 3.9, which warns that 3.10 rounds products before they are added, unless told.
+    # The default up to 3.9, which warns that 3.10 rounds products before they are added, unless set.
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     try:
         import triton

@@ -1,7 +1,7 @@
 """Flags sealed manifests of version 2 that do not list all that their sources load. Runs nothing of the sources.
 
-Sealing refuses such sources, so no honest course leads to one. It is a flag and no refusal, since a scan depends on
-the Python that makes it: a later grammar, a module that a later standard library lacks.
+Sealing refuses such sources. It is a flag and no refusal, since a scan depends on the version of Python: on its grammar
+and on its standard library.
 """
 
 from __future__ import annotations

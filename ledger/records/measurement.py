@@ -98,7 +98,7 @@ class ProfiledKernel(Stored):
 
 
 class Attachment(Stored):
-    """Name a file of evidence by content; it lies under verifications/objects/."""
+    """Name a file of evidence by content; it is stored under verifications/objects/."""
 
     name: Line
     sha256: Digest

@@ -1,7 +1,7 @@
 """Defines a seal: forecasts of cells, and everything a forecast depends on.
 
-Version 2 is version 1 with more places. A seal, a forecast or a case of version 2 can be read wherever one of version 1
-can; what it has more stands in the classes whose names end in V2. docs/format.md describes both.
+Version 2 is version 1 with more fields. A seal, a forecast or a case of version 2 can be read wherever one of version 1
+can; the classes whose names end in V2 hold what it adds. docs/format.md describes both.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Forecast(Stored):
 class Prediction(Stored):
     """Hold one seal: a forecast of one cell or a campaign of many, and everything it depends on.
 
-    Kernels and profiles are named by SHA-256; their bytes lie under predictions/objects/.
+    Kernels and profiles are named by SHA-256; their bytes are under predictions/objects/.
     """
 
     schema_: Literal["ledger/seal/1"] = Field(alias="schema")

@@ -41,18 +41,18 @@ class _Collector:
     absent: set[str] = field(default_factory=set)
 
     def collect(self, path: Path) -> Closure:
-        # A link keeps its own name; what it points to must lie in the work tree (_take).
+        # A link keeps its own name; what it points to must be in the work tree (_add).
         where = path.parent.resolve() / path.name
         if where.is_relative_to(self.shipped):
             relative, prefix = where.relative_to(self.shipped), SHIPPED
         elif where.is_relative_to(self.root):
             relative, prefix = where.relative_to(self.root), ""
         else:
-            raise InputError(f"{path}: lies outside the work tree {self.root}; expected a file in it")
+            raise InputError(f"{path}: is outside the work tree {self.root}; expected a file in it")
         parts = relative.parts[:-1] if relative.name == "__init__.py" else (*relative.parts[:-1], relative.stem)
         entry = ".".join((*filter(None, [prefix]), *parts))
         if not self._module(entry):
-            raise InputError(f"{path}: its place is not one of a module ({entry}); expected letters, digits and _")
+            raise InputError(f"{path}: its path is not that of a module ({entry}); expected letters, digits and _")
         while self.pending:
             self._follow(self.pending.pop())
         ordered = tuple(self.sources[name] for name in sorted(self.sources))
@@ -62,7 +62,7 @@ class _Collector:
     # Modules
 
     def _module(self, name: str) -> bool:
-        """Take in a module of the work tree or of the shipped kernels with its parents; tell whether it is one."""
+        """Add a module of the work tree or of the shipped kernels with its parents; tell whether it is one."""
         found = self._find(name)
         if found is None:
             return False
@@ -71,7 +71,7 @@ class _Collector:
             self._module(parent)
         path, file = found
         if file is not None:
-            self._take(path, file, module=name)
+            self._add(path, file, module=name)
         return True
 
     def _find(self, name: str) -> tuple[str, Path | None] | None:
@@ -101,7 +101,7 @@ class _Collector:
             )
         return (logical, None) if base.is_dir() else None
 
-    def _take(self, path: str, file: Path, *, module: str | None) -> None:
+    def _add(self, path: str, file: Path, *, module: str | None) -> None:
         if path in self.sources:
             return
         if not re.fullmatch(SOURCE_PATH, path) or len(path) > MAX_SOURCE_PATH:
@@ -146,7 +146,7 @@ class _Collector:
                     self._import(source, one, module, optional=optional)
 
     def _cuda(self, source: Source, name: str, *, required: bool) -> None:
-        """Take in a file beside a source; an include that is not there comes with the compiler."""
+        """Add a file beside a source; an include that is not there comes with the compiler."""
         file = source.file.parent / name
         if len(name) > MAX_FILE_NAME or not file.is_file():
             if required:
@@ -156,10 +156,10 @@ class _Collector:
         path = (folder / name).as_posix()
         if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
             raise InputError(f"{source.path}: names the file {name!r}; expected one in its own folder or below")
-        self._take(path, file, module=None)
+        self._add(path, file, module=None)
 
     def _relative(self, source: Source, one: Import, name: str, *, optional: bool) -> None:
-        """Take in a module that a relative import names: it always lies beside its importer."""
+        """Add a module that a relative import names: it is always beside its importer."""
         if not self._module(name) and not optional:
             raise InputError(f"{source.path}: line {one.line}: imports {name}, which is not there; expected a module")
 
@@ -189,7 +189,7 @@ class _Collector:
             self._distribution(where, top, guarded=one.guarded)
 
     def _ledger(self, where: str, one: Import, name: str, *, optional: bool) -> None:
-        """Take in a shipped kernel module; the rest of ledger is the contract."""
+        """Add a shipped kernel module; the rest of ledger is the contract."""
         within = name.startswith(f"{SHIPPED}.")
         if (within and not one.names) or (name == SHIPPED and (optional or not one.names)):
             raise InputError(f"{where}: imports {name}; expected the form: from {SHIPPED}.common import NAME")

@@ -93,7 +93,7 @@ def owns(name: str, file: Path) -> bool:
     """Tell whether a file belongs to an installed distribution: its RECORD lists it.
 
     A platform package is not sealed, so it may also be an editable installation, or one without RECORD: then the file
-    lies in its source folder, or beside it.
+    is in its source folder, or beside it.
     """
     try:
         found = importlib.metadata.distribution(name)

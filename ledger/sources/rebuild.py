@@ -36,7 +36,7 @@ def rebuild(manifest: KernelSource, texts: Mapping[Digest, bytes], *, folder: Pa
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
             except OSError as error:
-                raise InputError(f"source {listed.path}: cannot be written ({error}); expected a free place") from error
+                raise InputError(f"source {listed.path}: cannot be written ({error}); expected a free path") from error
         files.append(Source(listed.path, listed.module, data, file))
     closure = Closure(manifest.entry, tuple(files), manifest.distributions, manifest.absent, manifest.contract)
     check_installed(closure)

@@ -54,7 +54,7 @@ def scan_python(data: bytes, *, what: str) -> Scan:
     Raises: InputError for text that is no Python, and for a dynamic import.
     """
     try:
-        # The text that is executed: a coding line has no say (loader).
+        # The text that is executed: a coding line has no effect (loader).
         tree = ast.parse(data.decode("utf-8-sig"))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{what}: is not Python ({error}); expected a module") from error
@@ -173,9 +173,9 @@ class _Visitor(ast.NodeVisitor):
             return
         if level == 0 and top in _DYNAMIC_MODULES and module not in _HARMLESS:
             raise self._refusal(node, module)
-        taken = set(names) & (_OF_SYS if module == "sys" else _DYNAMIC_MODULES | _DYNAMIC_NAMES | {"sys"})
-        if level == 0 and taken:
-            raise self._refusal(node, f"{module}.{min(taken)}")
+        loaded = set(names) & (_OF_SYS if module == "sys" else _DYNAMIC_MODULES | _DYNAMIC_NAMES | {"sys"})
+        if level == 0 and loaded:
+            raise self._refusal(node, f"{module}.{min(loaded)}")
         self.imports.append(Import(module, names, level, self._guarded, node.lineno))
 
     def _refusal(self, node: ast.expr | ast.stmt, name: str) -> InputError:

@@ -69,7 +69,7 @@ def test_only_open_cells_ask_what_is_current(ledger):
     assert asked == [("kernel", "rmsnorm_matmul"), ("hardware", "toy")]
 
 
-def test_digests_are_told_without_running_a_kernel(tmp_path):
+def test_digests_are_read_without_running_a_kernel(tmp_path):
     marker = tmp_path / "was-loaded"
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "loud.py").write_text(f"open({str(marker)!r}, 'w').close()\nraise ValueError('loud')\n")

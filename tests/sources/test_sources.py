@@ -99,7 +99,7 @@ DYNAMIC = {
 }
 
 
-def test_imports_that_may_be_missing_are_told():
+def test_guarded_imports_are_marked():
     text = b"from contextlib import suppress\nimport typing as t\nwith suppress(ImportError):\n    import maybe\n"
     scan = scan_python(text + b"if t.TYPE_CHECKING:\n    import never\n", what="k.py")
     assert [(one.module, one.guarded) for one in scan.imports][2:] == [("maybe", True)]
@@ -388,7 +388,7 @@ def test_a_linked_kernel_keeps_its_own_name(tmp_path):
 @pytest.mark.parametrize(
     "text", ["raise SystemExit(0)\n", "raise KeyError('a')\n", "CODE = '_a#.cu'\n", f"C = '{'x' * 300}.cu'\n"]
 )
-def test_a_kernel_that_cannot_be_loaded_is_told(text, tmp_path):
+def test_a_kernel_that_cannot_be_loaded_is_an_input_error(text, tmp_path):
     root = tree(tmp_path, {"kernels/entry.py": text})
     with pytest.raises(InputError, match="entry"):
         load_kernel("entry", root)

@@ -80,7 +80,7 @@ def test_a_distribution_covers_its_own_name_and_one_with_other_names_covers_the_
     assert found(text, "tilebox", absent=("yaml",)) == []
 
 
-def test_a_file_that_cannot_be_scanned_is_told():
+def test_a_file_that_cannot_be_scanned_is_reported():
     def refuse(file):
         raise InputError(f"{file.path}: too large")
 
