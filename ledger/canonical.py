@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 import rfc8785
@@ -173,9 +173,20 @@ def explain(error: ValidationError, *, what: str) -> str:
     # A schema that is not known explains all the rest.
     first = next((found for found in errors if found["loc"] == ("schema",)), errors[0])
     field = ".".join(str(part) for part in first["loc"]) or "record"
-    got = "" if first["type"] == "missing" else f" (got {str(first['input'])[:80]!r})"
+    # A whole record is too long to repeat.
+    repeated = first["type"] != "missing" and not isinstance(first["input"], dict)
+    got = f" (got {str(first['input'])[:80]!r})" if repeated else ""
     more = f"; {error.error_count() - 1} more" if error.error_count() > 1 else ""
     return f"{what}: {field}: {first['msg'].removeprefix('Value error, ')}{got}{more}"
+
+
+@contextlib.contextmanager
+def record_errors(what: str) -> Iterator[None]:
+    """Raise RecordError, naming `what` and the field, where a record made within does not validate."""
+    try:
+        yield
+    except ValidationError as error:
+        raise RecordError(explain(error, what=what)) from error
 
 
 def validate(kind: type[R], value: Any, *, what: str) -> R:

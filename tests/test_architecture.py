@@ -28,7 +28,7 @@ LAYERS = (
         "counters metrics formatting work_model occupancy isa protocols book campaign stability regime "
         "interventions forecast gap consistency reconcile score report_rows bench_regression drill chrome_trace tuning",
     ),
-    ("git", "reader history work_tree commit ancestry clone"),
+    ("git", "reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit",
@@ -48,9 +48,9 @@ LAYERS = (
     (
         "render",
         "report_text counter_card markdown_page command_reference html_page report tables forecast_table status_table "
-        "history_table audit_text kernel_card hardware_card inspection_card timeline_table bench_page plot_layout "
-        "plot_style plot_dots plot_image plot_terminal plot_table roofline_plot bench_points tuning_page "
-        "candidates_text self_test_text timer_page site",
+        "history_table score_table audit_text kernel_card hardware_card inspection_card timeline_table bench_page "
+        "plot_model plot_layout plot_style plot_dots plot_image plot_terminal plot_table roofline_plot bench_points "
+        "tuning_page candidates_text self_test_text timer_page site",
     ),
     (
         "cli",

@@ -16,7 +16,7 @@ from ledger.errors import InputError, ThresholdMissed
 
 
 @dataclass(frozen=True)
-class Change:
+class RatioChange:
     """Hold how a cell's time relative to its baseline changed; 0.03 is three percent slower."""
 
     cell: str
@@ -30,7 +30,7 @@ class Change:
         return f"{self.cell}: {abs(self.change):.1%} {way} than before, relative to {self.baseline}"
 
 
-def compare(now: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[Change, ...]:
+def compare(now: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[RatioChange, ...]:
     """Return the change of every cell that both benches hold.
 
     Raises: InputError for a document that is no bench, or when the two have no cell in common or another device.
@@ -48,11 +48,11 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[Change, 
         if name is None:
             raise InputError(f"{cell}: no baseline was measured in both benches; expected one to relate the times to")
         ratio = (is_["ours_us"] / is_[name]) / (was["ours_us"] / was[name])
-        changes.append(Change(cell, name.removesuffix("_us"), ratio - 1))
+        changes.append(RatioChange(cell, name.removesuffix("_us"), ratio - 1))
     return tuple(changes)
 
 
-def check(changes: Sequence[Change], limit: str) -> None:
+def check(changes: Sequence[RatioChange], limit: str) -> None:
     """Check that no cell is slower by more than `limit`, a percentage. Raises: ThresholdMissed; InputError."""
     try:
         allowed = float(limit.strip().removesuffix("%")) / 100

@@ -9,15 +9,17 @@ import itertools
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from ledger.canonical import validate
+from ledger.canonical import record_errors, validate
 from ledger.errors import RecordError
-from ledger.records import CeilingKind, Dtype, Line, Name, Positive, Record, Regime, ShapeKey, Text
+from ledger.records import CeilingKind, Config, Dtype, Line, Name, Positive, Record, Regime, ShapeKey, Text
 
 MAX_CELLS = 10_000
+
+T = TypeVar("T")
 
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 Bound = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -27,7 +29,7 @@ Sizes = Positive | Annotated[tuple[Positive, ...], Field(min_length=1)]
 Shapes = Annotated[dict[ShapeKey, Sizes], Field(min_length=1, max_length=12)]
 
 
-class Estimate(Record):
+class Guess(Record):
     """Hold what a person says of a cell. Units: percent of the roof; probabilities from 0 to 1."""
 
     regime: Regime
@@ -37,7 +39,7 @@ class Estimate(Record):
     prob: dict[Regime, Probability] | None = None
 
 
-class Request(Estimate):
+class Request(Guess):
     """Hold one forecast as a person writes it."""
 
     kernel: Line
@@ -46,10 +48,10 @@ class Request(Estimate):
     shape: dict[ShapeKey, Positive]
     why: Text = ""
     threads: Positive | None = None
-    config: dict[Line, int] | None = None
+    config: Config | None = None
 
 
-class CampaignEntry(Estimate):
+class CampaignEntry(Guess):
     """Hold one entry of a campaign file; lists in `dtype` and `shape` expand to every combination."""
 
     kernel: Line | None = None
@@ -84,10 +86,11 @@ def millionths(probabilities: dict[Regime, float]) -> dict[Regime, int]:
 
 
 def _size(campaign: CampaignFile, entry: CampaignEntry) -> int:
-    return math.prod(len(_listed(value)) for value in (entry.dtype or campaign.dtype, *entry.shape.values()))
+    dtypes = entry.dtype or campaign.dtype
+    return math.prod(len(_listed(sizes)) for sizes in entry.shape.values()) * (len(_listed(dtypes)) if dtypes else 1)
 
 
-def _listed(value: Any) -> tuple[Any, ...]:
+def _listed(value: T | tuple[T, ...]) -> tuple[T, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -104,17 +107,31 @@ def parse_campaign(value: Any, *, what: str) -> tuple[CampaignFile, tuple[Reques
 
 
 def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str) -> Iterator[Request]:
-    common = {
-        "kernel": entry.kernel or campaign.kernel,
-        "hardware": entry.hardware or campaign.hardware,
-        "dtype": entry.dtype or campaign.dtype,
-    }
-    for name, given in common.items():
-        if given is None:
-            raise RecordError(f"{what}: cells.{number}: no {name}; expected one in the entry or at the top")
-    keys = list(entry.shape)
-    rest = entry.model_dump(mode="json", include={*Estimate.model_fields, "why", "threads"})
-    for dtype in _listed(common["dtype"]):
-        for sizes in itertools.product(*(_listed(entry.shape[key]) for key in keys)):
-            fields = {**rest, **common, "dtype": dtype, "shape": dict(zip(keys, sizes, strict=True))}
-            yield validate(Request, fields, what=f"{what}: cells.{number}")
+    """Yield a request for every combination of the dtypes and sizes of an entry."""
+    name = f"{what}: cells.{number}"
+    kernel = _given(entry.kernel or campaign.kernel, f"{name}: no kernel")
+    hardware = _given(entry.hardware or campaign.hardware, f"{name}: no hardware")
+    dtypes = _given(entry.dtype or campaign.dtype, f"{name}: no dtype")
+    for dtype in dtypes if isinstance(dtypes, tuple) else (dtypes,):
+        for sizes in itertools.product(*map(_listed, entry.shape.values())):
+            with record_errors(name):
+                request = Request(
+                    kernel=kernel,
+                    hardware=hardware,
+                    dtype=dtype,
+                    shape=dict(zip(entry.shape, sizes, strict=True)),
+                    regime=entry.regime,
+                    pct=entry.pct,
+                    low=entry.low,
+                    high=entry.high,
+                    prob=entry.prob,
+                    why=entry.why,
+                    threads=entry.threads,
+                )
+            yield request
+
+
+def _given(value: T | None, problem: str) -> T:
+    if value is None:
+        raise RecordError(f"{problem}; expected one in the entry or at the top")
+    return value

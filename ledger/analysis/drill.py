@@ -15,12 +15,23 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ledger.analysis.book import Book, CellView, Commit, Recorded, Run, Sealed
-from ledger.analysis.campaign import Estimate, milli, millionths
+from ledger.analysis.campaign import Guess, milli, millionths
 from ledger.analysis.metrics import TABLE, capability_of
 from ledger.analysis.reconcile import verify_cell
-from ledger.canonical import validate
+from ledger.canonical import record_errors, validate
 from ledger.errors import InputError
-from ledger.records import SEAL_SCHEMA, Counters, Digest, Forecast, Hardware, Measurement, Prediction, Record
+from ledger.records import (
+    SEAL_SCHEMA,
+    Counters,
+    Digest,
+    Forecast,
+    ForecastV2,
+    Hardware,
+    Measurement,
+    MeasurementV2,
+    Prediction,
+    Record,
+)
 from ledger.records import Tool as RecordTool
 from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_s
 
@@ -28,11 +39,11 @@ STUDENT = "you"
 
 
 class Question(Record):
-    """Hold one measured cell to be guessed, with the forecast that was sealed for it."""
+    """Hold one measured cell to be guessed, with the forecast that was sealed for it; both in either version."""
 
     seal: Digest
-    forecast: Forecast
-    measurement: Measurement
+    forecast: ForecastV2 | Forecast
+    measurement: MeasurementV2 | Measurement
 
 
 class Drill(Record):
@@ -114,20 +125,10 @@ def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
     return tuple((first + again)[:count])
 
 
-def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
+def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
     """Return the verdict on a guess. Raises: RecordError for an interval or probabilities that do not fit."""
     hardware = drill.hardware[question.forecast.hardware_sha256]
-    fields = {
-        "regime": guess.regime,
-        "percent_milli": milli(guess.pct),
-        "low_milli": None if guess.low is None else milli(guess.low),
-        "high_milli": None if guess.high is None else milli(guess.high),
-        "probabilities_ppm": None if guess.prob is None else millionths(guess.prob),
-        "why": "",
-    }
-    forecast = validate(
-        Forecast, {**question.forecast.model_dump(mode="json", by_alias=True), **fields}, what=question.forecast.cell
-    )
+    forecast = _forecast(question.forecast, guess)
     verdict = verify_cell(
         forecast=forecast, measurement=question.measurement, hardware=hardware, blind=True, findings=()
     )
@@ -144,6 +145,27 @@ def answer(drill: Drill, question: Question, guess: Estimate) -> Answered:
         levels=(),
     )
     return Answered(question, view)
+
+
+def _forecast(sealed: Forecast, guess: Guess) -> Forecast:
+    """Return a sealed forecast with a guess in its place. Raises: RecordError."""
+    with record_errors(sealed.cell):
+        return Forecast(
+            cell=sealed.cell,
+            operation=sealed.operation,
+            case=sealed.case,
+            work=sealed.work,
+            roof=sealed.roof,
+            protocol=sealed.protocol,
+            kernel_sha256=sealed.kernel_sha256,
+            hardware_sha256=sealed.hardware_sha256,
+            regime=guess.regime,
+            percent_milli=milli(guess.pct),
+            low_milli=None if guess.low is None else milli(guess.low),
+            high_milli=None if guess.high is None else milli(guess.high),
+            probabilities_ppm=None if guess.prob is None else millionths(guess.prob),
+            why="",
+        )
 
 
 def _prediction(forecast: Forecast) -> Prediction:
@@ -209,7 +231,7 @@ def result_document(answered: Answered) -> dict[str, Any]:
     }
 
 
-def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> list[Estimate]:
+def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> list[Guess]:
     """Return the guess of each question from {"CELL": {"regime": …, "pct": …}}. Raises: InputError, RecordError."""
     if not isinstance(value, Mapping):
         raise InputError(f"{what}: not an object; expected {{CELL: {{regime, pct}}}} with the cells of the questions")
@@ -218,4 +240,4 @@ def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> li
         raise InputError(
             f"{what}: no answer for {missing[0]}; expected one for each question (same --seed and --count)"
         )
-    return [validate(Estimate, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]
+    return [validate(Guess, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]

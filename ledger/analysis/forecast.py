@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledger.analysis.regime import Loads, decide
+from ledger.analysis.regime import ResourceLoads, decide
 from ledger.records import Hardware, Regime, Roof, Work, is_gpu
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds, time_lower_bound_s
 
@@ -24,7 +24,7 @@ THUMB_LAUNCH_S = 1.0e-6
 
 
 @dataclass(frozen=True)
-class Estimate:
+class AnalyticForecast:
     """Hold what a model forecasts. Units: seconds; percent of the given roof."""
 
     model: str
@@ -34,21 +34,21 @@ class Estimate:
     assumptions: tuple[str, ...]
 
 
-Forecaster = Callable[[Work, Roof, Hardware], Estimate | None]
-"""Return an estimate, or None when the profile lacks what the model needs."""
+Forecaster = Callable[[Work, Roof, Hardware], AnalyticForecast | None]
+"""Return a forecast, or None when the profile lacks what the model needs."""
 
 
-def naive(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:  # noqa: ARG001
+def naive(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | None:  # noqa: ARG001
     """Forecast that the roof is reached.
 
     Assumes: arithmetic and traffic overlap perfectly, each at its full ceiling; compulsory traffic only; a launch
     costs nothing. Source: Williams, Waterman, Patterson, CACM 52(4), 2009.
     """
     words = ("arithmetic and traffic overlap perfectly", "both ceilings are reached", "a launch costs nothing")
-    return _estimate("naive roofline", work, roof, time_s=time_lower_bound_s(work, roof), launch_s=0.0, words=words)
+    return _forecast("naive roofline", work, roof, time_s=time_lower_bound_s(work, roof), launch_s=0.0, words=words)
 
 
-def thumb(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
+def thumb(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | None:
     """Forecast 90% of the data sheet's bandwidth, 70% of its arithmetic and 1 µs of launch, for GPUs.
 
     Assumes: what one device showed holds for others. Source: measured on an NVIDIA H200 (copy 4.27 and read 4.30 of
@@ -62,10 +62,10 @@ def thumb(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
     )
     words = ("90% of DRAM bandwidth", "70% of the arithmetic peak", "1 µs of launch", "perfect overlap")
     time_s = THUMB_LAUNCH_S + busy
-    return _estimate("rule of thumb", work, roof, time_s=time_s, launch_s=THUMB_LAUNCH_S, words=words)
+    return _forecast("rule of thumb", work, roof, time_s=time_s, launch_s=THUMB_LAUNCH_S, words=words)
 
 
-def reached(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
+def reached(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | None:
     """Forecast that the ceilings measured in bursts on this device are reached, after one launch.
 
     Assumes: perfect overlap; the kernel is as good as the benchmark that measured the ceilings.
@@ -76,10 +76,10 @@ def reached(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
     arithmetic_s, traffic_s, launch_s = parts
     words = ("ceilings as measured in bursts", _launch_words(launch_s), "perfect overlap")
     time_s = launch_s + max(arithmetic_s, traffic_s)
-    return _estimate("measured ceilings", work, roof, time_s=time_s, launch_s=launch_s, words=words)
+    return _forecast("measured ceilings", work, roof, time_s=time_s, launch_s=launch_s, words=words)
 
 
-def serial(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
+def serial(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | None:
     """Forecast that traffic and arithmetic follow each other, at the measured ceilings, after one launch.
 
     Assumes: no overlap at all. At most twice the time of `reached`: between the two lies a kernel that overlaps some.
@@ -90,18 +90,18 @@ def serial(work: Work, roof: Roof, hardware: Hardware) -> Estimate | None:
     arithmetic_s, traffic_s, launch_s = parts
     words = ("ceilings as measured in bursts", _launch_words(launch_s), "no overlap of traffic and arithmetic")
     time_s = launch_s + arithmetic_s + traffic_s
-    return _estimate("measured ceilings, no overlap", work, roof, time_s=time_s, launch_s=launch_s, words=words)
+    return _forecast("measured ceilings, no overlap", work, roof, time_s=time_s, launch_s=launch_s, words=words)
 
 
 FORECASTERS: tuple[Forecaster, ...] = (naive, thumb, reached, serial)
 
 
-def estimates(work: Work, roof: Roof, hardware: Hardware) -> tuple[Estimate, ...]:
+def analytic_forecasts(work: Work, roof: Roof, hardware: Hardware) -> tuple[AnalyticForecast, ...]:
     """Return what every model says that the profile is good for; none for empty work."""
     if not (work.flops or work.bytes):
         return ()
     made = (forecaster(work, roof, hardware) for forecaster in FORECASTERS)
-    return tuple(estimate for estimate in made if estimate is not None)
+    return tuple(forecast for forecast in made if forecast is not None)
 
 
 def _measured_parts(work: Work, roof: Roof, hardware: Hardware) -> tuple[float, float, float] | None:
@@ -119,10 +119,10 @@ def _launch_words(launch_s: float) -> str:
     return f"{launch_s * 1e6:.2f} µs of launch" if launch_s else "a launch costs nothing (none was measured)"
 
 
-def _estimate(
+def _forecast(
     model: str, work: Work, roof: Roof, *, time_s: float, launch_s: float, words: tuple[str, ...]
-) -> Estimate:
-    loads = Loads(
+) -> AnalyticForecast:
+    loads = ResourceLoads(
         dram_milli=round(1e5 * work.bytes / roof.bandwidth_bytes_per_s / time_s),
         l2_milli=0,
         smem_milli=0,
@@ -136,4 +136,4 @@ def _estimate(
     )
     assert regime is not None, "all four loads are given"
     percent = percent_of_roof(work, roof, time_s)
-    return Estimate(model=model, regime=regime, percent=percent, time_s=time_s, assumptions=words)
+    return AnalyticForecast(model=model, regime=regime, percent=percent, time_s=time_s, assumptions=words)

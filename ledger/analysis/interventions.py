@@ -38,7 +38,7 @@ class Half:
 
 
 @dataclass(frozen=True)
-class Readings:
+class InterventionReadings:
     """Hold what the interventions gave, picoseconds a call; None where one could not be made.
 
     cold: as timed. warm: one input set again and again. double: a round of twice the calls. halves: by axis.
@@ -50,7 +50,7 @@ class Readings:
     halves: tuple[Half, ...] = ()
 
 
-def readings_of(stored: Mapping[str, Any]) -> Readings | None:
+def readings_of(stored: Mapping[str, Any]) -> InterventionReadings | None:
     """Return a record's readings, None where they are not positive integers under the names of docs/measurement.md."""
     halves: dict[str, dict[str, int]] = {}
     for name, value in stored.items():
@@ -62,13 +62,13 @@ def readings_of(stored: Mapping[str, Any]) -> Readings | None:
             return None
     if "cold_ps" not in stored or any(len(fields) != 3 for fields in halves.values()):
         return None
-    return Readings(
+    return InterventionReadings(
         **{name: stored[name] for name in _TIMES if name in stored},
         halves=tuple(Half(axis, **halves[axis]) for axis in sorted(halves)),
     )
 
 
-def stored_of(readings: Readings) -> dict[str, int]:
+def stored_of(readings: InterventionReadings) -> dict[str, int]:
     """Return readings as a record stores them: integers by name."""
     stored = {name: value for name in _TIMES if (value := getattr(readings, name)) is not None}
     for half in readings.halves:
@@ -89,7 +89,7 @@ class _Cell:
 
     work: Work
     roof: Roof
-    seen: Readings
+    seen: InterventionReadings
     launch_ps: int
     fits: bool
 
@@ -120,7 +120,13 @@ class _Cell:
 
 
 def decide(
-    readings: Readings, *, work: Work, roof: Roof, launch_ps: int | None, set_bytes: int, cache_bytes: int | None
+    readings: InterventionReadings,
+    *,
+    work: Work,
+    roof: Roof,
+    launch_ps: int | None,
+    set_bytes: int,
+    cache_bytes: int | None,
 ) -> Named:
     """Apply the table of grade B: return the regime (None: not determined), the grade, and the reason.
 

@@ -46,7 +46,7 @@ _SASS_OF_INTEREST = (
 
 
 @dataclass(frozen=True)
-class Loads:
+class LoadInstructions:
     """Hold the loads of global memory of one kind. Units: bytes a thread; None where hardware chooses (TMA)."""
 
     kind: str
@@ -64,7 +64,7 @@ class Instructions:
     family: Family
     path: Path | None
     example: str | None
-    loads: tuple[Loads, ...]
+    loads: tuple[LoadInstructions, ...]
     ptx: dict[str, int]
     sass: dict[str, int]
     spill_store_bytes: int
@@ -121,12 +121,12 @@ def _operands(instruction: str, dtype: Dtype) -> Path | None:
     return next((path for pattern, path in _OPERANDS if re.search(pattern, instruction)), None)
 
 
-def _loads(ptx: str) -> tuple[Loads, ...]:
+def _loads(ptx: str) -> tuple[LoadInstructions, ...]:
     found: Counter[tuple[str, int | None]] = Counter()
     for kind, pattern in _LOADS.items():
         for match in pattern.finditer(ptx):
             found[kind, _width(match.groupdict())] += 1
-    return tuple(Loads(kind, width, count) for (kind, width), count in found.items())
+    return tuple(LoadInstructions(kind, width, count) for (kind, width), count in found.items())
 
 
 def _width(groups: dict[str, str | None]) -> int | None:

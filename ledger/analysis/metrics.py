@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"^-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?$
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """Hold one row of the table.
 
     units: spellings accepted, all of one size; `--print-units base` is always given.
@@ -43,20 +43,20 @@ class Row:
     leaves_out: str
 
 
-def _row(name: str, metric: str, units: tuple[str, ...], combine: Combine, leaves_out: str) -> Row:
-    return Row(name, dict.fromkeys(CAPABILITIES, metric), units, combine, leaves_out)
+def _row(name: str, metric: str, units: tuple[str, ...], combine: Combine, leaves_out: str) -> MetricRow:
+    return MetricRow(name, dict.fromkeys(CAPABILITIES, metric), units, combine, leaves_out)
 
 
-def _share(name: str, unit: str, leaves_out: str) -> Row:
+def _share(name: str, unit: str, leaves_out: str) -> MetricRow:
     return _row(name, f"{unit}.avg.pct_of_peak_sustained_elapsed", _PERCENT, "mean", leaves_out)
 
 
-def _stall(reason: str, leaves_out: str = "why a warp that was not sampled at issue waited") -> Row:
+def _stall(reason: str, leaves_out: str = "why a warp that was not sampled at issue waited") -> MetricRow:
     metric = f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
     return _row(f"stall_{reason}", metric, ("", "inst"), "mean", leaves_out)
 
 
-def _tensor_ops() -> tuple[Row, ...]:
+def _tensor_ops() -> tuple[MetricRow, ...]:
     """Return the counts of tensor-core operations by source dtype; the rows of one chip do not overlap."""
     both = "sm__ops_path_tensor_src_{}.sum"
     ampere: tuple[Capability, ...] = ("8.0", "8.6", "8.9")
@@ -73,10 +73,12 @@ def _tensor_ops() -> tuple[Row, ...]:
         "int8": dict.fromkeys(CAPABILITIES, both.format("int8")),
     }
     leaves_out = "products of padding are counted as well; sparse operations count as dense"
-    return tuple(Row(f"tensor_ops_{name}", metrics, ("", "op"), "sum", leaves_out) for name, metrics in rows.items())
+    return tuple(
+        MetricRow(f"tensor_ops_{name}", metrics, ("", "op"), "sum", leaves_out) for name, metrics in rows.items()
+    )
 
 
-TABLE: tuple[Row, ...] = (
+TABLE: tuple[MetricRow, ...] = (
     _row("duration", "gpu__time_duration.sum", _TIME, "sum", "launch and the gaps between kernels"),
     _row("dram_bytes", "dram__bytes.sum", _BYTES, "sum", "traffic over PCIe or NVLink"),
     _row("dram_read_bytes", "dram__bytes_read.sum", _BYTES, "sum", "traffic over PCIe or NVLink"),
@@ -142,7 +144,7 @@ TABLE: tuple[Row, ...] = (
     _stall("membar"),
 )
 
-ROWS: Mapping[str, Row] = {row.name: row for row in TABLE}
+ROWS: Mapping[str, MetricRow] = {row.name: row for row in TABLE}
 
 # The rows that together count a path's operations; a chip lists some or none of them. The row fp16 counts bf16 and tf32
 # as well on 7.5, which has neither, and fp8 counts fp6 and fp4 on 10.0.
@@ -169,7 +171,7 @@ def metric_names(capability: Capability) -> tuple[str, ...]:
     return tuple(row.metrics[capability] for row in TABLE if capability in row.metrics)
 
 
-def number_of(metric: Metric, row: Row, name: str) -> float:
+def number_of(metric: Metric, row: MetricRow, name: str) -> float:
     """Return a reading as a number. Raises: RecordError for another unit or for what is no number."""
     if metric.unit not in row.units:
         expected = " or ".join(repr(unit) for unit in row.units)
@@ -180,7 +182,7 @@ def number_of(metric: Metric, row: Row, name: str) -> float:
 
 
 @dataclass(frozen=True)
-class Readings:
+class MetricReadings:
     """Hold the counters of one call, combined over its kernels, by our names; a name is absent where ncu gave none.
 
     Units: nanoseconds, bytes, percent of peak, hertz; stalls in warps waiting per issue.
@@ -231,13 +233,13 @@ class Readings:
         return self.stalls[0] if self.stalls else None
 
 
-def _reading(kernel: ProfiledKernel, row: Row, capability: Capability) -> float | None:
+def _reading(kernel: ProfiledKernel, row: MetricRow, capability: Capability) -> float | None:
     name = row.metrics.get(capability)
     metric = None if name is None else kernel.metrics.get(name)
     return None if metric is None or name is None else number_of(metric, row, name)
 
 
-def readings(counters: Counters, target: str) -> Readings:
+def readings(counters: Counters, target: str) -> MetricReadings:
     """Return the counters of one call as numbers.
 
     Raises: RecordError when a kernel has no duration or a reading has another unit; InputError for an unknown target.
@@ -257,7 +259,7 @@ def readings(counters: Counters, target: str) -> Readings:
         known = [reading for reading in given if reading is not None]
         if len(known) == len(given):
             values[row.name] = _combined(known, durations, row.combine)
-    return Readings(values, len(counters.kernels))
+    return MetricReadings(values, len(counters.kernels))
 
 
 def _combined(given: list[float], durations: list[float], combine: Combine) -> float:

@@ -32,7 +32,7 @@ RESOURCE_WORDS: dict[Regime, str] = {
 
 
 @dataclass(frozen=True)
-class Loads:
+class ResourceLoads:
     """Hold the four speed-of-light readings that the rule compares. Units: thousandths of a percent of peak."""
 
     dram_milli: int | None
@@ -54,7 +54,7 @@ def _milli(percent: float | None) -> int | None:
     return None if percent is None else round(percent * 1000)
 
 
-def loads_of(totals: CounterTotals, path: Path) -> Loads:
+def loads_of(totals: CounterTotals, path: Path) -> ResourceLoads:
     """Return the readings of a call; the arithmetic pipe is the busiest, unknown while the sealed path's is unknown.
 
     Integer (ALU) work counts as arithmetic: a kernel that waits for its own address arithmetic is bound by a pipe.
@@ -62,7 +62,7 @@ def loads_of(totals: CounterTotals, path: Path) -> Loads:
     pipes = (totals.tensor_pct, totals.fma_pct, totals.alu_pct, totals.fp64_pct)
     own = totals.tensor_pct if path.endswith("_tensor") else totals.fp64_pct if path == "fp64" else totals.fma_pct
     known = [pipe for pipe in pipes if pipe is not None]
-    return Loads(
+    return ResourceLoads(
         dram_milli=_milli(totals.dram_pct),
         l2_milli=_milli(totals.l2_pct),
         smem_milli=_milli(totals.smem_pct),
@@ -70,7 +70,7 @@ def loads_of(totals: CounterTotals, path: Path) -> Loads:
     )
 
 
-def loads_words(loads: Loads) -> str:
+def loads_words(loads: ResourceLoads) -> str:
     """Return the readings in words: DRAM 66%, L2 41%, SMEM 20%, arithmetic pipe 8%."""
     return ", ".join(
         f"{RESOURCE_WORDS[regime]} {'unknown' if milli is None else f'{milli / 1000:.0f}%'}"
@@ -79,7 +79,7 @@ def loads_words(loads: Loads) -> str:
 
 
 def decide(
-    loads: Loads | None, *, call_ps: int, launch_ps: int | None, left_of_ridge: bool
+    loads: ResourceLoads | None, *, call_ps: int, launch_ps: int | None, left_of_ridge: bool
 ) -> tuple[Regime | None, Grade, str]:
     """Apply rule regime/1: return the regime (None: not determined), the grade of the evidence, and the reason.
 

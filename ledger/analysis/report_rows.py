@@ -25,7 +25,7 @@ STATE_WORDS: dict[State, str] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """Hold one line of a report; `number` is its place, from 1."""
 
     number: int
@@ -38,12 +38,12 @@ class Row:
         return self.run is not None and self.run is self.view.counted
 
 
-def rows(book: Book) -> tuple[Row, ...]:
+def rows(book: Book) -> tuple[ReportRow, ...]:
     """Return every row of a book, in the order of its seals; none when the ledger is refused."""
     if book.refused:
         return ()
     pairs = [(view, run) for view in book.cells for run in (view.runs or (None,))]
-    return tuple(Row(number, view, run) for number, (view, run) in enumerate(pairs, start=1))
+    return tuple(ReportRow(number, view, run) for number, (view, run) in enumerate(pairs, start=1))
 
 
 def missing(book: Book) -> tuple[CellView, ...]:
@@ -70,7 +70,7 @@ def document(book: Book) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ReportRow) -> dict[str, Any]:
     view, run = row.view, row.run
     case, verdict = view.forecast.case, run.verification if run else None
     return {

@@ -25,34 +25,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from ledger.analysis.book import Book, CellView
-from ledger.analysis.formatting import harmless, signed
 from ledger.records import REGIMES, Forecast, Regime
 
 INTERVAL_ALPHA = 0.2
 VACUOUS_POINTS = 90.0
 LEAST_PROBABILITY = 1e-6
-
-
-_LABELS = (
-    "cells measured",
-    "bias, points",
-    "error, points",
-    "in interval",
-    "interval score, points",
-    "vacuous intervals",
-    "regime right",
-    "Brier score",
-    "log score, nats",
-)
-_LEGEND = (
-    "Bias is signed, error is not; of interval, Brier and log score the lower the better; intervals are read as 80%. "
-    "Cells never measured are not scored. A vacuous interval (90 points or more) counts in no coverage."
-)
 
 
 @dataclass(frozen=True)
@@ -148,38 +126,3 @@ def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
 def document(scores: Sequence[Score]) -> list[dict[str, Any]]:
     """Return the scores as JSON values; what cannot be scored is null."""
     return [asdict(score) for score in scores]
-
-
-def render(scores: Sequence[Score], console: Console) -> None:
-    """Print the scores, one line a forecaster and sight; a dash stands for what cannot be scored."""
-    if not scores:
-        console.print("Nothing to score: no forecast is sealed, or the ledger is refused.")
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for score in scores:
-        sight = "blind" if score.blind else "informed"
-        table.add_column(Text(f"{harmless(score.forecaster, 30)}, {sight}"), justify="right")
-    for label, *words in zip(_LABELS, *(_words(score) for score in scores), strict=True):
-        table.add_row(Text(label), *(Text(word) for word in words))
-    console.print(table)
-    console.print(Text(_LEGEND, style="dim"))
-
-
-def _words(score: Score) -> tuple[str, ...]:
-    telling = score.intervals - score.vacuous
-    return (
-        f"{score.measured} of {score.sealed}",
-        "–" if score.bias is None else signed(score.bias),
-        _number(score.error, 1),
-        "–" if score.coverage is None else f"{100 * score.coverage:.0f}% of {telling}",
-        _number(score.interval_score, 1),
-        str(score.vacuous),
-        "–" if score.regime_right is None else f"{100 * score.regime_right:.0f}% of {score.regimes}",
-        _number(score.brier, 2),
-        _number(score.log_score, 2),
-    )
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"

@@ -35,6 +35,7 @@ def drill(
     """Guess the regime and the percent of roof of measured kernels, then see the results and your score."""
     from ledger.analysis import drill as drills
     from ledger.analysis import score as scores
+    from ledger.render.score_table import render_scores
 
     found, name = _find(source)
     if export is not None:
@@ -56,7 +57,7 @@ def drill(
         return
     for one in answered if answers is not None else ():
         show_result(one)
-    scores.render(table, out())
+    render_scores(table, out())
 
 
 def _find(source: FilePath | None) -> tuple[Drill, str]:

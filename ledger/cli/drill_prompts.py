@@ -11,7 +11,7 @@ from ledger.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.analysis.campaign import Estimate
+    from ledger.analysis.campaign import Guess
     from ledger.analysis.drill import Answered, Drill, Question
 
 
@@ -46,35 +46,34 @@ def _pose(question: Question, position: str) -> None:
 
     console, forecast = err(), question.forecast
     console.print(Text(f"{position}  {harmless(case_words(forecast.case))}", style="bold"))
-    console.print(Text(roof_sentence(forecast)))
+    console.print(Text(roof_sentence(forecast.work, forecast.roof)))
     if forecast.case.config:
         config = ", ".join(f"{key}={value}" for key, value in forecast.case.config.items())
         console.print(Text(harmless(f"launched with {config}"), style="dim"))
 
 
-def _guess() -> Estimate:
-    from ledger.analysis.campaign import Estimate
-    from ledger.canonical import validate
+def _guess() -> Guess:
+    from ledger.analysis.campaign import Guess
+    from ledger.canonical import record_errors
     from ledger.cli.prompts import bound, choose, percent, until
     from ledger.errors import LedgerError
     from ledger.records import Regime
 
     while True:
-        fields = {
-            "regime": choose("Which resource bound it", get_args(Regime)),
-            "pct": until("Percent of the roof it reached", percent),
-            "low": until("No lower than (empty: no interval)", bound),
-        }
-        fields["high"] = None if fields["low"] is None else until("No higher than", bound)
+        regime = choose("Which resource bound it", get_args(Regime))
+        pct = until("Percent of the roof it reached", percent)
+        low = until("No lower than (empty: no interval)", bound)
+        high = None if low is None else until("No higher than", bound)
         try:
-            guess = validate(Estimate, fields, what="answer")
+            with record_errors("answer"):
+                guess = Guess(regime=regime, pct=pct, low=low, high=high)
             check_interval(guess)
             return guess
         except LedgerError as error:
             say(f"  {error}; try again")
 
 
-def check_interval(guess: Estimate) -> None:
+def check_interval(guess: Guess) -> None:
     """Check that an interval has both ends and contains the percent. Raises: InputError."""
     if (guess.low is None) != (guess.high is None):
         raise InputError("an interval needs both ends; expected both or neither")

@@ -23,7 +23,7 @@ from ledger.cli.witness import TsaOption, stamp_records
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ledger.analysis.campaign import Request
     from ledger.git.commit import Repository
@@ -56,6 +56,8 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Seal a forecast before anything is measured; asks, one question at a time, when given nothing."""
+    from ledger.analysis.campaign import Request
+    from ledger.canonical import record_errors
     from ledger.cli.prompts import ask
     from ledger.git.commit import Repository
 
@@ -70,37 +72,21 @@ def predict(
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
         request, kind = ask(repository.root)
     else:
-        optional = {"low": low, "high": high, "why": why, "threads": threads}
-        request = _request(kernel, hw, dtype, shape, regime, pct, prob=prob, optional=optional)
+        with record_errors("forecast"):
+            request = Request(
+                kernel=_given(kernel, "KERNEL"),
+                hardware=_given(hw, "--hw"),
+                dtype=parse_dtype(_given(dtype, "--dtype")),
+                shape=parse_shape(_given(shape, "--shape")),
+                regime=parse_regime(_given(regime, "--regime")),
+                pct=check_percent(_given(pct, "--pct")),
+                low=low,
+                high=high,
+                prob=None if prob is None else parse_probabilities(prob),
+                why=why,
+                threads=threads,
+            )
     sealing.forecasts([request], kind)
-
-
-def _request(
-    kernel: str | None,
-    hw: str | None,
-    dtype: str | None,
-    shape: str | None,
-    regime: str | None,
-    pct: float | None,
-    *,
-    prob: str | None,
-    optional: Mapping[str, object],
-) -> Request:
-    """Return the forecast that the options describe. Raises: InputError."""
-    from ledger.analysis.campaign import Request
-    from ledger.canonical import validate
-
-    fields = {
-        "kernel": _given(kernel, "KERNEL"),
-        "hardware": _given(hw, "--hw"),
-        "dtype": parse_dtype(_given(dtype, "--dtype")),
-        "shape": parse_shape(_given(shape, "--shape")),
-        "regime": parse_regime(_given(regime, "--regime")),
-        "pct": check_percent(_given(pct, "--pct")),
-        "prob": None if prob is None else parse_probabilities(prob),
-        **optional,
-    }
-    return validate(Request, fields, what="forecast")
 
 
 def _given(value: T | None, name: str) -> T:

@@ -17,35 +17,40 @@ if TYPE_CHECKING:
     from ledger.records import CeilingKind
 
     T = TypeVar("T")
+    C = TypeVar("C", bound=str)
 
 
 def ask(root: FilePath) -> tuple[Request, CeilingKind]:
     """Return a forecast from the answers of a person, and the set of ceilings they chose."""
     from ledger.analysis.campaign import Request
-    from ledger.canonical import validate
-    from ledger.kernel import kernel_names, load_kernel
+    from ledger.canonical import record_errors
+    from ledger.kernel import implementation_for, kernel_names, load_kernel
     from ledger.record_files import hardware_names, load_hardware
     from ledger.records import Regime
     from ledger.render.forecast_table import roof_sentence
-    from ledger.workflow.seal import draft
+    from ledger.roofline import roof_of
 
     kernel = load_kernel(choose("Kernel", kernel_names(root)), root).kernel
     hardware = load_hardware(choose("Hardware", hardware_names(root)), root)
     dtype = choose("Data type", kernel.dtypes)
     keys = ",".join(f"{key}=…" for key in kernel.operation.shape_keys)
     shape = until(f"Shape ({keys})", lambda text: _shape(text, kernel.check_shape))
-    ceilings: CeilingKind = choose("Ceilings", tuple(hardware.ceilings))  # type: ignore[assignment]
-    fields = {"kernel": kernel.name, "hardware": hardware.name, "dtype": dtype, "shape": shape}
-    probe = validate(Request, {**fields, "regime": "hbm-bound", "pct": 50.0}, what="forecast")
-    err().print(roof_sentence(draft(probe, root=root, ceilings=ceilings).forecast))
-    answers = {
-        "regime": choose("Which resource binds it", get_args(Regime)),
-        "pct": until("Percent of the roof it will reach", percent),
-        "low": until("No lower than (empty: no interval)", bound),
-        "high": until("No higher than (empty: no interval)", bound),
-        "why": line("Why, in a sentence or two"),
-    }
-    return validate(Request, {**fields, **answers}, what="forecast"), ceilings
+    ceilings = choose("Ceilings", tuple(hardware.ceilings))
+    path = kernel.path(dtype, hardware.target, implementation_for(kernel, hardware))
+    with record_errors("forecast"):
+        err().print(roof_sentence(kernel.work(shape, dtype), roof_of(hardware, path, ceilings)))
+        request = Request(
+            kernel=kernel.name,
+            hardware=hardware.name,
+            dtype=dtype,
+            shape=shape,
+            regime=choose("Which resource binds it", get_args(Regime)),
+            pct=until("Percent of the roof it will reach", percent),
+            low=until("No lower than (empty: no interval)", bound),
+            high=until("No higher than (empty: no interval)", bound),
+            why=line("Why, in a sentence or two"),
+        )
+    return request, ceilings
 
 
 def line(question: str) -> str:
@@ -64,13 +69,13 @@ def until(question: str, parse: Callable[[str], T]) -> T:
             err().print(f"  {error}", markup=False)
 
 
-def choose(question: str, choices: Sequence[str]) -> str:
+def choose(question: str, choices: Sequence[C]) -> C:
     """Ask for one of a few names; a unique prefix is enough."""
     if len(choices) == 1:
         return choices[0]
     err().print(f"  {', '.join(choices)}", markup=False)
 
-    def pick(text: str) -> str:
+    def pick(text: str) -> C:
         found = [choice for choice in choices if choice == text] or [c for c in choices if text and c.startswith(text)]
         if len(found) != 1:
             raise InputError(f"got {text!r}; expected one of those above, or a unique prefix")

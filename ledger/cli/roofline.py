@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from ledger.errors import InputError, StateError
 if TYPE_CHECKING:
     from ledger.analysis.book import Book
     from ledger.records import Hardware
+    from ledger.render.plot_model import RooflinePlot
 
 
 def roofline(
@@ -34,27 +35,29 @@ def roofline(
     as_json: JsonOption = False,
 ) -> None:
     """Draw the roofline with every verified cell, on the terminal or as PNG and SVG."""
-    from ledger.render import roofline_plot as plot
+    from ledger.render.plot_model import document
+    from ledger.render.plot_terminal import print_plot
+    from ledger.render.roofline_plot import write
 
-    document = _roofline(hw or [], bench or [], kernel, campaign)
+    plot = _plot(hw or [], bench or [], kernel, campaign)
     if as_json:
-        emit(document)
+        emit(document(plot))
     elif output is not None:
-        for path in plot.write(document, output):
+        for path in write(plot, output):
             out().print(f"wrote {path}", markup=False)
     else:
-        plot.terminal(document, out())
+        print_plot(plot, out())
 
 
-def _roofline(
+def _plot(
     hw: list[str], benches: list[FilePath], kernels: list[str] | None, campaigns: list[str] | None
-) -> dict[str, Any]:
-    """Return the document that a roofline is drawn from."""
+) -> RooflinePlot:
+    """Return the plot that the options ask for."""
     from ledger.canonical import parse_json
     from ledger.kernel import load_kernel
     from ledger.record_files import read_bytes
-    from ledger.render.bench_points import add_bench
-    from ledger.render.roofline_plot import only_campaigns, only_kernels, roofline_document
+    from ledger.render.bench_points import with_bench
+    from ledger.render.roofline_plot import only_campaigns, only_kernels, plot_of
 
     book = _book(required=not hw)
     cells = () if book is None else book.cells
@@ -63,15 +66,15 @@ def _roofline(
         raise InputError("no cell is verified yet; expected one, or a profile to draw: ledger roofline --hw h200")
     root = find_root()
     hardwares = [_profile(name, root) for name in names]
-    document = roofline_document(hardwares, book)
+    plot = plot_of(hardwares, book)
     for path in benches:
         value = parse_json(read_bytes(path), what=str(path))
-        add_bench(
-            document, value, what=str(path), hardwares=hardwares, kernel_of=lambda name: load_kernel(name, root).kernel
+        plot = with_bench(
+            plot, value, what=str(path), hardwares=hardwares, kernel_of=lambda name: load_kernel(name, root).kernel
         )
     if campaigns is not None:
-        document = only_campaigns(document, campaigns)
-    return document if kernels is None else only_kernels(document, kernels)
+        plot = only_campaigns(plot, campaigns)
+    return plot if kernels is None else only_kernels(plot, kernels)
 
 
 def _book(*, required: bool) -> Book | None:

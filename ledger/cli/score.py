@@ -9,12 +9,13 @@ from ledger.cli.output import emit, out
 
 def score(as_json: JsonOption = False) -> None:
     """Score the forecasters: bias, error, coverage, and proper scores of intervals and probabilities."""
-    from ledger.analysis import score as scores
+    from ledger.analysis.score import document, score_book
+    from ledger.render.score_table import render_scores
 
     book = open_ledger().book
     refuse_if_refused(book)
-    table = scores.score_book(book)
+    scores = score_book(book)
     if as_json:
-        emit(scores.document(table))
+        emit(document(scores))
     else:
-        scores.render(table, out())
+        render_scores(scores, out())

@@ -17,8 +17,8 @@
                another kernel was measured at before is noted
 14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
 
-Checks 1 to 6 are in checks, 7 in chain, 10, 13 and 14 in claims. Verdicts are computed here every
-time and read from nowhere.
+Checks 1 to 6 are in object_checks, 7 in chain, 10, 13 and 14 in seal_checks. Verdicts are computed every time and
+read from nowhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ledger.analysis.book import Book, CellView, Recorded, Run, Sealed, State, V
 from ledger.analysis.reconcile import refutations, verify_cell
 from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
-from ledger.evidence.object_checks import Evidence, Objects, ReadBlob, gather
+from ledger.evidence.object_checks import GatheredRecords, Objects, ReadBlob, gather
 from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_places
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
@@ -59,9 +59,9 @@ def judge(history: History, read: ReadBlob, *, current: CurrentDigest | None = N
     wants to know.
     """
     with uncollected():
-        evidence = gather(history, read)
-        ancestry = Ancestry(history, evidence.introduced, (*evidence.seals, *evidence.measurements))
-        case = _Case(evidence, ancestry, Objects(evidence, read), check_chain(evidence, ancestry), current)
+        gathered = gather(history, read)
+        ancestry = Ancestry(history, gathered.introduced, (*gathered.seals, *gathered.measurements))
+        case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
         return case.book()
 
 
@@ -90,26 +90,26 @@ class _Case:
 
     def __init__(
         self,
-        evidence: Evidence,
+        gathered: GatheredRecords,
         ancestry: Ancestry,
         objects: Objects,
         chained: set[str],
         current: CurrentDigest | None,
     ) -> None:
-        self.evidence = evidence
+        self.gathered = gathered
         self.ancestry = ancestry
         self.objects = objects
         self.chained = chained
         self.current = current
-        self.by_id = {sealed.id: sealed for sealed in evidence.seals.values()}
+        self.by_id = {sealed.id: sealed for sealed in gathered.seals.values()}
         self.seals = sorted(self.by_id.values(), key=lambda sealed: (sealed.commit.position, sealed.path))
         self.forecasts = {
             sealed.id: {forecast.cell: forecast for forecast in sealed.prediction.cells} for sealed in self.seals
         }
         self.recorded = sorted(
             (
-                Recorded(identity, path, evidence.first_commit(path), measurement)
-                for path, (identity, measurement) in evidence.measurements.items()
+                Recorded(identity, path, gathered.first_commit(path), measurement)
+                for path, (identity, measurement) in gathered.measurements.items()
             ),
             key=lambda recorded: (recorded.commit.position, recorded.path),
         )
@@ -125,18 +125,18 @@ class _Case:
             key = (recorded.measurement.seal, recorded.measurement.cell)
             runs.setdefault(key, []).append(self._check_content(recorded, bound=place in follow))
         for finding in check_repeats([[item.recorded for item in found] for found in runs.values()], self.ancestry):
-            self.evidence.findings.add(finding)
+            self.gathered.findings.add(finding)
         cells = self._cells(runs)
-        findings = tuple(self.evidence.findings.found)
+        findings = tuple(self.gathered.findings.found)
         seals = tuple(self.seals)
-        return Book(self.evidence.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
+        return Book(self.gathered.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
 
     def _cells(self, runs: Mapping[tuple[str, str], list[_Found]]) -> tuple[CellView, ...]:
         measured: dict[object, list[tuple[int, ...]]] = {}
         alike: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
         for recorded in self.recorded:
             if recorded.measurement.status == "measured":
-                places = self.evidence.introduced.get(recorded.path, ())
+                places = self.gathered.introduced.get(recorded.path, ())
                 case = recorded.measurement.case
                 measured.setdefault(case.cell, []).append(places)
                 forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
@@ -144,7 +144,7 @@ class _Case:
                     alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, places))
         for sealed in self.seals:
             for finding in unknown_places(sealed.prediction):
-                self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
+                self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         cells: list[CellView] = []
         earlier: dict[object, list[str]] = {}
         for sealed in self.seals:
@@ -164,27 +164,27 @@ class _Case:
         others = {name for name, places in measured if not self.ancestry.precedes(sealed.path, places)}
         for name in sorted(others - {forecast.case.kernel}):
             words = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
-            self.evidence.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{words} as kernel {name}, not after it")
+            self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{words} as kernel {name}, not after it")
 
     def _voids(self) -> tuple[Voided, ...]:
         voided = []
-        for path, (identity, void) in self.evidence.voids.items():
+        for path, (identity, void) in self.gathered.voids.items():
             sealed = self.by_id.get(void.seal)
             if sealed is None or (void.cell is not None and void.cell not in self.forecasts[sealed.id]):
                 message = f"withdraws {void.seal[:12]}#{void.cell or ''}, which is not in this ledger"
-                self.evidence.findings.refuse("seal-unknown", path, message)
-            elif not self.ancestry.precedes(sealed.path, self.evidence.introduced.get(path, ())):
+                self.gathered.findings.refuse("seal-unknown", path, message)
+            elif not self.ancestry.precedes(sealed.path, self.gathered.introduced.get(path, ())):
                 message = f"withdraws {void.seal[:12]}, which was not introduced in a proper ancestor of its commit"
-                self.evidence.findings.refuse("void-precedes", path, message)
+                self.gathered.findings.refuse("void-precedes", path, message)
             else:
-                voided.append(Voided(identity, path, self.evidence.first_commit(path), void))
+                voided.append(Voided(identity, path, self.gathered.first_commit(path), void))
         return tuple(voided)
 
     # 8 order
 
     def _check_order(self, recorded: Recorded) -> bool:
         """Tell whether a measurement belongs to a cell of a seal; refuse one whose seal does not come before it."""
-        findings, measurement = self.evidence.findings, recorded.measurement
+        findings, measurement = self.gathered.findings, recorded.measurement
         sealed = self.by_id.get(measurement.seal)
         if sealed is None:
             findings.refuse("seal-unknown", recorded.path, f"its seal {measurement.seal[:12]} is not in this ledger")
@@ -192,7 +192,7 @@ class _Case:
         if measurement.cell not in self.forecasts[sealed.id]:
             findings.refuse("cell-unknown", recorded.path, f"its cell {measurement.cell} is not in its seal")
             return False
-        if not self.ancestry.precedes(sealed.path, self.evidence.introduced.get(recorded.path, ())):
+        if not self.ancestry.precedes(sealed.path, self.gathered.introduced.get(recorded.path, ())):
             message = (
                 f"prediction {sealed.id[:12]} (commit {sealed.commit.sha[:12]}) is no proper ancestor of this "
                 f"measurement (commit {recorded.commit.sha[:12]}); a prediction comes before its measurement"
@@ -203,7 +203,7 @@ class _Case:
     # 9 subject, 10 binding, 11 physics, 12 dates
 
     def _check_content(self, recorded: Recorded, *, bound: bool) -> _Found:
-        findings, path, measurement = self.evidence.findings, recorded.path, recorded.measurement
+        findings, path, measurement = self.gathered.findings, recorded.path, recorded.measurement
         sealed = self.by_id[measurement.seal]
         forecast = self.forecasts[sealed.id][measurement.cell]
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
@@ -229,7 +229,7 @@ class _Case:
         source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
         for finding in claims(forecast, hardware, source):
-            self.evidence.findings.add(finding.model_copy(update={"path": sealed.path}))
+            self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
         runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
         state = self._state(sealed, forecast, found)
@@ -259,7 +259,7 @@ class _Case:
             )
         except (LedgerError, ArithmeticError) as error:
             words = f"its numbers cannot be judged: {error}"
-            self.evidence.findings.refuse(UNREADABLE, found.recorded.path, words)
+            self.gathered.findings.refuse(UNREADABLE, found.recorded.path, words)
             verification = Verification(
                 seal=measurement.seal,
                 cell=measurement.cell,
@@ -271,12 +271,12 @@ class _Case:
                 grade=None,
                 gap=None,
                 blind=blind,
-                findings=self.evidence.findings.about(found.recorded.path),
+                findings=self.gathered.findings.about(found.recorded.path),
             )
         return Run(found.recorded, verification)
 
     def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
-        refused = self.evidence.findings.refused
+        refused = self.gathered.findings.refused
         if refused(sealed.path) or any(refused(item.recorded.path) for item in found):
             return "refused"
         if any(item.recorded.measurement.status == "measured" for item in found):

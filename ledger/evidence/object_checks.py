@@ -71,7 +71,7 @@ class Findings:
 
 
 @dataclass
-class Evidence:
+class GatheredRecords:
     """Hold every record that could be read, by path, with where it came in."""
 
     history: History
@@ -86,8 +86,8 @@ class Evidence:
         positions = self.introduced.get(path)
         return self.history.commits[min(positions) if positions else -1]
 
-    def take(self, path: str, name: str, record: Prediction | Measurement | Void | Unread) -> None:
-        """Take in a record, or the finding that says why there is none."""
+    def add(self, path: str, name: str, record: Prediction | Measurement | Void | Unread) -> None:
+        """Add a record, or the finding that says why there is none."""
         if isinstance(record, Prediction):
             self.seals[path] = Sealed(name, path, self.first_commit(path), record)
         elif isinstance(record, Measurement):
@@ -98,17 +98,17 @@ class Evidence:
             self.findings.refuse(record.code, path, record.message)
 
 
-def gather(history: History, read: ReadBlob) -> Evidence:
+def gather(history: History, read: ReadBlob) -> GatheredRecords:
     """Return all evidence of a ledger, having made checks 1 to 4 and 6."""
     # Read first: meanwhile git may still be walking the changes.
     read_records = [(path, name, _read_record(path, blob, name, read)) for path, blob, name in _records(history)]
-    evidence = Evidence(history, introductions(history), Findings())
-    check_files(history, evidence.findings)
-    check_append_only(history, evidence.findings)
+    gathered = GatheredRecords(history, introductions(history), Findings())
+    check_files(history, gathered.findings)
+    check_append_only(history, gathered.findings)
     for path, name, record in read_records:
-        evidence.take(path, name, record)
-    check_alone(evidence)
-    return evidence
+        gathered.add(path, name, record)
+    check_alone(gathered)
+    return gathered
 
 
 # 1 files
@@ -214,10 +214,10 @@ def _read_record(path: str, blob: str, name: str, read: ReadBlob) -> Prediction 
 class Objects:
     """Answer for content-addressed objects, each read and checked once."""
 
-    def __init__(self, evidence: Evidence, read: ReadBlob) -> None:
-        """Take the evidence whose objects are wanted."""
-        self._tree = evidence.history.tree
-        self._findings = evidence.findings
+    def __init__(self, gathered: GatheredRecords, read: ReadBlob) -> None:
+        """Remember the records whose objects are wanted."""
+        self._tree = gathered.history.tree
+        self._findings = gathered.findings
         self._read = read
         self._hardware: dict[str, Hardware | None] = {}
         self._sources: dict[str, KernelSource | None] = {}
@@ -274,17 +274,17 @@ class Objects:
 # 6 alone
 
 
-def check_alone(evidence: Evidence) -> None:
+def check_alone(gathered: GatheredRecords) -> None:
     """Check that no commit introduces two records; a seal together with a measurement has a code of its own."""
     by_commit: dict[int, list[str]] = {}
-    for path in (*evidence.seals, *evidence.measurements, *evidence.voids):
-        for position in evidence.introduced.get(path, ()):
+    for path in (*gathered.seals, *gathered.measurements, *gathered.voids):
+        for position in gathered.introduced.get(path, ()):
             by_commit.setdefault(position, []).append(path)
     for position, paths in by_commit.items():
         if len(paths) < 2:
             continue
-        where = evidence.history.commits[position].sha[:12]
+        where = gathered.history.commits[position].sha[:12]
         mixed = len({path.split("/", 1)[0] for path in paths}) > 1
         for path in sorted(paths):
             message = f"commit {where} introduces {len(paths)} records; expected one a commit"
-            evidence.findings.refuse("same-commit" if mixed else "joined", path, message)
+            gathered.findings.refuse("same-commit" if mixed else "joined", path, message)

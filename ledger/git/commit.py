@@ -2,26 +2,33 @@
 
 A ledger commit touches nothing of the user's: its tree is HEAD's tree plus the new files, made from tree objects
 without any index; the branch moves by compare-and-swap; then the new files, and only they, are written to the work
-tree and added to the index under git's own lock. What a killed writer left half done is finished by the next one.
+tree and added to the index under git's own lock. The next writer finishes what a killed writer left half done.
+
+GitPython reads the trees and computes the bytes and names of new objects; git writes them (work_tree says why).
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
 
 from ledger.errors import StateError
 from ledger.git.work_tree import WorkTree
 from ledger.record_files import PARTIAL, write_atomically
 
+if TYPE_CHECKING:
+    from ledger.git.objects import Entry
+
 ZERO = "0" * 40
 _DURABLE = ("-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync", "-c", "i18n.commitEncoding=UTF-8")
 _PATIENCE_S = 15.0
+_FILE_MODE, _FOLDER_MODE = 0o100644, 0o040000
 
 
 @dataclass(frozen=True)
@@ -55,10 +62,11 @@ class Repository(WorkTree):
         with self._queue():
             self.finish_pending()
             while True:
-                parent = self._tip(branch)
+                # Git's own reading, which it compares again when it moves the branch.
+                parent = self._commit_of(branch)
                 files, message = compose(parent)
                 blobs = {path: self._blob(data) for path, data in files.items()}
-                base = f"{parent}^{{tree}}" if parent else None
+                base = self.tree(parent).hexsha if parent else None
                 tree = self._tree(base, {tuple(path.split("/")): blob for path, blob in blobs.items()}, replace)
                 commit = self._commit_object(tree, parent, message, sign=sign, date=date)
                 write_atomically(self._pending, "\0".join((commit, *files)).encode())
@@ -113,41 +121,31 @@ class Repository(WorkTree):
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
 
-    def _tip(self, branch: str) -> str | None:
-        try:
-            return self.git("rev-parse", "--verify", "--quiet", f"{branch}^{{commit}}")
-        except StateError:
-            return None
-
     def _blob(self, data: bytes) -> str:
         stored = self.git(*_DURABLE, "hash-object", "-w", "--no-filters", "-t", "blob", "--stdin", data=data)
-        return _as_given(stored, "blob", data)
+        return _check_stored(stored, "blob", data)
 
     def _tree(self, base: str | None, files: Mapping[tuple[str, ...], str], replace: bool) -> str:
         """Return the tree `base` with files added, writing only the folders on their paths."""
-        entries: dict[str, tuple[str, str, str]] = {}
-        if base is not None:
-            for line in filter(None, self.git("ls-tree", "-z", base).split("\0")):
-                meta, name = line.split("\t", 1)
-                mode, kind, sha = meta.split(" ")
-                entries[name] = (mode, kind, sha)
+        from ledger.git.objects import Entry, tree_bytes, tree_entries
+
+        entries = {} if base is None else tree_entries(self.read("tree", base))
         folders: dict[str, dict[tuple[str, ...], str]] = {}
-        for parts, sha in files.items():
-            if len(parts) > 1:
-                folders.setdefault(parts[0], {})[parts[1:]] = sha
+        for (name, *rest), blob in files.items():
+            if rest:
+                folders.setdefault(name, {})[tuple(rest)] = blob
                 continue
-            held = entries.get(parts[0])
-            if held is not None and held[2] != sha and not replace:
-                raise StateError(f"{parts[0]}: already committed with other bytes; ledger files are append-only")
-            entries[parts[0]] = ("100644", "blob", sha)
+            held = entries.get(name)
+            if held is not None and held.hexsha != blob and not replace:
+                raise StateError(f"{name}: already committed with other bytes; ledger files are append-only")
+            entries[name] = Entry(_FILE_MODE, blob)
         for name, inside in folders.items():
             held = entries.get(name)
-            if held is not None and held[1] != "tree":
-                raise StateError(f"{name}: is a {held[1]} in git; expected a folder")
-            entries[name] = ("040000", "tree", self._tree(held[2] if held else None, inside, replace))
-        listing = "".join(f"{mode} {kind} {sha}\t{name}\0" for name, (mode, kind, sha) in entries.items())
-        stored = self.git(*_DURABLE, "mktree", "-z", data=listing.encode("utf-8", "surrogateescape"))
-        return _as_given(stored, "tree", _tree_bytes(entries))
+            if held is not None and held.kind != "tree":
+                raise StateError(f"{name}: is a {held.kind} in git; expected a folder")
+            entries[name] = Entry(_FOLDER_MODE, self._tree(held.hexsha if held else None, inside, replace))
+        stored = self.git(*_DURABLE, "mktree", "-z", data=_listing(entries))
+        return _check_stored(stored, "tree", tree_bytes(entries))
 
     def _commit_object(self, tree: str, parent: str | None, message: str, *, sign: bool, date: str | None) -> str:
         wants = sign or self._flag("commit.gpgsign")
@@ -198,23 +196,22 @@ class Repository(WorkTree):
         return f"the commit is made, but {missing[0]} is not in the index; then run: ledger doctor" if missing else None
 
 
-def _tree_bytes(entries: Mapping[str, tuple[str, str, str]]) -> bytes:
-    """Return the bytes of git's tree object with these entries: (mode, kind, name of the object) by file name."""
-    ordered = []
-    for name, (mode, kind, sha) in entries.items():
-        raw = name.encode("utf-8", "surrogateescape")
-        # Git sorts a folder as if its name ended in a slash, and writes its mode without the leading zero.
-        place = raw + b"/" if kind == "tree" else raw
-        ordered.append((place, mode.lstrip("0").encode() + b" " + raw + b"\0" + bytes.fromhex(sha)))
-    return b"".join(content for _, content in sorted(ordered))
+def _listing(entries: Mapping[str, Entry]) -> bytes:
+    """Return the entries of a tree as `git mktree -z` reads them."""
+    return b"".join(
+        f"{entry.mode:06o} {entry.kind} {entry.hexsha}\t".encode() + os.fsencode(name) + b"\0"
+        for name, entry in entries.items()
+    )
 
 
-def _as_given(stored: str, kind: str, content: bytes) -> str:
-    """Return git's name of an object that it stored, having checked that it stored what it was given.
+def _check_stored(stored: str, kind: str, data: bytes) -> str:
+    """Return git's name of an object that it stored, having checked that it stored these bytes.
 
     A git whose reading of its input fails part of the way takes that for the end of it. Raises: StateError.
     """
-    expected = hashlib.sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+    from ledger.git.objects import object_name
+
+    expected = object_name(kind, data)
     if stored != expected:
         raise StateError(f"git stored {kind} {stored[:12]}; expected {expected[:12]}: it did not get all of its input")
     return stored

@@ -1,6 +1,10 @@
-"""Reads and mends the user's own repository: its state, its committed ledger files, its index and work tree.
+"""Reads and repairs the user's own repository: its state, its committed ledger files, its index and work tree.
 
-GitPython serves here and only here, to find the repository; whatever judges evidence reads through reader.
+GitPython finds the repository, follows its references and reads its objects. Git itself is asked for what GitPython
+does not give: the identity and the settings (GIT_CONFIG_COUNT, config.worktree, no guessed name), references that are
+not files in UTF-8 (reftable, symbolic links), the state of an index of any format (sparse, split), the history of a
+folder, durable writes (core.fsync=all), signing, and the compare-and-swap of a reference. A repository of somebody
+else is read by git alone, in reader and clone.
 """
 
 from __future__ import annotations
@@ -8,7 +12,9 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
@@ -17,14 +23,14 @@ from ledger.git.history import FOLDERS
 from ledger.record_files import write_atomically
 
 if TYPE_CHECKING:
-    from git import Repo
+    from git.objects import IndexObject, Tree
 
-# Set by git for its hooks; a ledger commit goes to the repository and the index that the work tree itself names.
-_NOT_OURS = frozenset(
+# Set by git for its hooks. A ledger commit goes to the repository and the index that the work tree itself names.
+_SET_FOR_HOOKS = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"}
     | {"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH"}
 )
-_UNDER_WAY = {
+_IN_PROGRESS = {
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
@@ -40,8 +46,11 @@ class WorkTree:
         """Open the repository that holds `start`. Raises: StateError when there is none, or it has no work tree."""
         from git import InvalidGitRepositoryError, NoSuchPathError, Repo
 
+        from ledger.git.objects import CheckedObjects, end_process
+
         try:
-            self._repo: Repo = Repo(start, search_parent_directories=True, expand_vars=False)
+            with _without_variables_of_hooks():
+                self._repo = Repo(start, odbt=CheckedObjects, search_parent_directories=True, expand_vars=False)
         except (InvalidGitRepositoryError, NoSuchPathError) as error:
             raise StateError(
                 f"{start}: not in a git repository; expected one: run git init, then ledger init"
@@ -51,6 +60,16 @@ class WorkTree:
         self.root = FilePath(self._repo.working_tree_dir)
         self.git_dir = FilePath(self._repo.git_dir)
         self.common_dir = FilePath(self._repo.common_dir)
+        # GitPython starts git with the variables of a hook, so each gets the value of this repository.
+        self._repo.git.update_environment(
+            GIT_DIR=str(self.git_dir),
+            GIT_COMMON_DIR=str(self.common_dir),
+            GIT_OBJECT_DIRECTORY=str(self.common_dir / "objects"),
+            GIT_ALTERNATE_OBJECT_DIRECTORIES="",
+            GIT_NO_REPLACE_OBJECTS="1",
+        )
+        # GitPython keeps a git process to read objects, and a cycle keeps the Repo: end it with this object.
+        weakref.finalize(self, end_process, self._repo.git)
 
     def git(self, *arguments: str, data: bytes | None = None, environment: Mapping[str, str] | None = None) -> str:
         """Return what a git command prints, stripped. Raises: StateError with git's own message."""
@@ -84,23 +103,38 @@ class WorkTree:
 
     def head(self) -> str | None:
         """Return the commit HEAD names, or None on an unborn branch."""
-        try:
-            return self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        except StateError:
-            return None
+        from git import SymbolicReference
+
+        with suppress(TypeError, ValueError, OSError):
+            return str(SymbolicReference.dereference_recursive(self._repo, "HEAD"))
+        # Unborn, or a reference that GitPython cannot read.
+        return self._commit_of("HEAD")
+
+    def branch(self) -> str | None:
+        """Return the full name of the current branch, or None when HEAD is detached."""
+        with suppress(TypeError, ValueError, OSError):
+            return str(self._repo.active_branch.path)
+        # Detached, or a reference that GitPython cannot read.
+        with suppress(StateError):
+            return self.git("symbolic-ref", "--quiet", "HEAD")
+        return None
+
+    def _commit_of(self, reference: str) -> str | None:
+        with suppress(StateError):
+            return self.git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+        return None
 
     def check_can_commit(self) -> str:
         """Return the full name of the current branch, having checked that a ledger commit can go on top of it.
 
-        Raises: StateError for a detached HEAD, an operation under way, or no identity.
+        Raises: StateError for a detached HEAD, an operation in progress, or no identity.
         """
-        for marker, name in _UNDER_WAY.items():
+        for marker, name in _IN_PROGRESS.items():
             if (self.git_dir / marker).exists():
-                raise StateError(f"{self.root}: {name} is under way; expected none: finish or abort it first")
-        try:
-            branch = self.git("symbolic-ref", "--quiet", "HEAD")
-        except StateError as error:
-            raise StateError(f"{self.root}: HEAD is detached; expected a branch: git switch NAME") from error
+                raise StateError(f"{self.root}: {name} is in progress; expected none: finish or abort it first")
+        branch = self.branch()
+        if branch is None:
+            raise StateError(f"{self.root}: HEAD is detached; expected a branch: git switch NAME")
         if self.git("rev-parse", "--show-object-format") != "sha1":
             raise StateError(f"{self.root}: a SHA-256 repository; expected SHA-1 (seals do not rely on git's hash)")
         self.identity()
@@ -136,18 +170,42 @@ class WorkTree:
         beside = _added_seals(self.git("log", *added, parent, f"^{newest[0][0]}", "--", "predictions"))
         return tuple(dict.fromkeys(path for _, paths in [*newest, *beside] for path in paths))
 
+    def tree(self, commit: str) -> Tree:
+        """Return the root tree of a commit, as GitPython's object. Raises: StateError."""
+        from git.objects import Tree
+
+        # The first line of a commit. GitPython's Commit would decode all others and know fewer encodings than git.
+        header = self.read("commit", commit).split(b"\n", 1)[0]
+        return Tree(self._repo, bytes.fromhex(header.removeprefix(b"tree ").decode("ascii")), path="")
+
+    def read(self, kind: str, name: str) -> bytes:
+        """Return the bytes of an object of a type, by git's name of it. Raises: StateError."""
+        held = self._repo.odb.stream(bytes.fromhex(name))
+        if held.type.decode() != kind:
+            raise StateError(f"object {name[:12]}: is a {held.type.decode()}; expected a {kind}")
+        data: bytes = held.read()
+        return data
+
+    def find(self, commit: str, path: str) -> IndexObject | None:
+        """Return the entry of a commit's tree at a path, or None when there is none. Raises: StateError."""
+        try:
+            return self.tree(commit).join(path)
+        except KeyError:
+            return None
+        except ValueError as error:
+            raise StateError(f"{path}: commit {commit[:12]} cannot be read ({error}); run: git fsck") from error
+
     def show(self, commit: str, path: str) -> bytes:
         """Return the bytes of a file as committed. Raises: InputError when it is not there."""
-        try:
-            return self._answer(("cat-file", "blob", f"{commit}:{path}"), None, None)
-        except StateError as error:
-            raise InputError(
-                f"{path}: not in commit {commit[:12]} ({error}); expected a committed ledger file"
-            ) from error
+        entry = self.find(commit, path)
+        if entry is None or entry.type != "blob":
+            raise InputError(f"{path}: not in commit {commit[:12]}; expected a committed ledger file")
+        return self.read("blob", entry.hexsha)
 
     def is_committed(self, path: str) -> bool:
         """Tell whether HEAD holds a file at `path`."""
-        return self.head() is not None and bool(self.git("ls-tree", "-z", "--name-only", "HEAD", "--", path))
+        head = self.head()
+        return head is not None and self.find(head, path) is not None
 
     def lost_records(self) -> tuple[str, ...]:
         """Return the committed ledger files that the index or the work tree lacks, as a killed writer leaves them."""
@@ -156,12 +214,13 @@ class WorkTree:
 
     def restore(self, path: str) -> None:
         """Bring a committed ledger file back into the index and, where it is missing, into the work tree."""
-        line = self.git("ls-tree", "-z", "HEAD", "--", path).rstrip("\0")
-        meta, _ = line.split("\t", 1)
-        blob = meta.split(" ")[2]
+        head = self.head()
+        entry = None if head is None else self.find(head, path)
+        if entry is None:
+            raise StateError(f"{path}: not in HEAD; expected a committed ledger file")
         if not (self.root / path).exists():
-            write_atomically(self.root / path, self.show("HEAD", path))
-        self.git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
+            write_atomically(self.root / path, self.read("blob", entry.hexsha))
+        self.git("update-index", "--add", "--cacheinfo", f"100644,{entry.hexsha},{path}")
 
     def uncommitted(self) -> tuple[str, ...]:
         """Return the files in the ledger folders that differ from HEAD."""
@@ -169,8 +228,17 @@ class WorkTree:
         return tuple(entry[3:] for entry in text.split("\0") if len(entry) > 3 and entry[2] == " ")
 
 
+@contextmanager
+def _without_variables_of_hooks() -> Iterator[None]:
+    held = {name: os.environ.pop(name) for name in _SET_FOR_HOOKS & os.environ.keys()}
+    try:
+        yield
+    finally:
+        os.environ.update(held)
+
+
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
+    kept = {name: value for name, value in os.environ.items() if name not in _SET_FOR_HOOKS}
     return {**kept, "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C"}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
-from ledger.analysis.interventions import Half, Readings, stored_of
+from ledger.analysis.interventions import Half, InterventionReadings, stored_of
 from ledger.kernel import Kernel, Launch
 from ledger.measure.correctness import compare
 from ledger.measure.cuda_graphs import GraphRounds
@@ -73,7 +73,7 @@ def intervene(
         if affordable(len(launches) * stretch):
             found[name] = _rounds(launches, device, stretch)
     medians = _interleave(found, most=_ROUNDS[device], until=started + budget_s)
-    readings = Readings(
+    readings = InterventionReadings(
         cold_ps=medians.get("cold", call_ps),
         warm_ps=medians.get("warm"),
         double_ps=medians.get("double") if "cold" in medians else None,

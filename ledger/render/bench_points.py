@@ -6,42 +6,40 @@ A bench is no evidence: nobody forecast it and nothing binds it to a seal, so it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any, get_args
 
 from ledger.analysis.formatting import shape_words
 from ledger.errors import InputError
 from ledger.kernel import Kernel, implementation_for
 from ledger.records import CeilingKind, Dtype, Hardware, Roof, Work, is_gpu
-from ledger.render.roofline_plot import Dot
+from ledger.render.plot_model import Dot, RooflinePlot
 from ledger.roofline import arithmetic_intensity, memory_side, percent_of_roof, roof_of
 
-Cell = tuple[str, str, tuple[tuple[str, int], ...], str]
 # What torch.matmul calls on a CUDA device.
 _LIBRARIES = {"torch_matmul": "cuBLAS"}
 
 
-def cell_of(device: str, kernel: str, shape: Mapping[str, int], dtype: str) -> Cell:
-    """Return what tells one cell from another."""
-    return device, kernel, tuple(sorted(shape.items())), dtype
-
-
-def add_bench(
-    document: dict[str, Any],
+def with_bench(
+    plot: RooflinePlot,
     bench: Any,
     *,
     what: str,
     hardwares: Sequence[Hardware],
     kernel_of: Callable[[str], Kernel],
-) -> None:
-    """Append the points of a bench to a roofline document; a cell that is there already keeps the dot it has.
+) -> RooflinePlot:
+    """Return a plot with the points of a bench; a cell that is drawn already keeps the dot it has.
 
     Raises: as bench_dots.
     """
-    there = {cell_of(dot["device"], dot["kernel"], dot["shape"], dot["dtype"]) for dot in document["dots"]}
-    for dot in bench_dots(bench, what=what, hardwares=hardwares, kernel_of=kernel_of):
-        if cell_of(dot.device, dot.kernel, dot.shape, dot.dtype) not in there:
-            document["dots"].append(asdict(dot))
+    drawn = {_cell(dot) for dot in plot.dots}
+    dots = bench_dots(bench, what=what, hardwares=hardwares, kernel_of=kernel_of)
+    return replace(plot, dots=(*plot.dots, *(dot for dot in dots if _cell(dot) not in drawn)))
+
+
+def _cell(dot: Dot) -> tuple[object, ...]:
+    """Return what tells one cell from another."""
+    return dot.device, dot.kernel, tuple(sorted(dot.shape.items())), dot.dtype
 
 
 def bench_dots(

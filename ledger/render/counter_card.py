@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ledger.analysis.formatting import PATH_WORDS, duration, si
-from ledger.analysis.metrics import TENSOR_ROWS, Readings, readings
-from ledger.analysis.report_rows import Row
+from ledger.analysis.metrics import TENSOR_ROWS, MetricReadings, readings
+from ledger.analysis.report_rows import ReportRow
 
 # NVIDIA's own rule flags bank conflicts from this share of the wavefronts on.
 _CONFLICTS_FLAGGED = 0.10
 _SHOWN_STALLS = 4
 
 
-def counter_lines(row: Row) -> list[tuple[str, str]]:
+def counter_lines(row: ReportRow) -> list[tuple[str, str]]:
     """Return (title, words) pairs of a row's counters; none for a row without counters."""
     measurement = row.run.recorded.measurement if row.run else None
     if measurement is None or measurement.counters is None or row.view.hardware is None:
@@ -31,16 +31,16 @@ def counter_lines(row: Row) -> list[tuple[str, str]]:
     return [(title, words) for title, words in said if words]
 
 
-def _number(seen: Readings, name: str, form: Callable[[float], str]) -> str:
+def _number(seen: MetricReadings, name: str, form: Callable[[float], str]) -> str:
     value = seen.get(name)
     return "" if value is None else form(value)
 
 
-def _percents(seen: Readings, names: dict[str, str]) -> str:
+def _percents(seen: MetricReadings, names: dict[str, str]) -> str:
     return ", ".join(f"{words} {value:.0f}%" for name, words in names.items() if (value := seen.get(name)) is not None)
 
 
-def _memory(seen: Readings, modelled: int) -> Iterator[str]:
+def _memory(seen: MetricReadings, modelled: int) -> Iterator[str]:
     moved = seen.get("dram_bytes")
     if moved is not None:
         of = f", {moved / modelled:.2f} of the modelled" if modelled else ""
@@ -56,7 +56,7 @@ def _memory(seen: Readings, modelled: int) -> Iterator[str]:
         yield hit
 
 
-def _shared(seen: Readings) -> Iterator[str]:
+def _shared(seen: MetricReadings) -> Iterator[str]:
     if used := _percents(seen, {"smem_percent": "of peak"}):
         yield used
     for way in ("load", "store"):
@@ -66,7 +66,7 @@ def _shared(seen: Readings) -> Iterator[str]:
             yield f"bank conflicts {100 * share:.1f}% of the wavefronts of {way}s{flagged}"
 
 
-def _arithmetic(seen: Readings) -> Iterator[str]:
+def _arithmetic(seen: MetricReadings) -> Iterator[str]:
     names = {"tensor_percent": "tensor", "fma_percent": "FMA", "alu_percent": "ALU", "fp64_percent": "fp64"}
     if used := _percents(seen, names):
         yield f"of peak: {used}"
@@ -76,7 +76,7 @@ def _arithmetic(seen: Readings) -> Iterator[str]:
             yield f"{si(counted, 'FLOP')} of {PATH_WORDS[path]}"
 
 
-def _warps(seen: Readings) -> Iterator[str]:
+def _warps(seen: MetricReadings) -> Iterator[str]:
     if issue := _percents(seen, {"issue_percent": "issue slots"}):
         yield f"{issue} used"
     if active := _number(seen, "threads_per_instruction", lambda value: f"{value:.1f} of 32 threads an instruction"):
@@ -85,7 +85,7 @@ def _warps(seen: Readings) -> Iterator[str]:
         yield f"cycles stalled an issue: {', '.join(stalls)}"
 
 
-def _launch(seen: Readings) -> Iterator[str]:
+def _launch(seen: MetricReadings) -> Iterator[str]:
     for name, form in (
         ("grid_blocks", lambda value: f"{value:.0f} blocks"),
         ("waves", lambda value: f"{value:.2f} waves"),
@@ -98,7 +98,7 @@ def _launch(seen: Readings) -> Iterator[str]:
         yield f"{active}, limited by {limits}" if limits else active
 
 
-def _profiled(seen: Readings) -> Iterator[str]:
+def _profiled(seen: MetricReadings) -> Iterator[str]:
     yield duration(round(1000 * seen.values["duration"]))
     for name, words in (("sm_clock_hz", "SM at"), ("dram_clock_hz", "DRAM at")):
         if value := seen.get(name):

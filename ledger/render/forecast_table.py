@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from ledger.analysis.formatting import case_words, si
-from ledger.records import Forecast
+from ledger.records import Forecast, Roof, Work
 from ledger.render.report_text import predicted_words
 from ledger.render.tables import empty_table
 from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time_lower_bound_s
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     pass
 
 
-def roof_sentence(forecast: Forecast) -> str:
+def roof_sentence(work: Work, roof: Roof) -> str:
     """Return what a person needs to know before naming a percent: work, intensity, ridge, roof and floor."""
-    work, roof = forecast.work, forecast.roof
     side = "left of the ridge: memory sets the floor" if memory_side(work, roof) else "right of it: arithmetic does"
     return (
         f"{si(work.flops, 'FLOP')} over {si(work.bytes, 'B')} is {arithmetic_intensity(work):.3g} FLOP/byte; "

@@ -12,7 +12,7 @@ from itertools import groupby
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import harmless
 from ledger.analysis.gap import HIT_POINTS
-from ledger.analysis.report_rows import Row, rows
+from ledger.analysis.report_rows import ReportRow, rows
 from ledger.render import report_text as lines
 
 _STYLE = """
@@ -72,7 +72,7 @@ def _list(words: Iterable[str]) -> str:
     return "<ul>\n" + "".join(f"<li>{_safe(line)}</li>\n" for line in words) + "</ul>\n"
 
 
-def _table(listed: Sequence[Row]) -> str:
+def _table(listed: Sequence[ReportRow]) -> str:
     head = "".join(f'<th scope="col"{_class(_kind(name))}>{name}</th>' for name in _HEADINGS)
     body: list[str] = []
     for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
@@ -83,7 +83,7 @@ def _table(listed: Sequence[Row]) -> str:
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(body)}</tbody>\n</table>\n"
 
 
-def _row(row: Row) -> str:
+def _row(row: ReportRow) -> str:
     number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
     words = (number, cell, predicted, measured, lines.time_words(row), gap, grade, sight)
     found = row.run.verification.gap if row.run else None

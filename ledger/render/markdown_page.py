@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from ledger.analysis.book import Book, Sealed
 from ledger.analysis.formatting import PATH_WORDS, duration, harmless, shape_words, si
-from ledger.analysis.report_rows import Row, rows
+from ledger.analysis.report_rows import ReportRow, rows
 from ledger.records import Forecast
 from ledger.render import report_text as lines
 from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
@@ -33,7 +33,7 @@ def _escaped(*cells: str) -> tuple[str, ...]:
     return tuple(escape(cell) for cell in cells)
 
 
-def results_table(listed: Sequence[Row]) -> str:
+def results_table(listed: Sequence[ReportRow]) -> str:
     """Return the table of forecasts beside measurements."""
     headings = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
     body = []
@@ -43,7 +43,7 @@ def results_table(listed: Sequence[Row]) -> str:
     return table(headings, body, right=(0, 5))
 
 
-def counters_table(listed: Sequence[Row]) -> str:
+def counters_table(listed: Sequence[ReportRow]) -> str:
     """Return the table of what the hardware counters said, for the rows that have any; empty where none has."""
     told = [(row, lines.counter_words(row)) for row in listed]
     body = [_escaped(str(row.number), lines.cell_words(row.view), *words) for row, words in told if words]

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ledger.analysis.formatting import harmless
-from ledger.render.plot_layout import regime_words, row_order
+from ledger.render.plot_layout import in_rows, regime_words
+from ledger.render.plot_model import Dot, RooflinePlot
 from ledger.render.plot_style import MARKERS, colour_of, rim_of
 
-Dots = Sequence[dict[str, Any]]
 AXES_INCHES = 2.35
 _REGIME_INCHES = 1.05
 # Of a name at 7 points, where it is of wide letters.
@@ -24,35 +24,34 @@ _MOST_ROWS = 50
 _NO_ARROW_POINTS = 3.0
 
 
-def columns(document: dict[str, Any]) -> list[Dots]:
+def columns(plot: RooflinePlot) -> list[Sequence[Dot]]:
     """Return the dots of each column, in the order of their devices, kernels, dtypes and sizes."""
-    names = [device["name"] for device in document["devices"]]
-    dots = sorted(document["dots"], key=lambda dot: (names.index(dot["device"]), *row_order(dot)))
+    dots = in_rows(plot)
     count = math.ceil(len(dots) / _MOST_ROWS)
     rows = math.ceil(len(dots) / max(1, count))
     return [dots[column * rows :][:rows] for column in range(count)]
 
 
-def label_inches(document: dict[str, Any], dots: Dots) -> float:
+def label_inches(plot: RooflinePlot, dots: Sequence[Dot]) -> float:
     """Return the room that the names of a column's rows take."""
-    return _CHARACTER_INCHES * max(len(_label(document, dot)) for dot in dots)
+    return _CHARACTER_INCHES * max(len(_label(plot, dot)) for dot in dots)
 
 
-def column_inches(document: dict[str, Any], dots: Dots) -> float:
+def column_inches(plot: RooflinePlot, dots: Sequence[Dot]) -> float:
     """Return the width of a column: names, axes and regimes."""
-    return label_inches(document, dots) + AXES_INCHES + _REGIME_INCHES
+    return label_inches(plot, dots) + AXES_INCHES + _REGIME_INCHES
 
 
-def _label(document: dict[str, Any], dot: dict[str, Any]) -> str:
-    several = len(document["devices"]) > 1
-    return harmless(f"{dot['label']}{' on ' + dot['device'] if several else ''}", _LONGEST_LABEL)
+def _label(plot: RooflinePlot, dot: Dot) -> str:
+    several = len(plot.devices) > 1
+    return harmless(f"{dot.label}{' on ' + dot.device if several else ''}", _LONGEST_LABEL)
 
 
-def draw_rows(axes: Any, document: dict[str, Any], dots: Dots) -> None:
+def draw_rows(axes: Any, plot: RooflinePlot, dots: Sequence[Dot]) -> None:
     """Draw one column of dots."""
-    top = max([100.0, *(dot["percent"] * 1.03 for dot in document["dots"])])
+    top = max([100.0, *(dot.percent * 1.03 for dot in plot.dots)])
     axes.set(xlim=(0, top), ylim=(len(dots) - 0.3, -0.7), yticks=range(len(dots)))
-    axes.set_yticklabels([_label(document, dot) for dot in dots])
+    axes.set_yticklabels([_label(plot, dot) for dot in dots])
     axes.tick_params(axis="y", length=0, labelsize=7)
     axes.tick_params(axis="x", labelsize=7)
     axes.set_xlabel("percent of the roof: forecast (hollow) → measured")
@@ -61,8 +60,8 @@ def draw_rows(axes: Any, document: dict[str, Any], dots: Dots) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     for row, dot in enumerate(dots):
-        colour, marker = colour_of(document, dot["device"]), MARKERS[dot["dtype"]]
-        start, end = dot["predicted_percent"], dot["percent"]
+        colour, marker = colour_of(plot, dot.device), MARKERS[dot.dtype]
+        start, end = dot.predicted_percent, dot.percent
         if row % 2 == 0:
             axes.axhspan(row - 0.5, row + 0.5, color="#f6f6f6", lw=0, zorder=0)
         if start is not None:

@@ -1,37 +1,36 @@
-"""Decides where things of a roofline document go and what they are called. Pure; drawing and sketch draw them.
-
-A document is what plot.roofline_document makes: plain JSON values.
-"""
+"""Computes the axis limits, the positions and the labels of a roofline plot. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ledger.analysis.formatting import harmless, shape_words
+from ledger.records import CeilingKind
+from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
+
+RowKey = tuple[str, str, tuple[tuple[str, int], ...]]
+"""Kernel, dtype and sizes of a row."""
 
 
-def bounds(document: dict[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
+def bounds(plot: RooflinePlot) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the limits of both axes: ridges and dots well inside, the highest ceiling just below the top."""
-    peaks = [line["flop_per_s"] for line in document["ceilings"]]
-    bandwidths = [line["bytes_per_s"] for line in document["slopes"]]
-    dots = document["dots"]
-    xs = [dot["intensity_flop_per_byte"] for dot in dots]
-    ys = [value for dot in dots for value in (dot["flop_per_s"], dot["predicted_flop_per_s"]) if value is not None]
+    peaks = [line.flop_per_s for line in plot.ceilings]
+    bandwidths = [line.bytes_per_s for line in plot.slopes]
+    dots = plot.dots
+    xs = [dot.intensity_flop_per_byte for dot in dots]
+    ys = [value for dot in dots for value in (dot.flop_per_s, dot.predicted_flop_per_s) if value is not None]
     left = min([1.0, *xs]) / 3
-    ridges = [highest(document, slope["device"], slope["kind"]) / slope["bytes_per_s"] for slope in document["slopes"]]
+    ridges = [highest(plot, slope.device, slope.kind) / slope.bytes_per_s for slope in plot.slopes]
     right = max([*ridges, *xs]) * 4
     low = min([min(bandwidths) * left * 2, *(y / 3 for y in ys)])
     return (left, right), (low, max([*peaks, *ys]) * 2)
 
 
-def highest(document: dict[str, Any], device: str, kind: str) -> float:
+def highest(plot: RooflinePlot, device: str, kind: CeilingKind) -> float:
     """Return the highest peak of a device in one set of ceilings; the highest of all where that set has none."""
-    peaks: list[float] = [
-        line["flop_per_s"] for line in document["ceilings"] if line["device"] == device and line["kind"] == kind
-    ]
-    return max(peaks, default=max(float(line["flop_per_s"]) for line in document["ceilings"]))
+    peaks = [line.flop_per_s for line in plot.ceilings if line.device == device and line.kind == kind]
+    return max(peaks, default=max(line.flop_per_s for line in plot.ceilings))
 
 
 def push_apart(wanted: Sequence[float], apart: float) -> list[float]:
@@ -48,64 +47,67 @@ def push_apart(wanted: Sequence[float], apart: float) -> list[float]:
     return [centre + (index - (count - 1) / 2) * apart for centre, count in groups for index in range(count)]
 
 
-def spread(dots: Sequence[dict[str, Any]], span: float) -> list[float]:
+def spread(dots: Sequence[Dot], span: float) -> list[float]:
     """Return by what factor each dot moves sideways where dots share an intensity; `span` is right ÷ left."""
     step = math.log(span) / 110
-    order = sorted(range(len(dots)), key=lambda i: (dots[i]["intensity_flop_per_byte"], dots[i]["dtype"], i))
-    wanted = [math.log(dots[i]["intensity_flop_per_byte"]) for i in order]
+    order = sorted(range(len(dots)), key=lambda i: (dots[i].intensity_flop_per_byte, dots[i].dtype, i))
+    wanted = [math.log(dots[i].intensity_flop_per_byte) for i in order]
     crowd = max((sum(abs(w - v) < 10 * step for v in wanted) for w in wanted), default=1)
     places = push_apart(wanted, step * min(1.0, 14 / crowd))
     moved = {i: math.exp(place - wish) for i, place, wish in zip(order, places, wanted, strict=True)}
     return [moved[i] for i in range(len(dots))]
 
 
-def place(dot: dict[str, Any], rate: float, factor: float) -> tuple[float, float]:
+def place(dot: Dot, rate: float, factor: float) -> tuple[float, float]:
     """Return where a dot is drawn once moved: along its roof, so that its distance to the roof stays true."""
-    return dot["intensity_flop_per_byte"] * factor, rate * factor if dot["left_of_ridge"] else rate
+    return dot.intensity_flop_per_byte * factor, rate * factor if dot.left_of_ridge else rate
 
 
-def clusters(dots: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def clusters(dots: Sequence[Dot]) -> list[list[Dot]]:
     """Return dots in groups of one device, one kernel and nearly one intensity, within a fifth of an octave."""
-    key = ("device", "kernel")
-    ordered = sorted(dots, key=lambda dot: (*(dot[name] for name in key), dot["intensity_flop_per_byte"]))
-    groups: list[list[dict[str, Any]]] = []
-    for dot in ordered:
+    groups: list[list[Dot]] = []
+    for dot in sorted(dots, key=lambda dot: (dot.device, dot.kernel, dot.intensity_flop_per_byte)):
         last = groups[-1][-1] if groups else None
-        near = (
+        if (
             last is not None
-            and all(last[name] == dot[name] for name in key)
-            and dot["intensity_flop_per_byte"] < 1.15 * last["intensity_flop_per_byte"]
-        )
-        if near:
+            and (last.device, last.kernel) == (dot.device, dot.kernel)
+            and dot.intensity_flop_per_byte < 1.15 * last.intensity_flop_per_byte
+        ):
             groups[-1].append(dot)
         else:
             groups.append([dot])
     return groups
 
 
-def cluster_words(group: Sequence[dict[str, Any]]) -> str:
+def cluster_words(group: Sequence[Dot]) -> str:
     """Return what the dots of a group have in common: the kernel, the sizes and the dtype that all share."""
     first = group[0]
-    sizes = {key: size for key, size in first["shape"].items() if all(dot["shape"].get(key) == size for dot in group)}
-    dtypes = {dot["dtype"] for dot in group}
-    words = [first["kernel"], shape_words(sizes), *(dtypes if len(dtypes) == 1 else ())]
+    sizes = {key: size for key, size in first.shape.items() if all(dot.shape.get(key) == size for dot in group)}
+    dtypes = {dot.dtype for dot in group}
+    words = [first.kernel, shape_words(sizes), *(dtypes if len(dtypes) == 1 else ())]
     return harmless(" ".join(word for word in words if word) + (f" ({len(group)})" if len(group) > 1 else ""))
 
 
-def row_order(dot: dict[str, Any]) -> tuple[Any, ...]:
+def row_order(dot: Dot) -> RowKey:
     """Return what rows are sorted by: kernel, dtype, then sizes."""
-    return (dot["kernel"], dot["dtype"], tuple(sorted(dot["shape"].items())))
+    return (dot.kernel, dot.dtype, tuple(sorted(dot.shape.items())))
 
 
-def device_words(document: dict[str, Any], line: dict[str, Any]) -> str:
+def device_words(plot: RooflinePlot, line: Ceiling | Slope) -> str:
     """Return a line's label, with its device in front where several are overlaid."""
-    label = line["label"] if len(document["devices"]) == 1 else f"{line['device']} {line['label']}"
+    label = line.label if len(plot.devices) == 1 else f"{line.device} {line.label}"
     return harmless(label)
 
 
-def regime_words(dot: dict[str, Any]) -> str:
+def in_rows(plot: RooflinePlot) -> list[Dot]:
+    """Return the dots in the order of their devices, kernels, dtypes and sizes."""
+    names = plot.device_names
+    return sorted(plot.dots, key=lambda dot: (names.index(dot.device), *row_order(dot)))
+
+
+def regime_words(dot: Dot) -> str:
     """Return the regimes of a dot: the one, or both with an arrow where they differ; a bench has none."""
-    said, found = dot["predicted_regime"], dot["regime"]
+    said, found = dot.predicted_regime, dot.regime
     short = [regime.removesuffix("-bound") if regime else "?" for regime in (said, found)]
     if said is None:
         return short[1] if found else "bench"

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ledger.records import Dtype
+from ledger.render.plot_model import Dot, RooflinePlot
 
 # Okabe, Ito, "Color Universal Design": told apart with any common colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = {"fp64": "P", "fp32": "^", "tf32": "v", "fp16": "o", "bf16": "s", "fp8_e4m3": "D", "int8": "X"}
+MARKERS: dict[Dtype, str] = {
+    "fp64": "P",
+    "fp32": "^",
+    "tf32": "v",
+    "fp16": "o",
+    "bf16": "s",
+    "fp8_e4m3": "D",
+    "int8": "X",
+}
 # A dot of a bench has a dark rim: it has no forecast and is no evidence.
 BENCH_RIM = "#000000"
 
 
-def colour_of(document: dict[str, Any], device: str) -> str:
+def colour_of(plot: RooflinePlot, device: str) -> str:
     """Return the colour of a device's lines and dots."""
-    names = [entry["name"] for entry in document["devices"]]
-    return _COLOURS[names.index(device) % len(_COLOURS)]
+    return _COLOURS[plot.device_names.index(device) % len(_COLOURS)]
 
 
-def rim_of(dot: dict[str, Any]) -> str:
+def rim_of(dot: Dot) -> str:
     """Return the colour of a dot's rim."""
-    return "white" if dot["seal"] else BENCH_RIM
+    return "white" if dot.seal else BENCH_RIM

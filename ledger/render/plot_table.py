@@ -1,29 +1,34 @@
-"""Renders a roofline document as Markdown: every dot in numbers, and what several devices ran side by side. Pure.
-
-It is a view like the plot beside it: written anew with it, never edited, never read back.
-"""
+"""Renders a roofline plot as Markdown: every dot in numbers, and the cells that two devices both ran. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any
 
 from ledger.analysis.formatting import harmless, shape_words, si
-from ledger.render.plot_layout import regime_words, row_order
+from ledger.records import CeilingKind
+from ledger.render.plot_layout import RowKey, in_rows, regime_words, row_order
+from ledger.render.plot_model import Dot, RooflinePlot
 
-_KINDS = ("burst", "sustained", "datasheet")
-_KIND_WORDS = {"burst": "measured in bursts", "sustained": "measured, sustained", "datasheet": "data sheet"}
+_KINDS: tuple[CeilingKind, ...] = ("burst", "sustained", "datasheet")
+_KIND_WORDS: dict[CeilingKind, str] = {
+    "burst": "measured in bursts",
+    "sustained": "measured, sustained",
+    "datasheet": "data sheet",
+}
 
 
-def figures(document: dict[str, Any]) -> str:
-    """Return the numbers of a roofline document as a Markdown page."""
-    titles = " and ".join(harmless(device["title"]) for device in document["devices"])
-    lines = [f"# Roofline of {titles}, in numbers", "", "Written by `ledger roofline` from `roofline.json`.", ""]
-    lines += _dots(document)
-    names = [device["name"] for device in document["devices"]]
-    for first, second in combinations(names, 2):
-        lines += _compared(document, first, second)
+def dot_page(plot: RooflinePlot) -> str:
+    """Return the numbers of a roofline plot as a Markdown page."""
+    lines = [
+        f"# Roofline of {harmless(plot.title)}, in numbers",
+        "",
+        "Written by `ledger roofline` from `roofline.json`.",
+        "",
+    ]
+    lines += _dots(plot)
+    for first, second in combinations(plot.device_names, 2):
+        lines += _compared(plot, first, second)
     return "\n".join(lines) + "\n"
 
 
@@ -35,9 +40,7 @@ def _table(headings: Sequence[str], left: int, rows: Sequence[Sequence[str]]) ->
         yield "| " + " | ".join(row) + " |"
 
 
-def _dots(document: dict[str, Any]) -> Iterator[str]:
-    names = [device["name"] for device in document["devices"]]
-    dots = sorted(document["dots"], key=lambda dot: (names.index(dot["device"]), *row_order(dot)))
+def _dots(plot: RooflinePlot) -> Iterator[str]:
     headings = [
         "kernel",
         "shape",
@@ -52,44 +55,44 @@ def _dots(document: dict[str, Any]) -> Iterator[str]:
     ]
     rows = [
         (
-            harmless(dot["kernel"]),
-            harmless(shape_words(dot["shape"])),
-            dot["dtype"],
-            harmless(dot["device"]),
-            "–" if dot["campaign"] is None else harmless(dot["campaign"]),
+            harmless(dot.kernel),
+            harmless(shape_words(dot.shape)),
+            dot.dtype,
+            harmless(dot.device),
+            "–" if dot.campaign is None else harmless(dot.campaign),
             regime_words(dot),
-            f"{dot['intensity_flop_per_byte']:.3g}",
-            si(dot["flop_per_s"], "FLOP/s"),
-            f"{dot['percent']:.1f}",
-            "–" if dot["predicted_percent"] is None else f"{dot['predicted_percent']:g}",
+            f"{dot.intensity_flop_per_byte:.3g}",
+            si(dot.flop_per_s, "FLOP/s"),
+            f"{dot.percent:.1f}",
+            "–" if dot.predicted_percent is None else f"{dot.predicted_percent:g}",
         )
-        for dot in dots
+        for dot in in_rows(plot)
     ]
     yield from _table(headings, 6, rows)
 
 
-def _bandwidths(document: dict[str, Any], names: Sequence[str]) -> tuple[str, list[float]] | None:
+def _bandwidths(plot: RooflinePlot, names: Sequence[str]) -> tuple[CeilingKind, list[float]] | None:
     """Return what kind of DRAM bandwidth both devices have, a measured one first, and the bandwidths in byte/s."""
-    slopes = {(s["device"], s["kind"]): s["bytes_per_s"] for s in document["slopes"] if s["level"] == "DRAM"}
+    slopes = {(s.device, s.kind): s.bytes_per_s for s in plot.slopes if s.level == "DRAM"}
     kind = next((kind for kind in _KINDS if all((name, kind) in slopes for name in names)), None)
     return None if kind is None else (kind, [slopes[name, kind] for name in names])
 
 
-def _compared(document: dict[str, Any], first: str, second: str) -> Iterator[str]:
+def _compared(plot: RooflinePlot, first: str, second: str) -> Iterator[str]:
     """Yield how much faster one of two devices ran the cells that both have, beside their bandwidths' ratio."""
-    dots: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {first: {}, second: {}}
-    for dot in document["dots"]:
-        if dot["device"] in dots:
-            dots[dot["device"]][row_order(dot)] = dot
+    dots: dict[str, dict[RowKey, Dot]] = {first: {}, second: {}}
+    for dot in plot.dots:
+        if dot.device in dots:
+            dots[dot.device][row_order(dot)] = dot
     both = sorted(dots[first].keys() & dots[second].keys())
-    found = _bandwidths(document, (first, second))
+    found = _bandwidths(plot, (first, second))
     if not both or found is None:
         return
     kind, (fast, slow) = found
     if fast < slow:
         first, second, fast, slow = second, first, slow, fast
     ratio = fast / slow
-    times = [dots[first][key]["flop_per_s"] / dots[second][key]["flop_per_s"] for key in both]
+    times = [dots[first][key].flop_per_s / dots[second][key].flop_per_s for key in both]
     yield ""
     yield f"## {harmless(first)} against {harmless(second)}"
     yield ""
@@ -100,8 +103,8 @@ def _compared(document: dict[str, Any], first: str, second: str) -> Iterator[str
     yield ""
     rows = [
         (
-            harmless(dots[first][key]["label"]),
-            *(si(dots[name][key]["flop_per_s"], "FLOP/s") for name in (first, second)),
+            harmless(dots[first][key].label),
+            *(si(dots[name][key].flop_per_s, "FLOP/s") for name in (first, second)),
             f"{faster:.3g}",
             f"{faster / ratio:.2f}",
         )

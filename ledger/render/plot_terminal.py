@@ -1,11 +1,11 @@
-"""Draws a roofline document with characters, and lists its dots by letter. Writes to the console given."""
+"""Draws a roofline plot with characters, and lists its dots by letter. Writes to the console given."""
 
 from __future__ import annotations
 
 import math
 import string
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +13,9 @@ from rich.text import Text
 
 from ledger.analysis.formatting import harmless
 from ledger.render.plot_layout import bounds, device_words, regime_words
+from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
+
+L = TypeVar("L", Ceiling, Slope)
 
 _HEIGHT = 22
 _AXIS = 9
@@ -44,52 +47,52 @@ class _Canvas:
             self.cells[row][column] = mark
 
 
-def sketch(document: dict[str, Any], console: Console) -> None:
+def print_plot(plot: RooflinePlot, console: Console) -> None:
     """Print roofs, dots and their forecasts; letters are explained below, in the order of their intensity."""
-    titles = " and ".join(harmless(device["title"]) for device in document["devices"])
-    console.print(Text(f"Roofline: {titles}", style="bold"))
-    canvas = _Canvas(max(_NARROWEST, min(console.width, 120) - _AXIS - 1), _HEIGHT, bounds(document))
-    _roofs(canvas, document)
-    dots = sorted(document["dots"], key=lambda dot: (dot["intensity_flop_per_byte"], dot["label"], dot["device"]))
+    console.print(Text(f"Roofline: {harmless(plot.title)}", style="bold"))
+    canvas = _Canvas(max(_NARROWEST, min(console.width, 120) - _AXIS - 1), _HEIGHT, bounds(plot))
+    _roofs(canvas, plot)
+    dots = sorted(plot.dots, key=lambda dot: (dot.intensity_flop_per_byte, dot.label, dot.device))
     letters = [_LETTERS[number] if number < len(_LETTERS) else "*" for number in range(len(dots))]
     _dots(canvas, dots, letters)
     for line in _framed(canvas):
         console.print(Text(line), soft_wrap=True)
     console.print(Text("FLOP/s over FLOP per byte of compulsory DRAM traffic; o is where a forecast put a dot"))
-    _list_roofs(document, console)
+    _list_roofs(plot, console)
     if dots:
-        _list_dots(document, dots, letters, console)
+        _list_dots(plot, dots, letters, console)
 
 
-def _roofs(canvas: _Canvas, document: dict[str, Any]) -> None:
+def _roofs(canvas: _Canvas, plot: RooflinePlot) -> None:
     """Draw the slopes and ceilings, data sheet last, so that it covers measured ones where they meet."""
     order = ("sustained", "burst", "datasheet")
-    for slope in sorted(document["slopes"], key=lambda line: (line["level"] == "DRAM", order.index(line["kind"]))):
-        own = _same(document["ceilings"], slope)
-        top = max((line["flop_per_s"] for line in own), default=math.inf)
-        mark = "/" if slope["level"] == "DRAM" else ":"
+    for slope in sorted(plot.slopes, key=lambda line: (line.level == "DRAM", order.index(line.kind))):
+        own = _same(plot.ceilings, slope)
+        top = max((line.flop_per_s for line in own), default=math.inf)
+        mark = "/" if slope.level == "DRAM" else ":"
         for column in range(canvas.width):
             x = canvas.x_of(column)
-            if slope["bytes_per_s"] * x <= top:
-                canvas.put(x, slope["bytes_per_s"] * x, mark if slope["kind"] == "datasheet" or mark == ":" else "'")
-    for ceiling in sorted(document["ceilings"], key=lambda line: order.index(line["kind"])):
-        ridge = ceiling["flop_per_s"] / max(line["bytes_per_s"] for line in _same(document["slopes"], ceiling))
-        mark = {"datasheet": "─", "burst": "-", "sustained": "·"}[ceiling["kind"]]
+            if slope.bytes_per_s * x <= top:
+                canvas.put(x, slope.bytes_per_s * x, mark if slope.kind == "datasheet" or mark == ":" else "'")
+    for ceiling in sorted(plot.ceilings, key=lambda line: order.index(line.kind)):
+        ridge = ceiling.flop_per_s / max(line.bytes_per_s for line in _same(plot.slopes, ceiling))
+        mark = {"datasheet": "─", "burst": "-", "sustained": "·"}[ceiling.kind]
         for column in range(canvas.width):
             if canvas.x_of(column) >= ridge:
-                canvas.put(canvas.x_of(column), ceiling["flop_per_s"], mark)
+                canvas.put(canvas.x_of(column), ceiling.flop_per_s, mark)
 
 
-def _same(lines: Sequence[dict[str, Any]], other: dict[str, Any]) -> list[dict[str, Any]]:
-    return [line for line in lines if line["device"] == other["device"] and line["kind"] == other["kind"]]
+def _same(lines: Sequence[L], other: Ceiling | Slope) -> list[L]:
+    """Return the lines of the same device and set of ceilings."""
+    return [line for line in lines if line.device == other.device and line.kind == other.kind]
 
 
-def _dots(canvas: _Canvas, dots: Sequence[dict[str, Any]], letters: Sequence[str]) -> None:
+def _dots(canvas: _Canvas, dots: Sequence[Dot], letters: Sequence[str]) -> None:
     for dot in dots:
-        if dot["predicted_flop_per_s"] is not None:
-            canvas.put(dot["intensity_flop_per_byte"], dot["predicted_flop_per_s"], "o")
+        if dot.predicted_flop_per_s is not None:
+            canvas.put(dot.intensity_flop_per_byte, dot.predicted_flop_per_s, "o")
     for dot, letter in zip(dots, letters, strict=True):
-        x, y = dot["intensity_flop_per_byte"], dot["flop_per_s"]
+        x, y = dot.intensity_flop_per_byte, dot.flop_per_s
         column, row = canvas.column(x), min(max(canvas.row(y), 0), canvas.height - 1)
         # A letter that would cover another goes to the nearest free place beside it.
         beside = sorted(range(canvas.width), key=lambda other: (abs(other - column), -other))
@@ -121,26 +124,24 @@ def _power(exponent: int) -> str:
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def _list_roofs(document: dict[str, Any], console: Console) -> None:
-    lines = [*document["slopes"], *document["ceilings"]]
-    console.print(Text("; ".join(device_words(document, line) for line in lines), style="dim"))
+def _list_roofs(plot: RooflinePlot, console: Console) -> None:
+    lines: list[Ceiling | Slope] = [*plot.slopes, *plot.ceilings]
+    console.print(Text("; ".join(device_words(plot, line) for line in lines), style="dim"))
 
 
-def _list_dots(
-    document: dict[str, Any], dots: Sequence[dict[str, Any]], letters: Sequence[str], console: Console
-) -> None:
-    several = len(document["devices"]) > 1
+def _list_dots(plot: RooflinePlot, dots: Sequence[Dot], letters: Sequence[str], console: Console) -> None:
+    several = len(plot.devices) > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "cell", "FLOP/byte", "forecast", "measured", "regime"):
         table.add_column(heading, justify="left" if heading in ("", "cell", "regime") else "right")
     for dot, letter in zip(dots, letters, strict=True):
-        said = dot["predicted_percent"]
+        said = dot.predicted_percent
         table.add_row(
             letter,
-            Text(harmless(f"{dot['label']}{' on ' + dot['device'] if several else ''}")),
-            f"{dot['intensity_flop_per_byte']:.3g}",
+            Text(harmless(f"{dot.label}{' on ' + dot.device if several else ''}")),
+            f"{dot.intensity_flop_per_byte:.3g}",
             "–" if said is None else f"{said:g}%",
-            f"{dot['percent']:.1f}%",
+            f"{dot.percent:.1f}%",
             Text(regime_words(dot)),
         )
     console.print(table)

@@ -16,7 +16,7 @@ from rich.text import Text
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import harmless
 from ledger.analysis.gap import HIT_POINTS
-from ledger.analysis.report_rows import Row, document, rows
+from ledger.analysis.report_rows import ReportRow, document, rows
 from ledger.render import report_text as lines
 from ledger.render.counter_card import counter_lines
 from ledger.render.html_page import html
@@ -59,7 +59,7 @@ def _refusal(book: Book, console: Console) -> None:
         console.print(Text(harmless(f"  {finding.code}: {finding.path}: {finding.message}", 600)))
 
 
-def _tables(listed: tuple[Row, ...], console: Console) -> None:
+def _tables(listed: tuple[ReportRow, ...], console: Console) -> None:
     """Print the headings and then each seal with its rows, all in the same columns."""
     words = [lines.HEADINGS, *(lines.table_rows(row) for row in listed)]
     widths = fit([max(len(line[column]) for line in words) for column in range(len(lines.HEADINGS))], console.width)
@@ -96,19 +96,19 @@ def _grid(widths: list[int]) -> Table:
     return grid
 
 
-def _regime_style(row: Row) -> str:
+def _regime_style(row: ReportRow) -> str:
     verdict = row.run.verification if row.run else None
     if verdict is None or verdict.measured_regime is None:
         return ""
     return "green" if verdict.measured_regime == verdict.predicted_regime else "yellow"
 
 
-def _gap_style(row: Row) -> str:
+def _gap_style(row: ReportRow) -> str:
     found = row.run.verification.gap if row.run else None
     return "" if found is None else "green" if abs(found.percent) <= HIT_POINTS else "yellow"
 
 
-def _sentences(listed: tuple[Row, ...], console: Console) -> None:
+def _sentences(listed: tuple[ReportRow, ...], console: Console) -> None:
     told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
     if not told:
         return
@@ -122,7 +122,7 @@ def _sentences(listed: tuple[Row, ...], console: Console) -> None:
     console.print()
 
 
-def _counters(listed: tuple[Row, ...], console: Console) -> None:
+def _counters(listed: tuple[ReportRow, ...], console: Console) -> None:
     """Print what the hardware counters told of the cells that were named."""
     for row in listed:
         if told := counter_lines(row):

@@ -11,7 +11,7 @@ from collections import Counter
 from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_words, duration, harmless, shape_words, si, signed
 from ledger.analysis.reconcile import totals_of
-from ledger.analysis.report_rows import STATE_WORDS, Row, counted, rows, void_reason
+from ledger.analysis.report_rows import STATE_WORDS, ReportRow, counted, rows, void_reason
 from ledger.records import Forecast, Verification
 
 LEGEND = (
@@ -50,7 +50,7 @@ def predicted_words(forecast: Forecast) -> str:
     return f"{words} ({forecast.low_milli / 1000:g}–{forecast.high_milli / 1000:g})"
 
 
-def measured_words(row: Row) -> str:
+def measured_words(row: ReportRow) -> str:
     """Return regime and percent as measured, or the state of a cell without a result."""
     if row.run is None:
         return row.view.state
@@ -61,13 +61,13 @@ def measured_words(row: Row) -> str:
     return f"{verdict.measured_regime or 'not determined'} {verdict.measured_percent:.1f}%{again}"
 
 
-def gap_words(row: Row) -> str:
+def gap_words(row: ReportRow) -> str:
     """Return the signed gap in points, empty where nothing was measured."""
     found = row.run.verification.gap if row.run else None
     return "" if found is None else signed(found.percent)
 
 
-def grade_words(row: Row) -> str:
+def grade_words(row: ReportRow) -> str:
     """Return the grade of the evidence, empty where nothing was measured."""
     return (row.run.verification.grade or "") if row.run else ""
 
@@ -78,7 +78,7 @@ def sight_words(view: CellView) -> str:
     return f"{words}, revised" if view.revises else words
 
 
-def sentence(row: Row) -> str:
+def sentence(row: ReportRow) -> str:
     """Return the sentence that explains a row: the gap's, or why a cell failed."""
     if row.run is None:
         return ""
@@ -88,7 +88,7 @@ def sentence(row: Row) -> str:
     return harmless(f"Failed: {row.run.recorded.measurement.failure or 'no reason was recorded'}", 400)
 
 
-def table_rows(row: Row) -> tuple[str, ...]:
+def table_rows(row: ReportRow) -> tuple[str, ...]:
     """Return the cells of a row under HEADINGS."""
     return (
         str(row.number),
@@ -179,7 +179,7 @@ def _evidence_words(results: list[tuple[CellView, Verification]]) -> str:
     return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit)"
 
 
-def time_words(row: Row) -> str:
+def time_words(row: ReportRow) -> str:
     """Return the measured time with its confidence interval: 12.4 µs (12.3–12.6)."""
     timing = row.run.recorded.measurement.timing if row.run else None
     if timing is None:
@@ -187,7 +187,7 @@ def time_words(row: Row) -> str:
     return duration(timing.median_ps, timing.low_ps, timing.high_ps)
 
 
-def counter_words(row: Row) -> tuple[str, ...]:
+def counter_words(row: ReportRow) -> tuple[str, ...]:
     """Return what the counters said of a row under COUNTER_HEADINGS; empty for a row without counters."""
     view = row.view
     totals = totals_of(row.run.recorded.measurement, view.hardware) if row.run and view.hardware else None

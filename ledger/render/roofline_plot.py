@@ -1,129 +1,70 @@
-"""Gathers all that feeds a roofline plot into one document, and writes or shows it.
+"""Gathers all that a roofline plot shows, and writes it as PNG, SVG, JSON and Markdown.
 
-The document is the plot's only source: drawing makes PNG and SVG from it, sketch a terminal plot, and
-`roofline.json` holds it. A dot lies at the modelled intensity (FLOP per byte of compulsory DRAM traffic) and at the
-modelled operations over the measured time; its arrow starts where the forecast put it. Neither moves sideways: traffic
-beyond the model shows as a lower dot, and its size is in the report.
+A dot is drawn at the modelled intensity (FLOP per byte of compulsory DRAM traffic) and at the modelled operations
+divided by the measured time; its arrow starts where the forecast put it. Neither moves sideways: traffic beyond the
+model shows as a lower dot, and its size is in the report.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any, Literal
-
-from rich.console import Console
+from typing import Literal
 
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import PATH_WORDS, shape_words, si
 from ledger.analysis.report_rows import counted
 from ledger.errors import InputError
-from ledger.records import CeilingKind, Dtype, Hardware, Path, Peak, Quantity, Regime
+from ledger.records import CeilingKind, Hardware, Path, Peak, Quantity
+from ledger.render.plot_model import Ceiling, Device, Dot, RooflinePlot, Slope, document
 from ledger.roofline import arithmetic_intensity, base_units, memory_side
 
-SCHEMA = "ledger/roofline/1"
 KIND_WORDS: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
 
 # Peaks this close are one line with both names.
 _SAME = 0.005
 
 
-@dataclass(frozen=True)
-class Ceiling:
-    """Hold one horizontal line: the peak of one or more instruction paths."""
-
-    device: str
-    kind: CeilingKind
-    paths: tuple[Path, ...]
-    flop_per_s: float
-    label: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Slope:
-    """Hold one memory slope."""
-
-    device: str
-    kind: CeilingKind
-    level: Literal["DRAM", "L2"]
-    bytes_per_s: float
-    label: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Dot:
-    """Hold one measured point; `predicted_flop_per_s` is None for a point that nobody forecast, a library's."""
-
-    device: str
-    label: str
-    kernel: str
-    shape: dict[str, int]
-    dtype: Dtype
-    left_of_ridge: bool
-    intensity_flop_per_byte: float
-    flop_per_s: float
-    percent: float
-    regime: Regime | None
-    predicted_flop_per_s: float | None
-    predicted_percent: float | None
-    predicted_regime: Regime | None
-    blind: bool | None
-    seal: str | None
-    campaign: str | None = None
-
-
-def roofline_document(hardwares: Sequence[Hardware], book: Book | None, extra: Iterable[Dot] = ()) -> dict[str, Any]:
+def plot_of(hardwares: Sequence[Hardware], book: Book | None, extra: Iterable[Dot] = ()) -> RooflinePlot:
     """Return everything that a plot of these devices shows; `extra` adds points that no seal forecast.
 
     Units: FLOP/s, byte/s, FLOP/byte, percent of the sealed roof.
     """
     names = {hardware.name for hardware in hardwares}
     dots = [*(_dots(book) if book is not None else ()), *extra]
-    value = {
-        "schema": SCHEMA,
-        "head": book.head if book is not None else None,
-        "devices": [{"name": hardware.name, "title": hardware.title} for hardware in hardwares],
-        "ceilings": [asdict(line) for hardware in hardwares for line in _ceilings(hardware)],
-        "slopes": [asdict(line) for hardware in hardwares for line in _slopes(hardware)],
-        "dots": [asdict(dot) for dot in dots if dot.device in names],
-    }
-    plain: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
-    return plain
+    return RooflinePlot(
+        head=book.head if book is not None else None,
+        devices=tuple(Device(hardware.name, hardware.title) for hardware in hardwares),
+        ceilings=tuple(line for hardware in hardwares for line in _ceilings(hardware)),
+        slopes=tuple(line for hardware in hardwares for line in _slopes(hardware)),
+        dots=tuple(dot for dot in dots if dot.device in names),
+    )
 
 
-def only_kernels(document: dict[str, Any], kernels: Sequence[str]) -> dict[str, Any]:
-    """Return a document with the dots of some kernels alone, a library's of the same operation included.
+def only_kernels(plot: RooflinePlot, kernels: Sequence[str]) -> RooflinePlot:
+    """Return a plot with the dots of some kernels alone, a library's of the same operation included.
 
     Raises: InputError for a kernel that no dot is of.
     """
-    _refuse_absent("kernel", kernels, {operation_of(dot) for dot in document["dots"]})
-    return {**document, "dots": [dot for dot in document["dots"] if operation_of(dot) in kernels]}
+    _check_drawn("kernel", kernels, {dot.operation for dot in plot.dots})
+    return replace(plot, dots=tuple(dot for dot in plot.dots if dot.operation in kernels))
 
 
-def only_campaigns(document: dict[str, Any], campaigns: Sequence[str]) -> dict[str, Any]:
-    """Return a document with the dots of some campaigns alone, and those that nobody forecast.
+def only_campaigns(plot: RooflinePlot, campaigns: Sequence[str]) -> RooflinePlot:
+    """Return a plot with the dots of some campaigns alone, and those that nobody forecast.
 
     Raises: InputError for a campaign that no dot is of.
     """
-    have = {dot["campaign"] for dot in document["dots"] if dot["campaign"] is not None}
-    _refuse_absent("campaign", campaigns, have)
-    kept = [dot for dot in document["dots"] if dot["campaign"] in campaigns or dot["seal"] is None]
-    return {**document, "dots": kept}
+    _check_drawn("campaign", campaigns, {dot.campaign for dot in plot.dots if dot.campaign is not None})
+    return replace(plot, dots=tuple(dot for dot in plot.dots if dot.campaign in campaigns or dot.seal is None))
 
 
-def _refuse_absent(what: str, asked: Sequence[str], have: set[str]) -> None:
-    """Refuse a name that no dot has. Raises: InputError."""
-    if strange := sorted(set(asked) - have):
-        raise InputError(f"{what} {strange[0]!r} has no dot; expected one of: {', '.join(sorted(have)) or 'none'}")
-
-
-def operation_of(dot: dict[str, Any]) -> str:
-    """Return the kernel that a dot is of; a library's dot has its name behind a comma."""
-    return str(dot["kernel"]).partition(",")[0]
+def _check_drawn(what: str, asked: Sequence[str], drawn: set[str]) -> None:
+    """Check that every name asked for has a dot. Raises: InputError."""
+    if unknown := sorted(set(asked) - drawn):
+        raise InputError(f"{what} {unknown[0]!r} has no dot; expected one of: {', '.join(sorted(drawn)) or 'none'}")
 
 
 def _ceilings(hardware: Hardware) -> Iterator[Ceiling]:
@@ -192,25 +133,18 @@ def _dots(book: Book) -> Iterator[Dot]:
         )
 
 
-def write(document: dict[str, Any], folder: FilePath) -> list[FilePath]:
+def write(plot: RooflinePlot, folder: FilePath) -> list[FilePath]:
     """Write roofline.png, roofline.svg, roofline.json and roofline.md; return their paths.
 
     Raises: MachineError when matplotlib is not installed.
     """
     from ledger.render.plot_image import draw
-    from ledger.render.plot_table import figures
+    from ledger.render.plot_table import dot_page
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = draw(document, folder)
+    paths = draw(plot, folder)
     data = folder / "roofline.json"
-    data.write_text(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n", encoding="ascii")
+    data.write_text(json.dumps(document(plot), indent=1, ensure_ascii=True, allow_nan=False) + "\n", encoding="ascii")
     page = folder / "roofline.md"
-    page.write_text(figures(document), encoding="utf-8")
+    page.write_text(dot_page(plot), encoding="utf-8")
     return [*paths, data, page]
-
-
-def terminal(document: dict[str, Any], console: Console) -> None:
-    """Print the plot as text."""
-    from ledger.render.plot_terminal import sketch
-
-    sketch(document, console)

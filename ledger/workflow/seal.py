@@ -23,9 +23,9 @@ from ledger.canonical import (
     object_id,
     object_path,
     parse_json,
+    record_errors,
     record_id,
     record_path,
-    validate,
 )
 from ledger.errors import InputError, LedgerError
 from ledger.git.commit import Repository
@@ -35,11 +35,13 @@ from ledger.operations import OPERATIONS
 from ledger.record_files import load_hardware
 from ledger.records import (
     SEAL_SCHEMA_V2,
+    CaseV2,
     CeilingKind,
     ForecastV2,
     Hardware,
     Prediction,
     PredictionV2,
+    RoofV2,
     Tool,
     Work,
     is_gpu,
@@ -51,19 +53,20 @@ TOOL = Tool(name="roofline-ledger", version=__version__)
 
 @dataclass(frozen=True)
 class Draft:
-    """Hold a forecast that is ready to be sealed, with what it was resolved from."""
+    """Hold a forecast that is ready to be sealed, with what it was resolved from.
+
+    profile: the stored bytes of the hardware profile.
+    """
 
     forecast: ForecastV2
     kernel: KernelFile
     hardware: Hardware
+    profile: bytes
 
     @property
     def objects(self) -> dict[str, bytes]:
         """Return the objects that the forecast names, by digest."""
-        return {
-            **self.kernel.closure.objects,
-            self.forecast.hardware_sha256: encode(self.hardware),
-        }
+        return {**self.kernel.closure.objects, self.forecast.hardware_sha256: self.profile}
 
 
 @dataclass(frozen=True)
@@ -92,37 +95,61 @@ def draft(
     kernel_file = load_kernel(request.kernel, root)
     kernel = kernel_file.kernel
     hardware = load_hardware(request.hardware, root)
+    profile = encode(hardware)
+    case = _case(request, kernel, hardware)
+    name = cell_key(case)
+    with record_errors(name):
+        work = kernel.work(request.shape, request.dtype)
+    _check_work(kernel, request.shape, work)
+    roof = roof_of(hardware, kernel.path(request.dtype, hardware.target, case.implementation), ceilings)
+    with record_errors(name):
+        forecast = ForecastV2(
+            cell=name,
+            operation=kernel.operation.name,
+            case=case,
+            work=work,
+            roof=RoofV2(
+                ceilings=roof.ceilings,
+                path=roof.path,
+                peak_flop_per_s=roof.peak_flop_per_s,
+                bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s,
+            ),
+            protocol=protocol_for(case.implementation),
+            kernel_sha256=kernel_file.sha256,
+            hardware_sha256=object_id(profile),
+            regime=request.regime,
+            percent_milli=milli(request.pct),
+            low_milli=None if request.low is None else milli(request.low),
+            high_milli=None if request.high is None else milli(request.high),
+            probabilities_ppm=None if request.prob is None else millionths(request.prob),
+            why=request.why,
+            sight=None,
+            known="",
+            pins=dict(pins or {}),
+            draw=None,
+        )
+    return Draft(forecast, kernel_file, hardware, profile)
+
+
+def _case(request: Request, kernel: Kernel, hardware: Hardware) -> CaseV2:
+    """Return the case that a request names; on a CPU all cores where it names no thread count."""
     threads = request.threads
     if threads is None and not is_gpu(hardware.target):
         threads = len(os.sched_getaffinity(0))
     case = build_case(kernel, hardware, shape=request.shape, dtype=request.dtype, threads=threads)
-    if request.config is not None:
-        kernel.check_config(request.config, request.shape, request.dtype, hardware.target)
-        case = case.model_copy(update={"config": dict(request.config)})
-    path = kernel.path(request.dtype, hardware.target, case.implementation)
-    work = kernel.work(request.shape, request.dtype)
-    _check_work(kernel, request.shape, work)
-    forecast = {
-        "cell": cell_key(case),
-        "operation": kernel.operation.name,
-        "case": case.model_dump(mode="json"),
-        "work": work.model_dump(mode="json"),
-        "roof": roof_of(hardware, path, ceilings).model_dump(mode="json"),
-        "protocol": protocol_for(case.implementation).model_dump(mode="json"),
-        "kernel_sha256": kernel_file.sha256,
-        "hardware_sha256": object_id(encode(hardware)),
-        "regime": request.regime,
-        "percent_milli": milli(request.pct),
-        "low_milli": None if request.low is None else milli(request.low),
-        "high_milli": None if request.high is None else milli(request.high),
-        "probabilities_ppm": None if request.prob is None else millionths(request.prob),
-        "why": request.why,
-        "sight": None,
-        "known": "",
-        "pins": dict(pins or {}),
-        "draw": None,
-    }
-    return Draft(validate(ForecastV2, forecast, what=cell_key(case)), kernel_file, hardware)
+    if request.config is None:
+        return case
+    kernel.check_config(request.config, request.shape, request.dtype, hardware.target)
+    return CaseV2(
+        kernel=case.kernel,
+        shape=case.shape,
+        dtype=case.dtype,
+        hardware=case.hardware,
+        implementation=case.implementation,
+        config=request.config,
+        threads=case.threads,
+        arguments=case.arguments,
+    )
 
 
 def _check_work(kernel: Kernel, shape: Mapping[str, int], work: Work) -> None:

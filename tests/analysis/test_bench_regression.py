@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from ledger.analysis.bench_regression import Change, check, compare
+from ledger.analysis.bench_regression import RatioChange, check, compare
 from ledger.cli import exit_code
 from ledger.cli.app import app
 from ledger.errors import InputError, ThresholdMissed
@@ -52,16 +52,16 @@ def test_another_baseline_serves_where_the_first_is_missing():
 
 
 def test_check_passes_at_the_limit_and_fails_above_it():
-    check([Change("c", "b", 0.03)], "3%")
-    check([Change("c", "b", -0.5)], "0")
+    check([RatioChange("c", "b", 0.03)], "3%")
+    check([RatioChange("c", "b", -0.5)], "0")
     with pytest.raises(ThresholdMissed, match=r"1 of 2 cells regressed: c: 3\.1% slower"):
-        check([Change("c", "b", 0.031), Change("d", "b", 0.0)], "3%")
+        check([RatioChange("c", "b", 0.031), RatioChange("d", "b", 0.0)], "3%")
 
 
 @pytest.mark.parametrize("limit", ["", "3 percent", "nan", "inf", "-1%", "%"])
 def test_a_limit_that_is_no_percentage_is_refused(limit: str):
     with pytest.raises(InputError, match="--fail-on-regress"):
-        check([Change("c", "b", 0.0)], limit)
+        check([RatioChange("c", "b", 0.0)], limit)
 
 
 @pytest.mark.parametrize(

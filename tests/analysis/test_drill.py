@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from samples import COUNTERS, failed, make_book, make_forecast, make_measurement, make_sealed, make_view
+from samples import COUNTERS, failed, make_book, make_forecast, make_measurement, make_sealed, make_view, second
 
 from ledger.analysis import score
-from ledger.analysis.campaign import Estimate
+from ledger.analysis.campaign import Guess
 from ledger.analysis.drill import answer, book_of, choose, drill_of, question_document, result_document
 from ledger.errors import InputError, LedgerError
+from ledger.records import CaseV2, ForecastV2, MeasurementV2
+from ledger.render.score_table import render_scores
 from ledger.workflow.drill_files import read_drill, write_drill
 from ledger.workflow.drills import read_book, shipped_drill
 from ledger.workflow.seal import TOOL
@@ -43,7 +45,7 @@ def guesses(questions, **changes):
 
 
 def test_shipped_cells_cover_several_regimes_and_show_no_answer():
-    regimes = {answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50)).view.runs[0].verification.measured_regime
+    regimes = {answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50)).view.runs[0].verification.measured_regime
                for q in SHIPPED.questions}  # fmt: skip
     assert {"hbm-bound", "latency-bound", "compute-bound"} <= regimes
     for question in SHIPPED.questions:
@@ -53,7 +55,7 @@ def test_shipped_cells_cover_several_regimes_and_show_no_answer():
 
 def test_a_guess_is_judged_like_a_forecast():
     question = next(q for q in SHIPPED.questions if q.forecast.cell == "matmul-K4096-M4096-N4096-fp16")
-    told = result_document(answer(SHIPPED, question, Estimate(regime="compute-bound", pct=90, low=80, high=95)))
+    told = result_document(answer(SHIPPED, question, Guess(regime="compute-bound", pct=90, low=80, high=95)))
     # By hand: 2 · 4096³ operations over 989.4 TFLOP/s are 138.91 µs.
     assert told["measured_percent"] == pytest.approx(100 * 138.91 / told["measured_us"], abs=0.01)
     assert told["gap_points"] == pytest.approx(told["measured_percent"] - 90)
@@ -62,7 +64,7 @@ def test_a_guess_is_judged_like_a_forecast():
 
 def test_score_is_that_of_ledger_score():
     questions = choose(SHIPPED, count=3, seed=1)
-    answered = [answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50, prob={"hbm-bound": 1.0})) for q in questions]
+    answered = [answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50, prob={"hbm-bound": 1.0})) for q in questions]
     (scored,) = score.score_book(book_of(answered))
     gaps = [result_document(one)["gap_points"] for one in answered]
     hits = [result_document(one)["regime_right"] for one in answered]
@@ -94,6 +96,19 @@ def test_a_ledger_gives_its_measured_cells_only(tmp_path: Path):
     assert read_drill(tmp_path / "d.json") == found
 
 
+def test_a_cell_of_format_2_with_text_in_its_configuration_is_drilled_from_a_file(tmp_path: Path):
+    first = make_forecast()
+    case = CaseV2(**{**second(CaseV2, dict(first.case)), "config": {"variant": "cuda"}})
+    sealed = ForecastV2(**second(ForecastV2, {**dict(first), "case": case}))
+    fields = dict(make_measurement(sealed, counters=COUNTERS, counters_missing=None))
+    del fields["schema_"]
+    measured = MeasurementV2(**second(MeasurementV2, fields))
+    write_drill(tmp_path / "d.json", drill_of(make_book(make_view(make_sealed(sealed), sealed, measured)), TOOL))
+    found = read_drill(tmp_path / "d.json")
+    told = result_document(answer(found, found.questions[0], Guess(regime="hbm-bound", pct=50)))
+    assert (found.questions[0].forecast, told["measured_percent"]) == (sealed, pytest.approx(50.0))
+
+
 def test_a_ledger_without_measured_cells_is_told():
     with pytest.raises(InputError, match="no cell of this ledger is measured"):
         drill_of(make_book(), TOOL)
@@ -106,7 +121,7 @@ def test_shipped_cells_are_those_verified_in_this_repository():
     verified = {(c.sealed.id, c.forecast.cell): c.counted for c in book.cells if c.counted}
     for question in SHIPPED.questions:
         run = verified[question.seal, question.forecast.cell]
-        mine = result_document(answer(SHIPPED, question, Estimate(regime="hbm-bound", pct=50)))
+        mine = result_document(answer(SHIPPED, question, Guess(regime="hbm-bound", pct=50)))
         assert mine["measured_percent"] == run.verification.measured_percent
         assert mine["measured_regime"] == run.verification.measured_regime
 
@@ -214,7 +229,7 @@ def test_a_student_at_a_terminal(tmp_path: Path):
 
 
 def test_the_score_is_readable_at_80_columns():
-    answered = [answer(SHIPPED, q, Estimate(regime="hbm-bound", pct=50)) for q in choose(SHIPPED, count=2, seed=1)]
+    answered = [answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50)) for q in choose(SHIPPED, count=2, seed=1)]
     console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    score.render(score.score_book(book_of(answered)), console)
+    render_scores(score.score_book(book_of(answered)), console)
     assert "you, blind" in console.export_text()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MEMORY_WORK, TOY, burst, hardware_value, make_hardware, quantity
 
-from ledger.analysis.forecast import FORECASTERS, estimates, naive, reached, serial, thumb
+from ledger.analysis.forecast import FORECASTERS, analytic_forecasts, naive, reached, serial, thumb
 from ledger.record_files import load_hardware
 from ledger.records import Hardware, Roof, Work
 from ledger.roofline import roof_of
@@ -93,9 +93,9 @@ def test_launch_bound_when_the_launch_is_half() -> None:
 
 
 def test_estimates_leave_out_what_the_profile_cannot_tell() -> None:
-    assert [e.model for e in estimates(MEMORY_WORK, ROOF, TOY)] == ["naive roofline", "rule of thumb"]
-    assert len(estimates(MEMORY_WORK, ROOF, calibrated())) == len(FORECASTERS)
-    assert estimates(Work(flops=0, bytes_read=0, bytes_written=0), ROOF, TOY) == ()
+    assert [e.model for e in analytic_forecasts(MEMORY_WORK, ROOF, TOY)] == ["naive roofline", "rule of thumb"]
+    assert len(analytic_forecasts(MEMORY_WORK, ROOF, calibrated())) == len(FORECASTERS)
+    assert analytic_forecasts(Work(flops=0, bytes_read=0, bytes_written=0), ROOF, TOY) == ()
 
 
 amount = st.integers(min_value=0, max_value=2**53 - 1)
@@ -109,7 +109,7 @@ def test_models_are_ordered_and_never_above_the_roof(
 ) -> None:
     work = Work(flops=flops, bytes_read=read, bytes_written=written)
     roof = Roof(ceilings="datasheet", path="fp16_tensor", peak_flop_per_s=peak, bandwidth_bytes_per_s=bandwidth)
-    made = {estimate.model: estimate for estimate in estimates(work, roof, calibrated())}
+    made = {estimate.model: estimate for estimate in analytic_forecasts(work, roof, calibrated())}
     if not made:
         return
     assert made["naive roofline"].percent == pytest.approx(100)

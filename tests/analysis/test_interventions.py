@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from samples import TOY, make_forecast, make_measurement, make_timing
 
-from ledger.analysis.interventions import Half, Readings, decide, readings_of, stored_of
+from ledger.analysis.interventions import Half, InterventionReadings, decide, readings_of, stored_of
 from ledger.analysis.reconcile import measured_regime, verify_cell
 from ledger.records import Roof, Work
 
@@ -31,7 +31,7 @@ def half(ps: int, work: Work, *, flops: float = 0.5, bytes: float = 0.5, axis: s
 def said(work: Work, cold: int, warm: int | None, *halves: Half, **changes: Any) -> tuple[Any, str]:
     fields = {"launch_ps": None, "set_bytes": work.bytes, "cache_bytes": 10 * work.bytes, **changes}
     double = fields.pop("double_ps", None)
-    readings = Readings(cold, warm, double, halves)
+    readings = InterventionReadings(cold, warm, double, halves)
     regime, grade, _ = decide(readings, work=work, roof=ROOF, **fields)
     return regime, grade
 
@@ -117,13 +117,15 @@ def test_decide_is_total():
                         assert found[1] in ("B", "C")
 
 
-READINGS = Readings(CALL, CALL // 2, CALL, (Half("B", 3, 2, 1), Half("O", 6, 5, 4)))
+READINGS = InterventionReadings(CALL, CALL // 2, CALL, (Half("B", 3, 2, 1), Half("O", 6, 5, 4)))
 
 
 def test_readings_survive_being_stored():
     stored = stored_of(READINGS)
     assert set(map(type, stored.values())) == {int}
-    assert readings_of(stored) == READINGS and readings_of(stored_of(Readings(1))) == Readings(1)
+    assert readings_of(stored) == READINGS
+    cold_alone = InterventionReadings(1)
+    assert readings_of(stored_of(cold_alone)) == cold_alone
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_readings_of_wants_the_cold_time():
 
 FORECAST = make_forecast()
 WORK = FORECAST.work
-STORED = stored_of(Readings(2_000_000_000, 10**9, None, (half(10**9, WORK),)))
+STORED = stored_of(InterventionReadings(2_000_000_000, 10**9, None, (half(10**9, WORK),)))
 
 
 def verdict(**changes: Any):
@@ -175,7 +177,7 @@ def test_interventions_change_no_verdict_that_rests_on_counters():
     changes: dict[str, Any] = {"counters": counters(), "counters_missing": None, "timing": make_timing()}
     plain = measured_regime(FORECAST, make_measurement(FORECAST, **changes), TOY)
     assert plain[1] == "A"
-    slow = stored_of(Readings(9, 9, 9, (half(9, WORK),)))
+    slow = stored_of(InterventionReadings(9, 9, 9, (half(9, WORK),)))
     assert measured_regime(FORECAST, make_measurement(FORECAST, **changes, interventions=slow), TOY) == plain
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.analysis.isa import Loads, read
+from ledger.analysis.isa import LoadInstructions, read
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_loads_by_kind_and_width():
     )
     found = read(ptx, "", "fp16")
     assert set(found.loads) == {
-        Loads("bulk tensor (TMA)", None, 1),
-        Loads("cp.async", 16, 1),
-        Loads("ld.global", 16, 2),
-        Loads("ld.global", 2, 1),
+        LoadInstructions("bulk tensor (TMA)", None, 1),
+        LoadInstructions("cp.async", 16, 1),
+        LoadInstructions("ld.global", 16, 2),
+        LoadInstructions("ld.global", 2, 1),
     }
     assert found.tma and found.widest_load_bytes == 16
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MS, make_forecast, make_totals
 
 from ledger.analysis.metrics import readings, totals
-from ledger.analysis.regime import Loads, decide, loads_of, loads_words, regime_of
+from ledger.analysis.regime import ResourceLoads, decide, loads_of, loads_words, regime_of
 from ledger.record_files import read_record
 from ledger.records import Measurement, Regime
 
@@ -20,11 +20,13 @@ ROOT = Path(__file__).parents[2]
 LEFT, RIGHT = True, False
 
 
-def loads(dram: int | None = 0, l2: int | None = 0, smem: int | None = 0, pipe: int | None = 0) -> Loads:
-    return Loads(dram_milli=dram, l2_milli=l2, smem_milli=smem, arithmetic_milli=pipe)
+def loads(dram: int | None = 0, l2: int | None = 0, smem: int | None = 0, pipe: int | None = 0) -> ResourceLoads:
+    return ResourceLoads(dram_milli=dram, l2_milli=l2, smem_milli=smem, arithmetic_milli=pipe)
 
 
-def regime(readings: Loads | None, *, left: bool = LEFT, launch_ps: int | None = 1, call_ps: int = 100) -> str | None:
+def regime(
+    readings: ResourceLoads | None, *, left: bool = LEFT, launch_ps: int | None = 1, call_ps: int = 100
+) -> str | None:
     return decide(readings, call_ps=call_ps, launch_ps=launch_ps, left_of_ridge=left)[0]
 
 
@@ -62,7 +64,7 @@ def test_launch_row_needs_no_complete_loads() -> None:
         (loads(pipe=None, dram=90_000), "arithmetic pipe"),
     ],
 )
-def test_a_lacking_reading_is_not_determined(readings: Loads, lacking: str) -> None:
+def test_a_lacking_reading_is_not_determined(readings: ResourceLoads, lacking: str) -> None:
     verdict, grade, reason = decide(readings, call_ps=100, launch_ps=1, left_of_ridge=LEFT)
     assert (verdict, grade) == (None, "C")
     assert reason == f"the counters do not tell {lacking}"
@@ -111,7 +113,7 @@ def test_more_than_five_points_is_no_tie(side: bool) -> None:
         (loads(dram=74_000, l2=77_000, smem=78_000, pipe=80_000), "l2-bound", "compute-bound"),
     ],
 )
-def test_tie_goes_to_the_side_of_the_ridge(readings: Loads, left: str, right: str) -> None:
+def test_tie_goes_to_the_side_of_the_ridge(readings: ResourceLoads, left: str, right: str) -> None:
     assert regime(readings, left=LEFT) == left
     assert regime(readings, left=RIGHT) == right
 
@@ -153,7 +155,7 @@ def test_tie_counts_what_lies_just_under_sixty_percent_too() -> None:
         ),
     ],
 )
-def test_reason_tells_the_numbers(readings: Loads, launch_ps: int, reason: str) -> None:
+def test_reason_tells_the_numbers(readings: ResourceLoads, launch_ps: int, reason: str) -> None:
     assert decide(readings, call_ps=100, launch_ps=launch_ps, left_of_ridge=LEFT)[2] == reason
 
 
@@ -183,7 +185,7 @@ def test_table_is_total(
     launch_ps: int | None,
 ) -> None:
     verdict, grade, reason = decide(
-        Loads(dram, l2, smem, pipe), call_ps=call_ps, launch_ps=launch_ps, left_of_ridge=left
+        ResourceLoads(dram, l2, smem, pipe), call_ps=call_ps, launch_ps=launch_ps, left_of_ridge=left
     )
     assert verdict is None or verdict in get_args(Regime)
     assert (grade == "A") == (verdict is not None)
@@ -224,14 +226,14 @@ SECOND_CAMPAIGN = "579bad6a6a"
 L2_ITSELF = ("l2_read_percent", "l2_write_percent", "l2_sector_percent")
 
 
-def successor(values: Mapping[str, float], loads: Loads, scale: float) -> Loads:
+def successor(values: Mapping[str, float], loads: ResourceLoads, scale: float) -> ResourceLoads:
     """Return loads with L2's own traffic alone, scaled to the timed call."""
     own = max(values[name] for name in L2_ITSELF if name in values)
 
     def scaled(milli: int | None) -> int | None:
         return None if milli is None else min(100_000, round(milli * scale))
 
-    return Loads(
+    return ResourceLoads(
         scaled(loads.dram_milli), scaled(round(1000 * own)), scaled(loads.smem_milli), scaled(loads.arithmetic_milli)
     )
 

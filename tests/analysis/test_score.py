@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
-from samples import MS, failed, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
+from samples import failed, make_book, make_forecast, make_sealed, make_view
+from scored import view
 
 from ledger.analysis import score
-from ledger.analysis.book import CellView
 from ledger.analysis.score import brier_score, interval_score, log_score, probabilities_of, score_book
 from ledger.records import REGIMES, Finding, Regime
-
-
-def view(
-    *,
-    percent: float,
-    measured: float | None,
-    regime: Regime | None = None,
-    blind: bool = True,
-    forecaster: str = "ada",
-    **forecast: Any,
-) -> CellView:
-    """Return a cell forecast at `percent` and measured at `measured` percent of its 1 ms roof, in `regime`."""
-    made = make_forecast(percent_milli=round(percent * 1000), **forecast)
-    sealed = make_sealed(made, forecaster=forecaster)
-    if measured is None:
-        return make_view(sealed, made, blind=blind)
-    timing = make_timing(round(MS * 100 / measured))
-    shown = make_view(sealed, made, make_measurement(made, timing=timing), blind=blind)
-    run = shown.runs[0]
-    verdict = run.verification.model_copy(update={"measured_regime": regime})
-    return dataclasses.replace(shown, runs=(dataclasses.replace(run, verification=verdict),))
 
 
 def test_bias_is_signed_and_error_is_not() -> None:
@@ -157,43 +133,6 @@ def test_scores_are_proper(truth: list[int], other: list[int]) -> None:
 
 def test_probabilities_cover_every_regime() -> None:
     assert probabilities_of(make_forecast()) == {regime: float(regime == "hbm-bound") for regime in REGIMES}
-
-
-def test_render_shows_a_dash_for_what_cannot_be_scored() -> None:
-    stream = io.StringIO()
-    book = make_book(view(percent=80, measured=None, forecaster="e\u202eve"), view(percent=60, measured=50))
-    score.render(score_book(book), Console(file=stream, width=140))
-    lines = [line.split() for line in stream.getvalue().splitlines()]
-    assert lines[0] == ["ada,", "blind", "e<U+202E>ve,", "blind"]
-    assert lines[1] == ["cells", "measured", "1", "of", "1", "0", "of", "1"]
-    assert lines[2] == ["bias,", "points", "\u221210.0", "–"]
-    assert lines[3] == ["error,", "points", "10.0", "–"]
-    assert [line[-2:] for line in lines[4:6] + lines[7:10]] == [["–", "–"]] * 5
-
-
-def test_render_shows_what_is_scored() -> None:
-    book = make_book(
-        view(percent=50, measured=50, regime="hbm-bound", low_milli=40_000, high_milli=60_000),
-        view(percent=50, measured=80, regime="l2-bound", low_milli=40_000, high_milli=60_000),
-        view(percent=50, measured=50, low_milli=0, high_milli=100_000),
-    )
-    stream = io.StringIO()
-    score.render(score_book(book), Console(file=stream, width=80))
-    shown = dict(line.rsplit("  ", 1) for line in stream.getvalue().splitlines() if "  " in line)
-    values = {label.strip(): value.strip() for label, value in shown.items()}
-    # Interval scores 20, 20 + 10 · 20 and 100; Brier 0 and 2; log 0 and 13.82.
-    assert values == {
-        "": "ada, blind",
-        "cells measured": "3 of 3",
-        "bias, points": "+10.0",
-        "error, points": "10.0",
-        "in interval": "50% of 2",
-        "interval score, points": "113.3",
-        "vacuous intervals": "1",
-        "regime right": "50% of 2",
-        "Brier score": "1.00",
-        "log score, nats": "6.91",
-    }
 
 
 @pytest.mark.parametrize(("measured", "share"), [(40.0, 1.0), (60.0, 1.0), (39.9, 0.0), (60.1, 0.0)])

@@ -118,12 +118,89 @@ def test_an_ignored_folder_still_takes_the_seal(ledger):
 
 def test_sealing_works_from_a_subfolder_and_inside_a_hook(ledger, monkeypatch):
     (ledger.root / "deep").mkdir()
-    monkeypatch.setenv("GIT_INDEX_FILE", str(ledger.root / "other-index"))
-    monkeypatch.setenv("GIT_DIR", "/nonexistent")
-    seal(Repository(ledger.root / "deep"), [draft(request(), root=ledger.root)])
-    monkeypatch.delenv("GIT_INDEX_FILE")
-    monkeypatch.delenv("GIT_DIR")
+    with monkeypatch.context() as hook:
+        hook.setenv("GIT_INDEX_FILE", str(ledger.root / "other-index"))
+        for name in ("GIT_DIR", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"):
+            hook.setenv(name, "/nonexistent")
+        seal(Repository(ledger.root / "deep"), [draft(request(), root=ledger.root)])
+        assert os.environ["GIT_DIR"] == "/nonexistent"
     assert status(ledger) == "" and len(ledger.book().seals) == 1
+
+
+def test_odd_entries_of_the_users_tree_stay_as_they_are(ledger):
+    # Names outside UTF-8, names that sort otherwise as a folder, a link, a program, a submodule.
+    blob, commit = ledger.git("rev-parse", "HEAD:mine.txt"), ledger.head
+    entries = [(b"100644", blob, name) for name in (b"\xff\xe9.txt", b"\x80", "é".encode(), b"predictions.txt")]
+    entries += [(b"120000", blob, b".mailmap"), (b"100755", blob, b"run me"), (b"160000", commit, b"predictions-old")]
+    lines = b"".join(mode + b" " + name.encode() + b" 0\t" + path + b"\0" for mode, name, path in entries)
+    command = ["git", "-C", str(ledger.root), "update-index", "--add", "-z", "--index-info"]
+    subprocess.run(command, input=lines, check=True)
+    ledger.git("commit", "--quiet", "-m", "odd")
+    made = seal_here(ledger.root)
+    changed = ledger.git("diff-tree", "-r", "--name-status", "HEAD~1", "HEAD").splitlines()
+    assert {line.split("\t")[0] for line in changed} == {"A"} and f"A\t{made.path}" in changed
+    ledger.git("fsck", "--strict")
+    assert seal_here(ledger.root, 128).prediction.sequence == 2 and not ledger.book().findings
+
+
+def test_packed_and_borrowed_objects_and_references_are_read(ledger, tmp_path):
+    first = seal_here(ledger.root)
+    ledger.git("gc", "--quiet", "--prune=now")
+    second = seal_here(ledger.root, 128)
+    ledger.git("clone", "--quiet", "--shared", str(ledger.root), str(tmp_path / "borrower"))
+    for setting in IDENTITY:
+        ledger.git("-C", str(tmp_path / "borrower"), "config", *setting.split("=", 1))
+    third = seal_here(tmp_path / "borrower", 256)
+    assert (second.prediction.previous, third.prediction.previous) == ((first.id,), (second.id,))
+
+
+def test_a_repository_opened_before_git_packed_it_is_still_read(ledger):
+    repository = Repository(ledger.root)
+    first = seal(repository, [draft(request(), root=ledger.root)])
+    ledger.git("gc", "--quiet", "--prune=now")
+    assert repository.is_committed(first.path)
+    assert seal(repository, [draft(request(128), root=ledger.root)]).prediction.previous == (first.id,)
+
+
+def test_a_head_that_is_a_link_takes_a_seal(ledger):
+    head = ledger.root / ".git" / "HEAD"
+    target = head.read_text().removeprefix("ref: ").strip()
+    head.unlink()
+    head.symlink_to(target)
+    made = seal_here(ledger.root)
+    assert ledger.head == made.commit and head.is_symlink()
+
+
+def test_a_branch_name_outside_utf8_takes_a_seal(ledger):
+    subprocess.run(["git", "-C", str(ledger.root), "switch", "--quiet", "-c", b"\xff"], check=True)
+    made = seal_here(ledger.root)
+    assert ledger.head == made.commit and status(ledger) == ""
+
+
+def test_a_replaced_tree_is_not_taken_for_the_real_one(ledger):
+    real = ledger.git("rev-parse", "HEAD^{tree}")
+    ledger.git("replace", real, ledger.git("mktree", "--missing"))
+    made = seal_here(ledger.root)
+    ledger.git("replace", "-d", real)
+    assert ledger.git("ls-tree", "--name-only", made.commit, "mine.txt") == "mine.txt"
+
+
+def test_a_commit_in_an_encoding_that_python_does_not_know_takes_a_seal(ledger):
+    ledger.git("-c", "i18n.commitEncoding=x-own", "commit", "--quiet", "--allow-empty", "-m", "odd")
+    assert b"encoding x-own" in ledger.git("cat-file", "commit", "HEAD").encode()
+    assert seal_here(ledger.root).commit == ledger.head
+
+
+def test_an_object_with_other_bytes_than_its_name_is_not_used(ledger):
+    tree, head = ledger.git("rev-parse", "HEAD^{tree}"), ledger.head
+    other = ledger.git("hash-object", "-w", "-t", "tree", os.devnull)
+    objects = ledger.root / ".git" / "objects"
+    target = objects / tree[:2] / tree[2:]
+    target.chmod(0o644)
+    target.write_bytes((objects / other[:2] / other[2:]).read_bytes())
+    with pytest.raises(StateError, match="git fsck"):
+        seal_here(ledger.root)
+    assert ledger.head == head
 
 
 # States of the repository
@@ -145,7 +222,7 @@ def test_detached_head_is_refused(ledger):
 
 
 @pytest.mark.parametrize("operation", ["merge", "rebase", "cherry-pick", "revert"])
-def test_an_operation_under_way_is_refused_and_left_alone(ledger, operation):
+def test_an_operation_in_progress_is_refused_and_left_alone(ledger, operation):
     ledger.switch("side", ledger.head)
     ledger.write("mine.txt", b"side\n")
     ledger.commit()
@@ -157,7 +234,7 @@ def test_an_operation_under_way_is_refused_and_left_alone(ledger, operation):
     target = "HEAD~1" if operation == "revert" else "side"
     ledger.git(operation, target, check=False)
     before = status(ledger)
-    with pytest.raises(StateError, match="under way"):
+    with pytest.raises(StateError, match="in progress"):
         seal_here(ledger.root)
     assert status(ledger) == before != ""
 
@@ -312,7 +389,7 @@ def test_a_wish_to_sign_that_cannot_be_read_is_not_taken_for_none(ledger):
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.parametrize("command", ["ls-tree", "log", "symbolic-ref", "rev-parse"])
+@pytest.mark.parametrize("command", ["cat-file", "log", "rev-parse"])
 def test_a_git_that_cannot_print_its_answer_shortens_no_tree_and_no_chain(ledger, monkeypatch, tmp_path, command):
     # To a pipe git would overlook the failed write and exit 0: a tree without the user's files, a chain without seals.
     seal_here(ledger.root, 32)

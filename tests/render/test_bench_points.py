@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from ledger.cli import main
 from ledger.errors import InputError, LedgerError
 from ledger.kernel import load_kernel
 from ledger.records import Hardware
-from ledger.render.bench_points import add_bench, bench_dots
-from ledger.render.plot_table import figures
-from ledger.render.roofline_plot import only_kernels, operation_of, roofline_document
+from ledger.render.bench_points import bench_dots, with_bench
+from ledger.render.plot_model import Dot, RooflinePlot
+from ledger.render.plot_table import dot_page
+from ledger.render.roofline_plot import only_kernels, plot_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +44,7 @@ def kernel_of(name: str) -> Any:
     return load_kernel(name).kernel
 
 
-def dots(value: Any, *hardwares: Hardware) -> list[Any]:
+def dots(value: Any, *hardwares: Hardware) -> list[Dot]:
     return bench_dots(value, what="b.json", hardwares=hardwares or (TOY,), kernel_of=kernel_of)
 
 
@@ -70,17 +70,17 @@ def test_torch_on_a_cpu_is_not_called_cublas() -> None:
 
 
 def test_a_verified_cell_keeps_its_own_dot() -> None:
-    document = roofline_document([TOY], book())
-    shape = document["dots"][0]["shape"]
-    add_bench(
-        document,
+    plot = plot_of([TOY], book())
+    shape = plot.dots[0].shape
+    more = with_bench(
+        plot,
         bench(row(kernel="rmsnorm_matmul", shape=shape, baseline="torch_eager")),
         what="b",
         hardwares=[TOY],
         kernel_of=kernel_of,
     )
-    assert [dot["kernel"] for dot in document["dots"][5:]] == ["rmsnorm_matmul, torch_eager"]
-    assert operation_of(document["dots"][5]) == "rmsnorm_matmul"
+    assert [dot.kernel for dot in more.dots[5:]] == ["rmsnorm_matmul, torch_eager"]
+    assert (more.dots[5].operation, more.dots[:5]) == ("rmsnorm_matmul", plot.dots)
 
 
 @pytest.mark.parametrize(
@@ -128,21 +128,21 @@ def test_the_recorded_bench_gives_the_percent_that_it_wrote() -> None:
 PAGE = " ".join((ROOT / "docs" / "measurement.md").read_text(encoding="utf-8").split())
 
 
-def drawn(bench: str, profile: str, kernel: str, dtype: str) -> list[dict[str, Any]]:
+def drawn(bench: str, profile: str, kernel: str, dtype: str) -> list[Dot]:
     """Return the dots of a recorded bench of one kernel and dtype."""
     from ledger.record_files import load_hardware, read_hardware
 
     hardware = read_hardware(ROOT / profile) if profile.endswith(".yaml") else load_hardware(profile, ROOT)
     found = dots(json.loads((ROOT / "benchmarks" / bench).read_text()), hardware)
-    return [asdict(dot) for dot in found if dot.kernel == kernel and dot.dtype == dtype]
+    return [dot for dot in found if dot.kernel == kernel and dot.dtype == dtype]
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_the_page_tells_cublas_as_it_is_drawn(dtype: str) -> None:
     (dot,) = drawn("h200-cublas.json", "h200", "matmul, cuBLAS", dtype)
-    assert dot["shape"] == {"M": 4096, "N": 4096, "K": 4096}
+    assert dot.shape == {"M": 4096, "N": 4096, "K": 4096}
     (sentence,) = re.findall(r"torch\.matmul at 4096³ reaches [^.]+\.\d[^.]*\.\d[^.]*\.", PAGE)
-    assert re.search(rf"{dot['percent']:.1f}% (?:of the datasheet roof )?in {dtype}", sentence)
+    assert re.search(rf"{dot.percent:.1f}% (?:of the datasheet roof )?in {dtype}", sentence)
 
 
 def test_the_page_tells_the_cpu_as_it_is_drawn() -> None:
@@ -150,17 +150,17 @@ def test_the_page_tells_the_cpu_as_it_is_drawn() -> None:
         dtype: drawn("cpu-decode.json", "benchmarks/cpu.yaml", "decode_attention", dtype) for dtype in ("fp32", "fp16")
     }
     for dots_ in found.values():
-        assert {(dot["shape"]["B"], dot["shape"]["S"]) for dot in dots_} == {
+        assert {(dot.shape["B"], dot.shape["S"]) for dot in dots_} == {
             (b, s) for b in (1, 8) for s in (128, 256, 512, 1024)
         }
-    low, high = (f([dot["percent"] for dot in found["fp32"]]) for f in (min, max))
+    low, high = (f([dot.percent for dot in found["fp32"]]) for f in (min, max))
     assert f"reaches {low:.0f} to {high:.0f}% of its roof in fp32" in PAGE
-    low, high = (f([dot["percent"] for dot in found["fp16"]]) for f in (min, max))
+    low, high = (f([dot.percent for dot in found["fp16"]]) for f in (min, max))
     assert f"{low:.0f} to {high:.0f}% in fp16" in PAGE
     slower = [
-        half["flop_per_s"] < whole["flop_per_s"]
+        half.flop_per_s < whole.flop_per_s
         for half, whole in zip(found["fp16"], found["fp32"], strict=True)
-        if half["shape"] == whole["shape"]
+        if half.shape == whole.shape
     ]
     assert f"fp16 is slower than fp32 in {sum(slower)} of {len(slower)} cells" in PAGE
 
@@ -168,19 +168,19 @@ def test_the_page_tells_the_cpu_as_it_is_drawn() -> None:
 # The page and the command
 
 
-def two_devices() -> dict[str, Any]:
-    """Return a document of two devices, 1 TB/s and 10 GB/s, that ran one cell in 50 us and in 4 ms."""
+def two_devices() -> RooflinePlot:
+    """Return a plot of two devices, 1 TB/s and 10 GB/s, that ran one cell in 50 us and in 4 ms."""
     slow = hardware_value()["ceilings"]
     slow["datasheet"]["dram_bandwidth"] = quantity(10.0, "GB/s")
     cpu = make_hardware(name="cpu", target="x86_64", device_names=("A CPU",), ceilings=slow)
-    document = roofline_document([cpu, TOY], None)
+    plot = plot_of([cpu, TOY], None)
     for value in (bench(row(dtype="fp32")), bench(row(dtype="fp32", ours_us=4000, baseline=None), device="A CPU")):
-        add_bench(document, value, what="b", hardwares=[cpu, TOY], kernel_of=kernel_of)
-    return document
+        plot = with_bench(plot, value, what="b", hardwares=[cpu, TOY], kernel_of=kernel_of)
+    return plot
 
 
 def test_the_page_sets_the_devices_side_by_side() -> None:
-    page = figures(two_devices())
+    page = dot_page(two_devices())
     assert "## toy against cpu" in page
     assert "DRAM bandwidths (data sheet): 1.00 TB/s and 10.0 GB/s, a ratio of 100." in page
     # 4 ms over 50 us is 80, of a ratio of 100.
@@ -188,18 +188,18 @@ def test_the_page_sets_the_devices_side_by_side() -> None:
 
 
 def test_the_page_has_a_row_for_every_dot_and_compares_nothing_alone() -> None:
-    document = roofline_document([TOY], book())
-    page = figures(document)
-    assert sum(line.startswith("| rmsnorm_matmul") for line in page.splitlines()) == len(document["dots"]) == 5
+    plot = plot_of([TOY], book())
+    page = dot_page(plot)
+    assert sum(line.startswith("| rmsnorm_matmul") for line in page.splitlines()) == len(plot.dots) == 5
     assert "against" not in page
     assert "| rmsnorm_matmul | B=1 H=O=64 | fp16 | toy | ? |" not in page
 
 
 def test_only_the_dots_of_a_kernel_are_kept() -> None:
-    document = two_devices()
-    assert len(only_kernels(document, ["matmul"])["dots"]) == len(document["dots"]) == 3
+    plot = two_devices()
+    assert len(only_kernels(plot, ["matmul"]).dots) == len(plot.dots) == 3
     with pytest.raises(InputError, match="'gemv' has no dot; expected one of: matmul"):
-        only_kernels(document, ["gemv"])
+        only_kernels(plot, ["gemv"])
 
 
 def test_the_command_draws_a_bench_on_a_profile_from_a_file(

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ from samples import (
 
 from ledger.errors import InputError, MachineError
 from ledger.record_files import load_hardware
-from ledger.records import Hardware
+from ledger.records import Hardware, Regime
 from ledger.render import plot_image as drawing
 from ledger.render import roofline_plot as plot
 from ledger.render.plot_layout import bounds, cluster_words, clusters, place, push_apart, regime_words, spread
-from ledger.render.plot_table import figures
+from ledger.render.plot_model import Dot, RooflinePlot
+from ledger.render.plot_model import document as plot_document
+from ledger.render.plot_table import dot_page
+from ledger.render.plot_terminal import print_plot
 
 
 def measured_toy() -> Hardware:
@@ -37,8 +41,13 @@ def measured_toy() -> Hardware:
     return make_hardware(ceilings={**hardware_value()["ceilings"], "burst": more})
 
 
-def document(**options: Any) -> dict[str, Any]:
-    return plot.roofline_document([measured_toy()], book(**options))
+def toy_plot(**options: Any) -> RooflinePlot:
+    return plot.plot_of([measured_toy()], book(**options))
+
+
+def document() -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(json.dumps(plot_document(toy_plot())))
+    return value
 
 
 # The document
@@ -75,7 +84,7 @@ def test_document_names_every_roof_with_its_source() -> None:
 
 
 def test_equal_peaks_are_one_line() -> None:
-    labels = [line["label"] for line in plot.roofline_document([load_hardware("h100_sxm")], None)["ceilings"]]
+    labels = [line.label for line in plot.plot_of([load_hardware("h100_sxm")], None).ceilings]
     assert labels == [
         "1.98 PFLOP/s fp8, int8 tensor, data sheet",
         "989 TFLOP/s fp16, bf16 tensor, data sheet",
@@ -87,19 +96,20 @@ def test_equal_peaks_are_one_line() -> None:
 
 
 def test_document_shows_dots_of_its_devices_only() -> None:
-    assert plot.roofline_document([make_hardware(name="other")], book())["dots"] == []
+    assert plot.plot_of([make_hardware(name="other")], book()).dots == ()
 
 
 def test_only_a_campaigns_dots_are_kept_and_those_that_nobody_forecast() -> None:
-    value = document()
-    value["dots"][1]["campaign"], value["dots"][2]["campaign"] = "first", "second"
-    value["dots"][3]["seal"] = None
+    value = toy_plot()
+    dots = list(value.dots)
+    dots[1], dots[2] = replace(dots[1], campaign="first"), replace(dots[2], campaign="second")
+    dots[3] = replace(dots[3], seal=None)
+    value = replace(value, dots=tuple(dots))
     kept = plot.only_campaigns(value, ["second"])
-    assert kept["dots"] == [value["dots"][2], value["dots"][3]]
-    assert len(value["dots"]) == 5
+    assert kept.dots == (dots[2], dots[3])
     with pytest.raises(InputError, match="campaign 'third' has no dot; expected one of: first, second"):
         plot.only_campaigns(value, ["first", "third"])
-    page = figures(kept)
+    page = dot_page(kept)
     assert ("| toy | second | " in page, "| toy | – | " in page, "first" in page) == (True, True, False)
 
 
@@ -107,11 +117,11 @@ def test_document_of_a_refused_ledger_has_no_dots() -> None:
     from ledger.records import Finding
 
     refused = Finding(code="edited", severity="refused", path="p", message="m")
-    assert plot.roofline_document([TOY], make_book(*book().cells, findings=(refused,)))["dots"] == []
+    assert plot.plot_of([TOY], make_book(*book().cells, findings=(refused,))).dots == ()
 
 
 def test_extra_dots_need_no_forecast() -> None:
-    dot = plot.Dot(
+    dot = Dot(
         device="toy",
         label="cuBLAS M=N=K=4096 fp16",
         kernel="cublas",
@@ -128,15 +138,15 @@ def test_extra_dots_need_no_forecast() -> None:
         blind=None,
         seal=None,
     )
-    value = plot.roofline_document([TOY], None, [dot])
-    assert (len(value["dots"]), value["head"], regime_words(value["dots"][0])) == (1, None, "bench")
+    value = plot.plot_of([TOY], None, [dot])
+    assert (value.dots, value.head, regime_words(dot)) == ((dot,), None, "bench")
 
 
 # Places
 
 
 def test_bounds_hold_every_dot_and_roof() -> None:
-    value = document()
+    value = toy_plot()
     (left, right), (low, high) = bounds(value)
     assert left < 10.0
     assert right > 1000.0
@@ -162,23 +172,23 @@ def test_push_apart_leaves_alone_what_is_apart() -> None:
 
 
 def test_fanned_dots_keep_their_distance_to_the_roof() -> None:
-    dots = document()["dots"]
+    dots = toy_plot().dots
     for dot, factor in zip(dots, spread(dots, 1e4), strict=True):
-        x, y = place(dot, dot["flop_per_s"], factor)
+        x, y = place(dot, dot.flop_per_s, factor)
         roof = min(100e12, x * 1e12)
-        assert y / roof == pytest.approx(dot["percent"] / 100, rel=1e-6)
+        assert y / roof == pytest.approx(dot.percent / 100, rel=1e-6)
     assert len({round(factor, 6) for factor in spread(dots, 1e4)[:4]}) == 4
     assert spread(dots, 1e4)[4] == pytest.approx(1.0)
 
 
 def test_clusters_share_device_kernel_and_intensity() -> None:
-    groups = clusters(document()["dots"])
+    groups = clusters(toy_plot().dots)
     assert sorted(len(group) for group in groups) == [1, 4]
     assert sorted(cluster_words(group) for group in groups) == [
         "rmsnorm_matmul B=H=O=64 fp16",
         "rmsnorm_matmul fp16 (4)",
     ]
-    ones = [dot for dot in document()["dots"] if dot["shape"]["B"] == 1]
+    ones = [dot for dot in toy_plot().dots if dot.shape["B"] == 1]
     assert cluster_words(ones) == "rmsnorm_matmul B=1 fp16 (2)"
 
 
@@ -191,8 +201,8 @@ def test_clusters_share_device_kernel_and_intensity() -> None:
         (None, "compute-bound", "compute"),
     ],
 )
-def test_regime_words(said: str | None, found: str | None, words: str) -> None:
-    assert regime_words({"predicted_regime": said, "regime": found}) == words
+def test_regime_words(said: Regime | None, found: Regime | None, words: str) -> None:
+    assert regime_words(replace(toy_plot().dots[0], predicted_regime=said, regime=found)) == words
 
 
 # Files and terminal
@@ -200,7 +210,7 @@ def test_regime_words(said: str | None, found: str | None, words: str) -> None:
 
 def test_write_makes_the_same_four_files_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    first, second = plot.write(document(), tmp_path / "a"), plot.write(document(), tmp_path / "b")
+    first, second = plot.write(toy_plot(), tmp_path / "a"), plot.write(toy_plot(), tmp_path / "b")
     assert [path.name for path in first] == ["roofline.png", "roofline.svg", "roofline.json", "roofline.md"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert first[0].read_bytes().startswith(b"\x89PNG")
@@ -210,23 +220,22 @@ def test_write_makes_the_same_four_files_again(tmp_path: Path) -> None:
 def test_svg_names_every_cell_and_roof(tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        text = plot.write(document(), tmp_path)[1].read_text()
-    for dot in document()["dots"]:
-        assert dot["label"] in text
-    for line in document()["ceilings"]:
-        assert line["label"] in text
+        text = plot.write(toy_plot(), tmp_path)[1].read_text()
+    for dot in toy_plot().dots:
+        assert dot.label in text
+    for line in toy_plot().ceilings:
+        assert line.label in text
 
 
 def test_hundred_dots_are_drawn_and_all_named(tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    value = document()
-    dot = value["dots"][0]
-    value["dots"] = [
-        {**dot, "label": f"cell number {n}", "intensity_flop_per_byte": 10.0 * (1 + n % 10), "percent": 1.0 * n}
+    dot = toy_plot().dots[0]
+    dots = tuple(
+        replace(dot, label=f"cell number {n}", intensity_flop_per_byte=10.0 * (1 + n % 10), percent=1.0 * n)
         for n in range(100)
-    ]
+    )
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        text = plot.write(value, tmp_path)[1].read_text()
+        text = plot.write(replace(toy_plot(), dots=dots), tmp_path)[1].read_text()
     assert all(f">cell number {n}<" in text for n in range(100))
 
 
@@ -236,8 +245,11 @@ def test_columns_of_rows_keep_clear_of_one_another() -> None:
     from matplotlib.figure import Figure
 
     # Names of wide letters, and the longest regimes.
-    widest = {"label": "matmul M=N=K=8192 fp16", "predicted_regime": "compute-bound", "regime": "latency-bound"}
-    value = {**document(), "dots": [{**document()["dots"][0], **widest}] * 120}
+    made = toy_plot()
+    widest = replace(
+        made.dots[0], label="matmul M=N=K=8192 fp16", predicted_regime="compute-bound", regime="latency-bound"
+    )
+    value = replace(made, dots=(widest,) * 120)
     with matplotlib.rc_context({"font.size": 8, "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=drawing._size(value))
         FigureCanvasAgg(figure)
@@ -253,13 +265,13 @@ def test_columns_of_rows_keep_clear_of_one_another() -> None:
 def test_without_matplotlib_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MachineError, match=r"pip install 'roofline-ledger\[plot\]'"):
-        plot.write(document(), tmp_path)
+        plot.write(toy_plot(), tmp_path)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_terminal_shows_every_dot_by_letter(width: int) -> None:
     stream = io.StringIO()
-    plot.terminal(document(), Console(file=stream, width=width))
+    print_plot(toy_plot(), Console(file=stream, width=width))
     canvas = [line for line in stream.getvalue().splitlines() if "│" in line or "┤" in line]
     drawn = "".join(line.split("│")[-1].split("┤")[-1] for line in canvas)
     assert {letter for letter in drawn if letter in "abcde"} == set("abcde")
@@ -269,7 +281,7 @@ def test_terminal_shows_every_dot_by_letter(width: int) -> None:
 
 def test_terminal_places_a_dot_below_its_roof() -> None:
     stream = io.StringIO()
-    plot.terminal(document(), Console(file=stream, width=100))
+    print_plot(toy_plot(), Console(file=stream, width=100))
     canvas = [line for line in stream.getvalue().splitlines() if "│" in line or "┤" in line]
     letter = next(number for number, line in enumerate(canvas) if "e" in line.split("│")[-1].split("┤")[-1])
     top = next(number for number, line in enumerate(canvas) if "─" in line)
@@ -277,8 +289,8 @@ def test_terminal_places_a_dot_below_its_roof() -> None:
 
 
 def test_fields_cannot_act_on_the_terminal() -> None:
-    value = document()
-    value["dots"][0]["label"] = "\x1b[31m\u202e[bold]x"
+    value = toy_plot()
+    first = replace(value.dots[0], label="\x1b[31m\u202e[bold]x")
     stream = io.StringIO()
-    plot.terminal(value, Console(file=stream, width=100))
+    print_plot(replace(value, dots=(first, *value.dots[1:])), Console(file=stream, width=100))
     assert "<U+001B>[31m<U+202E>[bold]x" in stream.getvalue()

@@ -38,9 +38,10 @@ from typing import Any
 TESTS = Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(TESTS.parent)]
 
-import git  # noqa: F401  (loaded before the fork, as are all modules of a seal)
+import git.cmd  # Loaded before the fork, as are all modules of a seal.
 from builders import Ledger, toy_draft
 
+import ledger.git.objects  # noqa: F401  (imported in functions only)
 from ledger.errors import LedgerError
 from ledger.git.commit import Repository
 from ledger.workflow.seal import seal
@@ -177,15 +178,19 @@ class Bench:
 
 
 def _start_by_strace(turn: int, options: list[str]) -> None:
-    """Let strace start the git command whose turn it is, in this process."""
-    run, started = subprocess.run, itertools.count(1)
+    """Let strace start the git command whose turn it is, in this process; GitPython starts its own."""
+    started = itertools.count(1)
 
-    def counted(command: list[str], **given: Any) -> Any:
-        if command[0] == "git" and next(started) == turn:
-            command = ["strace", "-q", *options, *command]
-        return run(command, **given)
+    def counting(start: Any) -> Any:
+        def counted(command: list[str], **given: Any) -> Any:
+            if command[0] == "git" and next(started) == turn:
+                command = ["strace", "-q", *options, *command]
+            return start(command, **given)
 
-    subprocess.run = counted  # type: ignore[assignment]
+        return counted
+
+    subprocess.run = counting(subprocess.run)
+    git.cmd.safer_popen = counting(git.cmd.safer_popen)
 
 
 def files_of(root: Path) -> dict[str, bytes]:

@@ -31,7 +31,7 @@ from ledger.canonical import decode, object_id, object_path
 from ledger.device.ncu_report import HandMade, read_hand_made
 from ledger.errors import LedgerError
 from ledger.evidence.audit import audit
-from ledger.evidence.object_checks import Evidence, Findings, Objects
+from ledger.evidence.object_checks import Findings, GatheredRecords, Objects
 from ledger.git.history import History
 from ledger.records import Measurement
 
@@ -63,9 +63,9 @@ def judged(data: bytes, digest: str) -> set[str]:
     """Return the codes with which the judge refuses bytes that lie where an attachment belongs."""
     path = object_path("verifications", digest)
     history = History("", (), (), (), {path: ("100644", "blob")})
-    evidence = Evidence(history, {}, Findings())
-    sound = Objects(evidence, lambda _blob, _limit: data).sound("verifications", digest, "a record")
-    codes = {finding.code for finding in evidence.findings.found if finding.severity == "refused"}
+    gathered = GatheredRecords(history, {}, Findings())
+    sound = Objects(gathered, lambda _blob, _limit: data).sound("verifications", digest, "a record")
+    codes = {finding.code for finding in gathered.findings.found if finding.severity == "refused"}
     assert sound != bool(codes)
     return codes
 

@@ -113,7 +113,7 @@ def toy_draft(**changes: Any) -> Draft:
     """Return a draft of a forecast as `forecast` makes it, ready to be sealed by ledger's own code."""
     made = forecast(**changes)
     cell = made if isinstance(made, ForecastV2) else second_forecast(made)
-    return Draft(cell, ToyKernel(), TOY)  # type: ignore[arg-type]
+    return Draft(cell, ToyKernel(), TOY, PROFILE)  # type: ignore[arg-type]
 
 
 def honest_samples(forecast: Forecast, *, seal: str, run: int = 0, anchor: str | None = None) -> Samples:
