@@ -167,8 +167,8 @@ def _command(ncu: Ncu, capability: Capability, *, full: bool, report: Path, job:
 
 def _portable(command: list[str], folder: Path) -> str:
     """Return a command without the paths of this machine."""
-    words = [word.removeprefix(f"{folder}/") for word in command]
-    return " ".join(["ncu", *words[1:]]).replace(sys.executable, "python")
+    arguments = [argument.removeprefix(f"{folder}/") for argument in command[1:]]
+    return " ".join(["ncu", *arguments]).replace(sys.executable, "python")
 
 
 def read_report(report: Path, *, ncu: Ncu, capability: Capability) -> tuple[ProfiledKernel, ...]:

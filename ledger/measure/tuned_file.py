@@ -29,7 +29,7 @@ def tune_cells(
     progress_of: Callable[[str], AbstractContextManager[OnProgress]],
     on_cell: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the document of this run; `output` keeps the rows of other cells beside it.
+    """Return the document of this run; in `output` the rows of other cells are kept.
 
     log, most: as tune. progress_of: title of a cell -> its progress. on_cell: takes the counts of a cell when it is
     done. Raises: as tune; InputError where `output` is of another kernel or device.

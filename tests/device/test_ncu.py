@@ -33,13 +33,13 @@ def test_parse_raw_keeps_values_as_printed():
     assert set(kernel.metrics) <= set(WANTED)
 
 
-def test_parse_raw_takes_columns_by_name():
+def test_parse_raw_finds_columns_by_name():
     lines = [line.split('","') for line in RAW.strip().strip('"').split('"\n"')]
     turned = "\n".join('"' + '","'.join([row[0], *reversed(row[1:])]) + '"' for row in lines)
     assert parse(turned) == parse(RAW)
 
 
-def test_parse_raw_skips_what_ncu_says_before_the_header():
+def test_parse_raw_skips_lines_before_the_header():
     assert parse("==PROF== Connected to process 7\n\n" + RAW) == parse(RAW)
 
 
@@ -82,7 +82,7 @@ def test_parse_raw_refuses_control_characters_in_a_value():
         parse(RAW.replace(f'"{value}"', f'"\0{value}"'))
 
 
-def test_split_gives_each_cell_what_stands_after_its_marker():
+def test_split_gives_each_cell_the_kernels_after_its_marker():
     kernels = named("ledger_marker", "gemm", "reduce", "ledger_marker", "ledger_marker", "gemm")
     groups = ncu._split(kernels, 4)
     assert [[kernel.name for kernel in group] for group in groups] == [["gemm", "reduce"], [], ["gemm"], []]
@@ -93,7 +93,7 @@ def test_split_of_one_cell_needs_no_marker():
 
 
 @pytest.mark.parametrize("names", [("gemm", "ledger_marker"), ("ledger_marker",) * 3])
-def test_split_refuses_what_belongs_to_no_cell(names):
+def test_split_refuses_kernels_of_no_cell(names):
     with pytest.raises(ParseError):
         ncu._split(named(*names), 2)
 
@@ -113,7 +113,7 @@ def an_ncu_that(tmp_path: Path, script: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_profile_says_that_ncu_is_missing(monkeypatch, tmp_path):
+def test_profile_reports_a_missing_ncu(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(ncu, "_FOLDERS", ())
     (found,) = ncu.profile([ncu.ProfileRequest(cell_of(this_cpu()), kernel_file())], full=False)

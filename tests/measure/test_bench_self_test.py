@@ -26,7 +26,7 @@ BASE = Interval(1000, 990, 1010)
         (BASE, "same"),
     ],
 )
-def test_judge_pair_wants_the_threshold_and_intervals_apart(second, verdict):
+def test_judge_pair_needs_the_threshold_and_disjoint_intervals(second, verdict):
     assert judge_pair(BASE, second) == verdict
 
 
