@@ -159,13 +159,9 @@ ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
 }  # fmt: skip
 
 _DEVICE = "common/attention_device.py"
-_SHARED, _SCALE = "common/decode_device.py", "common/attention_family.py"
+_SCALE = "common/attention_family.py"
 _DECODE_DEVICE, _MLA_DEVICE = "decode_attention/device.py", "mla_decode/device.py"
 MUTANTS: tuple[Mutant, ...] = (
-    *(
-        Mutant(kernel, "racy_split", 'sem="acq_rel") == SPLITS - 1', 'sem="acq_rel") == 0', _SHARED)
-        for kernel in ("decode_attention", "mla_decode")
-    ),
     *(
         Mutant("decode_attention", *edit, _DECODE_DEVICE)
         for edit in (
@@ -180,6 +176,7 @@ MUTANTS: tuple[Mutant, ...] = (
             ("unscaled_scores", "input_precision=\"ieee\") * scale_log2", "input_precision=\"ieee\")"),
             ("uncorrected_output", "acc * correction[None, :], input_precision", "acc, input_precision"),
             ("unscaled_output", "y = result / total[:, None]", "y = result"),
+            ("racy_split", "if arrives_last(arrivals_ptr, head, SPLITS):", "if split == 0:"),
             ("counter_not_reset", "tl.store(arrivals_ptr + head, 0)", "pass"),
             ("unweighted_splits", "weights = tl.exp2(maxima - top[None, :])",
              "weights = tl.where(known, 1.0, 0.0)"),
@@ -228,6 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
             ("dropped_rope", "scores = tl.dot(q_rope, tl.trans(rope_tile))",
              "scores = 0.0 * tl.dot(q_rope, tl.trans(rope_tile))"),
             ("uncorrected_output", "acc * correction[:, None])", "acc)"),
+            ("racy_split", "if arrives_last(arrivals_ptr, tile, SPLITS):", "if split == 0:"),
             ("counter_not_reset", "tl.store(arrivals_ptr + tile, 0)", "pass"),
             ("unweighted_splits", "weight = tl.exp2(tl.load(stats, cache_modifier=\".cg\") - maximum)",
              "weight = tl.exp2(0.0 * maximum)"),
