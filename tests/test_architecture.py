@@ -98,8 +98,8 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
             yield from ((alias.name, node.col_offset) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             if node.level:
-                # What kernels share is one package: its modules name each other.
-                assert path.parent.name == "common", f"{path.name}: relative import; expected from ledger.…"
+                # Modules of a kernel's folder, and of what kernels share, import each other.
+                assert path in KERNELS and path.parent.parent.name == "kernels", f"{path}: relative import"
                 continue
             # `from ledger.analysis import gap` names a module, `from ledger.analysis.gap import split` what one holds.
             within = ROOT / (node.module or "").replace(".", "/")
