@@ -49,7 +49,7 @@ def test_inspect_names_the_instruction_of_each_architecture(name: str, target: s
 @pytest.mark.parametrize("tma", [0, 1])
 def test_block_k_of_16_on_sm_90_emits_wgmma(name: str, tma: int):
     # Settled with triton 3.7.1: one k-step of wgmma is 16 two-byte elements, so 16 is enough.
-    plain = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
+    plain = {"pipeline": 0, "variant": "generic", "x_stages": 0, "scalers": 0, "pdl": 0}
     keys = load_kernel(name).kernel.config(LARGE[name], "fp16", "sm_90")
     changes = {key: value for key, value in plain.items() if key in keys}
     found = inspected(name, "sm_90", block_k=16, tma=tma, **changes)
