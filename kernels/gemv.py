@@ -13,17 +13,16 @@ fixed order, so the same inputs give the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Tolerance, import_triton, variations
-from ledger.kernels.common import configs
-from ledger.kernels.common.baselines import compiled, dtype_name, library
+from ledger.kernel import Config, Tolerance, import_triton
+from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.row_reductions import sum_lanes, wait_for_previous_kernel
-from ledger.kernels.common.targets import PDL_TARGETS, ceil_div, device_target, power_of_two
-from ledger.kernels.common.triton_launch import VECTOR_BYTES, ahead, fp32_path, prepare
+from ledger.kernels.common.single_launch import SingleLaunch
+from ledger.kernels.common.targets import ceil_div, power_of_two
+from ledger.kernels.common.triton_launch import VECTOR_BYTES
 from ledger.operations import GEMV, Shape
-from ledger.records import Dtype, Work
+from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -70,39 +69,80 @@ def gemv_kernel(
     tl.store(y_ptr + rows, tl.sum(acc, axis=1).to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
+_WIDEST_UNIT = 16
+_FEW_ROWS = 2048
+
+
+def _tile(shape: Shape, dtype: Dtype) -> dict[str, int]:
+    k, element = shape["K"], DTYPE_BYTES[dtype]
+    block_n, block_bytes, num_warps = 2, 8192, 8
+    if k * element % 16:
+        block_n, block_bytes = 4, 4096
+    elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
+        # Large blocks would read a quarter more than small ones.
+        block_bytes, num_warps = 4096, 4
+    elif element == 2 and k * element >= 2 * block_bytes and (dtype == "bf16" or shape["N"] <= _FEW_ROWS):
+        # A row of several blocks is long enough for a program; with many rows fp16 ran alike either way.
+        block_n = 1
+    block_k = min(max(power_of_two(k), 16), block_bytes // element)
+    return {"block_n": block_n, "block_k": block_k, "num_warps": num_warps}
+
+
+def _constants(config: Config, shape: Shape, element: int) -> dict[str, int]:
+    return {
+        "UNIT": math.gcd(shape["K"], _WIDEST_UNIT),
+        "BLOCK_N": int(config["block_n"]),
+        "BLOCK_K": int(config["block_k"]),
+        # As many as one load of 16 bytes brings, or less where rows are not multiples of 16 bytes.
+        "LANE": math.gcd(shape["K"], VECTOR_BYTES // element),
+        "PDL": int(config["pdl"]),
+    }
+
+
+def _estimate(config: Mapping[str, Any], shape: Shape, element: int) -> dict[str, int]:
+    rows, num_warps = config["block_n"], config["num_warps"]
+    held = rows * config["block_k"] * element
+    return {
+        "tile_flops": 2 * rows * shape["K"],
+        "tile_bytes": element * (rows + 1) * shape["K"],
+        # A tile of W and one of x as they are loaded, and some for sums and addresses.
+        "registers": 2 * held // (128 * num_warps) + 32,
+        # What the warps of a program add up at its end.
+        "shared_bytes": 4 * rows * num_warps,
+        "bytes_under_way": held,
+    }
+
+
+LAUNCH = SingleLaunch(
+    name="gemv",
+    function=gemv_kernel,
+    inputs=("x", "weight"),
+    cases=(
+        {"N": 7168, "K": 16384},
+        {"N": 1024, "K": 1024},
+        {"N": 16384, "K": 7168},
+        {"N": 1, "K": 1},
+        {"N": 1009, "K": 4099},
+    ),
+    ranges={"block_n": (1, 256), "block_k": (16, 16_384), "num_warps": (1, 32)},
+    tile=_tile,
+    # A multiply-add is two operations.
+    counts=lambda shape: (2 * shape["N"] * shape["K"], shape["N"] * shape["K"] + shape["K"], shape["N"]),
+    grid=lambda config, shape: ceil_div(shape["N"], int(config["block_n"])),
+    sizes=lambda shape: {"n_rows": shape["N"], "n_units": shape["K"] // math.gcd(shape["K"], _WIDEST_UNIT)},
+    constants=_constants,
+    choices={"block_n": (1, 2, 4, 8), "block_k": (1024, 2048, 4096, 8192), "num_warps": (2, 4, 8)},
+    estimate=_estimate,
+    thread_tile=(("block_n", "block_k"), 128),
+)
+
+
 def gemv(weight: Tensor, x: Tensor) -> Tensor:
     """Return weight · x.
 
     Shapes: weight (N, K), x (K,) of one dtype on one GPU; the result (N,).
     """
-    import torch
-
-    inputs = {"x": x.contiguous(), "weight": weight.contiguous()}
-    out = torch.empty(weight.shape[0], dtype=x.dtype, device=x.device)
-    shape = {"N": weight.shape[0], "K": weight.shape[1]}
-    prepare_triton(inputs, out, config_for(shape, dtype_name(x, "gemv"), device_target(x)))()
-    return out
-
-
-def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    """Return the launch."""
-    x, weight = inputs["x"], inputs["weight"]
-    n_rows, n_inner = weight.shape
-    constants = _constants(config, n_inner, x.element_size())
-    sizes = (n_rows, n_inner // constants["UNIT"])
-    grid = ceil_div(n_rows, config["block_n"])
-    return prepare(gemv_kernel, (x, weight, out), sizes, config, grid=grid, constants=constants)
-
-
-def _constants(config: Config, n_inner: int, element: int) -> dict[str, int]:
-    return {
-        "UNIT": math.gcd(n_inner, _WIDEST_UNIT),
-        "BLOCK_N": config["block_n"],
-        "BLOCK_K": config["block_k"],
-        # As many as one load of 16 bytes brings, or less where rows are not multiples of 16 bytes.
-        "LANE": math.gcd(n_inner, VECTOR_BYTES // element),
-        "PDL": config["pdl"],
-    }
+    return LAUNCH(x.contiguous(), weight.contiguous())
 
 
 def _product(torch: Any) -> Callable[[Tensor, Tensor], Tensor]:
@@ -124,106 +164,17 @@ def reference(inputs: Mapping[str, Tensor]) -> Tensor:
     return inputs["weight"].double() @ inputs["x"].double()
 
 
-def work(shape: Shape, dtype: Dtype) -> Work:
-    """Count one multiply-add (two operations) for each element of W; each operand moves once."""
-    n, k, element = shape["N"], shape["K"], DTYPE_BYTES[dtype]
-    return Work(flops=2 * n * k, bytes_read=element * (n * k + k), bytes_written=element * n)
-
-
-_WIDEST_UNIT = 16
-_MOST_A_THREAD = 128
-_FEW_ROWS = 2048
-
-
-def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-    configs.check_tuned("gemv", target)
-    k, element = shape["K"], DTYPE_BYTES[dtype]
-    block_n, block_bytes, num_warps = 2, 8192, 8
-    if k * element % 16:
-        block_n, block_bytes = 4, 4096
-    elif 4 * 2 * -(-k * element // 8192) >= 5 * -(-k * element // 4096):
-        # Large blocks would read a quarter more than small ones.
-        block_bytes, num_warps = 4096, 4
-    elif element == 2 and k * element >= 2 * block_bytes and (dtype == "bf16" or shape["N"] <= _FEW_ROWS):
-        # A row of several blocks is long enough for a program; with many rows fp16 ran alike either way.
-        block_n = 1
-    block_k = min(max(power_of_two(k), 16), block_bytes // element)
-    return {
-        "block_n": block_n,
-        "block_k": block_k,
-        "num_warps": num_warps,
-        "pdl": int(target in PDL_TARGETS),
-    }
-
-
-def check_config(config: Config, shape: Shape, dtype: Dtype, target: str) -> None:
-    """Check that an architecture can run a configuration. Raises: InputError."""
-    configs.check_keys("gemv", config, ("block_n", "block_k", "num_warps", "pdl"))
-    configs.check_target("gemv", target)
-    configs.check_bf16("gemv", dtype, target)
-    configs.check_powers("gemv", config, (("block_n", 1, 256), ("block_k", 16, 16_384), ("num_warps", 1, 32)))
-    configs.check_thread_elements("gemv", config, tile=("block_n", "block_k"), most=_MOST_A_THREAD)
-    configs.check_pdl("gemv", config, target)
-
-
-def compile_ahead(config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
-    """Return what Triton needs to compile the kernel without a GPU."""
-    pointers, sizes = ("x_ptr", "weight_ptr", "y_ptr"), {"n_rows": "i32", "n_units": "i32"}
-    constants = _constants(config, shape["K"], DTYPE_BYTES[dtype])
-    return ahead(gemv_kernel, pointers, sizes, config, dtype=dtype, constants=constants)
-
-
-CASES: tuple[dict[str, int], ...] = (
-    {"N": 7168, "K": 16384},
-    {"N": 1024, "K": 1024},
-    {"N": 16384, "K": 7168},
-    {"N": 1, "K": 1},
-    {"N": 1009, "K": 4099},
-)
-
-
-def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing."""
-    choices = {"block_n": (1, 2, 4, 8), "block_k": (1024, 2048, 4096, 8192), "num_warps": (2, 4, 8)}
-    for config in variations(config_for(shape, dtype, target), choices):
-        element = DTYPE_BYTES[dtype]
-        tile_bytes = config["block_n"] * config["block_k"] * element
-        yield Candidate(
-            config=config,
-            tiles=ceil_div(shape["N"], config["block_n"]),
-            tile_flops=2 * config["block_n"] * shape["K"],
-            tile_bytes=element * (config["block_n"] + 1) * shape["K"],
-            warps=config["num_warps"],
-            # A tile of W and one of x as they are loaded, and some for sums and addresses.
-            registers=2 * tile_bytes // (128 * config["num_warps"]) + 32,
-            # What the warps of a program add up at its end.
-            shared_bytes=4 * config["block_n"] * config["num_warps"],
-            bytes_under_way=tile_bytes,
-        )
-
-
-KERNEL = Kernel(
-    name="gemv",
+KERNEL = LAUNCH.kernel(
     operation=GEMV,
     summary="matrix times vector",
     formula="y = W · x",
-    dtypes=("fp16", "bf16", "fp32"),
-    work=work,
     excludes="re-reads of x by each program (L1, L2)",
-    path=fp32_path,
-    config=config_for,
-    check_config=check_config,
     tolerances={
         "fp16": Tolerance(2e-6, 5e-4, "one rounding to 11 bits; the sum is fp32"),
         "bf16": Tolerance(2e-6, 4e-3, "one rounding to 8 bits; the sum is fp32"),
         "fp32": Tolerance(4e-6, 1e-6, "up to 65536 terms are summed in 24 bits, in lanes and a tree"),
     },
-    cases=CASES,
-    implementations={"triton": prepare_triton, "torch-cpu": TORCH_CPU},
     reference=reference,
-    launched="^gemv_kernel$",
+    torch_cpu=TORCH_CPU,
     baselines={"torch-eager": TORCH_EAGER, "torch-compile": TORCH_COMPILE},
-    ahead=compile_ahead,
-    candidates=candidates,
 )

@@ -18,7 +18,7 @@ import rfc8785
 from pydantic import ValidationError
 
 from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
-from ledger.record_parser import is_closed, read_plain
+from ledger.record_parser import is_closed, read_canonical
 from ledger.records import (
     Case,
     Hardware,
@@ -74,18 +74,18 @@ def canonical(value: Any) -> bytes:
         ) from error
 
 
-# Where plain JSON and RFC 8785 may differ: integers beyond 2**53, and keys beyond U+FFFF, which sort otherwise.
-_NOT_PLAIN = re.compile(rb"[:,\[]-?[0-9]{16}|[\xf0-\xff]")
-_PLAIN_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+# Where sorted JSON and RFC 8785 may differ: integers beyond 2**53, and keys beyond U+FFFF, which sort otherwise.
+_MAY_DIFFER = re.compile(rb"[:,\[]-?[0-9]{16}|[\xf0-\xff]")
+_SORTED_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def canonical_without_fractions(value: Any) -> bytes:
     """Return the RFC 8785 bytes of a JSON value that holds no fraction, faster than `canonical`. Raises: as it does."""
     try:
-        data = _PLAIN_JSON.encode(value).encode()
+        data = _SORTED_JSON.encode(value).encode()
     except UnicodeEncodeError:
         return canonical(value)
-    return data if _NOT_PLAIN.search(data) is None else canonical(value)
+    return data if _MAY_DIFFER.search(data) is None else canonical(value)
 
 
 def encode(record: Record) -> bytes:
@@ -204,10 +204,10 @@ def decode(kind: type[R], data: bytes, *, what: str) -> R:
 
     Raises: ParseError, RecordError; EvidenceRefused when the bytes are not the canonical form of what they say.
     """
-    if len(data) <= MAX_RECORD_BYTES and (plain := read_plain(kind, data)) is not None:
-        return plain
+    if len(data) <= MAX_RECORD_BYTES and (exact := read_canonical(kind, data)) is not None:
+        return exact
     with contextlib.suppress(ValueError, LedgerError):
-        # Bytes that a record encodes to are its canonical form; only other bytes need to be told what is wrong.
+        # Bytes that a record encodes to are its canonical form; only other bytes need an explanation.
         if len(data) <= MAX_RECORD_BYTES and encode(record := kind.model_validate_json(data)) == data:
             return record
     value = parse_json(data, what=what)
@@ -248,10 +248,10 @@ def next_link(parents: dict[str, int]) -> tuple[int, tuple[str, ...]]:
 
 
 def record_path(folder: str, identity: str, suffix: str = ".json") -> str:
-    """Return where a record lies: FOLDER/ab/ab12….json, sharded by the first byte of its id."""
+    """Return where a record is stored: FOLDER/ab/ab12….json, sharded by the first byte of its id."""
     return f"{folder}/{identity[:2]}/{identity}{suffix}"
 
 
 def object_path(folder: str, digest: str) -> str:
-    """Return where a content-addressed object lies: FOLDER/objects/ab/ab12…."""
+    """Return where a content-addressed object is stored: FOLDER/objects/ab/ab12…."""
     return f"{folder}/objects/{digest[:2]}/{digest}"

@@ -1,24 +1,24 @@
-"""Names everything a user can cause that stops a command; imports nothing of ledger.
+"""Defines the errors that a user can cause and that stop a command. Imports nothing of ledger.
 
     LedgerError
-    ├── InputError        what was given cannot be used (a field, a file, an option)
-    │   ├── ParseError    the text is not the YAML or JSON it should be
-    │   ├── RecordError   well-formed, yet no valid record
+    ├── InputError        input that cannot be used (a field, a file, an option)
+    │   ├── ParseError    text that is not valid YAML or JSON
+    │   ├── RecordError   well-formed text that is no valid record
     │   └── UnknownName   a kernel, profile, seal or cell that does not exist
-    ├── StateError        the repository is in a state in which this is not possible
+    ├── StateError        the state of the repository does not allow it
     ├── MachineError      this machine cannot do it (no GPU, no torch, no ncu, ...)
-    ├── EvidenceRefused   the evidence contradicts itself, its seal or its history
-    └── ThresholdMissed   a bar that the user asked for was not reached
+    ├── EvidenceRefused   evidence that contradicts itself, its seal or its history
+    └── ThresholdMissed   a threshold of the user was missed
 
-The command line maps the leaves to exit codes; nothing else knows them. A message names the object first, then
-what it got and what it expected, then the remedy.
+Only the command line maps them to exit codes. A message names the object first, then what it got and what was
+expected, then the remedy.
 """
 
 from __future__ import annotations
 
 
 class LedgerError(Exception):
-    """Stand for any failure that a user can cause or meet."""
+    """Report any failure that a user can cause or meet."""
 
 
 class InputError(LedgerError):
@@ -34,11 +34,11 @@ class RecordError(InputError):
 
 
 class UnknownName(InputError):
-    """Report a name that nothing bears."""
+    """Report a name that does not exist."""
 
 
 class StateError(InputError):
-    """Report a repository state in which the command cannot go on."""
+    """Report a repository state that does not allow the command."""
 
 
 class MachineError(LedgerError):
@@ -50,11 +50,11 @@ class EvidenceRefused(LedgerError):
 
 
 class ThresholdMissed(LedgerError):
-    """Report a threshold that the user asked for and the result missed."""
+    """Report a result that missed a threshold of the user."""
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return text in at most `limit` characters, cut in the middle: a compiler's last line says what is wrong."""
+    """Return text in at most `limit` characters, cut in the middle: a compiler's last line names the error."""
     if len(text) <= limit:
         return text
     gap = " […] "
@@ -63,14 +63,14 @@ def shortened(text: str, limit: int) -> str:
 
 
 def explained(error: BaseException, limit: int) -> str:
-    """Return an error's type and words in at most `limit` characters, and at their end those of its first cause.
+    """Return an error's type and message, then those of its first cause, in at most `limit` characters.
 
-    Triton reports an error in a function at the call of that function, and the error itself only as the cause.
+    Triton reports an error in a called function at the call, and the error itself only as the cause.
     """
     root = error
     while root.__cause__ is not None:
         root = root.__cause__
-    words = f"{type(error).__name__}: {error}"
-    if root is not error and str(root) not in words:
-        words += f"; caused by {type(root).__name__}: {root}"
-    return shortened(words, limit)
+    text = f"{type(error).__name__}: {error}"
+    if root is not error and str(root) not in text:
+        text += f"; caused by {type(root).__name__}: {root}"
+    return shortened(text, limit)

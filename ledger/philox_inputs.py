@@ -83,10 +83,10 @@ def element_integers(index: Any, *, key: tuple[int, int], tensor: int, input_set
     """
     block = index // BLOCK_BYTES
     words = philox((block & _LOW, block >> 32, block * 0 + tensor, block * 0 + input_set), key)
-    place = index % BLOCK_BYTES
-    which = place // 4
+    offset = index % BLOCK_BYTES
+    which = offset // 4
     word = words[0] * (which == 0) + words[1] * (which == 1) + words[2] * (which == 2) + words[3] * (which == 3)
-    byte = (word >> (8 * (place % 4))) & 0xFF
+    byte = (word >> (8 * (offset % 4))) & 0xFF
     return integers_of_bytes(byte, how)
 
 

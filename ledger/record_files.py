@@ -17,7 +17,7 @@ import yaml
 
 from ledger.canonical import R, decode, decode_any, encode, validate
 from ledger.errors import InputError, ParseError, RecordError, UnknownName
-from ledger.kernel import shipped_folder
+from ledger.kernel_files import shipped_folder
 from ledger.records import Hardware, Measurement, Record
 
 MAX_YAML_BYTES = 1024 * 1024
@@ -71,7 +71,7 @@ def _build(node: yaml.Node, loader: _CoreLoader, what: str) -> Any:
         for key_node, value_node in node.value:
             key = _build(key_node, loader, what)
             if not isinstance(key, str):
-                raise ParseError(f"{where}: key {key!r} is not text; expected a plain word")
+                raise ParseError(f"{where}: key {key!r} is not text; expected text")
             if key == "<<":
                 raise ParseError(f"{where}: merge keys are not accepted; expected the values written out")
             if key in members:
@@ -166,7 +166,7 @@ def read_hardware(path: FilePath) -> Hardware:
 def load_hardware(name: str, root: FilePath | None = None) -> Hardware:
     """Return a profile by name, the repository's before the shipped one, with its measured ceilings added.
 
-    Measured ceilings of a shipped profile lie in hardware/measured/NAME.yaml; the data sheet's are never replaced.
+    Measured ceilings of a shipped profile are in hardware/measured/NAME.yaml; the datasheet's are never replaced.
     Raises: UnknownName, ParseError, RecordError.
     """
     paths = _hardware_paths(root)

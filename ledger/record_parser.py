@@ -1,9 +1,9 @@
-"""Reads stored records in one pass where their canonical form is plain. Pure; imports records.
+"""Reads stored records in one pass where that is surely exact. Pure; imports records.
 
 Without open fields a record holds text, integers within 2**53, booleans and None, and no fraction; its fields and its
 dictionaries stand in the order of their keys (records, `Stored` and `IN_KEY_ORDER`). pydantic writes all of that
 exactly as RFC 8785 wants it, so that the bytes which a record writes again are its canonical form. Whatever is not
-surely plain is left to seal, which looks closer and says what is wrong.
+surely exact is left to canonical, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ledger.records import Measurement, Prediction, Record, Samples, Void
 R = TypeVar("R", bound=Record)
 
 
-def read_plain(kind: type[R], data: bytes) -> R | None:
-    """Return the record whose canonical bytes are `data`; None when that is not plain to see."""
+def read_canonical(kind: type[R], data: bytes) -> R | None:
+    """Return the record whose canonical bytes are `data`; None when that is not sure."""
     try:
         record = kind.model_validate_json(data)
     except ValidationError:

@@ -1,8 +1,8 @@
-"""Says with which releases of Triton and torch the kernels compile. Pure; imports nothing of ledger.
+"""Defines the releases of Triton and torch with which the kernels compile. Pure; imports nothing of ledger.
 
-The one place that holds the ranges. A test compares pyproject.toml and the Makefile with it; `make test-triton`
-compiles every kernel with each of TRITON_RELEASES. `ledger doctor` names a release outside its range, and one of Triton
-is refused where a kernel would be compiled or launched.
+A test compares pyproject.toml and the Makefile with these ranges; `make test-triton` compiles every kernel with each of
+TRITON_RELEASES. `ledger doctor` reports a release outside its range. A Triton outside it is refused where a kernel
+would be compiled or launched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TRITON_RELEASES = ("3.6.0", "3.7.0", "3.7.1", "3.8.0", "3.9.0")
 
 @dataclass(frozen=True)
 class Supported:
-    """Hold the oldest and the newest supported series of a package, as (major, minor); any patch of them is meant."""
+    """Hold the oldest and the newest supported series of a package, as (major, minor), with any patch release."""
 
     package: str
     oldest: tuple[int, int]
@@ -24,17 +24,17 @@ class Supported:
 
     @property
     def requirement(self) -> str:
-        """Return the range as pip takes it."""
+        """Return the range as a requirement of pip."""
         (low_major, low_minor), (major, minor) = self.oldest, self.newest
         return f"{self.package}>={low_major}.{low_minor},<{major}.{minor + 1}"
 
     def __str__(self) -> str:
-        """Return the range in words."""
+        """Return the range as text."""
         (low_major, low_minor), (major, minor) = self.oldest, self.newest
         return f"{low_major}.{low_minor} to {major}.{minor}"
 
     def holds(self, version: str) -> bool:
-        """Tell whether a version, such as 3.7.1 or 2.13.0+cpu, is in the range; text that is no version is not."""
+        """Return whether a version, such as 3.7.1 or 2.13.0+cpu, is in the range; False for other text."""
         found = re.match(r"(\d+)\.(\d+)(?!\w)", version)
         return found is not None and self.oldest <= (int(found[1]), int(found[2])) <= self.newest
 

@@ -33,7 +33,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ledger.errors import LedgerError  # noqa: E402
-from ledger.kernel import Ahead, Kernel, kernel_names, load_kernel  # noqa: E402
+from ledger.kernel import Ahead, Kernel  # noqa: E402
+from ledger.kernel_files import kernel_names, load_kernel  # noqa: E402
 from ledger.releases import TRITON_RELEASES  # noqa: E402
 
 TARGETS = ("sm_75", "sm_80", "sm_90")

@@ -17,57 +17,73 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
     ("", "errors releases"),
-    ("records", "base hardware prediction measurement void source order verdict"),
+    ("records", "base hardware case prediction measurement void source order verdict"),
     ("", "roofline record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "launches"),
-    ("sources", "platform scan distributions closure loader"),
-    ("", "kernel record_files"),
+    ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
+    ("", "kernel kernel_files record_files"),
     (
         "analysis",
-        "counters metrics metric_readings formatting work_model occupancy isa protocols book campaign stability regime "
-        "interventions forecast gap consistency reconcile score report_rows bench_regression drill chrome_trace tuning",
+        """
+        counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
+        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile score
+        report_rows bench_regression drill chrome_trace tuning
+        """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
-        "object_checks chain seal_checks judge recompute challenge signatures timestamps trust_levels audit",
+        """
+        object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps
+        trust_levels audit
+        """,
     ),
-    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu ncu_report"),
+    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
     (
         "measure",
-        "inputs correctness timer cuda_graphs intervene run_cell ncu_target ordered_kernels order_checks "
-        "order_counters run_order contestants bench bench_self_test timeline tune tuned_file cubin_tools compilation "
-        "inspection",
+        """
+        inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
+        ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
+        tune tuned_file cubin_tools compilation inspection
+        """,
     ),
     ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
-        "init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files drills",
+        """
+        init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files
+        drills
+        """,
     ),
     (
         "render",
-        "report_text counter_card markdown_page command_reference html_page report tables forecast_table status_table "
-        "history_table score_table audit_text kernel_card hardware_card inspection_card timeline_table bench_page "
-        "before_after_page plot_model plot_layout plot_style plot_dots plot_image plot_terminal plot_table "
-        "roofline_plot bench_points tuning_page candidates_text self_test_text timer_page site",
+        """
+        report_text counter_card markdown_page command_reference html_page report tables forecast_table
+        status_table history_table score_table audit_text kernel_card hardware_card inspection_card
+        timeline_table bench_page before_after_page plot_model plot_layout plot_style plot_dots plot_image
+        plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
+        timer_page rules_page site
+        """,
     ),
     (
         "cli",
-        "options output open_ledger cells init doctor prompts challenge witness inspect predict void report order "
-        "measure verify calibrate status score roofline audit hardware kernels bench timeline tune "
-        "drill_prompts drill app",
+        """
+        options output open_ledger cells init doctor prompts challenge witness inspect predict void report
+        order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
+        drill_prompts drill app
+        """,
     ),
     ("", "__main__"),
 )
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
-    kernel launches device.facts device.local_profile device.probe_kernels
-    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.intervene measure.run_cell
+    kernel launches device.facts device.local_profile device.probe_kernels measure.inputs measure.correctness
+    measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
-    measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools measure.compilation
-    measure.inspection
-    calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu calibrate.ceilings_cuda calibrate.hardware_profile
+    measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
+    measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
+    calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()
 
 
@@ -82,8 +98,8 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
             yield from ((alias.name, node.col_offset) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             if node.level:
-                # What kernels share is one package: its modules name each other.
-                assert path.parent.name == "common", f"{path.name}: relative import; expected from ledger.…"
+                # Modules of a kernel's folder, and of what kernels share, import each other.
+                assert path in KERNELS and path.parent.parent.name == "kernels", f"{path}: relative import"
                 continue
             # `from ledger.analysis import gap` names a module, `from ledger.analysis.gap import split` what one holds.
             within = ROOT / (node.module or "").replace(".", "/")

@@ -10,7 +10,7 @@ import yaml
 
 from ledger.canonical import encode, validate
 from ledger.errors import InputError, RecordError
-from ledger.kernel import shipped_folder
+from ledger.kernel_files import shipped_folder
 from ledger.records import Hardware, Peak, Quantity, Record
 from ledger.roofline import base_units, ridge_point, roof_of
 
@@ -111,7 +111,7 @@ def test_ridge_point_is_the_one_worked_by_hand(name: str, path: Any, flop_per_by
     assert ridge_point(roof_of(named(name), path)) == pytest.approx(flop_per_byte, rel=5e-4)
 
 
-# What the data sheets print in large type, with 2:4 sparsity; none may stand as a peak.
+# The figures with 2:4 sparsity of the datasheets; none may be a peak.
 SPARSE = {
     "h100_sxm": {"tf32_tensor": 989.4, "fp16_tensor": 1978.9, "bf16_tensor": 1978.9, "fp8_tensor": 3957.8},
     "h200": {"tf32_tensor": 989, "fp16_tensor": 1979, "bf16_tensor": 1979, "fp8_tensor": 3958, "int8_tensor": 3958},
@@ -131,7 +131,7 @@ def test_no_peak_is_a_sparsity_figure(name: str):
     for path in MATRIX_PATHS:
         if peaks[path] is not None:
             assert peaks[path].condition.startswith("dense, ")
-    assert any(note.startswith("Sparse trap") for note in profile.notes)
+    assert any(note.startswith("Sparsity:") for note in profile.notes)
 
 
 def test_t4_lacks_what_turing_lacks():

@@ -17,7 +17,7 @@ from samples import TOY, make_forecast, make_measurement, make_sealed
 
 from ledger.canonical import canonical, decode, encode, parse_json, validate
 from ledger.errors import LedgerError
-from ledger.record_parser import read_plain
+from ledger.record_parser import read_canonical
 from ledger.records import (
     IN_KEY_ORDER,
     MAX_INTEGER,
@@ -70,7 +70,7 @@ def test_every_character_is_written_as_rfc_8785_wants_it():
 def test_a_plain_record_is_read_in_one_pass(record):
     data = canonical(record.model_dump(mode="json", by_alias=True))
     assert encode(record) == data
-    assert read_plain(type(record), data) == carefully(type(record), data) == record
+    assert read_canonical(type(record), data) == carefully(type(record), data) == record
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
@@ -89,7 +89,7 @@ def test_no_other_bytes_of_a_record_are_read(record):
     others -= {data}
     assert len(others) >= 8
     for other in others:
-        assert read_plain(type(record), other) is None, other
+        assert read_canonical(type(record), other) is None, other
         with pytest.raises(LedgerError):
             decode(type(record), other, what="test")
 
@@ -111,7 +111,7 @@ def test_open_text_and_foreign_keys_are_read_alike(why, config):
     record = SEAL.model_copy(update={"why": why, "cells": (make_forecast().model_copy(update={"case": case}),)})
     data = encode(record)
     assert data == canonical(record.model_dump(mode="json", by_alias=True))
-    assert read_plain(Prediction, data) == carefully(Prediction, data) == record
+    assert read_canonical(Prediction, data) == carefully(Prediction, data) == record
 
 
 @given(st.data())
@@ -119,14 +119,14 @@ def test_a_changed_byte_is_read_alike(draw):
     kind, data = Prediction, bytearray(encode(SEAL))
     place = draw.draw(st.integers(0, len(data) - 1))
     data[place] = draw.draw(st.integers(0, 255))
-    assert read_plain(kind, bytes(data)) == carefully(kind, bytes(data))
+    assert read_canonical(kind, bytes(data)) == carefully(kind, bytes(data))
 
 
 @pytest.mark.parametrize("open_", [{"a": 1}, {"a": 0.5}, {"b": 1, "a": 2}, {"a": 2**60}])
 def test_open_fields_are_left_to_the_careful_reader(open_):
     text = json.dumps({**json.loads(encode(VOID)), "extensions": open_}, separators=(",", ":"), sort_keys=True)
-    assert read_plain(Void, text.encode()) is None
-    assert read_plain(Hardware, encode(TOY)) is None
+    assert read_canonical(Void, text.encode()) is None
+    assert read_canonical(Hardware, encode(TOY)) is None
 
 
 def test_keys_beyond_the_basic_plane_stand_in_order_of_their_utf16_units():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gpu.sanitize import Run, gluon_function, known, reports, summary
 from kernel_suite import KERNELS
 from mutants.checker import source_file
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 OLD, NEW = (2025, 3), (2026, 4)
 
@@ -23,9 +24,10 @@ def line_of(path: Path, text: str) -> int:
 
 
 def place_of(kernel: str, text: str) -> str:
-    """Return file and line of a text, in the kernel's own module or in the device code that it shares."""
+    """Return file and line of a text, in one of the kernel's own modules or in the device code that it shares."""
     shared = KERNELS / "common"
-    for path in (source_file(kernel), shared / "attention_device.py", shared / "gemm_device.py"):
+    own = sorted(path for path in source_file(kernel).parent.glob("*.py") if path.parent != KERNELS)
+    for path in (source_file(kernel), *own, shared / "attention_device.py", shared / "gemm_device.py"):
         if text in path.read_text():
             return f"{path.name}:{line_of(path, text)}"
     raise AssertionError(text)
@@ -41,20 +43,20 @@ def race(kernel: str, first: tuple[str, str], *others: tuple[str, str]) -> str:
     return "\n".join([f"========= Error: Race reported between {places[0]}", *rest, "========= "])
 
 
-DISPATCH = race("matmul", ("Read", "def matmul_pipelined("), ("Write", "    gl.warp_specialize("))
+DISPATCH = race("matmul", ("Read", "def gemm_pipelined("), ("Write", "    gl.warp_specialize("))
 BLOCKS = race(
     "flash_attention",
     ("Write", "blocks.index(slot).store(gl.full([1], index"),
     ("Read", "index = gl.max(blocks.index(0).load(one), axis=0)"),
     # The second group's code has no line of its own.
-    ("Read", "def attention_pipelined("),
+    ("Read", "def attention_warp_specialised("),
 )
 # As printed by 2025.3.1, but for the offsets.
 KEPT = """\
 ========= Error: Race reported between Read access at float read<(unsigned int)229376>(unsigned int)+0x100 in {0}:{1}
 =========     and Write access at void write<(unsigned int)229376>(unsigned int, float)+0x200 in {0}:{2} [8 hazards]
 ========= """
-SQUARES = race("rmsnorm_matmul", ("Write", "squares.index(PART).store("), ("Read", "squares.index(0).load("))
+SQUARES = race("rmsnorm_matmul", ("Write", "squares.index(FIRST).store("), ("Read", "squares.index(0).load("))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_a_known_place_beside_another_write_is_a_finding() -> None:
     mixed = race(
         "flash_attention",
         ("Write", "blocks.index(slot).store(gl.full([1], index"),
-        ("Write", "def attention_pipelined("),
+        ("Write", "def attention_warp_specialised("),
     )
     (report,) = reports(mixed)
     assert known(report, kernel="flash_attention", release=NEW) is None
@@ -154,6 +156,11 @@ def test_one_of_two_shares_that_did_not_end_is_not_clean() -> None:
     assert found
 
 
+def way(config: Mapping[str, int | str]) -> int | str | None:
+    """Return what tells apart the implementations of a kernel."""
+    return config.get("variant", config.get("pipeline"))
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize("name", sanitize.kernel_names())
 def test_every_path_of_a_kernel_is_launched(name: str) -> None:
@@ -162,7 +169,5 @@ def test_every_path_of_a_kernel_is_launched(name: str) -> None:
     for trial in trials:
         kernel.check_config(trial.config, trial.shape, trial.dtype, sanitize.TARGET)  # type: ignore[arg-type]
     shapes = (*kernel.cases, *(trial.shape for trial in trials))
-    own = {
-        kernel.config(shape, trial.dtype, sanitize.TARGET).get("pipeline") for shape in shapes for trial in trials[:1]
-    }  # type: ignore[arg-type]
-    assert own <= {trial.config.get("pipeline") for trial in trials}
+    own = {way(kernel.config(shape, trial.dtype, sanitize.TARGET)) for shape in shapes for trial in trials[:1]}  # type: ignore[arg-type]
+    assert own <= {way(trial.config) for trial in trials}

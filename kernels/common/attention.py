@@ -1,8 +1,8 @@
-"""Launches attention over whole sequences, causal or not: operands, launch rule, checks, CPU implementation, reference.
+"""Builds the kernels of attention over whole sequences, causal or not: launch rule, checks, plans of the launches.
 
 Shapes: q, y (B, HQ, S, D), k, v (B, HKV, S, D), row-major and of one dtype; HQ is a multiple of HKV. The variants are
-"generic", Triton for all targets, and "warp_specialized", Gluon for sm_90 and rows of 33 to 128 16-bit columns.
-Imports torch and triton, only when called.
+"generic", Triton for all targets, and "warp_specialised", Gluon for sm_90 and rows of 33 to 128 16-bit columns.
+Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -13,24 +13,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Config, Launch, Prepare
-from ledger.operations import Shape
+from ledger.kernel import Kernel
+from ledger.operations import Operation, Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 from . import configs
-from .attention_device import attention_kernel, attention_pipelined
-from .baselines import dtype_name, scaled_dot_product
-from .launches import ahead_of, options_of
-from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, device_target, is_tma_aligned
-from .tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
+from .attention_device import attention_kernel, attention_warp_specialised
+from .attention_family import WIDEST_UNIT, Family, scale_log2, sdpa_baselines, sdpa_cpu
+from .launches import constants_of, options_of
+from .plans import Operand, Plan, Workspace
+from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CONFIG_KEYS = ("block_m", "block_n", "num_warps", "num_stages", "tma", "variant", "programs", "pingpong")
-VARIANTS = ("generic", "warp_specialized")
-LAUNCHED = "^attention_(kernel|pipelined)$"
+KEYS = ("block_m", "block_n", "num_warps", "num_stages", "tma", "variant", "programs", "pingpong")
+VARIANTS = ("generic", "warp_specialised")
+
+CASES: tuple[Shape, ...] = (
+    *({"B": 16384 // s, "HQ": 16, "HKV": 16, "S": s, "D": d} for s in (2048, 4096, 8192, 16384) for d in (64, 128)),
+    {"B": 1, "HQ": 32, "HKV": 8, "S": 4096, "D": 128},
+    {"B": 1, "HQ": 1, "HKV": 1, "S": 1, "D": 1},
+    {"B": 2, "HQ": 6, "HKV": 2, "S": 1031, "D": 67},
+)
 
 # (target, widest D) -> (block_m, block_n, num_warps, num_stages). On sm_90 measured on an H200 at S = 6144; two
 # programs an SM there, so that the softmax of one overlaps the products of the other.
@@ -47,10 +53,9 @@ _TILES = {
     ("sm_100", 128): (128, 64, 8, 2),
 }
 # Columns of a head -> tiles of 128 keys or values that fit beside two blocks of 128 queries on sm_90.
-_PIPELINED_STAGES = {64: 10, 128: 5}
+_SPECIALISED_STAGES = {64: 10, 128: 5}
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
-_WIDEST_UNIT = 16
 _REFERENCE_ROWS = 4096
 
 
@@ -60,34 +65,19 @@ def block_d(shape: Shape) -> int:
 
 
 def shared_bytes(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
-    """Return an upper bound of the shared memory of one program, in bytes."""
-    element, columns = DTYPE_BYTES[dtype], block_d(shape)
-    queries, keys = element * config["block_m"] * columns, element * config["block_n"] * columns
-    if config["variant"] == "warp_specialized":
+    """Return an upper bound of the shared memory of a program, in bytes."""
+    width = DTYPE_BYTES[dtype] * block_d(shape)
+    queries, keys = config["block_m"] * width, config["block_n"] * width
+    if config["variant"] == "warp_specialised":
         return int(2 * queries + config["num_stages"] * keys + 1024)
-    exponentials = element * config["block_m"] * config["block_n"]
+    exponentials = DTYPE_BYTES[dtype] * config["block_m"] * config["block_n"]
     return int(queries + 2 * max(config["num_stages"], 1) * keys + exponentials + 8192)
 
 
-def work(shape: Shape, dtype: Dtype, *, scores: int) -> Work:
-    """Count two products of 2·D operations a score, for so many scores a head; each operand moves once."""
-    b, hq, hkv, s, d = (shape[key] for key in ("B", "HQ", "HKV", "S", "D"))
-    element = DTYPE_BYTES[dtype]
-    return Work(
-        flops=4 * b * hq * scores * d,
-        bytes_read=element * (b * hq + 2 * b * hkv) * s * d,
-        bytes_written=element * b * hq * s * d,
-    )
-
-
-def _scale_log2(d: int) -> float:
-    """Return the factor of a score whose exponential is then a power of two."""
-    return math.log2(math.e) / math.sqrt(d)
-
-
-def _shape_of(q: Tensor, k: Tensor) -> dict[str, int]:
-    b, hq, s, d = q.shape
-    return {"B": b, "HQ": hq, "HKV": k.shape[1], "S": s, "D": d}
+def shape_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return the shape of inputs."""
+    b, hq, s, d = inputs["q"].shape
+    return {"B": b, "HQ": hq, "HKV": inputs["k"].shape[1], "S": s, "D": d}
 
 
 def _section(shape: Shape) -> int:
@@ -96,39 +86,78 @@ def _section(shape: Shape) -> int:
     return max(1, heads) * (shape["HQ"] // shape["HKV"])
 
 
-def _blocks(config: Mapping[str, Any], shape: Shape) -> dict[str, list[int]]:
-    columns = block_d(shape)
+def _operands(config: Mapping[str, Any], shape: Shape) -> dict[str, Operand]:
+    s, d, columns = shape["S"], shape["D"], block_d(shape)
+    queries, keys = ((shape["B"] * shape[heads], s, d) for heads in ("HQ", "HKV"))
     # Two warpgroups take half of the queries each.
-    rows = config["block_m"] // 2 if config["variant"] == "warp_specialized" else config["block_m"]
-    queries, keys = [1, rows, columns], [1, config["block_n"], columns]
-    return {"q": queries, "k": keys, "v": keys, "y": queries}
+    rows = config["block_m"] // 2 if config["variant"] == "warp_specialised" else config["block_m"]
+    q_block, k_block = (1, rows, columns), (1, config["block_n"], columns)
+    blocks = {"q": (q_block, queries), "k": (k_block, keys), "v": (k_block, keys), "y": (q_block, queries)}
+    return {name: Operand(name, block if config["tma"] else None, view) for name, (block, view) in blocks.items()}
 
 
 @dataclass(frozen=True)
 class Attention:
     """Hold what differs between the kernels over this code.
 
-    pingpong: (columns of a tile) -> whether two warpgroups alternate in issuing their products.
+    scores: S -> scores of a head that are needed. pingpong: (columns of a tile) -> whether two warpgroups alternate in
+    issuing their products.
     """
 
     name: str
     causal: bool
+    scores: Callable[[int], int]
     pingpong: Callable[[int], bool]
+
+    @property
+    def family(self) -> Family:
+        """Return how the kernel is launched."""
+        return Family(self.name, self.plan, shape_of, self.config, self.generic_config, self.check_config)
+
+    def call(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return the result for tensors on one GPU. Shapes: as the module says."""
+        return self.family.call(tuple(q.shape), q=q, k=k, v=v)
+
+    def kernel(self, operation: Operation, *, summary: str, formula: str, excludes: str) -> Kernel:
+        """Return the Kernel. excludes: what its work model excludes beside what it does in both kernels."""
+        return self.family.kernel(
+            operation,
+            cpu=sdpa_cpu(causal=self.causal),
+            summary=summary,
+            formula=formula,
+            work=self.work,
+            excludes=f"{excludes}re-reads of k and v by each block of queries (L2), padding to tiles, the softmax",
+            cases=CASES,
+            reference=self.reference,
+            launched="^attention_(kernel|warp_specialised)$",
+            baselines=sdpa_baselines(causal=self.causal),
+        )
+
+    def work(self, shape: Shape, dtype: Dtype) -> Work:
+        """Count two products of 2·D operations for each score that is needed; each operand moves once."""
+        b, hq, hkv, s, d = (shape[key] for key in ("B", "HQ", "HKV", "S", "D"))
+        row_bytes = DTYPE_BYTES[dtype] * d
+        return Work(
+            flops=4 * b * hq * self.scores(s) * d,
+            bytes_read=row_bytes * (b * hq + 2 * b * hkv) * s,
+            bytes_written=row_bytes * b * hq * s,
+        )
 
     # Launch rule
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, int | str]:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
-        generic = self._generic_config(shape, dtype, target)
-        if target != "sm_90" or not generic["tma"] or block_d(shape) not in _PIPELINED_STAGES:
+        generic = self.generic_config(shape, dtype, target)
+        if target != "sm_90" or not generic["tma"] or block_d(shape) not in _SPECIALISED_STAGES:
             return generic
         return {
             **generic, "block_m": 128, "block_n": 128, "num_warps": 4,
-            "num_stages": _PIPELINED_STAGES[block_d(shape)], "variant": "warp_specialized", "programs": SMS[target],
+            "num_stages": _SPECIALISED_STAGES[block_d(shape)], "variant": "warp_specialised", "programs": SMS[target],
             "pingpong": int(self.pingpong(block_d(shape))),
         }  # fmt: skip
 
-    def _generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+    def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Return the launch configuration of the generic variant. Raises: InputError for a target without one."""
         configs.check_tuned(self.name, target)
         configs.check_16_bits(self.name, dtype, target)
         block_m, block_n, num_warps, num_stages = _TILES[target, 64 if shape["D"] <= 64 else 128]
@@ -136,16 +165,9 @@ class Attention:
         if not aligned and target != "sm_75":
             # Rows loaded element by element need registers for their addresses: other tiles spill.
             block_m, block_n, num_warps, num_stages = 32, 32 if shape["D"] <= 128 else 16, 8, 1
-        config: dict[str, Any] = {
-            "block_m": block_m,
-            "block_n": block_n,
-            "num_warps": num_warps,
-            "num_stages": num_stages,
-            "tma": int(target in TMA_TARGETS and aligned),
-            "variant": "generic",
-            "programs": 0,
-            "pingpong": 0,
-        }
+        tma = int(target in TMA_TARGETS and aligned)
+        values = (block_m, block_n, num_warps, num_stages, tma, VARIANTS[0], 0, 0)
+        config: dict[str, Any] = dict(zip(KEYS, values, strict=True))
         while shared_bytes(config, shape, dtype) > SHARED_BYTES[target]:
             if config["num_stages"] > 1:
                 config["num_stages"] -= 1
@@ -156,157 +178,83 @@ class Attention:
 
     def check_config(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
         """Check that an architecture can run a configuration. Raises: InputError."""
-        configs.check_keys(self.name, config, CONFIG_KEYS)
+        configs.check_keys(self.name, config, KEYS)
         configs.check_target(self.name, target)
         configs.check_16_bits(self.name, dtype, target)
         configs.check_groups(self.name, shape)
         configs.check_powers(self.name, config, (("block_m", 16, 256), ("block_n", 16, 256), ("num_warps", 1, 16)))
         configs.check_ranges(self.name, config, (("num_stages", 1, 16),))
-        configs.check_tma(
-            self.name, config, target, rows={"D": shape["D"]}, size=DTYPE_BYTES[dtype], of=dtype
-        )  # fmt: skip
+        rows = {"D": shape["D"]}
+        configs.check_tma(self.name, config, target, rows=rows, size=DTYPE_BYTES[dtype], of=dtype)
         self._check_variant(config, shape, target)
         configs.check_shared(self.name, shared_bytes(config, shape, dtype), target, smaller="block_n")
 
     def _check_variant(self, config: Mapping[str, Any], shape: Shape, target: str) -> None:
         variant = config["variant"]
-        if variant not in VARIANTS or (variant == "warp_specialized" and (target != "sm_90" or not config["tma"])):
+        if variant not in VARIANTS or (variant == "warp_specialised" and (target != "sm_90" or not config["tma"])):
             raise InputError(
-                f"{self.name}: variant is {variant!r} on {target}; expected generic, or warp_specialized on sm_90 with "
+                f"{self.name}: variant is {variant!r} on {target}; expected generic, or warp_specialised on sm_90 with "
                 "tma 1"
             )
         if variant == "generic":
             if config["programs"] or config["pingpong"]:
                 raise InputError(
-                    f"{self.name}: programs and pingpong are for the warp_specialized variant; expected 0 and 0"
+                    f"{self.name}: programs and pingpong are for the warp_specialised variant; expected 0 and 0"
                 )
             return
-        if config["block_m"] != 128 or config["num_warps"] != 4 or block_d(shape) not in _PIPELINED_STAGES:
+        if config["block_m"] != 128 or config["num_warps"] != 4 or block_d(shape) not in _SPECIALISED_STAGES:
             raise InputError(
-                f"{self.name}: variant is warp_specialized with D={shape['D']}; expected D from 33 to 128, block_m 128 "
+                f"{self.name}: variant is warp_specialised with D={shape['D']}; expected D from 33 to 128, block_m 128 "
                 "and 4 warps"
             )
         if config["num_stages"] < 3 or config["programs"] < 1 or config["pingpong"] not in (0, 1):
             raise InputError(
-                f"{self.name}: variant is warp_specialized; expected 3 stages or more, programs from 1 and pingpong 0 "
+                f"{self.name}: variant is warp_specialised; expected 3 stages or more, programs from 1 and pingpong 0 "
                 "or 1"
             )
 
     # Launches
 
-    def call(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the result of tensors on one GPU. Shapes: as the module says."""
-        import torch
-
-        inputs = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
-        out = torch.empty_like(inputs["q"])
-        shape, dtype, target = _shape_of(q, k), dtype_name(q, self.name), device_target(q)
-        config = self.config(shape, dtype, target)
-        if not is_tma_aligned(*inputs.values()):
-            config = {**self._generic_config(shape, dtype, target), "tma": 0}
-        self.prepare_triton(inputs, out, config)()
-        return out
-
-    def prepare_triton(self, inputs: Mapping[str, Tensor], out: Tensor, config: Mapping[str, Any]) -> Launch:
-        """Make the descriptors and return the launch."""
-        shape = _shape_of(inputs["q"], inputs["k"])
-        tensors = {**inputs, "y": out}
-        flat = {name: tensor.view(-1, shape["S"], shape["D"]) for name, tensor in tensors.items()}
-        if config["variant"] == "warp_specialized":
-            return self._prepare_pipelined(flat, shape, config)
-        constants, options = self._constants(config, shape), options_of(config)
-        operands: list[object] = [tensors[name] for name in ("q", "k", "v", "y")]
-        if config["tma"]:
-            operands = [triton_descriptor(flat[name], block) for name, block in _blocks(config, shape).items()]
-        grid = (shape["B"] * shape["HQ"], ceil_div(shape["S"], config["block_m"]))
-        sizes = (shape["S"], shape["D"] // constants["UNIT"], _scale_log2(shape["D"]))
-
-        def launch() -> None:
-            attention_kernel[grid](*operands, *sizes, **constants, **options)
-
-        return launch
-
-    def _prepare_pipelined(self, flat: Mapping[str, Tensor], shape: Shape, config: Mapping[str, Any]) -> Launch:
-        import torch
-
-        operands = gluon_descriptors(flat, _blocks(config, shape))
-        fetched = torch.zeros(1, dtype=torch.int32, device=flat["y"].device)
-        heads = shape["B"] * shape["HQ"]
-        programs = (min(heads * ceil_div(shape["S"], config["block_m"]), config["programs"]),)
-        sizes = (shape["S"], heads, _section(shape), _scale_log2(shape["D"]))
-        constants, options = self._pipelined_constants(config, shape), options_of(config, stages=False)
-
-        def launch() -> None:
-            attention_pipelined[programs](*operands, fetched, *sizes, **constants, **options)
-
-        return launch
-
-    def _constants(self, config: Mapping[str, Any], shape: Shape) -> dict[str, int]:
-        return {
-            "UNIT": math.gcd(shape["D"], _WIDEST_UNIT),
-            "GROUP": shape["HQ"] // shape["HKV"],
-            "BLOCK_M": config["block_m"],
-            "BLOCK_N": config["block_n"],
-            "BLOCK_D": block_d(shape),
-            "CAUSAL": int(self.causal),
-            "TMA": config["tma"],
-        }
-
-    def _pipelined_constants(self, config: Mapping[str, Any], shape: Shape) -> dict[str, int]:
-        return {
-            "GROUP": shape["HQ"] // shape["HKV"],
-            "CAUSAL": int(self.causal),
-            "STAGES": config["num_stages"],
-            "PINGPONG": config["pingpong"],
-        }
-
-    def ahead(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> Ahead:
-        """Return what Triton needs to compile the kernel without a GPU."""
-        blocks = _blocks(config, shape)
-        if config["variant"] == "warp_specialized":
-            sizes = {"fetched_ptr": "*i32", "n_rows": "i32", "n_heads": "i32", "section": "i32", "scale_log2": "fp32"}
-            return ahead_of(
-                attention_pipelined,
-                {**gluon_types_of(dtype, blocks), **sizes},
-                constants=self._pipelined_constants(config, shape),
+    def plan(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> Plan:
+        """Return the launch of a configuration; the dtype is that of the tensors."""
+        operands, group = _operands(config, shape), shape["HQ"] // shape["HKV"]
+        heads, blocks = shape["B"] * shape["HQ"], ceil_div(shape["S"], config["block_m"])
+        if config["variant"] == "warp_specialised":
+            return Plan(
+                function=attention_warp_specialised,
+                grid=(min(heads * blocks, config["programs"]),),
+                operands=operands,
+                workspaces={"fetched_ptr": Workspace("i32", 1, 0)},
+                sizes={
+                    "n_rows": shape["S"], "n_heads": heads, "section": _section(shape),
+                    "scale_log2": scale_log2(shape["D"]),
+                },
+                constants={
+                    "GROUP": group, "CAUSAL": int(self.causal), "STAGES": config["num_stages"],
+                    "PINGPONG": config["pingpong"],
+                },
                 options=options_of(config, stages=False),
-            )
-        operands = {name: triton_type(dtype, block) if config["tma"] else f"*{dtype}" for name, block in blocks.items()}
-        return ahead_of(
-            attention_kernel,
-            {**operands, "n_rows": "i32", "n_units": "i32", "scale_log2": "fp32"},
-            constants=self._constants(config, shape),
+                gluon=True,
+            )  # fmt: skip
+        unit = math.gcd(shape["D"], WIDEST_UNIT)
+        return Plan(
+            function=attention_kernel,
+            grid=(heads, blocks),
+            operands=operands,
+            workspaces={},
+            sizes={"n_rows": shape["S"], "n_units": shape["D"] // unit, "scale_log2": scale_log2(shape["D"])},
+            constants={
+                "UNIT": unit, "GROUP": group, **constants_of(config, "block_m", "block_n"), "BLOCK_D": block_d(shape),
+                "CAUSAL": int(self.causal), "TMA": config["tma"],
+            },
             options=options_of(config),
-        )
-
-    # What it is compared with
-
-    @property
-    def baselines(self) -> dict[str, Prepare]:
-        """Return torch's implementations of the same result."""
-        backends = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
-        return {f"sdpa-{name}": scaled_dot_product(backend, causal=self.causal) for name, backend in backends.items()}
-
-    def prepare_torch_cpu(self, inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-        """Return torch's scaled_dot_product_attention, in fp32."""
-        import torch
-
-        q, k, v = (inputs[name] for name in ("q", "k", "v"))
-        grouped = q.shape[1] != k.shape[1]
-
-        def launch() -> None:
-            attended = torch.nn.functional.scaled_dot_product_attention(
-                q.float(), k.float(), v.float(), is_causal=self.causal, enable_gqa=grouped
-            )
-            out.copy_(attended)
-
-        return launch
+        )  # fmt: skip
 
     def reference(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return the result in float64, a block of queries of one head at a time to spare memory."""
         import torch
 
-        q, k, v = inputs["q"], inputs["k"], inputs["v"]
+        q, k, v = (inputs[name] for name in "qkv")
         b, hq, s, d = q.shape
         group = hq // k.shape[1]
         out = torch.empty(q.shape, dtype=torch.float64, device=q.device)

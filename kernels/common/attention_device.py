@@ -9,15 +9,7 @@ warp loads and two warpgroups each overlap the product of one tile with the soft
 
 from __future__ import annotations
 
-from ledger.kernel import import_triton
-
-from .gluon import import_gluon
-
-triton, tl = import_triton()
-
-_gluon = import_gluon()
-gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
-async_load, async_store = _gluon.async_load, _gluon.async_store
+from .device import async_load, async_store, gl, gluon, hopper, tl, triton
 
 
 @triton.jit
@@ -36,7 +28,7 @@ def _load_rows(source, head, row, n_rows, n_dims, ROWS: tl.constexpr, BLOCK_D: t
 def _attend(
     acc,
     total,
-    highest,
+    maximum,
     q,
     k,
     v,
@@ -64,15 +56,15 @@ def _attend(
                 seen = seen & (keys[None, :] <= query_rows[:, None])
             scores = tl.where(seen, scores, -float("inf"))
         # The scale is positive, so it may follow the maximum: one multiply-add a score.
-        risen = tl.maximum(highest, tl.max(scores, axis=1) * scale_log2)
-        powers = tl.exp2(scores * scale_log2 - risen[:, None])
-        kept = tl.exp2(highest - risen)
-        total = total * kept + tl.sum(powers, axis=1)
-        acc = acc * kept[:, None]
+        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1) * scale_log2)
+        exponentials = tl.exp2(scores * scale_log2 - new_maximum[:, None])
+        correction = tl.exp2(maximum - new_maximum)
+        total = total * correction + tl.sum(exponentials, axis=1)
+        acc = acc * correction[:, None]
         v_tile = _load_rows(v, kv_head, start, n_rows, n_dims, BLOCK_N, BLOCK_D, TMA)
-        acc = tl.dot(powers.to(v_tile.dtype), v_tile, acc)
-        highest = risen
-    return acc, total, highest
+        acc = tl.dot(exponentials.to(v_tile.dtype), v_tile, acc)
+        maximum = new_maximum
+    return acc, total, maximum
 
 
 @triton.jit
@@ -102,20 +94,20 @@ def attention_kernel(
     row = block * BLOCK_M
     query_rows = row + tl.arange(0, BLOCK_M)
     q_tile = _load_rows(q, head, row, n_rows, n_dims, BLOCK_M, BLOCK_D, TMA)
-    highest = tl.full((BLOCK_M,), -float("inf"), dtype=tl.float32)
+    maximum = tl.full((BLOCK_M,), -float("inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK_M,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
 
     # Whole tiles that every query of the block sees need no mask.
     end = tl.minimum(row + BLOCK_M, n_rows) if CAUSAL else n_rows
     plain = (row if CAUSAL else n_rows) // BLOCK_N * BLOCK_N
-    acc, total, highest = _attend(
-        acc, total, highest, q_tile, k, v, kv_head, 0, plain, query_rows, n_rows, n_dims, scale_log2,
+    acc, total, maximum = _attend(
+        acc, total, maximum, q_tile, k, v, kv_head, 0, plain, query_rows, n_rows, n_dims, scale_log2,
         BLOCK_N, BLOCK_D, False, CAUSAL, TMA,
     )  # fmt: skip
     if plain < end:
-        acc, total, highest = _attend(
-            acc, total, highest, q_tile, k, v, kv_head, plain, end, query_rows, n_rows, n_dims, scale_log2,
+        acc, total, maximum = _attend(
+            acc, total, maximum, q_tile, k, v, kv_head, plain, end, query_rows, n_rows, n_dims, scale_log2,
             BLOCK_N, BLOCK_D, True, CAUSAL, TMA,
         )  # fmt: skip
 
@@ -202,9 +194,9 @@ def _load_tiles(
 
 
 @gluon.jit
-def _powers(scores, highest, scale_log2):
-    risen = gl.maximum(highest, gl.max(scores, axis=1) * scale_log2)
-    return gl.exp2(scores * scale_log2 - risen[:, None]), risen
+def _exponentials(scores, maximum, scale_log2):
+    new_maximum = gl.maximum(maximum, gl.max(scores, axis=1) * scale_log2)
+    return gl.exp2(scores * scale_log2 - new_maximum[:, None]), new_maximum
 
 
 @gluon.jit
@@ -252,9 +244,9 @@ def _attend_half(
         if CAUSAL:
             visible = visible & (at[None, :] <= (row + gl.arange(0, HALF, s_rows))[:, None])
         scores = gl.where(visible, scores, -float("inf"))
-        powers, highest = _powers(scores, gl.full([HALF], -float("inf"), gl.float32, s_rows), scale_log2)
-        total = gl.sum(powers, axis=1)
-        weights = gl.convert_layout(powers.to(y.dtype), p_layout)
+        exponentials, maximum = _exponentials(scores, gl.full([HALF], -float("inf"), gl.float32, s_rows), scale_log2)
+        total = gl.sum(exponentials, axis=1)
+        weights = gl.convert_layout(exponentials.to(y.dtype), p_layout)
         acc = gl.zeros([HALF, BLOCK_D], gl.float32, o_layout)
 
         hopper.mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
@@ -274,17 +266,17 @@ def _attend_half(
             # The product with the keys is done; that with the values runs beside the softmax.
             scores = hopper.warpgroup_mma_wait(1, deps=(pending,))
             hopper.mbarrier.arrive(empty.index(k_stage), count=1)
-            powers, risen = _powers(scores, highest, scale_log2)
-            kept = gl.exp2(highest - risen)
-            total = total * kept + gl.sum(powers, axis=1)
-            highest = risen
+            exponentials, new_maximum = _exponentials(scores, maximum, scale_log2)
+            correction = gl.exp2(maximum - new_maximum)
+            total = total * correction + gl.sum(exponentials, axis=1)
+            maximum = new_maximum
             done += 2
             # A wait for the next tile here also keeps the compiler from moving the next line up over the softmax.
             hopper.mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
-            acc, powers, weights = hopper.warpgroup_mma_wait(0, deps=(sums, powers, weights))
+            acc, exponentials, weights = hopper.warpgroup_mma_wait(0, deps=(sums, exponentials, weights))
             hopper.mbarrier.arrive(empty.index(v_stage), count=1)
-            acc = acc * gl.convert_layout(kept, o_rows)[:, None]
-            weights = gl.convert_layout(powers.to(y.dtype), p_layout)
+            acc = acc * gl.convert_layout(correction, o_rows)[:, None]
+            weights = gl.convert_layout(exponentials.to(y.dtype), p_layout)
 
         stage = done % STAGES
         values = ring.index(stage).reshape([BLOCK_N, BLOCK_D])
@@ -308,7 +300,7 @@ def _attend_half(
 
 
 @gluon.jit
-def attention_pipelined(
+def attention_warp_specialised(
     q,
     k,
     v,

@@ -11,14 +11,14 @@ import ctypes
 import functools
 import itertools
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.errors import InputError, MachineError, shortened
-from ledger.kernel import source_text
+from ledger.kernel import AheadCuda, source_text
 from ledger.launches import note_binary
+from ledger.sources.scan import included_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,8 +29,6 @@ Argument = Any
 
 SHARED_HEADERS = ("hopper.cuh", "cluster_gemm.cuh", "cluster_gemm_kernel.cuh")
 """The headers beside this module. Named by literals, so that a seal covers them."""
-
-_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def cuda_source(
     text = source_text(module, file)
     pending = [text]
     while pending:
-        for name in _INCLUDE.findall(pending.pop()):
+        for name in included_files(pending.pop().encode()):
             if name not in headers:
                 headers[name] = made[name] if name in made else source_text(_home(module, name), name)
                 pending.append(headers[name])
@@ -297,3 +295,16 @@ def prepare_cuda(
         _checked(driver.cuLaunchKernelEx(config, function, ctypes.addressof(kept[1]), 0), f"launching {source.entry}")
 
     return launch
+
+
+def prepare_ahead(ahead: AheadCuda, arguments: Sequence[Argument], *, overlap: bool) -> Callable[[], None]:
+    """Return the launch of what `ahead` describes. Raises: as prepare_cuda."""
+    assert isinstance(ahead.source, CudaSource)
+    return prepare_cuda(
+        ahead.source,
+        programs=ahead.programs,
+        threads=ahead.threads,
+        shared_bytes=ahead.shared_bytes,
+        arguments=arguments,
+        overlap=overlap,
+    )

@@ -1,280 +1,366 @@
-"""Launches C = A · B with an epilogue, A and B row-major: operands, clusters, checks, ahead-of-time compilation.
+"""Builds kernels that compute a matrix product with an epilogue: launch, checks, ahead-of-time compilation, candidates.
 
-A configuration's `pipeline` names the variant: 0 generic (Triton), 1 warp-specialized (Gluon, sm_90), from 2 on CUDA
-C++ for sm_90. There it encodes the cluster: 2 is 21, tens are CTAs along M, ones CTAs along N; 100 more swaps A and B.
-`stream` divides tiles along K: 0 not at all, 1 stream-K, 2 split in two. Imports torch and triton, only when called.
+Shapes: a (M, K); b (K, N), or (N, K) where b_rows is set; c (M, N); all row-major. gemm_config has the configuration
+keys, gemm_device the loops, gemm_cluster the CUDA C++. Imports torch and triton, only when called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, AheadCuda, CudaProgram, Launch
+from ledger.kernel import Ahead, AheadCuda, Candidate, Launch, Tolerance
 from ledger.operations import Shape
-from ledger.records import Dtype
+from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .baselines import dtype_name
+from .family import Family
+from .gemm_cluster import ClusterGemm
+from .gemm_config import (
+    CUDA,
+    CUDA_DEFAULTS,
+    GENERIC,
+    GROUP,
+    KEYS,
+    SWAP_DEFAULTS,
+    WARP_SPECIALISED,
+    Settings,
+    lines,
+    shared_bytes,
+    tile_rows,
+)
+from .gemm_device import gemm_kernel, gemm_pipelined, identity
+from .gemm_tiles import RAGGED, TILES, Tile, waves_cost
 from .launches import MATRIX_SIZES, ahead_of, constants_of, options_of
-from .targets import ceil_div, device_target, is_tma_aligned
-from .tensor_maps import gluon_descriptors, gluon_types_of, triton_descriptor, triton_type
+from .targets import (
+    SHARED_BYTES,
+    SM_REGISTERS,
+    SMS,
+    TMA_ALIGNMENT,
+    TMA_TARGETS,
+    ceil_div,
+    device_target,
+    is_tma_aligned,
+    matmul_path,
+)
+from .tensor_maps import gluon_descriptors, gluon_types, triton_descriptor, triton_type
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Settings = Mapping[str, Any]
-
-CONFIG_KEYS = (
-    "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma",
-    "pipeline", "stream", "pdl",
+_RANGES = (
+    ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16), ("subtiles", 1, 4),
 )  # fmt: skip
-CONFIG_RANGES = (
-    ("block_m", 16, 256), ("block_n", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16), ("subtiles", 1, 2),
-)  # fmt: skip
-# How many CTAs an H200 holds at once, by `pipeline`: a cluster lies within a group of SMs.
-RESIDENT = {11: 132, 2: 132, 22: 120, 41: 120}
-# Rows of tiles, of a cluster or of a program, that share the columns of B which they read while these are in L2.
-GROUP = 8
+_TRITON_TYPES = {"fp8_e4m3": "fp8e4nv", "int8": "i8"}
+# A warpgroup has 232 registers a thread; with one-byte operands 128 of them hold accumulators.
+_GROUP_ELEMENTS = 128 * 128
 
 
-def cluster_shape(config: Settings) -> tuple[int, int]:
-    """Return the CTAs of a cluster along M and along N."""
-    return (2, 1) if config["pipeline"] == 2 else divmod(config["pipeline"] % 100, 10)
+def product_cases(inner: int) -> tuple[dict[str, int], ...]:
+    """Return the cases of products: cubes, one element, primes, a small aligned one of `inner` steps, few rows."""
+    return (
+        {"M": 4096, "N": 4096, "K": 4096},
+        {"M": 8192, "N": 8192, "K": 8192},
+        {"M": 1, "N": 1, "K": 1},
+        {"M": 127, "N": 129, "K": 131},
+        {"M": 1000, "N": 1512, "K": inner},
+        {"M": 16, "N": 14336, "K": 4096},
+    )
 
 
-def swapped(config: Settings) -> bool:
-    """Tell whether A and B are swapped: a tile's rows are wgmma's columns."""
-    return bool(config["pipeline"] >= 100)
+TOLERANCES: dict[Dtype, Tolerance] = {
+    "fp16": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; the sum is fp32"),
+    "bf16": Tolerance(1e-4, 4e-3, "one rounding to 8 bits; the sum is fp32"),
+    "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
+}
+"""Tolerances of products that are summed in fp32 and rounded once."""
 
 
-def split(config: Settings) -> int:
-    """Return how many CTAs divide a tile's steps along K."""
-    return 2 if config["stream"] == 2 else 1
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Family):
+    """Hold what differs between kernels over the shared loops.
 
-
-def cluster_threads(config: Settings) -> int:
-    """Return the threads of a CTA: the warps that multiply, and four of which one loads."""
-    return int(32 * config["num_warps"] + 128)
-
-
-def cluster_bytes(config: Settings) -> int:
-    """Return the shared memory of a CTA of the CUDA C++, in bytes."""
-    ring: int = config["num_stages"] * 2 * config["block_k"] * (config["block_m"] + config["block_n"])
-    # Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two of 64.
-    store: int = config["num_warps"] * 2 * 16 * 64 * 2
-    if split(config) > 1:
-        # Half of a tile's sums come from the other CTA, to where the ring was.
-        return int(max(ring, 2 * config["block_m"] * config["block_n"] + store) + 16 * config["num_stages"])
-    return int(ring + store + 16 * config["num_stages"])
-
-
-def cluster_programs(config: Settings, shape: Shape) -> int:
-    """Return the CTAs of a launch of the CUDA C++."""
-    (rows, cols), parts = cluster_shape(config), split(config)
-    tiles = ceil_div(shape["M"], rows * config["block_m"]) * ceil_div(shape["N"], cols * config["block_n"])
-    if parts > 1:
-        return rows * cols * parts * tiles
-    pieces = tiles * ceil_div(shape["K"], config["block_k"]) if config["stream"] else tiles
-    return int(rows * cols * min(pieces, config["programs"] // (rows * cols)))
-
-
-def tile_rows(config: Settings, n_rows: int) -> int:
-    """Return the rows of each tile of the cluster kernel: even shares in whole steps."""
-    (rows, _), step = cluster_shape(config), row_step(config)
-    return step * ceil_div(n_rows, step * rows * ceil_div(n_rows, rows * config["block_m"]))
-
-
-def row_step(config: Settings) -> int:
-    """Return what the rows of tiles are a multiple of: those stored at once, 8 of each that shares them if swapped."""
-    return 8 * cluster_shape(config)[1] if swapped(config) else 16
-
-
-def cluster_keys(block_m: int, block_n: int, pipeline: int) -> dict[str, int]:
-    """Return what a tile and a cluster fix of a configuration."""
-    return {
-        "block_m": block_m, "block_n": block_n, "block_k": 64,
-        "num_warps": (block_n if pipeline >= 100 else block_m) // 16, "subtiles": 1, "tma": 1,
-        "pipeline": pipeline, "programs": RESIDENT.get(pipeline % 100, 132),
-    }  # fmt: skip
-
-
-def group_rows(config: Settings, shape: Shape) -> int:
-    """Return how many rows of clusters' tiles form a group: groups are of equal size, at most GROUP."""
-    tiles_m = ceil_div(shape["M"], cluster_shape(config)[0] * config["block_m"])
-    return ceil_div(tiles_m, ceil_div(tiles_m, GROUP))
-
-
-def shared_bytes(config: Settings, dtype: Dtype) -> int:
-    """Return an upper bound of the shared memory of one program, in bytes."""
-    element = DTYPE_BYTES[dtype]
-    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    loop = config["num_stages"] * element * block_k * (block_m + block_n)
-    if config["pipeline"] >= 2:
-        return cluster_bytes(config)
-    # With TMA the result leaves through a buffer of its own; without, through what the loop has left.
-    if config["tma"]:
-        return int(loop + element * block_m * block_n // config["subtiles"] + 1024)
-    # The last term covers barriers.
-    return int(max(loop, 4 * block_m * (block_n + 8)) + 64)
-
-
-@dataclass(frozen=True)
-class Gemm:
-    """Hold what differs between the kernels over this code.
-
-    generic, warp_specialized: the functions in Triton and in Gluon. vectors: inputs beside a and b, one element a
-    column. source: (configuration, dtype) -> the CUDA C++; prepare_cluster: its launch. check_tile: (configuration),
-    raises InputError for tiles of the CUDA C++ that the kernel does not have. swaps: whether A and B may be swapped.
+    dtypes: of A and B. epilogue: the function of a tile's accumulators (gemm_device). epilogue_flops: its operations an
+    element of C. bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows:
+    whether B is (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic
+    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. more: (target) -> further keys.
+    lacks, having: what an unknown target may lack and the others have, for messages.
     """
 
     name: str
-    generic: Any
-    warp_specialized: Any
-    source: Callable[[Settings, Dtype], CudaProgram]
-    prepare_cluster: Callable[[Mapping[str, Tensor], Tensor, Settings], Launch]
-    check_tile: Callable[[Settings], None]
-    vectors: tuple[str, ...] = ()
-    swaps: bool = False
+    dtypes: tuple[Dtype, ...] = ("fp16", "bf16", "fp32")
+    epilogue: Any = identity
+    epilogue_flops: int = 0
+    bias: bool = False
+    scale: Callable[[int], float] | None = None
+    b_rows: bool = False
+    output: Dtype | None = None
+    tiles: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: TILES)
+    ragged: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: RAGGED)
+    cluster: ClusterGemm | None = None
+    more: Callable[[str], Mapping[str, int]] = lambda target: {}
+    lacks: str = ""
+    having: str = ""
+
+    path = staticmethod(matmul_path)
+    cases: tuple[Mapping[str, int], ...] = product_cases(2056)
+
+    @property
+    def launched(self) -> str:
+        """Return a pattern of the names of what a call launches."""
+        return "^gemm_(kernel|pipelined)$" + (f"|^{self.name}_cluster$" if self.cluster else "")
+
+    def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Return the launch configuration of a shape: here, of the generic variant; families over this one have rules.
+
+        Raises: InputError for a target without one.
+        """
+        return self.generic_config(shape, dtype, target)
+
+    def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
+        """Yield the configurations that may be worth timing: here, the one of the rule."""
+        yield self.candidate(self.config(shape, dtype, target), shape, dtype)
+
+    def work(self, shape: Shape, dtype: Dtype) -> Work:
+        """Count a multiply-add (two operations) for each (m, n, k) and the epilogue; each operand moves once."""
+        m, n, k = shape["M"], shape["N"], shape["K"]
+        return Work(
+            flops=2 * m * n * k + self.epilogue_flops * m * n,
+            bytes_read=DTYPE_BYTES[dtype] * (m * k + k * n + (n if self.bias else 0)),
+            bytes_written=self.output_bytes(dtype) * m * n,
+        )
+
+    def output_bytes(self, dtype: Dtype) -> int:
+        """Return the bytes of an element of C."""
+        return DTYPE_BYTES[self.output or dtype]
+
+    # Configuration
+
+    def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
+        """Return the configuration of the generic variant. Raises: InputError for a target without one."""
+        configs.check_tuned(self.name, target, tuple(self.tiles), having=self.having)
+        aligned = not any(length * size % TMA_ALIGNMENT for _, length, size in self._rows(shape, dtype))
+        tiles = self.tiles[target] if aligned else self.ragged.get(target, self.tiles[target])
+        block_m, block_n, block_k, num_warps, num_stages, _ = min(tiles, key=waves_cost(shape, target))
+        config: dict[str, Any] = {
+            "block_m": block_m,
+            "block_n": block_n,
+            "block_k": block_k // 2 if dtype == "fp32" else block_k,
+            "group_m": GROUP,
+            "subtiles": 1,
+            "programs": SMS[target],
+            "num_warps": num_warps,
+            "num_stages": num_stages,
+            "tma": int(target in TMA_TARGETS and aligned),
+            "variant": GENERIC,
+            **self.cuda_defaults,
+            **self.more(target),
+        }
+        while self.shared_bytes(config, dtype) > SHARED_BYTES[target] and config["num_stages"] > 1:
+            config["num_stages"] -= 1
+        return config
+
+    @property
+    def cuda_defaults(self) -> dict[str, int]:
+        """Return the keys of the CUDA C++, if there is any, as the other variants have them."""
+        if self.cluster is None:
+            return {}
+        return {**CUDA_DEFAULTS, **(SWAP_DEFAULTS if self.cluster.swaps else {})}
+
+    def _rows(self, shape: Shape, dtype: Dtype) -> tuple[tuple[str, int, int], ...]:
+        """Return the rows that TMA moves: shape key, elements of a row, bytes of an element."""
+        return (("N", shape["N"], self.output_bytes(dtype)), ("K", shape["K"], DTYPE_BYTES[dtype]))
+
+    def shared_bytes(self, config: Settings, dtype: Dtype) -> int:
+        """Return an upper bound of the shared memory of a CTA, in bytes."""
+        return shared_bytes(config, DTYPE_BYTES[dtype], self.output_bytes(dtype))
 
     def check_config(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check that an architecture can run a configuration. Raises: InputError."""
-        configs.check_keys(self.name, config, CONFIG_KEYS)
-        configs.check_target(self.name, target)
+        more = self.more(target)
+        configs.check_keys(self.name, config, (*KEYS, *self.cuda_defaults, *more))
+        variant = config["variant"]
+        if variant not in (GENERIC, WARP_SPECIALISED, *([CUDA] if self.cluster else [])):
+            raise InputError(f"{self.name}: variant is {variant!r}; expected generic, warp_specialised or cuda")
+        configs.check_target(self.name, target, tuple(self.tiles), lacks=self.lacks)
         configs.check_bf16(self.name, dtype, target)
-        # The tiles of the CUDA C++ are multiples of 64.
-        free = ("block_m", "block_n", "num_warps") if config["pipeline"] >= 2 else ()
-        configs.check_powers(self.name, config, [one for one in CONFIG_RANGES if one[0] not in free])
-        if not swapped(config):
+        if variant == CUDA and self.cluster:
+            self.cluster.check(config, dtype, target)
+        else:
+            configs.check_powers(self.name, config, _RANGES)
             configs.check_wgmma(self.name, config, target)
+            self._check_variant(config, dtype, target)
         configs.check_positive(self.name, config, "num_stages", "group_m", "programs")
-        rows = {key: shape[key] for key in ("N", "K")}
-        configs.check_tma(self.name, config, target, rows=rows, size=DTYPE_BYTES[dtype], of=dtype)
-        if not config["tma"] and config["subtiles"] != 1:
-            raise InputError(f"{self.name}: subtiles is {config['subtiles']} without tma; expected 1")
-        self._check_variant(config, dtype, target)
-        configs.check_shared(self.name, shared_bytes(config, dtype), target)
+        configs.check_flags(self.name, config, *more)
+        for key, length, size in self._rows(shape, dtype):
+            configs.check_tma(self.name, config, target, rows={key: length}, size=size, of=dtype)
+        configs.check_shared(self.name, self.shared_bytes(config, dtype), target)
 
     def _check_variant(self, config: Settings, dtype: Dtype, target: str) -> None:
-        pipeline = config["pipeline"]
-        if pipeline >= 2:
-            self._check_cluster(config, dtype, target)
-        elif config["stream"] or config["pdl"]:
+        """Check what the generic and the warp-specialised variant cannot run. Raises: InputError."""
+        variant, tma, subtiles = config["variant"], config["tma"], config["subtiles"]
+        if any(config[key] != value for key, value in self.cuda_defaults.items()):
+            wanted = ", ".join(f"{key} {value}" for key, value in self.cuda_defaults.items())
+            raise InputError(f"{self.name}: variant is {variant}; expected {wanted}")
+        if not tma and subtiles != 1:
+            raise InputError(f"{self.name}: subtiles is {subtiles} without tma; expected 1, or tma 1")
+        if variant == GENERIC or DTYPE_BYTES[dtype] == 2:
+            configs.check_ranges(self.name, config, (("subtiles", 1, 2),))
+        if variant == GENERIC:
+            return
+        if target != "sm_90" or dtype == "fp32" or not tma:
             raise InputError(
-                f"{self.name}: stream is {config['stream']} and pdl {config['pdl']} with pipeline {pipeline}; "
-                "expected 0"
+                f"{self.name}: variant is {variant} on {target} in {dtype} with tma {tma}; expected sm_90, 8 or 16 "
+                "bits and tma 1"
             )
-        elif pipeline:
-            if pipeline != 1 or target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not config["tma"]:
-                raise InputError(
-                    f"{self.name}: pipeline is {pipeline} on {target} in {dtype}; expected 0, or 1 or 2 on sm_90 in "
-                    "fp16 or bf16 with tma 1"
-                )
-            if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
-                raise InputError(
-                    f"{self.name}: pipeline is 1; expected 4 warps, block_m at least 128 and 2 stages or more"
-                )
-
-    def _check_cluster(self, config: Settings, dtype: Dtype, target: str) -> None:
-        pipeline, (rows, cols) = config["pipeline"], cluster_shape(config)
-        what = f"{self.name}: pipeline is {pipeline}"
-        most = 200 if self.swaps else 100
-        if pipeline >= most or not 1 <= rows <= 5 or cols not in (1, 2) or rows * cols * split(config) > 8:
+        if config["num_warps"] != 4 or config["block_m"] < 128 or config["num_stages"] < 2:
             raise InputError(
-                f"{what} with stream {config['stream']}; expected 0 to 2, or two digits: at most 5 CTAs of a cluster "
-                "along M, 1 or 2 along N, at most 8 in all, with stream 2 twice as many"
-                + ("; 100 more swap A and B" if self.swaps else "")
+                f"{self.name}: variant is {variant}; expected 4 warps, block_m at least 128 and 2 stages or more"
             )
-        if target != "sm_90" or DTYPE_BYTES[dtype] != 2:
-            raise InputError(f"{what} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
-        self.check_tile(config)
-        warps = config["block_n" if swapped(config) else "block_m"] // 16
-        fixed = {"block_k": 64, "num_warps": warps, "subtiles": 1, "tma": 1}
-        if any(config[key] != value for key, value in fixed.items()):
-            raise InputError(f"{what}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
-        if config["stream"] not in (0, 1, 2) or config["pdl"] not in (0, 1):
-            raise InputError(f"{what}; expected stream 0, 1 or 2 and pdl 0 or 1")
-        if config["num_stages"] < 2 or config["programs"] < rows * cols:
-            raise InputError(f"{what}; expected at least 2 stages and {rows * cols} programs")
+        promote = config.get("promote", 0)
+        elements = config["block_m"] // 2 * config["block_n"] * (1 + promote)
+        if DTYPE_BYTES[dtype] == 1 and elements > _GROUP_ELEMENTS:
+            raise InputError(
+                f"{self.name}: variant is {variant}, promote is {promote} with a tile of {config['block_m']} × "
+                f"{config['block_n']}; a warpgroup keeps {elements} sums in its registers, expected at most "
+                f"{_GROUP_ELEMENTS}"
+            )
 
-    def prepare_triton(self, inputs: Mapping[str, Tensor], out: Tensor, config: Settings) -> Launch:
-        """Make the descriptors and return the launch."""
-        if config["pipeline"] >= 2:
-            return self.prepare_cluster(inputs, out, config)
-        (n_rows, n_inner), n_cols = inputs["a"].shape, inputs["b"].shape[1]
-        tiles = ceil_div(n_rows, config["block_m"]) * ceil_div(n_cols, config["block_n"])
-        grid = (min(tiles, config["programs"]),)
-        function, constants, options = self._compiled_as(config)
-        tensors = {"a": inputs["a"], "b": inputs["b"], "c": out}
-        operands: list[object] = list(tensors.values())
-        if config["pipeline"]:
-            operands = gluon_descriptors(tensors, _blocks(config))
-        elif config["tma"]:
-            operands = [triton_descriptor(tensors[name], block) for name, block in _blocks(config).items()]
-        operands += [inputs[name] for name in self.vectors]
+    # Candidates
 
-        def launch() -> None:
-            function[grid](*operands, n_rows, n_cols, n_inner, **constants, **options)
+    def deepest(self, config: Settings, dtype: Dtype, target: str, *, most: int = 2) -> Iterator[Settings]:
+        """Yield a configuration with as many stages as fit, from 2 to 8, and with one less where most is 2."""
+        fit = [n for n in range(2, 9) if self._fits({**config, "num_stages": n}, dtype, target)]
+        for n in fit[-most:]:
+            yield {**config, "num_stages": n}
 
-        return launch
+    def _fits(self, config: Settings, dtype: Dtype, target: str) -> bool:
+        return self.shared_bytes(config, dtype) <= SHARED_BYTES[target]
 
-    def _compiled_as(self, config: Settings) -> tuple[Any, dict[str, int], dict[str, Any]]:
-        """Return the function of a configuration in Triton or Gluon, its constants and its options."""
-        if config["pipeline"]:
-            constants = {"STAGES": config["num_stages"], "GROUP_M": config["group_m"]}
-            options = {"num_warps": config["num_warps"]}
-            return self.warp_specialized, constants, options
-        constants = constants_of(config, "block_m", "block_n", "block_k", "group_m", "subtiles", "tma")
-        return self.generic, constants, options_of(config)
+    def candidate(self, config: Settings, shape: Shape, dtype: Dtype) -> Candidate:
+        """Return a configuration with what the analytic model needs to know of it."""
+        block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+        inner = block_k * ceil_div(shape["K"], block_k)
+        # The warp-specialised variant is three warpgroups that share all registers of an SM.
+        warps, registers = 12, 168
+        if config["variant"] == GENERIC:
+            warps = config["num_warps"]
+            # The accumulators, and some for addresses and operands in flight.
+            registers = block_m * block_n // (32 * warps) + 48
+        tiles = ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n)
+        read_m, read_n, parts, extra = block_m, block_n, 1, 0
+        if config["variant"] == CUDA and self.cluster:
+            rows, cols = config["cluster_m"], config["cluster_n"]
+            warps, registers = config["num_warps"] + 4, min(168, SM_REGISTERS // (32 * (config["num_warps"] + 4)))
+            tiles = rows * cols * ceil_div(shape["M"], rows * block_m) * ceil_div(shape["N"], cols * block_n)
+            # Of its tiles a CTA reads a share; the others of its cluster read the rest for it.
+            loaded = tile_rows(config, shape["M"]) if self.cluster.even_tiles else block_m
+            read_m, read_n = loaded // cols, block_n // rows
+            # Stream-K divides tiles by steps: as many equal pieces as steps.
+            parts, extra = config["split_k"], 0
+            if config["stream_k"]:
+                parts, extra = inner // block_k, self.cluster.divided_clocks
+        # Rows of a box that lie in two lines of L2 take both.
+        lines_of = lines if config["tma"] and DTYPE_BYTES[dtype] == 2 else lambda columns: 1
+        read = read_m * lines_of(shape["K"]) + read_n * lines_of(shape["N"])
+        return Candidate(
+            config=config,
+            tiles=tiles * parts,
+            tile_flops=2 * block_m * block_n * inner // parts,
+            tile_bytes=DTYPE_BYTES[dtype] * read * inner // parts,
+            warps=warps,
+            registers=registers,
+            shared_bytes=self.shared_bytes(config, dtype),
+            extra_clocks=extra,
+        )
+
+    # Compiling and launching
 
     def ahead(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
         """Return what the compiler needs to compile the kernel without a GPU."""
-        if config["pipeline"] >= 2:
-            return AheadCuda(
-                self.source(config, dtype),
-                programs=cluster_programs(config, shape),
-                threads=cluster_threads(config),
-                shared_bytes=shared_bytes(config, dtype),
-            )
+        if config["variant"] == CUDA and self.cluster:
+            return self.cluster.ahead(config, shape, dtype)
         function, constants, options = self._compiled_as(config)
-        blocks = _blocks(config)
-        if config["pipeline"]:
-            operands = gluon_types_of(dtype, blocks)
+        kind, written = (_TRITON_TYPES.get(one, one) for one in (dtype, self.output or dtype))
+        kinds = {"a": (kind, DTYPE_BYTES[dtype]), "b": (kind, DTYPE_BYTES[dtype])}
+        kinds["c"] = (written, self.output_bytes(dtype))
+        if config["variant"] == WARP_SPECIALISED:
+            operands = gluon_types(kinds, self._blocks(config))
         else:
             operands = {
-                name: triton_type(dtype, block) if config["tma"] else f"*{dtype}" for name, block in blocks.items()
+                name: triton_type(kinds[name][0], block) if config["tma"] else f"*{kinds[name][0]}"
+                for name, block in self._blocks(config).items()
             }
-        vectors = dict.fromkeys(self.vectors, f"*{dtype}")
-        arguments = {**operands, **vectors, **MATRIX_SIZES}
-        return ahead_of(function, arguments, constants=constants, options=options)
+        # A number or vector that the kernel has not is a constant, None, and no argument of the launch.
+        absent = {key: None for key, has in (("bias", self.bias), ("scale", self.scale)) if not has}
+        arguments = {**operands, "bias": f"*{kind}", "scale": "fp32", **MATRIX_SIZES}
+        return ahead_of(function, arguments, constants={**constants, **absent}, options=options)
 
-    def call(
-        self,
-        inputs: Mapping[str, Tensor],
-        *,
-        config: Callable[[Shape, Dtype, str], Settings],
-        generic: Callable[[str, Shape, Dtype, str], Settings],
-    ) -> Tensor:
-        """Return the result of tensors on one GPU. config: the launch rule; generic: that of the generic variant."""
+    def _compiled_as(self, config: Settings) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return the function of a configuration in Triton or Gluon, its constants and its options."""
+        fixed = {"EPILOGUE": self.epilogue, "B_ROWS": int(self.b_rows), "PROMOTE": config.get("promote", 0)}
+        if config["variant"] == WARP_SPECIALISED:
+            constants = {"STAGES": config["num_stages"], **constants_of(config, "group_m")}
+            return gemm_pipelined, {**fixed, **constants}, options_of(config, stages=False)
+        constants = constants_of(config, "block_m", "block_n", "block_k", "group_m", "subtiles", "tma")
+        return gemm_kernel, {**fixed, **constants}, options_of(config)
+
+    def _blocks(self, config: Settings) -> dict[str, list[int]]:
+        block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
+        # Two warpgroups of the Gluon function multiply and store half of the rows each.
+        rows = block_m // 2 if config["variant"] == WARP_SPECIALISED else block_m
+        b_block = [block_n, block_k] if self.b_rows else [block_k, block_n]
+        return {"a": [block_m, block_k], "b": b_block, "c": [rows, block_n // config["subtiles"]]}
+
+    def prepare(self, inputs: Mapping[str, Tensor], out: Tensor, config: Settings) -> Launch:
+        """Make the descriptors and return the launch, with the operation's scale."""
+        scale = self.scale(inputs["a"].shape[1]) if self.scale else None
+        return self._launcher(inputs, out, config, scale=scale)
+
+    def _launcher(self, inputs: Mapping[str, Tensor], out: Tensor, config: Settings, *, scale: float | None) -> Launch:
+        a, b, bias = inputs["a"], inputs["b"], inputs["bias"] if self.bias else None
+        if config["variant"] == CUDA and self.cluster:
+            return self.cluster.prepare(a, b, out, config, dtype=self._dtype_of(a), bias=bias, scale=scale)
+        (n_rows, n_inner), n_cols = a.shape, out.shape[1]
+        grid = (min(ceil_div(n_rows, config["block_m"]) * ceil_div(n_cols, config["block_n"]), config["programs"]),)
+        function, constants, options = self._compiled_as(config)
+        tensors, blocks = {"a": a, "b": b, "c": out}, self._blocks(config)
+        operands: list[object] = list(tensors.values())
+        if config["variant"] == WARP_SPECIALISED:
+            operands = gluon_descriptors(tensors, blocks)
+        elif config["tma"]:
+            operands = [triton_descriptor(tensors[name], block) for name, block in blocks.items()]
+
+        def launch() -> None:
+            function[grid](*operands, bias, scale, n_rows, n_cols, n_inner, **constants, **options)
+
+        return launch
+
+    def _dtype_of(self, tensor: Tensor) -> Dtype:
         import torch
 
-        inputs = {name: tensor.contiguous() for name, tensor in inputs.items()}
-        a, b = inputs["a"], inputs["b"]
-        out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-        shape = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
-        dtype, target = dtype_name(a, self.name), device_target(a)
-        chosen = config(shape, dtype, target)
+        bytewise: dict[object, Dtype] = {torch.float8_e4m3fn: "fp8_e4m3", torch.int8: "int8"}
+        dtype = bytewise.get(tensor.dtype) or dtype_name(tensor, self.name)
+        if dtype not in self.dtypes:
+            raise InputError(f"{self.name}: dtype is {tensor.dtype}; expected one of: {', '.join(self.dtypes)}")
+        return dtype
+
+    def __call__(self, a: Tensor, b: Tensor, bias: Tensor | None = None, *, scale: float | None = None) -> Tensor:
+        """Return the result of tensors on one GPU, all of one dtype of the kernel. Raises: InputError."""
+        import torch
+
+        given = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
+        inputs = {name: tensor.contiguous() for name, tensor in given.items()}
+        (dtype, *_), target = [self._dtype_of(tensor) for tensor in given.values()], device_target(a)
+        written = {"fp16": torch.float16, "fp32": torch.float32}.get(self.output or "", a.dtype)
+        out = torch.empty((a.shape[0], b.shape[0 if self.b_rows else 1]), dtype=written, device=a.device)
+        shape = {"M": out.shape[0], "N": out.shape[1], "K": a.shape[1]}
+        config = self.config(shape, dtype, target)
         if not is_tma_aligned(*inputs.values()):
-            chosen = {**generic(self.name, shape, dtype, target), "tma": 0}
-        self.prepare_triton(inputs, out, chosen)()
+            config = {**self.generic_config(shape, dtype, target), "tma": 0}
+        self._launcher(inputs, out, config, scale=scale)()
         return out
-
-
-def _blocks(config: Settings) -> dict[str, list[int]]:
-    block_m, block_n, block_k = config["block_m"], config["block_n"], config["block_k"]
-    # Two warpgroups of the Gluon kernel multiply and store half of the rows each.
-    rows = block_m // 2 if config["pipeline"] else block_m
-    return {"a": [block_m, block_k], "b": [block_k, block_n], "c": [rows, block_n // config["subtiles"]]}

@@ -1,12 +1,12 @@
-"""Holds the warp-specialized main loop of matrix products in Gluon, for sm_90, with an epilogue of the kernel's own.
+"""Holds the main loops of matrix products, in Triton for any target and in Gluon for sm_90, with an epilogue hook.
 
-A CTA is persistent: one warp loads tiles of A and B by TMA into a ring of stages, two warpgroups multiply and store
-half of a tile's rows each. A kernel's own function calls `gemm` with two functions, which become constexpr:
-`prepare(extra, col, n_cols, BLOCK_N, layout)` loads what the epilogue adds, so that the products hide its latency, and
-`finish(acc, prepared, extra)` returns the tile's result in the layout of the accumulators.
+Shapes: a (M, K); b (K, N), or (N, K) where B_ROWS is set; c (M, N). The grid is persistent: a CTA takes one tile after
+the other. A launch passes as constexpr `EPILOGUE(acc, bias, scale)`, a function in Triton that returns the result of a
+tile of accumulators; both languages call it. bias: the N-vector's part of the tile as fp32 (1, BLOCK_N); scale: a
+number. A kernel without them passes None, and the launch has no such argument.
 
-Shapes: a (M, K); b (K, N), or (N, K) where B_ROWS is set; c (M, N). PROMOTE adds the product of each step to the
-accumulators outside of wgmma. WIDEST: the most columns of one wgmma. ACC: the type of the accumulators.
+int8 operands are summed in int32, others in fp32. PROMOTE adds the product of each step to the accumulators outside of
+the tensor cores.
 """
 
 # mypy: ignore-errors
@@ -24,15 +24,88 @@ gluon, gl, hopper = _gluon.gluon, _gluon.language, _gluon.hopper
 async_load, async_store = _gluon.async_load, _gluon.async_store
 
 
-@gluon.jit
-def tile_origin(tile, n_rows, n_cols, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr):
+@triton.jit
+def identity(acc, bias, scale):
+    return acc
+
+
+@triton.jit
+def scaled(acc, bias, scale):
+    return acc.to(tl.float32) * scale
+
+
+@triton.jit
+def tile_origin(tile, tiles_m, tiles_n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
     # GROUP_M rows of tiles share the columns of B that they read while these are in L2.
-    tiles_m = gl.cdiv(n_rows, BLOCK_M)
-    tiles_n = gl.cdiv(n_cols, BLOCK_N)
     group = tile // (GROUP_M * tiles_n)
-    group_rows = gl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
     in_group = tile % (GROUP_M * tiles_n)
     return (group * GROUP_M + in_group % group_rows) * BLOCK_M, (in_group // group_rows) * BLOCK_N
+
+
+@triton.jit
+def _load_rows(operand, rows, inner, n_rows, n_inner, ZERO: tl.constexpr):
+    return tl.load(
+        operand + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
+        mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
+        other=ZERO,
+    )
+
+
+@triton.jit
+def gemm_kernel(
+    a, b, c, bias, scale, n_rows, n_cols, n_inner, EPILOGUE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SUBTILES: tl.constexpr, TMA: tl.constexpr,
+    B_ROWS: tl.constexpr, PROMOTE: tl.constexpr,
+):  # fmt: skip
+    INTEGER: tl.constexpr = (a.dtype if TMA else a.dtype.element_ty) == tl.int8
+    ACC: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    ZERO: tl.constexpr = 0 if INTEGER else 0.0
+    tiles_m = tl.cdiv(n_rows, BLOCK_M)
+    tiles_n = tl.cdiv(n_cols, BLOCK_N)
+    tiles_k = tl.cdiv(n_inner, BLOCK_K)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=TMA and not B_ROWS):
+        row, col = tile_origin(tile, tiles_m, tiles_n, BLOCK_M, BLOCK_N, GROUP_M)
+        rows = row + tl.arange(0, BLOCK_M)
+        cols = col + tl.arange(0, BLOCK_N)
+
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
+        for step in tl.range(tiles_k):
+            inner = step * BLOCK_K + tl.arange(0, BLOCK_K)
+            a_tile = a.load([row, step * BLOCK_K]) if TMA else _load_rows(a, rows, inner, n_rows, n_inner, ZERO)
+            if B_ROWS:
+                b_rows = b.load([col, step * BLOCK_K]) if TMA else _load_rows(b, cols, inner, n_cols, n_inner, ZERO)
+                b_tile = b_rows.T
+            else:
+                b_tile = b.load([step * BLOCK_K, col]) if TMA else _load_rows(b, inner, cols, n_inner, n_cols, ZERO)
+            if PROMOTE:
+                acc += tl.dot(a_tile, b_tile, input_precision="ieee", out_dtype=ACC)
+            else:
+                acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee", out_dtype=ACC)
+
+        # The epilogue stands where it was measured: before the addresses of C only where it adds a bias.
+        if bias is not None:
+            added = tl.load(bias + cols, mask=cols < n_cols, other=0.0)
+            out = EPILOGUE(acc, added.to(tl.float32)[None, :], scale)
+        if not TMA:
+            live = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
+            c_tile = c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :]
+        if bias is None:
+            out = EPILOGUE(acc, None, scale)
+        if not TMA:
+            tl.store(c_tile, out.to(c.dtype.element_ty), mask=live)
+        elif SUBTILES == 2:
+            # The store goes through shared memory: in parts it leaves room for one more load stage.
+            halves = tl.permute(tl.reshape(out, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
+            left, right = tl.split(halves)
+            c.store([row, col], left.to(c.dtype))
+            c.store([row, col + BLOCK_N // 2], right.to(c.dtype))
+        else:
+            c.store([row, col], out.to(c.dtype))
+
+
+# In Gluon: one warp loads tiles of A and B by TMA into a ring of stages, two warpgroups multiply and store half of a
+# tile's rows each.
 
 
 @gluon.jit
@@ -43,11 +116,13 @@ def _load_tiles(
     BLOCK_M: gl.constexpr = a.block_shape[0]
     BLOCK_K: gl.constexpr = a.block_shape[1]
     BLOCK_N: gl.constexpr = b.block_shape[0 if B_ROWS else 1]
-    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
+    tiles_m = gl.cdiv(n_rows, BLOCK_M)
+    tiles_n = gl.cdiv(n_cols, BLOCK_N)
+    tiles = tiles_m * tiles_n
     steps = gl.cdiv(n_inner, BLOCK_K)
     done = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, col = tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
+        row, col = tile_origin(tile, tiles_m, tiles_n, BLOCK_M, BLOCK_N, GROUP_M)
         for step in range(steps):
             stage = done % STAGES
             hopper.mbarrier.wait(empty.index(stage), (done // STAGES & 1) ^ 1)
@@ -80,9 +155,8 @@ def _store_part(c, buffer, part, row, col):
 
 @gluon.jit
 def _multiply_tiles(
-    c, extra, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
-    GROUP_M: gl.constexpr, B_ROWS: gl.constexpr, PROMOTE: gl.constexpr, WIDEST: gl.constexpr, ACC: gl.constexpr,
-    prepare: gl.constexpr, finish: gl.constexpr, PART: gl.constexpr,
+    c, bias, scale, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
+    EPILOGUE: gl.constexpr, GROUP_M: gl.constexpr, B_ROWS: gl.constexpr, PROMOTE: gl.constexpr, PART: gl.constexpr,
 ):  # fmt: skip
     STAGES: gl.constexpr = a_ring.shape[0]
     BLOCK_M: gl.constexpr = a_ring.shape[1]
@@ -90,17 +164,25 @@ def _multiply_tiles(
     BLOCK_N: gl.constexpr = b_ring.shape[1 if B_ROWS else 2]
     ROWS: gl.constexpr = c.block_shape[0]
     COLS: gl.constexpr = c.block_shape[1]
-    COLUMNS: gl.constexpr = WIDEST if BLOCK_N > WIDEST else BLOCK_N
+    INTEGER: gl.constexpr = a_ring.dtype == gl.int8
+    ACC: gl.constexpr = gl.int32 if INTEGER else gl.float32
+    # For integers Triton has the instruction for at most 224 columns.
+    COLUMNS: gl.constexpr = 128 if INTEGER and BLOCK_N > 128 else BLOCK_N
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         [3, 0], [gl.num_warps(), 1], [16, COLUMNS, 256 // a_ring.dtype.primitive_bitwidth]
     )
-    tiles = gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
+    tiles_m = gl.cdiv(n_rows, BLOCK_M)
+    tiles_n = gl.cdiv(n_cols, BLOCK_N)
+    tiles = tiles_m * tiles_n
     steps = gl.cdiv(n_inner, BLOCK_K)
     TOP: gl.constexpr = PART * ROWS
     done = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, col = tile_origin(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP_M)
-        prepared = prepare(extra, col, n_cols, BLOCK_N, layout)
+        row, col = tile_origin(tile, tiles_m, tiles_n, BLOCK_M, BLOCK_N, GROUP_M)
+        if bias is not None:
+            # Before the products, which hide its latency.
+            cols = col + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
+            loaded = gl.load(bias + cols, mask=cols < n_cols, other=0.0)
         acc = gl.zeros([ROWS, BLOCK_N], ACC, layout)
         if PROMOTE:
             part = acc
@@ -123,7 +205,10 @@ def _multiply_tiles(
             acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
             hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1)
         buffer = c_smem.index(PART)
-        out = finish(acc, prepared, extra).to(c.dtype)
+        added = None
+        if bias is not None:
+            added = loaded.to(gl.float32)[None, :]
+        out = EPILOGUE(acc, added, scale).to(c.dtype)
         if COLS == BLOCK_N:
             _store_part(c, buffer, out, row + TOP, col)
         else:
@@ -142,10 +227,9 @@ def _multiply_tiles(
 
 
 @gluon.jit
-def gemm(
-    a, b, c, extra, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr,
-    prepare: gl.constexpr, finish: gl.constexpr, B_ROWS: gl.constexpr = False, PROMOTE: gl.constexpr = False,
-    WIDEST: gl.constexpr = 256, ACC: gl.constexpr = gl.float32,
+def gemm_pipelined(
+    a, b, c, bias, scale, n_rows, n_cols, n_inner, EPILOGUE: gl.constexpr, STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr, B_ROWS: gl.constexpr, PROMOTE: gl.constexpr,
 ):  # fmt: skip
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
@@ -160,28 +244,13 @@ def gemm(
     # fmt: off
     gl.warp_specialize([
         (_multiply_tiles, (
-            c, extra, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
-            GROUP_M, B_ROWS, PROMOTE, WIDEST, ACC, prepare, finish, FIRST,
+            c, bias, scale, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
+            EPILOGUE, GROUP_M, B_ROWS, PROMOTE, FIRST,
         )),
         (_multiply_tiles, (
-            c, extra, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
-            GROUP_M, B_ROWS, PROMOTE, WIDEST, ACC, prepare, finish, SECOND,
+            c, bias, scale, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
+            EPILOGUE, GROUP_M, B_ROWS, PROMOTE, SECOND,
         )),
         (_load_tiles, (a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M, B_ROWS)),
     ], [4, 1], [232, 40])
     # fmt: on
-
-
-@gluon.jit
-def prepare_nothing(extra, col, n_cols, BLOCK_N: gl.constexpr, layout: gl.constexpr):
-    return 0
-
-
-@gluon.jit
-def finish_plain(acc, prepared, extra):
-    return acc
-
-
-@gluon.jit
-def finish_scaled(acc, prepared, extra):
-    return acc.to(gl.float32) * extra

@@ -11,6 +11,10 @@
 #define TWO "f16x2"
 #endif
 #define DEVICE __device__ __forceinline__
+// Before a loop.
+#define UNROLL _Pragma("unroll")
+#define UNROLL_8 _Pragma("unroll 8")
+#define NO_UNROLL _Pragma("unroll 1")
 #define INFINITY __int_as_float(0x7f800000)
 typedef unsigned int u32; typedef unsigned long long u64; typedef unsigned short u16; typedef long long i64;
 // What cuTensorMapEncodeTiled writes.
@@ -224,7 +228,7 @@ DEVICE float high(u32 two) {
 }
 #endif
 // 2 ** x.
-DEVICE float power(float x) {
+DEVICE float exp2_approx(float x) {
     float r;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
     return r;

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Candidate, Config, Kernel, Launch, Prepare, Tolerance
-from ledger.operations import Operation, Shape
+from ledger.kernel import Ahead, Candidate, Config, Launch
+from ledger.operations import Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 from .baselines import dtype_name
 from .configs import check_bf16, check_flags, check_keys, check_pdl, check_powers, check_target, check_tuned
 from .configs import check_thread_elements as check_elements
+from .family import Family
 from .row_reductions import shifted_copies
 from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, is_ragged
 from .targets import PDL_TARGETS, SMS, ceil_div, device_target, power_of_two
@@ -46,7 +47,7 @@ _COPIED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowKernel:
+class RowKernel(Family):
     """Join a kernel over `reduce_rows` with its launch rule.
 
     function: the @triton.jit function, with arguments x_ptr, a pointer for each scale, y_ptr, n_rows, eps if there is
@@ -68,33 +69,15 @@ class RowKernel:
         """Return the keys of a configuration."""
         return ("block_m", "block_n", "num_warps", *self.flags, "pdl")
 
-    def kernel(
-        self, *, operation: Operation, summary: str, formula: str, excludes: str,
-        tolerances: Mapping[Dtype, Tolerance], reference: Callable[[Mapping[str, Any]], Any], torch_cpu: Prepare,
-        baselines: Mapping[str, Prepare],
-    ) -> Kernel:  # fmt: skip
-        """Return the kernel that a file exports. torch_cpu: its implementation on a CPU."""
-        launched = f"^{self.name}_kernel$"
-        return Kernel(
-            name=self.name,
-            operation=operation,
-            summary=summary,
-            formula=formula,
-            dtypes=("fp16", "bf16", "fp32"),
-            work=self.work,
-            excludes=excludes,
-            path=fp32_path,
-            config=self.config,
-            check_config=self.check_config,
-            tolerances=tolerances,
-            cases=CASES,
-            implementations={"triton": self.prepare, "torch-cpu": torch_cpu},
-            reference=reference,
-            launched=f"{launched}|^shifted_copies$" if "shifted_copies" in self.flags else launched,
-            baselines=baselines,
-            ahead=self.ahead,
-            candidates=self.candidates,
-        )
+    dtypes: tuple[Dtype, ...] = ("fp16", "bf16", "fp32")
+    path = staticmethod(fp32_path)
+    cases: tuple[Mapping[str, int], ...] = CASES
+
+    @property
+    def launched(self) -> str:
+        """Return a pattern of the names of what a call launches."""
+        own = super().launched
+        return f"{own}|^shifted_copies$" if "shifted_copies" in self.flags else own
 
     def work(self, shape: Shape, dtype: Dtype) -> Work:
         """Count the operations of every element; x, the scales and y move once."""

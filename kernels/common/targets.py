@@ -67,7 +67,8 @@ def tensor_core_path(dtype: Dtype, target: str) -> Path:
     """
     if dtype == "fp32" or target == "sm_75":
         return "fp32"
-    return "fp16_tensor" if dtype == "fp16" else "bf16_tensor"
+    paths: dict[str, Path] = {"fp16": "fp16_tensor", "fp8_e4m3": "fp8_tensor", "int8": "int8_tensor"}
+    return paths.get(dtype, "bf16_tensor")
 
 
 def matmul_path(dtype: Dtype, target: str, implementation: str) -> Path:

@@ -5,174 +5,64 @@ Shapes: A (M, K), B (K, N), bias (N), C (M, N), all row-major and of one dtype (
 Traffic: e · (M·K + K·N + N) bytes read and e · M·N written, e bytes an element: each operand once.
 Source: the grouped tile order is the one of Triton's matrix-multiplication tutorial.
 The work model excludes: re-reads of A, B and bias by other tiles (L2), the padding of M, N and K to whole
-tiles, and with `stream` the sums that programs leave for one another (at most 20 MB written and read, L2).
+tiles, and with `stream_k` the sums that CTAs leave for one another (at most 20 MB written and read, L2).
 
 Precision: fp32 accumulation, bias and maximum in fp32, one rounding to the dtype; NaN stays NaN.
-Determinism: each element is one program's sum in the order of k, or with `stream` the sum of a few programs' sums,
-added in a fixed order, so the same inputs give the same bits.
+Determinism: each element is one CTA's sum in the order of k, or with `stream_k` or `split_k` the sum of a few CTAs'
+sums, added in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ledger.errors import InputError
-from ledger.kernel import Candidate, Config, Kernel, Launch, Tolerance, import_triton
+from ledger.kernel import import_triton
 from ledger.kernels.common import gemm_rule
-from ledger.kernels.common.baselines import compiled, dtype_name, library
-from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_cuda, tensor_map
-from ledger.kernels.common.gemm import (
-    Gemm,
-    cluster_programs,
-    cluster_threads,
-    shared_bytes,
-)
-from ledger.kernels.common.gemm import cluster_shape as _cluster_shape
-from ledger.kernels.common.gemm import split as _split
-from ledger.kernels.common.gemm_device import gemm
-from ledger.kernels.common.gluon import import_gluon
-from ledger.kernels.common.targets import matmul_path
-from ledger.kernels.common.wgmma import Wgmma, wgmma_header
+from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.cuda import cuda_source
+from ledger.kernels.common.gemm import TOLERANCES
+from ledger.kernels.common.gemm_cluster import ClusterGemm
+from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.operations import MATMUL_BIAS_RELU, Shape
-from ledger.records import Dtype, Work
-from ledger.roofline import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
 triton, tl = import_triton()
 
-_gluon = import_gluon()
-gluon, gl = _gluon.gluon, _gluon.language
-
 
 @triton.jit
-def matmul_bias_relu_kernel(
-    a,
-    b,
-    c,
-    bias,
-    n_rows,
-    n_cols,
-    n_inner,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    SUBTILES: tl.constexpr,
-    TMA: tl.constexpr,
-):
-    tiles_m = tl.cdiv(n_rows, BLOCK_M)
-    tiles_n = tl.cdiv(n_cols, BLOCK_N)
-    tiles_k = tl.cdiv(n_inner, BLOCK_K)
-    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=TMA):
-        # GROUP_M rows of tiles share the columns of B that they read while these are in L2.
-        group = tile // (GROUP_M * tiles_n)
-        group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        in_group = tile % (GROUP_M * tiles_n)
-        row = (group * GROUP_M + in_group % group_rows) * BLOCK_M
-        col = (in_group // group_rows) * BLOCK_N
-        rows = row + tl.arange(0, BLOCK_M)
-        cols = col + tl.arange(0, BLOCK_N)
-
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in tl.range(tiles_k):
-            if TMA:
-                a_tile = a.load([row, step * BLOCK_K])
-                b_tile = b.load([step * BLOCK_K, col])
-            else:
-                inner = step * BLOCK_K + tl.arange(0, BLOCK_K)
-                a_tile = tl.load(
-                    a + rows.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
-                    other=0.0,
-                )
-                b_tile = tl.load(
-                    b + inner.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                    mask=(inner < n_inner)[:, None] & (cols < n_cols)[None, :],
-                    other=0.0,
-                )
-            acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee")
-        acc += tl.load(bias + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]
-        # Not a maximum, which would turn NaN into 0.
-        acc = tl.where(acc < 0.0, 0.0, acc)
-
-        if TMA:
-            # The store goes through shared memory: in parts it leaves room for one more load stage.
-            if SUBTILES == 2:
-                halves = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
-                left, right = tl.split(halves)
-                c.store([row, col], left.to(c.dtype))
-                c.store([row, col + BLOCK_N // 2], right.to(c.dtype))
-            else:
-                c.store([row, col], acc.to(c.dtype))
-        else:
-            tl.store(
-                c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :],
-                acc.to(c.dtype.element_ty),
-                mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :],
-            )
-
-
-@gluon.jit
-def _load_bias(bias, col, n_cols, BLOCK_N: gl.constexpr, layout: gl.constexpr):
-    cols = col + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, layout))
-    return gl.load(bias + cols, mask=cols < n_cols, other=0.0)
-
-
-@gluon.jit
-def _add_and_rectify(acc, added, bias):
-    total = acc + added.to(gl.float32)[None, :]
+def _bias_relu(acc, bias, scale):
+    total = acc + bias
     # Not a maximum, which would turn NaN into 0.
-    return gl.where(total < 0.0, 0.0, total)
+    return tl.where(total < 0.0, 0.0, total)
 
 
-@gluon.jit
-def matmul_bias_relu_pipelined(a, b, c, bias, n_rows, n_cols, n_inner, STAGES: gl.constexpr, GROUP_M: gl.constexpr):
-    gemm(a, b, c, bias, n_rows, n_cols, n_inner, STAGES, GROUP_M, _load_bias, _add_and_rectify)
+_TUNED = {**MEASURED, (777, 3000, 4104): Frame(128, 192, 2, 2, stream_k=1)}
 
 
-def _cluster_source(config: Config, dtype: Dtype) -> CudaSource:
-    rows, cols = _cluster_shape(config)
-    defines = {
-        "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"], "ROWS": rows,
-        "COLS": cols, "SPLIT": _split(config), "STREAM": int(config["stream"] == 1), "BF16": int(dtype == "bf16"),
-    }  # fmt: skip
-    # A is K-major, B is MN-major.
-    products = Wgmma(n=config["block_n"], kind="bf16" if dtype == "bf16" else "f16", b_transposed=True)
-    return cuda_source(
-        __name__, "cluster.cu", entry="matmul_bias_relu_cluster", defines=defines, generated=wgmma_header(products)
-    )
+def _frame_of(shape: Shape) -> Frame | None:
+    """Return what was tuned or takes the fewest clocks, or None where the generic variant takes fewer."""
+    clocks = {frame: gemm_rule.clocks(frame, shape, even_rows=False) for frame in gemm_rule.frames()}
+    frame = _TUNED.get((shape["M"], shape["N"], shape["K"])) or min(clocks, key=clocks.__getitem__)
+    return None if gemm_rule.generic_clocks(shape) < clocks[frame] else frame
 
 
-def _prepare_cluster(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
-    import torch
-
-    a, b = inputs["a"], inputs["b"]
-    (n_rows, n_inner), n_cols = a.shape, b.shape[1]
-    dtype = dtype_name(a, "matmul_bias_relu")
-    programs = cluster_programs(config, {"M": n_rows, "N": n_cols, "K": n_inner})
-    shared = programs if config["stream"] == 1 else 0
-    partial = torch.empty(shared * config["block_m"] * config["block_n"] + 4, dtype=torch.float32, device=a.device)
-    ready = torch.zeros(config["block_m"] // 64 * shared + 1, dtype=torch.int32, device=a.device)
-    rows, cols = _cluster_shape(config)
-    # Where boxes of 64 columns do not divide among programs, their rows do.
-    shares = rows if config["block_n"] // 64 % rows and config["block_k"] % rows == 0 else 1
-    maps = [
-        tensor_map(a, (config["block_m"] // cols, config["block_k"]), promotion=128),
-        tensor_map(b, (config["block_k"] // shares, 64), promotion=128),
-        tensor_map(out, (16 // _split(config), 64), promotion=128),
-    ]
-    return prepare_cuda(
-        _cluster_source(config, dtype),
-        programs=programs,
-        threads=cluster_threads(config),
-        shared_bytes=shared_bytes(config, dtype),
-        arguments=[*maps, inputs["bias"], partial, ready, n_rows, n_cols, n_inner, config["group_m"]],
-        overlap=bool(config["pdl"]),
-    )
+GEMM = RuledGemm(
+    name="matmul_bias_relu",
+    frame_of=_frame_of,
+    epilogue=_bias_relu,
+    # An addition and a maximum.
+    epilogue_flops=2,
+    bias=True,
+    cluster=ClusterGemm(
+        name="matmul_bias_relu",
+        source=partial(cuda_source, __name__, "cluster.cu"),
+    ),
+)
 
 
 def matmul_bias_relu(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
@@ -180,70 +70,13 @@ def matmul_bias_relu(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
 
     Shapes: a (M, K), b (K, N), bias (N) of one dtype on one GPU; the result (M, N).
     """
-    return GEMM.call({"a": a, "b": b, "bias": bias}, config=config_for, generic=gemm_rule.generic_config)
+    return GEMM(a, b, bias)
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
     """Return the product, with bias and rectifier, in float64."""
     total = inputs["a"].double() @ inputs["b"].double() + inputs["bias"].double()
     return total.clamp_(min=0.0)
-
-
-def work(shape: Shape, dtype: Dtype) -> Work:
-    """Count one multiply-add (two operations) for each (m, n, k), one addition and one maximum for each (m, n)."""
-    m, n, k = shape["M"], shape["N"], shape["K"]
-    element = DTYPE_BYTES[dtype]
-    return Work(
-        flops=2 * m * n * k + 2 * m * n,
-        bytes_read=element * (m * k + k * n + n),
-        bytes_written=element * m * n,
-    )
-
-
-# Where another frame was measured faster for kernels/matmul than the one with the fewest clocks.
-_TUNED: dict[tuple[int, int, int], gemm_rule.Frame] = {
-    (777, 3000, 4104): (22, 128, 192, 1),
-    (2816, 4352, 6144): (2, 128, 128, 1),
-    (3072, 3584, 2560): (2, 128, 128, 1),
-    (3000, 5000, 7000): (2, 128, 256, 1),
-    (5000, 5000, 520): (2, 128, 256, 0),
-    (5120, 5120, 5120): (2, 128, 128, 1),
-}
-
-
-def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
-    """Return the launch configuration of a shape: the kernel and tile whose waves take least time.
-
-    Raises: InputError for a target without one.
-    """
-    generic = gemm_rule.generic_config("matmul_bias_relu", shape, dtype, target)
-    if target != "sm_90" or DTYPE_BYTES[dtype] != 2 or not generic["tma"]:
-        return generic
-    frame = _frame_of(shape)
-    if gemm_rule.generic_clocks(shape) < gemm_rule.clocks(frame, shape, even_rows=False):
-        return generic
-    return gemm_rule.frame_config(frame, generic, shape, dtype)
-
-
-def _frame_of(shape: Shape) -> gemm_rule.Frame:
-    """Return kernel, cluster and tile for a shape: what was tuned, or what takes the fewest clocks."""
-    tuned = _TUNED.get((shape["M"], shape["N"], shape["K"]))
-    return tuned or min(gemm_rule.frames(), key=lambda one: gemm_rule.clocks(one, shape, even_rows=False))
-
-
-def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-    """Yield the configurations that may be worth timing."""
-    own = config_for(shape, dtype, target)
-    return gemm_rule.candidates(own, shape, dtype, target, even_rows=False)
-
-
-def _check_tile(config: Config) -> None:
-    block_m, block_n = config["block_m"], config["block_n"]
-    if block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
-        raise InputError(
-            f"matmul_bias_relu: tiles are {block_m} x {block_n} with pipeline {config['pipeline']}; expected 64, 128 "
-            "or 192 by 64 to 256 in steps of 64"
-        )
 
 
 def _addmm_activation(torch: Any, out: Tensor, a: Tensor, b: Tensor, bias: Tensor) -> None:
@@ -256,51 +89,18 @@ def _unfused(torch: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 TORCH = library(lambda torch, out, a, b, bias: torch.addmm(bias, a, b, out=out).relu_(), "a", "b", "bias")
 
-GEMM = Gemm(
-    "matmul_bias_relu",
-    generic=matmul_bias_relu_kernel,
-    warp_specialized=matmul_bias_relu_pipelined,
-    source=_cluster_source,
-    prepare_cluster=_prepare_cluster,
-    check_tile=_check_tile,
-    vectors=("bias",),
-)
-
-CASES: tuple[dict[str, int], ...] = (
-    {"M": 4096, "N": 4096, "K": 4096},
-    {"M": 8192, "N": 8192, "K": 8192},
-    {"M": 1, "N": 1, "K": 1},
-    {"M": 127, "N": 129, "K": 131},
-    {"M": 1000, "N": 1512, "K": 2056},
-    {"M": 16, "N": 14336, "K": 4096},
-)
-
-KERNEL = Kernel(
-    name="matmul_bias_relu",
+KERNEL = GEMM.kernel(
     operation=MATMUL_BIAS_RELU,
     summary="matrix product with a bias and a rectifier",
     formula="C = max(0, A · B + bias)",
-    dtypes=("fp16", "bf16", "fp32"),
-    work=work,
     excludes="re-reads of A, B, bias and sums handed on between programs (L2), padding to whole tiles",
-    path=matmul_path,
-    config=config_for,
-    check_config=GEMM.check_config,
-    tolerances={
-        "fp16": Tolerance(1e-4, 5e-4, "one rounding to 11 bits; the sum is fp32"),
-        "bf16": Tolerance(1e-4, 4e-3, "one rounding to 8 bits; the sum is fp32"),
-        "fp32": Tolerance(2e-5, 1e-5, "up to 8192 terms are summed in 24 bits, in blocks"),
-    },
-    cases=CASES,
-    implementations={"triton": GEMM.prepare_triton, "torch-cpu": TORCH},
+    tolerances=TOLERANCES,
     reference=reference,
-    launched="^matmul_bias_relu_(kernel|pipelined|cluster)$",
+    torch_cpu=TORCH,
     baselines={
         "torch_eager": TORCH,
         "torch_addmm_activation": library(_addmm_activation, "a", "b", "bias"),
         "torch_compile_default": compiled(_unfused, "a", "b", "bias", mode="default"),
         "torch_compile_max_autotune": compiled(_unfused, "a", "b", "bias", mode="max-autotune-no-cudagraphs"),
     },
-    ahead=GEMM.ahead,
-    candidates=candidates,
 )

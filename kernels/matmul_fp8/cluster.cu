@@ -1,9 +1,5 @@
 // matmul_fp8 by the cluster GEMM of kernels/common: clusters of two CTAs, one above the other, and a scaled result.
 #define FP8 1
-#define BLOCK_M 128
-#define ROWS 2
-#define COLS 1
-#define SPLIT 1
 #include "cluster_gemm.cuh"
 
 DEVICE u32 packed_scaled(float lo, float hi, float scale) {

@@ -1,23 +1,24 @@
-// CUDA C++ for sm_90. Two programs, a cluster, take 64 heads each of one sequence and load half of every tile of 64 keys
-// for both. Of a program's four groups of four warps two hold the sums of 256 columns of the latent each, one computes
-// scores and softmax, one loads. SLOTS and ROPES are rings of pieces of the cache, HELD boxes of 64 columns of the
-// queries stay in registers, and AHEAD products of the next tile's scores are issued before a tile's softmax.
+// CUDA C++ for sm_90. The two CTAs of a cluster take 64 heads each of one sequence; each loads half of every tile of
+// 64 keys for both (multicast). Of a CTA's four warpgroups two hold the accumulators of 256 columns of the latent each,
+// one computes scores and softmax, one loads. SLOTS and ROPES are the stages of two pipelines, of the latent by pieces
+// of 128 columns and of the rotary position; HELD boxes of 64 columns of the queries stay in registers; AHEAD products
+// of the next tile's scores are issued before a tile's softmax.
 #include "hopper.cuh"
 #include "wgmma.h"
 
 constexpr int HEADS = 64, KEYS = 64, LATENT = 512;
 constexpr u32 BOX = 8192, PIECE = 2 * BOX;              // 64 columns, and 128, of 64 keys or queries
 constexpr u32 ROPE_AT = SLOTS * PIECE, Q_AT = ROPE_AT + ROPES * BOX, P_AT = Q_AT + (LATENT / 64 - HELD) * BOX;
-// The queries that go on to registers come through the last slots, which the first tile does not fill.
+// The queries that are moved to registers use the last slots, which the first tile does not fill.
 constexpr u32 HELD_AT = ROPE_AT - HELD * BOX;
 constexpr int HELD_SLOT = SLOTS - (HELD + 1) / 2;
 static_assert(HELD_SLOT >= 4, "the first tile waits for no slot");
-constexpr u32 KEPT_AT = P_AT + 2 * BOX, STATS_AT = KEPT_AT + 2 * HEADS * 4;
-// Barriers, eight bytes each; of a ring's, the first one's place.
+constexpr u32 CORRECTION_AT = P_AT + 2 * BOX, STATS_AT = CORRECTION_AT + 2 * HEADS * 4;
+// Addresses of mbarriers, 8 bytes each; of a pipeline, that of the first stage.
 constexpr u32 FULL = STATS_AT + HEADS * 4, EMPTY = FULL + SLOTS * 8, ROPE_FULL = EMPTY + SLOTS * 8,
     ROPE_EMPTY = ROPE_FULL + ROPES * 8, SCORED = ROPE_EMPTY + ROPES * 8, P_FULL = SCORED + 16, P_EMPTY = P_FULL + 16,
     Q_FULL = P_EMPTY + 16, Q_EMPTY = Q_FULL + 8, STATS_FULL = Q_EMPTY + 8;
-constexpr int LEFT = 0, RIGHT = 1, SCORER = 2, LOADER = 3;     // groups of four warps
+constexpr int LEFT = 0, RIGHT = 1, SCORER = 2, LOADER = 3;     // warpgroups
 
 template <u32 AT> DEVICE float read(u32 from) {
     float v;
@@ -27,81 +28,76 @@ template <u32 AT> DEVICE float read(u32 from) {
 template <u32 AT> DEVICE void write(u32 from, float v) {
     asm volatile("st.shared.f32 [%0 + %1], %2;" :: "r"(from), "n"(AT), "f"(v) : "memory");
 }
-// Computed where it stands, each time: four of them outside a loop would take four registers.
-DEVICE u32 crossed(u32 x, u32 bits) {
+// Not hoisted by the compiler (volatile): four results outside a loop would take four registers.
+DEVICE u32 late_xor(u32 x, u32 bits) {
     u32 r;
     asm volatile("xor.b32 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(bits));
     return r;
 }
-// Where lane l gives the address of a row of 16 columns; the k-th 16 of a box are at the exclusive or with 32 k.
+// The address in a box of the row of 16 columns that a lane gives; the k-th 16 columns are at its xor with 32 k.
 DEVICE u32 in_box(u32 thread) {
     return thread / 32 % 4 * 2048 + thread % 16 * 128 + (thread / 16 % 2 ^ thread % 8) * 16;
 }
 
-// Each program's half: of a piece of the latent one of two boxes, of the rotary position 32 of 64 keys.
+// A CTA loads one of the two boxes of a piece of the latent, and 32 of 64 keys of the rotary position.
 DEVICE void load_tiles(const TensorMap* q_map, const TensorMap* latent_map, const TensorMap* rope_map, u32 ring,
     int q_row, int batch, int steps, int rank)
 {
     expect<Q_FULL>(ring, (LATENT / 64 + 1) * BOX);
-    // The rotary queries lie where powers will.
+    // The rotary columns of the queries use the buffer of the exponentials.
     load(ring + P_AT, q_map, LATENT, q_row, ring + Q_FULL);
-#pragma unroll
-    for (int o = 0; o < LATENT / 64; ++o)
+    UNROLL for (int o = 0; o < LATENT / 64; ++o)
         load(ring + (o < HELD ? HELD_AT + o * BOX : Q_AT + (o - HELD) * BOX), q_map, o * 64, q_row, ring + Q_FULL);
-    int s = 0, turn = 1, r = 0, r_turn = 1, first = 1;
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
-        wait<ROPE_EMPTY>(ring + r * 8, r_turn);
+    int s = 0, phase = 1, r = 0, rope_phase = 1, first = 1;
+    NO_UNROLL for (int i = 0; i < steps; ++i) {
+        wait<ROPE_EMPTY>(ring + r * 8, rope_phase);
         expect<ROPE_FULL>(ring + r * 8, BOX);
         load_for(3, ring + ROPE_AT + r * BOX + rank * (BOX / 2), rope_map, LATENT, i * KEYS + rank * (KEYS / 2),
             batch, ring + ROPE_FULL + r * 8);
-        if (++r == ROPES) { r = 0; r_turn ^= 1; }
-#pragma unroll 1
-        for (int p = 0; p < LATENT / 128; ++p) {
-            wait<EMPTY>(ring + s * 8, turn);
+        if (++r == ROPES) { r = 0; rope_phase ^= 1; }
+        NO_UNROLL for (int p = 0; p < LATENT / 128; ++p) {
+            wait<EMPTY>(ring + s * 8, phase);
             if (first && s == HELD_SLOT) { wait<Q_EMPTY>(ring, 0); first = 0; }
             expect<FULL>(ring + s * 8, PIECE);
             load_for(3, ring + s * PIECE + rank * BOX, latent_map, p * 128 + rank * 64, i * KEYS, batch,
                 ring + FULL + s * 8);
-            if (++s == SLOTS) { s = 0; turn ^= 1; }
+            if (++s == SLOTS) { s = 0; phase ^= 1; }
         }
     }
 }
 
 DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
-    constexpr float SLACK = 8.f;                        // powers stay below 2 ** 8
+    constexpr float SLACK = 8.f;                        // exponentials stay below 2 ** 8
     constexpr int ROPE_PRODUCTS = 4, PRODUCTS = ROPE_PRODUCTS + LATENT / 16;
     const u32 lane = thread_id() % 32, warp = thread_id() / 32 % 4;
-    const u32 there = peer(ring, lane % 2);             // lanes 0 and 1 count at the barriers of the two programs
+    const u32 there = peer(ring, lane % 2);             // lanes 0 and 1 arrive at the mbarriers of the two CTAs
     const int steps = (n_keys + KEYS - 1) / KEYS;
     u32 held[HELD * 16], q_rope[16];
     wait<Q_FULL>(ring, 0);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) load_matrices<P_AT>(q_rope + 4 * k, crossed(ring + in_box(thread_id()), 32 * k));
-#pragma unroll
-    for (int c = 0; c < HELD * 4; ++c)
-        load_matrices<HELD_AT>(held + 4 * c, crossed(ring + in_box(thread_id()) + c / 4 * BOX, 32 * (c % 4)));
-    float high[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, kept[2];
-    int s = 0, turn = 0, r = 0, r_turn = 0, freed = 0;
+    UNROLL for (int k = 0; k < 4; ++k)
+        load_matrices<P_AT>(q_rope + 4 * k, late_xor(ring + in_box(thread_id()), 32 * k));
+    UNROLL for (int c = 0; c < HELD * 4; ++c)
+        load_matrices<HELD_AT>(held + 4 * c, late_xor(ring + in_box(thread_id()) + c / 4 * BOX, 32 * (c % 4)));
+    float reference[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, correction[2];
+    int s = 0, phase = 0, r = 0, rope_phase = 0, freed = 0;
     u64 queries = 0, rope = 0, keys = 0;
     // Products FROM up to TO of a tile: those of the rotary position, then eight of each piece.
     auto products = [&](float (&d)[32], int from, int to) {
-#pragma unroll
-        for (int n = 0; n < PRODUCTS; ++n) {
+        UNROLL for (int n = 0; n < PRODUCTS; ++n) {
             if (n < from || n >= to) continue;
             const int m = n - ROPE_PRODUCTS, box = m / 4;
             if (n == 0) {
-                wait<ROPE_FULL>(ring + r * 8, r_turn);
-                // Anew for each tile: its sums with constants would take the registers.
+                wait<ROPE_FULL>(ring + r * 8, rope_phase);
+                // Recomputed for each tile: descriptors kept across tiles would take registers.
                 queries = K_MAJOR | (uniform(ring & 0x3ffff) + Q_AT) >> 4;
                 rope = K_MAJOR | uniform((ring & 0x3ffff) + ROPE_AT + r * BOX) >> 4;
-                if (++r == ROPES) { r = 0; r_turn ^= 1; }
+                if (++r == ROPES) { r = 0; rope_phase ^= 1; }
                 fence_products();
             }
             if (m >= 0 && m % 8 == 0) {
                 keys = K_MAJOR | uniform((ring & 0x3ffff) + s * PIECE) >> 4;
-                wait<FULL>(ring + s * 8, turn);
-                if (++s == SLOTS) { s = 0; turn ^= 1; }
+                wait<FULL>(ring + s * 8, phase);
+                if (++s == SLOTS) { s = 0; phase ^= 1; }
             }
             const u64 at = keys + (m % 8 / 4 * (BOX >> 4) + m % 4 * (32 >> 4));
             if (m < 0) score(d, q_rope + 4 * n, rope + n * (32 >> 4), n > 0);
@@ -115,54 +111,49 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
         pin(d);
         if (lane < 2) {
             arrive_at<ROPE_EMPTY>(there + freed * 8);
-            // These products were the first to read what the last slots brought.
+            // The queries of the last slots are in registers.
             if (i == 0) arrive_at<Q_EMPTY>(there);
         }
         if (++freed == ROPES) freed = 0;
     };
     auto raise = [&](float (&d)[32], int i, int even) {
-        // The scale is positive, so it may follow the maximum. A reference that is a little below the maximum serves
-        // as well, and while it stays no sum needs a correction. A thread has row lane / 4 and the eighth after it.
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
+        // The scale is positive, so it may follow the maximum. The reference may be up to SLACK below the maximum;
+        // while it stays, no sum needs a correction. A thread has row lane / 4 and the eighth after it.
+        UNROLL for (int h = 0; h < 2; ++h) {
             float top = fmaxf(d[2 * h], d[2 * h + 1]);
-#pragma unroll
-            for (int j = 1; j < 8; ++j) top = fmaxf(top, fmaxf(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]));
+            UNROLL for (int j = 1; j < 8; ++j) top = fmaxf(top, fmaxf(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale;
-            const float risen = top > high[h] + SLACK ? top : high[h];
-            kept[h] = power(high[h] - risen);
-            high[h] = risen;
+            const float new_reference = top > reference[h] + SLACK ? top : reference[h];
+            correction[h] = exp2_approx(reference[h] - new_reference);
+            reference[h] = new_reference;
         }
-#pragma unroll
-        for (int k = 0; k < 32; ++k) d[k] = power(fmaf(d[k], scale, -high[k / 2 % 2]));
-        // The groups that add have read the powers of two tiles ago.
+        UNROLL for (int k = 0; k < 32; ++k) d[k] = exp2_approx(fmaf(d[k], scale, -reference[k / 2 % 2]));
+        // Both accumulating warpgroups have read the exponentials of two tiles ago.
         wait<P_EMPTY>(ring + even * 8, (i / 2 & 1) ^ 1);
         const u32 to = ring + even * BOX + in_box(thread_id());
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-            store_matrices<P_AT>(crossed(to, 32 * k), packed(d[8 * k], d[8 * k + 1]), packed(d[8 * k + 2], d[8 * k + 3]),
-                packed(d[8 * k + 4], d[8 * k + 5]), packed(d[8 * k + 6], d[8 * k + 7]));
+        UNROLL for (int k = 0; k < 4; ++k)
+            store_matrices<P_AT>(late_xor(to, 32 * k), packed(d[8 * k], d[8 * k + 1]),
+                packed(d[8 * k + 2], d[8 * k + 3]), packed(d[8 * k + 4], d[8 * k + 5]),
+                packed(d[8 * k + 6], d[8 * k + 7]));
         if (lane % 4 == 0) {
             const u32 row = ring + (even * HEADS + warp * 16 + lane / 4) * 4;
-            write<KEPT_AT>(row, kept[0]);
-            write<KEPT_AT + 32>(row, kept[1]);
+            write<CORRECTION_AT>(row, correction[0]);
+            write<CORRECTION_AT + 32>(row, correction[1]);
         }
-        // Products read the powers as they lie.
+        // wgmma reads the exponentials from shared memory.
         fence_async();
         __syncwarp();
         if (lane == 0) arrive<P_FULL>(ring + even * 8);
     };
     auto sum_up = [&](float (&d)[32]) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
+        UNROLL for (int h = 0; h < 2; ++h) {
             float sum = d[2 * h] + d[2 * h + 1];
-#pragma unroll
-            for (int j = 1; j < 8; ++j) sum += d[4 * j + 2 * h] + d[4 * j + 2 * h + 1];
-            total[h] = fmaf(total[h], kept[h], sum);
+            UNROLL for (int j = 1; j < 8; ++j) sum += d[4 * j + 2 * h] + d[4 * j + 2 * h + 1];
+            total[h] = fmaf(total[h], correction[h], sum);
         }
     };
-    // Tile i, whose scores are there, beside AHEAD products of the next one: the tensor cores queue about seven.
+    // Tile i, whose scores are computed, beside AHEAD products of the next: the tensor cores queue about seven.
     auto tile = [&](float (&d)[32], float (&next)[32], int i, int even) {
         if (lane == 0) arrive<SCORED>(ring + even * 8);
         products(next, 0, AHEAD);
@@ -174,8 +165,7 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
     auto last_tile = [&](float (&d)[32], int i, int even) {
         if (lane == 0) arrive<SCORED>(ring + even * 8);
         const int keys_left = n_keys - i * KEYS - lane % 4 * 2;
-#pragma unroll
-        for (int k = 0; k < 32; ++k)
+        UNROLL for (int k = 0; k < 32; ++k)
             if (k / 4 * 8 + k % 2 >= keys_left) d[k] = -INFINITY;
         raise(d, i, even);
         sum_up(d);
@@ -184,12 +174,10 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
     products(d, 0, PRODUCTS);
     wait_for_scores(d, 0);
     int i = 0;
-#pragma unroll 1
-    for (; i + 2 < steps; i += 2) { tile(d, e, i, 0); tile(e, d, i + 1, 1); }
+    NO_UNROLL for (; i + 2 < steps; i += 2) { tile(d, e, i, 0); tile(e, d, i + 1, 1); }
     if (i + 2 == steps) { tile(d, e, i, 0); last_tile(e, i + 1, 1); }
     else last_tile(d, i, 0);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    UNROLL for (int h = 0; h < 2; ++h) {
         total[h] += __shfl_xor_sync(~0u, total[h], 1);
         total[h] += __shfl_xor_sync(~0u, total[h], 2);
         // To 1 ulp: a division would call a function, which takes registers.
@@ -203,38 +191,33 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
     if (lane == 0) arrive<STATS_FULL>(ring);
 }
 
-template <int PART> DEVICE void add_half(const TensorMap* y_map, u32 ring, int steps) {
+template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring, int steps) {
     const u32 lane = thread_id() % 32, own_row = (thread_id() / 32 % 4 * 16 + lane / 4) * 4;
     const u32 there = peer(ring, lane % 2);
     float acc[2][64];                                   // of 128 columns each
-#pragma unroll
-    for (int i = 0; i < 128; ++i) acc[i / 64][i % 64] = 0.f;
-    // Zeros written any later would stand among products under way: the compiler would then wait after each.
+    UNROLL for (int i = 0; i < 128; ++i) acc[i / 64][i % 64] = 0.f;
+    // Zeros written any later would stand among products in flight: the compiler would then wait after each.
     pin(acc[0]);
     pin(acc[1]);
     int s = 2 * PART, before = s;
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
+    NO_UNROLL for (int i = 0; i < steps; ++i) {
         const int next = s + 1 == SLOTS ? 0 : s + 1;
         wait<P_FULL>(ring + i % 2 * 8, i / 2 & 1);
-        const float kept[2] = {read<KEPT_AT>(ring + i % 2 * HEADS * 4 + own_row),
-                               read<KEPT_AT + 32>(ring + i % 2 * HEADS * 4 + own_row)};
-        if (__any_sync(~0u, fminf(kept[0], kept[1]) < 1.f)) {
-#pragma unroll
-            for (int k = 0; k < 128; ++k) acc[k / 64][k % 64] *= kept[k / 2 % 2];
+        const float correction[2] = {read<CORRECTION_AT>(ring + i % 2 * HEADS * 4 + own_row),
+                               read<CORRECTION_AT + 32>(ring + i % 2 * HEADS * 4 + own_row)};
+        if (__any_sync(~0u, fminf(correction[0], correction[1]) < 1.f)) {
+            UNROLL for (int k = 0; k < 128; ++k) acc[k / 64][k % 64] *= correction[k / 2 % 2];
         }
-        // The right half stays off the tensor cores until the next scores are there, and works beside their softmax.
+        // The right half waits until the next scores are computed, so that its products overlap their softmax.
         if (PART == RIGHT && i + 1 < steps) wait<SCORED>(ring + (i + 1) % 2 * 8, (i + 1) / 2 & 1);
-        // The scores of this tile are there, so its pieces are, and nobody but this group still needs them.
-        const u64 powers = K_MAJOR | uniform((ring & 0x3ffff) + P_AT + i % 2 * BOX) >> 4;
+        // The scores of this tile are computed, so its pieces are loaded, and only this warpgroup still needs them.
+        const u64 exponentials = K_MAJOR | uniform((ring & 0x3ffff) + P_AT + i % 2 * BOX) >> 4;
         const u64 values = MN_MAJOR | uniform((ring & 0x3ffff) + s * PIECE) >> 4;
         const u64 values_next = MN_MAJOR | uniform((ring & 0x3ffff) + next * PIECE) >> 4;
         fence_products();
-#pragma unroll
-        for (int o = 0; o < 2; ++o) {
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
-                add(acc[o], powers + k * (32 >> 4), (o ? values_next : values) + k * (2048 >> 4), 1);
+        UNROLL for (int o = 0; o < 2; ++o) {
+            UNROLL for (int k = 0; k < 4; ++k)
+                accumulate(acc[o], exponentials + k * (32 >> 4), (o ? values_next : values) + k * (2048 >> 4), 1);
             commit_products();
         }
         wait_products<1>();
@@ -249,22 +232,19 @@ template <int PART> DEVICE void add_half(const TensorMap* y_map, u32 ring, int s
         if (s >= SLOTS) s -= SLOTS;
     }
     wait<STATS_FULL>(ring, 0);
-    // Read anew: in the loop all registers are taken.
+    // Read again: in the loop all registers are in use.
     const u32 thread = thread_id(), in_group = thread / 32 % 4;
     const int row = block_id() * HEADS + in_group * 16;
     const float share[2] = {read<STATS_AT>(ring + own_row), read<STATS_AT + 32>(ring + own_row)};
-    // The last values are used up, and nothing follows them: their slots carry the result out. A warp's rows of a box
-    // are its own, but all four warps have read all of it.
+    // The last values are consumed and no load follows: their slots stage the result. A warp writes rows of its own in
+    // a box, but all four warps have read all of it.
     asm volatile("bar.sync %0, 128;" :: "n"(PART + 1) : "memory");
-#pragma unroll
-    for (int o = 0; o < 4; ++o) {
+    UNROLL for (int o = 0; o < 4; ++o) {
         const u32 slot = o < 2 || before + 1 < SLOTS ? before + o / 2 : 0, to = ring + slot * PIECE + o % 2 * BOX;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
+        UNROLL for (int k = 0; k < 4; ++k) {
             float v[8];
-#pragma unroll
-            for (int j = 0; j < 8; ++j) v[j] = acc[o / 2][o % 2 * 32 + 8 * k + j] * share[j / 2 % 2];
-            store_matrices<0>(crossed(to + in_box(thread), 32 * k), packed(v[0], v[1]), packed(v[2], v[3]),
+            UNROLL for (int j = 0; j < 8; ++j) v[j] = acc[o / 2][o % 2 * 32 + 8 * k + j] * share[j / 2 % 2];
+            store_matrices<0>(late_xor(to + in_box(thread), 32 * k), packed(v[0], v[1]), packed(v[2], v[3]),
                 packed(v[4], v[5]), packed(v[6], v[7]));
         }
         fence_async();
@@ -289,7 +269,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) m
     launch_dependents();
     if (threadIdx.x == 0) {
         prefetch(&q_map); prefetch(&latent_map); prefetch(&rope_map); prefetch(&y_map);
-        // What both programs load is free when four warps of each have read it.
+        // What both CTAs load is released when four warps of each have read it.
         for (int s = 0; s < SLOTS; ++s) { init(ring + FULL + s * 8, 1); init(ring + EMPTY + s * 8, 8); }
         for (int r = 0; r < ROPES; ++r) { init(ring + ROPE_FULL + r * 8, 1); init(ring + ROPE_EMPTY + r * 8, 8); }
         for (int t = 0; t < 2; ++t) {
@@ -309,7 +289,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) m
     if (group == LOADER) {
         decrease_registers<24>();
         if (thread_id() / 32 % 4 == 0 && elected()) {
-            // Blocks of 64 heads of a sequence are neighbours, pairs of them a cluster.
+            // Consecutive CTAs take blocks of 64 heads of a sequence; two are a cluster.
             const int block = block_id();
             load_tiles(&q_map, &latent_map, &rope_map, ring, block * HEADS, block / (n_heads / HEADS), steps,
                 block % 2);
@@ -320,12 +300,12 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) m
         score_tiles(ring, n_keys, scale_log2);
     } else if (group == LEFT) {
         increase_registers<160>();
-        add_half<LEFT>(&y_map, ring, steps);
+        accumulate_half<LEFT>(&y_map, ring, steps);
     } else {
         increase_registers<160>();
-        add_half<RIGHT>(&y_map, ring, steps);
+        accumulate_half<RIGHT>(&y_map, ring, steps);
     }
     __syncwarp();
-    // The other program may still count at this one's barriers.
+    // The other CTA may still arrive at this one's mbarriers.
     cluster_barrier();
 }

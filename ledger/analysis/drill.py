@@ -72,7 +72,7 @@ def drill_of(book: Book, tool: RecordTool) -> Drill:
     hardware: dict[str, Hardware] = {}
     for view in book.cells:
         run = view.counted
-        if run is None or view.hardware is None or run.verification.measured_regime is None:
+        if run is None or view.hardware is None or not run.verification.regimes:
             continue
         hardware[view.forecast.hardware_sha256] = view.hardware
         reduced = _reduced(run.recorded.measurement, view.hardware)
@@ -222,9 +222,10 @@ def result_document(answered: Answered) -> dict[str, Any]:
         "regime": forecast.regime,
         "percent": forecast.percent_milli / 1000,
         "measured_regime": verdict.measured_regime,
+        "also_regime": verdict.also_regime,
         "measured_percent": verdict.measured_percent,
         "measured_us": None if timing is None else timing.median_ps / 1e6,
-        "regime_right": forecast.regime == verdict.measured_regime,
+        "regime_right": verdict.regime_is_right,
         "gap_points": verdict.gap.percent if verdict.gap else None,
         "explanation": verdict.gap.sentence if verdict.gap else None,
         "sealed_forecast": {"regime": sealed.regime, "percent": sealed.percent_milli / 1000, "why": sealed.why},

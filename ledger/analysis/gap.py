@@ -85,12 +85,12 @@ def gap(
     hardware: Hardware,
     *,
     totals: CounterTotals | None,
-    regime: Regime | None,
+    regimes: tuple[Regime, ...],
     reason: str,
 ) -> Gap:
     """Return the signed gap in points, its causes, and one sentence that explains it.
 
-    regime, reason: what the regime rule said; it closes the sentence.
+    regimes, reason: what the regime rule said, none where it did not determine one; it closes the sentence.
     """
     timing = measurement.timing
     assert timing is not None, "a gap needs a measured time"
@@ -107,10 +107,10 @@ def gap(
     )
     points = percent_of_roof(forecast.work, forecast.roof, call.time_s) - forecast.percent_milli / 1000
     named = list(_causes(call))
-    causes = (*named, _rest(call, named, regime))
-    verdict = verdict_text(forecast.regime, regime, reason)
-    if regime is not None and totals is not None:
-        verdict += _profile_text(call, totals, regime)
+    causes = (*named, _rest(call, named, regimes))
+    verdict = verdict_text(forecast.regime, regimes, reason)
+    if regimes and totals is not None:
+        verdict += _profile_text(call, totals, regimes)
     return Gap(percent=points, causes=causes, sentence=_sentence(call, points, causes, verdict))
 
 
@@ -154,7 +154,7 @@ def _waves(call: _Call) -> Cause | None:
     return Cause(name="waves", factor=math.ceil(waves) / waves, note=f"{waves:.2f} waves leave SMs empty at the end")
 
 
-def _rest(call: _Call, named: list[Cause], regime: Regime | None) -> Cause:
+def _rest(call: _Call, named: list[Cause], regimes: tuple[Regime, ...]) -> Cause:
     """Return what the named causes leave: the rate that the forecast needs against the rate reached."""
     factors = {cause.name: cause.factor for cause in named}
     # The clock and the waves that there were lower the ceiling itself.
@@ -163,7 +163,7 @@ def _rest(call: _Call, named: list[Cause], regime: Regime | None) -> Cause:
     note = _rate_note(call, reached, lowered, counted="work" in factors)
     own: Regime = "hbm-bound" if call.left_of_ridge else "compute-bound"
     factor = call.time_s / call.predicted_s / math.prod(factors.values())
-    held = regime == own and call.totals is not None
+    held = own in regimes and call.totals is not None
     return Cause(name="ceiling" if held else "unexplained", factor=factor, note=note)
 
 
@@ -210,18 +210,18 @@ def _largest(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Caus
     return sorted(weighed, key=lambda cause: -abs(math.log(cause.factor)))[:_MOST_NAMED]
 
 
-def verdict_text(predicted: Regime, measured: Regime | None, reason: str) -> str:
-    """Return the regimes in words: what was measured, whether that was forecast, and the rule's reason."""
-    if measured is None:
+def verdict_text(predicted: Regime, measured: tuple[Regime, ...], reason: str) -> str:
+    """Return the regimes as text: what was measured, whether that was forecast, and the rule's reason."""
+    if not measured:
         return f"regime not determined ({reason})"
-    said = "as forecast" if measured == predicted else f"not {predicted}"
-    return f"{measured}, {said}: {reason}"
+    said = "as forecast" if predicted in measured else f"not {predicted}"
+    return f"{' or '.join(measured)}, {said}: {reason}"
 
 
-def _profile_text(call: _Call, totals: CounterTotals, regime: Regime) -> str:
+def _profile_text(call: _Call, totals: CounterTotals, regimes: tuple[Regime, ...]) -> str:
     """Return what else the profile shows: of a latency-bound call what was in flight, and a launch unlike the timed."""
     parts: list[str] = []
-    if regime == "latency-bound":
+    if "latency-bound" in regimes:
         parts += [f"{totals.waves:.2f} waves"] if totals.waves is not None else []
         parts += [f"{totals.occupancy_pct:.0f}% of the warps active"] if totals.occupancy_pct is not None else []
     if totals.duration_ps and abs(math.log(totals.duration_ps * 1e-12 / call.time_s)) >= _DIFFERENT_LAUNCH:

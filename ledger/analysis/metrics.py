@@ -104,6 +104,7 @@ TABLE: tuple[MetricRow, ...] = (
     _share("fma_percent", "sm__pipe_fma_cycles_active", "tensor cores"),
     _share("alu_percent", "sm__pipe_alu_cycles_active", "tensor cores"),
     _share("fp64_percent", "sm__pipe_fp64_cycles_active", "fp64 tensor cores"),
+    _share("xu_percent", "sm__inst_executed_pipe_xu", "which of its instructions are exponentials: conversions count"),
     _share("issue_percent", "sm__inst_issued", "what an instruction does"),
     _row(
         "warps_active_percent",

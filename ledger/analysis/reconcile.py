@@ -6,16 +6,32 @@ consistency finds contradictions. Nothing is stored: a verdict is computed from 
 
 from __future__ import annotations
 
+import statistics
+
 from ledger.analysis import gap as gaps
 from ledger.analysis import regime as regimes
 from ledger.analysis.consistency import check_all
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
-from ledger.analysis.metric_readings import totals
-from ledger.records import Finding, Forecast, Gap, Grade, Hardware, Measurement, Regime, Verification
-from ledger.roofline import percent_of_roof
+from ledger.analysis.metric_readings import MetricReadings, readings, totals
+from ledger.analysis.regime_v2 import Profile, TimedCall, Verdict, decide, timed_loads
+from ledger.records import (
+    Finding,
+    Forecast,
+    Gap,
+    Grade,
+    Hardware,
+    Measurement,
+    Regime,
+    RegimeRule,
+    TimingV2,
+    Verification,
+)
+from ledger.roofline import memory_side, percent_of_roof
 
+IDLE_LAUNCH = "idle_launch_ps/1"
+"""The extension of a measurement that holds the time of an empty launch on an idle stream, in picoseconds."""
 _REASON_LENGTH = 160
 
 
@@ -30,29 +46,77 @@ def totals_of(measurement: Measurement, hardware: Hardware) -> CounterTotals | N
 
 
 def measured_regime(
-    forecast: Forecast, measurement: Measurement, hardware: Hardware
-) -> tuple[Regime | None, Grade, str]:
-    """Return the regime by rule regime/1 (None: not determined), the grade of the evidence, and the reason."""
-    return _regime(forecast, measurement, totals_of(measurement, hardware))
-
-
-def _regime(
-    forecast: Forecast, measurement: Measurement, seen: CounterTotals | None
-) -> tuple[Regime | None, Grade, str]:
+    forecast: Forecast, measurement: Measurement, hardware: Hardware, *, rule: RegimeRule = "regime/1"
+) -> Verdict:
+    """Return the regimes that a rule names (none: not determined), the grade of the evidence, and the reason."""
     timing = measurement.timing
     assert timing is not None, "a regime needs a measured time"
-    if seen is None and measurement.interventions:
-        return regime_by_interventions(forecast, measurement)
-    if seen is None and measurement.counters_missing:
-        return None, "C", harmless(measurement.counters_missing, _REASON_LENGTH)
-    return regimes.regime_of(forecast, seen, call_ps=timing.median_ps, launch_ps=timing.launch_ps)
+    if measurement.counters is None and measurement.interventions:
+        return _verdict(*regime_by_interventions(forecast, measurement))
+    if measurement.counters is None and measurement.counters_missing:
+        return Verdict((), "C", harmless(measurement.counters_missing, _REASON_LENGTH))
+    if rule == "regime/1":
+        seen = totals_of(measurement, hardware)
+        return _verdict(*regimes.regime_of(forecast, seen, call_ps=timing.median_ps, launch_ps=timing.launch_ps))
+    assert measurement.counters is not None, "a record has counters, or the reason why there are none"
+    return _by_timed_loads(forecast, measurement, readings(measurement.counters, hardware.target))
 
 
-def gap(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> Gap:
+def _verdict(regime: Regime | None, grade: Grade, reason: str) -> Verdict:
+    return Verdict(() if regime is None else (regime,), grade, reason)
+
+
+def _by_timed_loads(
+    forecast: Forecast, measurement: Measurement, seen: MetricReadings, *, special: bool = True
+) -> Verdict:
+    profile, call = profile_of(seen), timed_call_of(measurement)
+    loads = timed_loads(profile, call, forecast.roof.path, special=special)
+    return decide(loads, call, on_memory_side=memory_side(forecast.work, forecast.roof), stall=profile.stall)
+
+
+def preview_timed_loads(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> Verdict | None:
+    """Return what rule regime/2 would say of a record made before it, without the special-function unit's reading.
+
+    It is no verdict: the seal names the rule that judges. None where there are no counters or no time.
+    """
+    if measurement.counters is None or measurement.timing is None:
+        return None
+    return _by_timed_loads(forecast, measurement, readings(measurement.counters, hardware.target), special=False)
+
+
+def profile_of(seen: MetricReadings) -> Profile:
+    """Return what rule regime/2 reads of the counters of a call."""
+    return Profile(
+        values=seen.values,
+        duration_ps=round(1000 * seen.values["duration"]),
+        clock_hz=seen.get("sm_clock_hz"),
+        stall=seen.top_stall[0] if seen.top_stall else None,
+    )
+
+
+def timed_call_of(measurement: Measurement) -> TimedCall:
+    """Return the timed call of a measurement, at the clock inside its rounds or else the one read after them."""
+    timing, after = measurement.timing, measurement.after
+    assert timing is not None, "a regime needs a measured time"
+    inside = [one for one in timing.sm_clock_mhz if one] if isinstance(timing, TimingV2) else []
+    clock_mhz = statistics.median(inside) if inside else after.sm_clock_mhz if after else None
+    idle = measurement.extensions.get(IDLE_LAUNCH)
+    return TimedCall(
+        call_ps=timing.median_ps,
+        clock_hz=None if clock_mhz is None else 1e6 * clock_mhz,
+        launch_ps=timing.launch_ps,
+        idle_launch_ps=idle if isinstance(idle, int) and idle > 0 else None,
+    )
+
+
+def gap(forecast: Forecast, measurement: Measurement, hardware: Hardware, *, rule: RegimeRule = "regime/1") -> Gap:
     """Return measured minus predicted percent with its causes and the sentence that explains it."""
+    return _gap(forecast, measurement, hardware, measured_regime(forecast, measurement, hardware, rule=rule))
+
+
+def _gap(forecast: Forecast, measurement: Measurement, hardware: Hardware, verdict: Verdict) -> Gap:
     seen = totals_of(measurement, hardware)
-    regime, _, reason = _regime(forecast, measurement, seen)
-    return gaps.gap(forecast, measurement, hardware, totals=seen, regime=regime, reason=reason)
+    return gaps.gap(forecast, measurement, hardware, totals=seen, regimes=verdict.regimes, reason=verdict.reason)
 
 
 def refutations(*, forecast: Forecast, measurement: Measurement, hardware: Hardware) -> tuple[Finding, ...]:
@@ -72,28 +136,29 @@ def verify_cell(
     hardware: Hardware,
     blind: bool,
     findings: tuple[Finding, ...],
+    rule: RegimeRule = "regime/1",
 ) -> Verification:
     """Return the verdict on one measured cell; one that failed has no percent, no regime and no gap."""
-    regime: Regime | None = None
-    grade: Grade | None = None
+    verdict: Verdict | None = None
     percent: float | None = None
     explained: Gap | None = None
     if measurement.timing is not None:
-        seen = totals_of(measurement, hardware)
-        regime, grade, reason = _regime(forecast, measurement, seen)
+        verdict = measured_regime(forecast, measurement, hardware, rule=rule)
         percent = percent_of_roof(forecast.work, forecast.roof, measurement.timing.median_ps * 1e-12)
         worked = forecast.work.flops or forecast.work.bytes
         if worked:
-            explained = gaps.gap(forecast, measurement, hardware, totals=seen, regime=regime, reason=reason)
+            explained = _gap(forecast, measurement, hardware, verdict)
+    named = (*(verdict.regimes if verdict else ()), None, None)
     return Verification(
         seal=measurement.seal,
         cell=measurement.cell,
         run=measurement.run,
         predicted_regime=forecast.regime,
-        measured_regime=regime,
+        measured_regime=named[0],
+        also_regime=named[1],
         predicted_percent=forecast.percent_milli / 1000,
         measured_percent=percent,
-        grade=grade,
+        grade=verdict.grade if verdict else None,
         gap=explained,
         blind=blind,
         findings=findings,

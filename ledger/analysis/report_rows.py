@@ -121,6 +121,7 @@ def _measured(view: CellView, run: Run) -> dict[str, Any] | None:
     totals = totals_of(measurement, view.hardware) if view.hardware else None
     return {
         "regime": run.verification.measured_regime,
+        "also": run.verification.also_regime,
         "percent": run.verification.measured_percent,
         "duration_us": timing.median_ps / 1e6,
         "ci_low_us": timing.low_ps / 1e6,

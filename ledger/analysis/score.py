@@ -72,14 +72,20 @@ def probabilities_of(forecast: Forecast) -> dict[Regime, float]:
     return {regime: forecast.probabilities_ppm.get(regime, 0) / 1e6 for regime in REGIMES}
 
 
-def brier_score(probabilities: Mapping[Regime, float], outcome: Regime) -> float:
-    """Return the Brier score over all regimes, from 0 (certain and right) to 2 (certain and wrong)."""
-    return math.fsum((share - (regime == outcome)) ** 2 for regime, share in probabilities.items())
+def brier_score(probabilities: Mapping[Regime, float], *outcomes: Regime) -> float:
+    """Return the Brier score over all regimes, from 0 (certain and right) to 2 (certain and wrong).
+
+    Where a verdict names two regimes they count as one event, with the sum of their probabilities.
+    """
+    right = math.fsum(probabilities.get(regime, 0.0) for regime in outcomes)
+    others = (share**2 for regime, share in probabilities.items() if regime not in outcomes)
+    return math.fsum([(1 - right) ** 2, *others])
 
 
-def log_score(probabilities: Mapping[Regime, float], outcome: Regime) -> float:
+def log_score(probabilities: Mapping[Regime, float], *outcomes: Regime) -> float:
     """Return -ln of the probability given to what happened, in nats."""
-    return -math.log(max(probabilities.get(outcome, 0.0), LEAST_PROBABILITY))
+    right = math.fsum(probabilities.get(regime, 0.0) for regime in outcomes)
+    return -math.log(max(right, LEAST_PROBABILITY))
 
 
 def score_book(book: Book) -> tuple[Score, ...]:
@@ -93,11 +99,11 @@ def score_book(book: Book) -> tuple[Score, ...]:
 
 
 def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
-    results: list[tuple[Forecast, float, Regime | None]] = []
+    results: list[tuple[Forecast, float, tuple[Regime, ...]]] = []
     for view in views:
         verdict = view.counted.verification if view.counted else None
         if verdict is not None and verdict.measured_percent is not None:
-            results.append((view.forecast, verdict.measured_percent, verdict.measured_regime))
+            results.append((view.forecast, verdict.measured_percent, verdict.regimes))
     gaps = [measured - forecast.percent_milli / 1000 for forecast, measured, _ in results]
     intervals = [
         (forecast.low_milli / 1000, forecast.high_milli / 1000, measured)
@@ -105,7 +111,7 @@ def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
         if forecast.low_milli is not None and forecast.high_milli is not None
     ]
     informative = [(low, high, measured) for low, high, measured in intervals if high - low < VACUOUS_POINTS]
-    regimes = [(forecast, regime) for forecast, _, regime in results if regime is not None]
+    regimes = [(forecast, named) for forecast, _, named in results if named]
     return Score(
         forecaster=forecaster,
         blind=blind,
@@ -118,9 +124,9 @@ def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
         coverage=_mean(float(low <= measured <= high) for low, high, measured in informative),
         interval_score=_mean(interval_score(*interval) for interval in intervals),
         regimes=len(regimes),
-        regime_right=_mean(float(forecast.regime == regime) for forecast, regime in regimes),
-        brier=_mean(brier_score(probabilities_of(forecast), regime) for forecast, regime in regimes),
-        log_score=_mean(log_score(probabilities_of(forecast), regime) for forecast, regime in regimes),
+        regime_right=_mean(float(forecast.regime in named) for forecast, named in regimes),
+        brier=_mean(brier_score(probabilities_of(forecast), *named) for forecast, named in regimes),
+        log_score=_mean(log_score(probabilities_of(forecast), *named) for forecast, named in regimes),
     )
 
 

@@ -1,7 +1,7 @@
-"""Measures a CPU's arithmetic and memory ceilings with torch, all processors at work. Imports torch, only when called.
+"""Measures a CPU's arithmetic and memory ceilings with torch on all processors. Imports torch, only when called.
 
-Bandwidths count the bytes that the operation names. A store to memory that is not in the cache first reads it, unless
-the library bypasses the cache; that extra read is not counted.
+Bandwidths count the bytes that the operation names. A store to memory outside the cache first reads the cache line,
+unless the library bypasses the cache; that read is not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Best:
 
 
 def best_time(call: Callable[[], object], *, budget_s: float) -> Best:
-    """Return the shortest time of a call over at least three rounds, within a budget once these are done."""
+    """Return the shortest time of a call over at least three rounds, more within the budget."""
     call()
     times: list[float] = []
     started = time.perf_counter()

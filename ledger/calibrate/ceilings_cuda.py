@@ -1,15 +1,16 @@
 """Measures a GPU's ceilings: DRAM, L2, shared memory and launches. Imports torch, only when called.
 
-Every bandwidth counts the bytes that its operation names; the arithmetic ceilings come from products.
+Every bandwidth counts the bytes that its operation names. The arithmetic ceilings are in peaks_cuda.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import median
 
 from ledger.calibrate.peaks_cuda import burst_peaks, sustained_peaks
-from ledger.calibrate.rates import Rate, burst, sustained, words
+from ledger.calibrate.rates import Rate, burst, state_text, sustained
 from ledger.device.facts import cuda_state, import_torch
 from ledger.errors import MachineError
 from ledger.kernel import Launch
@@ -20,7 +21,7 @@ from ledger.records import Ceilings, DeviceFacts, Hardware, Quantity
 OnStep = Callable[[str], None]
 
 _DRAM_BYTES = 2 * 2**30
-# From 8 MiB on: in less, blocks that one SM asks for twice at once are fetched once.
+# From 8 MiB on: in smaller sets an SM has the same block in flight twice, and it is fetched once.
 _L2_MIB = (8, 16, 24, 32, 48)
 
 
@@ -50,10 +51,41 @@ def dram_ways(facts: DeviceFacts) -> dict[str, tuple[Launch, int]]:
     }
 
 
-def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
-    """Return L2 read bandwidth for working sets up to the cache's size; each is read many times around L1.
+@dataclass(frozen=True)
+class DramRates:
+    """Hold the DRAM bandwidths by what moved the bytes; sustained_read: None in a quick calibration."""
 
-    Bytes are what the SMs ask for; Nsight Compute counted 5% fewer out of L2 at 16 MiB on an H200.
+    burst: Mapping[str, Rate]
+    sustained_read: Rate | None
+
+    def best(self, *kinds: str) -> Rate:
+        """Return the highest burst rate of the kinds: read, write, copy, triad."""
+        return max((rate for what, rate in self.burst.items() if what.startswith(kinds)), key=lambda rate: rate.per_s)
+
+
+def dram_rates(facts: DeviceFacts, *, quick: bool, on_step: OnStep) -> DramRates:
+    """Return DRAM bandwidth in bursts and, unless quick, under load; frees its buffers."""
+    on_step("DRAM")
+    ways = dram_ways(facts)
+    rates = {
+        what: burst(launch, moved, f"{what}, {moved / 2**30:.3g} GiB a call", calls=2)
+        for what, (launch, moved) in ways.items()
+    }
+    sustained_read = None
+    if not quick:
+        on_step("DRAM sustained")
+        launch, moved = ways["read by a loop of loads"]
+        sustained_read = sustained(launch, moved, "read by a loop of loads", seconds=2.0)
+        del launch
+    del ways
+    release("cuda")
+    return DramRates(rates, sustained_read)
+
+
+def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
+    """Return L2 read bandwidth for working sets up to the cache's size; each is read many times, bypassing L1.
+
+    Bytes are those that the SMs request; Nsight Compute counted 5% fewer out of L2 at 16 MiB on an H200.
     """
     torch = import_torch()
     from ledger.device.probe_kernels import READ_BLOCK, read_launch
@@ -72,7 +104,7 @@ def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
 
 
 def smem_quantity(facts: DeviceFacts, source: str) -> Quantity:
-    """Return shared-memory read bandwidth in bytes a clock and SM, all SMs at work."""
+    """Return shared-memory read bandwidth in bytes per clock and SM, with all SMs active."""
     torch = import_torch()
     from ledger.device.probe_kernels import SMEM_BYTES_PER_ROUND, SMEM_THREADS, smem_launch
 
@@ -119,7 +151,7 @@ def launch_quantities(source: str) -> tuple[Quantity, Quantity]:
             value=float(f"{us:.4g}"),
             unit="us",
             kind="measured",
-            condition=f"{what}, {words(cuda_state())}",
+            condition=f"{what}, {state_text(cuda_state())}",
             source=source,
         )
         for us, what in ways
@@ -134,39 +166,31 @@ def measure_ceilings(
     torch = import_torch()
     source = f"ledger calibrate, torch {torch.__version__}, CUDA {torch.version.cuda}, driver {facts.driver}"
     peaks, lines = burst_peaks(hardware, source, quick=quick, on_step=on_step)
-    rates = {}
-    on_step("DRAM")
-    ways = dram_ways(facts)
-    for what, (launch, moved) in ways.items():
-        rates[what] = burst(launch, moved, f"{what}, {moved / 2**30:.3g} GiB a call", calls=2)
-    read = max((rate for what, rate in rates.items() if what.startswith("read")), key=lambda rate: rate.per_s)
-    lines += [f"DRAM {what}: {rate.per_s / 1e9:.4g} GB/s, {rate.condition}"[:400] for what, rate in rates.items()]
-    found: dict[str, Ceilings] = {}
-    if not quick:
-        on_step("DRAM sustained")
-        launch, moved = ways["read by a loop of loads"]
-        long = sustained(launch, moved, "read by a loop of loads", seconds=2.0)
-    del ways, launch
-    release("cuda")
+    dram = dram_rates(facts, quick=quick, on_step=on_step)
     l2 = l2_rates(facts, on_step=on_step)
-    lines += [f"L2 {rate.per_s / 1e9:.4g} GB/s: {rate.condition}"[:400] for rate in l2]
+    lines += [f"DRAM {what}: {_line(rate, ',')}"[:400] for what, rate in dram.burst.items()]
+    lines += [f"L2 {_line(rate, ':')}"[:400] for rate in l2]
     on_step("shared memory and launches")
     smem = smem_quantity(facts, source)
     stream, node = launch_quantities(source)
-    copies = (rates["copy, bytes read and written"], rates["triad, bytes read and written"])
-    found["burst"] = Ceilings(
-        peaks=peaks,
-        dram_bandwidth=_bandwidth(read, source),
-        dram_read_bandwidth=_bandwidth(read, source),
-        dram_write_bandwidth=_bandwidth(rates["write by fill"], source),
-        dram_copy_bandwidth=_bandwidth(max(copies, key=lambda rate: rate.per_s), source),
-        l2_bandwidth=_bandwidth(max(l2, key=lambda rate: rate.per_s), source) if l2 else None,
-        smem_bandwidth=smem,
-        launch_stream=stream,
-        launch_graph_node=node,
-    )
-    if not quick:
-        found["sustained"] = Ceilings(
-            peaks=sustained_peaks(hardware, source, on_step=on_step), dram_bandwidth=_bandwidth(long, source)
+    found = {
+        "burst": Ceilings(
+            peaks=peaks,
+            dram_bandwidth=_bandwidth(dram.best("read"), source),
+            dram_read_bandwidth=_bandwidth(dram.best("read"), source),
+            dram_write_bandwidth=_bandwidth(dram.best("write"), source),
+            dram_copy_bandwidth=_bandwidth(dram.best("copy", "triad"), source),
+            l2_bandwidth=_bandwidth(max(l2, key=lambda rate: rate.per_s), source) if l2 else None,
+            smem_bandwidth=smem,
+            launch_stream=stream,
+            launch_graph_node=node,
         )
+    }
+    if dram.sustained_read is not None:
+        long_peaks = sustained_peaks(hardware, source, on_step=on_step)
+        found["sustained"] = Ceilings(peaks=long_peaks, dram_bandwidth=_bandwidth(dram.sustained_read, source))
     return found, lines
+
+
+def _line(rate: Rate, separator: str) -> str:
+    return f"{rate.per_s / 1e9:.4g} GB/s{separator} {rate.condition}"

@@ -1,7 +1,7 @@
 """Measures a device's ceilings and writes them into a profile: burst on a CPU, burst and sustained on a GPU.
 
-Every number carries the condition it was read under. A ceiling far from the data sheet is not hidden: above 105% the
-calibration distrusts itself, under 50% it names what usually causes that. Imports torch, only when called.
+Every number has the condition under which it was measured. A ceiling far from the datasheet is reported: above 105% of
+it as distrusted, under 50% with the usual causes. Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ OnStep = Callable[[str], None]
 _DISTRUST = 1.05
 _SUSPECT = 0.50
 _CULPRITS = (
-    "a clock held down by power, heat or an administrator; another process on the device; a partition (MIG); a library "
-    "without this path; the sparse figure taken for the dense one"
+    "a clock limited by power, heat or an administrator; another process on the device; a partition (MIG); a library "
+    "without this path; the sparse figure used as the dense one"
 )
 
 
 def manifest(facts: DeviceFacts) -> tuple[str, ...]:
-    """Return what a reader needs to repeat a calibration, one line each."""
+    """Return the device and the versions of a calibration, one line each."""
     versions = ", ".join(f"{name} {version}" for name, version in facts.software.items())
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     return (f"calibrated {when} on {facts.name} ({facts.target}), driver {facts.driver}", f"with {versions}")
@@ -85,7 +85,7 @@ def calibrate_cuda(hardware: Hardware, quick: bool = False, on_progress: OnStep 
 
 
 def doubts(hardware: Hardware, measured: Ceilings) -> tuple[str, ...]:
-    """Return what in a calibration contradicts the data sheet, one line each."""
+    """Return the ceilings of a calibration that contradict the datasheet, one line each."""
     if "datasheet" not in hardware.ceilings:
         return ()
     sheet = hardware.ceilings["datasheet"]
@@ -96,11 +96,11 @@ def doubts(hardware: Hardware, measured: Ceilings) -> tuple[str, ...]:
         if got is None or expected is None:
             continue
         share = base_units(got) / base_units(expected)
-        words = f"{name} is {100 * share:.0f}% of the data sheet ({got.value:g} of {expected.value:g} {expected.unit})"
+        finding = f"{name} is {100 * share:.0f}% of the datasheet ({got.value:g} of {expected.value:g} {expected.unit})"
         if share > _DISTRUST:
-            lines.append(f"distrusted: {words}: the timer, the work or the profile is wrong")
+            lines.append(f"distrusted: {finding}: the timer, the work or the profile is wrong")
         elif share < _SUSPECT:
-            lines.append(f"low: {words}; likely: {_CULPRITS}")
+            lines.append(f"low: {finding}; likely: {_CULPRITS}")
     return tuple(lines)
 
 

@@ -1,6 +1,6 @@
 """Measures a GPU's arithmetic ceilings: the library's matrix products of each dtype. Imports torch, only when called.
 
-Data are random: zeros run faster.
+The operands are random: with zeros the chip needs less power and runs faster.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def gemm_launch(path: Path, shape: Shape) -> Launch:
 
 
 def _paths(hardware: Hardware) -> Iterator[Path]:
-    """Yield the paths that the data sheet has and a library product takes there.
+    """Yield the paths that the datasheet lists and for which the library has a product.
 
-    Where fp64 tensor cores exist the library uses them, so the CUDA cores' fp64 is not calibrated; nor is fp16 outside
-    tensor cores.
+    Where fp64 tensor cores exist the library uses them, so the CUDA cores' fp64 is not calibrated. fp16 outside tensor
+    cores is not calibrated either.
     """
     known = hardware.ceilings["datasheet"].peaks if "datasheet" in hardware.ceilings else {}
     have = {path for path, peak in known.items() if peak is not None}
@@ -91,7 +91,7 @@ def _operations(shape: Shape) -> float:
     return 2.0 * shape[0] * shape[1] * shape[2]
 
 
-def _said(shape: Shape) -> str:
+def _name(shape: Shape) -> str:
     return "GEMM {}x{}x{}".format(*shape)
 
 
@@ -114,11 +114,11 @@ def burst_peaks(
     for path in _paths(hardware):
         best: Rate | None = None
         for shape in _SHAPES[:2] if quick else _SHAPES:
-            on_step(f"{path} {_said(shape)}")
+            on_step(f"{path} {_name(shape)}")
             try:
-                rate = burst(gemm_launch(path, shape), _operations(shape), _said(shape))
+                rate = burst(gemm_launch(path, shape), _operations(shape), _name(shape))
             except RuntimeError as error:
-                lines.append(f"{path} {_said(shape)}: not measured: {shortened(' '.join(str(error).split()), 200)}")
+                lines.append(f"{path} {_name(shape)}: not measured: {shortened(' '.join(str(error).split()), 200)}")
                 continue
             finally:
                 release("cuda")
@@ -138,7 +138,7 @@ def sustained_peaks(hardware: Hardware, source: str, *, on_step: OnStep) -> dict
         if path in ("fp16_tensor", "bf16_tensor"):
             on_step(f"{path} sustained")
             launch = gemm_launch(path, _SUSTAINED_SHAPE)
-            rate = sustained(launch, _operations(_SUSTAINED_SHAPE), _said(_SUSTAINED_SHAPE), seconds=_SUSTAINED_S)
+            rate = sustained(launch, _operations(_SUSTAINED_SHAPE), _name(_SUSTAINED_SHAPE), seconds=_SUSTAINED_S)
             peaks[path] = _peak(path, rate, source)
             release("cuda")
     return peaks

@@ -17,7 +17,7 @@ from ledger.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.kernel import KernelFile
+    from ledger.kernel_files import KernelFile
     from ledger.records import Hardware
 
 
@@ -58,7 +58,7 @@ def bench(
 
 
 def _loaded(names: Sequence[str] | None, hardware: Hardware) -> list[KernelFile]:
-    from ledger.kernel import kernel_names, load_kernel
+    from ledger.kernel_files import kernel_names, load_kernel
     from ledger.records import is_gpu
 
     root = find_root()

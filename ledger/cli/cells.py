@@ -9,7 +9,8 @@ from ledger.cli.options import parse_dtype, parse_shape
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from ledger.kernel import Kernel, KernelFile
+    from ledger.kernel import Kernel
+    from ledger.kernel_files import KernelFile
     from ledger.measure.contestants import Cell
 
 

@@ -30,8 +30,5 @@ def challenge(as_json: JsonOption = False) -> None:
         emit({"challenge": text, "anchor": anchor_of(text)})
         return
     out().print(text, markup=False)
-    say(
-        f"the measuring side runs: ledger verify --challenge {text} SEAL#CELL "
-        "(or ledger order --challenge …, and ledger measure)"
-    )
-    say(f"then run: ledger audit --challenge {text} PATH-or-URL")
+    say(f"to measure: ledger verify --challenge {text} SEAL#CELL (or ledger order --challenge …, then ledger measure)")
+    say(f"to audit:   ledger audit --challenge {text} PATH-or-URL")

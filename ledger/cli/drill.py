@@ -37,17 +37,17 @@ def drill(
     from ledger.analysis import score as scores
     from ledger.render.score_table import render_scores
 
-    drawn = secrets.randbelow(100_000) if seed is None else seed
     found, name = _find(source)
     if export is not None:
         _export(found, export, as_json=as_json)
         return
+    drawn = secrets.randbelow(100_000) if seed is None else seed
     questions = drills.choose(found, count=count, seed=drawn)
-    if as_json and answers is None:
-        emit({"from": name, "seed": drawn, "questions": [drills.question_document(one) for one in questions]})
-        return
     if answers is not None:
         answered = _from_file(found, questions, answers)
+    elif as_json:
+        emit({"from": name, "seed": drawn, "questions": [drills.question_document(one) for one in questions]})
+        return
     else:
         answered = ask_questions(found, questions, f"{name}, seed {drawn}")
     table = scores.score_book(drills.book_of(answered))
@@ -55,9 +55,8 @@ def drill(
         results = [drills.result_document(one) for one in answered]
         emit({"from": name, "seed": drawn, "results": results, "score": scores.document(table)[0]})
         return
-    if answers is not None:
-        for one in answered:
-            show_result(one)
+    for one in answered if answers is not None else ():
+        show_result(one)
     render_scores(table, out())
 
 

@@ -97,7 +97,8 @@ def show_result(answered: Answered) -> None:
         if result["gap_points"] is None
         else f", {signed(result['gap_points'])} points from your {result['percent']:g}%"
     )
-    line = f"measured {result['measured_regime']}, {result['measured_percent']:.1f}% in {result['measured_us']:.3g} µs"
+    regimes = " or ".join(filter(None, (result["measured_regime"], result["also_regime"])))
+    line = f"measured {regimes}, {result['measured_percent']:.1f}% in {result['measured_us']:.3g} µs"
     console.print(Text(f"{line}; {right} {result['regime']}{gap}", style="green" if right == "right" else "yellow"))
     if result["explanation"]:
         console.print(Text(harmless(result["explanation"])))

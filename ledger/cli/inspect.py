@@ -23,7 +23,7 @@ def inspect(
 ) -> None:
     """Compile a kernel ahead of time: instruction path, registers, spills, occupancy, loads. Needs no GPU."""
     from ledger.device.local_profile import profile_of_architecture
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.inspection import inspect as run
     from ledger.render.inspection_card import document, render
 

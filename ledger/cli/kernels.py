@@ -14,7 +14,7 @@ kernels_app = typer.Typer(no_args_is_help=True, help="List kernels, or show one 
 @kernels_app.command("list")
 def kernels_list(as_json: JsonOption = False) -> None:
     """List the kernels: the repository's and those shipped with the package."""
-    from ledger.kernel import kernel_names, load_kernel
+    from ledger.kernel_files import kernel_names, load_kernel
 
     kernels = [load_kernel(name, find_root()).kernel for name in kernel_names(find_root())]
     if as_json:
@@ -28,7 +28,7 @@ def kernels_list(as_json: JsonOption = False) -> None:
 @kernels_app.command("show")
 def kernels_show(name: str, as_json: JsonOption = False) -> None:
     """Show one kernel: formula, shapes, work, tolerances, what its work model excludes."""
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.render import hardware_card as card
 
     file = load_kernel(name, find_root())

@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress_bar(title: str, *, limit: int) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a progress bar with the time left on stderr; yield its update: (done, total, text)."""
+    """Show a progress bar on stderr; yield its update function (done, total, text up to `limit` characters)."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

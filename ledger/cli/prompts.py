@@ -24,7 +24,7 @@ def ask(root: FilePath) -> tuple[Request, CeilingKind]:
     """Return a forecast from the answers of a person, and the set of ceilings they chose."""
     from ledger.analysis.campaign import Request
     from ledger.canonical import record_errors
-    from ledger.kernel import implementation_for, kernel_names, load_kernel
+    from ledger.kernel_files import implementation_for, kernel_names, load_kernel
     from ledger.record_files import hardware_names, load_hardware
     from ledger.records import Regime
     from ledger.render.forecast_table import roof_sentence

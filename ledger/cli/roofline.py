@@ -13,6 +13,7 @@ from ledger.cli.output import emit, out
 from ledger.errors import InputError, StateError
 
 if TYPE_CHECKING:
+    from ledger.analysis.book import Book
     from ledger.records import Hardware
     from ledger.render.plot_model import RooflinePlot
 
@@ -53,22 +54,17 @@ def _plot(
 ) -> RooflinePlot:
     """Return the plot that the options ask for."""
     from ledger.canonical import parse_json
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.record_files import read_bytes
     from ledger.render.bench_points import with_bench
     from ledger.render.roofline_plot import only_campaigns, only_kernels, plot_of
 
-    root, book = find_root(), None
-    try:
-        book = open_ledger().book
-        refuse_if_refused(book)
-    except StateError:
-        if not hw:
-            raise
+    book = _book(required=not hw)
     cells = () if book is None else book.cells
     names = hw or sorted({cell.forecast.case.hardware for cell in cells if cell.counted})
     if not names:
         raise InputError("no cell is verified yet; expected one, or a profile to draw: ledger roofline --hw h200")
+    root = find_root()
     hardwares = [_profile(name, root) for name in names]
     plot = plot_of(hardwares, book)
     for path in benches:
@@ -79,6 +75,18 @@ def _plot(
     if campaigns is not None:
         plot = only_campaigns(plot, campaigns)
     return plot if kernels is None else only_kernels(plot, kernels)
+
+
+def _book(*, required: bool) -> Book | None:
+    """Return the book of the current ledger, None where there is none. Raises: StateError where it is required."""
+    try:
+        book = open_ledger().book
+    except StateError:
+        if required:
+            raise
+        return None
+    refuse_if_refused(book)
+    return book
 
 
 def _profile(name: str, root: FilePath | None) -> Hardware:

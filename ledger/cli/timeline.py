@@ -24,7 +24,7 @@ def timeline(
 ) -> None:
     """Record one rotation of a cell, ours and the library's, as a timeline that Perfetto opens."""
     from ledger.device.local_profile import profile_of_this_machine
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.timeline import record_timeline
     from ledger.records import is_gpu
     from ledger.render.timeline_table import slices_table

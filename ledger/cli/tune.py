@@ -17,7 +17,7 @@ from ledger.cli.output import emit, out, progress_bar, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.kernel import KernelFile
+    from ledger.kernel_files import KernelFile
     from ledger.measure.contestants import Cell
     from ledger.measure.tune import OnProgress
     from ledger.records import Hardware
@@ -36,7 +36,7 @@ def tune(
 ) -> None:
     """Time a kernel's launch configurations on this GPU and write the fastest to a file for review."""
     from ledger.device.local_profile import profile_of_this_machine
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.tuned_file import tune_cells
     from ledger.render.tuning_page import render_markdown
 

@@ -103,7 +103,7 @@ def _only_named(opened: OpenLedger, incoming: list[Incoming], names: Sequence[st
 
 
 def _with_counters(opened: OpenLedger, incoming: list[Incoming], report: FilePath, cell: str) -> list[Incoming]:
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.workflow.attach_counters import attach
     from ledger.workflow.select import named
 

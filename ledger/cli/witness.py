@@ -13,6 +13,7 @@ from ledger.cli.output import emit, out, say
 from ledger.errors import InputError, MachineError, StateError
 
 if TYPE_CHECKING:
+    from ledger.analysis.book import Book
     from ledger.git.commit import Repository
 
 TsaOption = Annotated[
@@ -51,19 +52,13 @@ def witness(
 ) -> None:
     """Add the time tokens that records still lack from a time-stamping authority (RFC 3161)."""
     from ledger.evidence.timestamps import add_tokens
-    from ledger.workflow.select import select
 
     opened = open_ledger()
     refuse_if_refused(opened.book)
     url = authority(opened.repository, tsa)
     if url is None:
         raise InputError("--tsa: not given; expected an authority's address here or in: git config ledger.tsa URL")
-    if ids:
-        seals = {cell.sealed.id for name in ids for cell in select(opened.book, [name])}
-    else:
-        seals = {sealed.id for sealed in opened.book.seals}
-    paths = [sealed.path for sealed in opened.book.seals if sealed.id in seals]
-    paths += [recorded.path for recorded in opened.book.records if recorded.measurement.seal in seals]
+    paths = _paths(opened.book, ids)
     tokens = add_tokens(opened.repository, paths, url)
     if as_json:
         emit({"tokens": tokens})
@@ -71,3 +66,14 @@ def witness(
         out().print(
             f"{len(tokens)} time tokens added; {len(paths) - len(tokens)} records had one already", markup=False
         )
+
+
+def _paths(book: Book, ids: Sequence[str] | None) -> list[str]:
+    """Return the records of the seals named, or of all: the seals and their measurements."""
+    from ledger.workflow.select import select
+
+    seals = {sealed.id for sealed in book.seals}
+    if ids:
+        seals = {cell.sealed.id for name in ids for cell in select(book, [name])}
+    paths = [sealed.path for sealed in book.seals if sealed.id in seals]
+    return paths + [recorded.path for recorded in book.records if recorded.measurement.seal in seals]

@@ -1,1 +1,1 @@
-"""Asks the machine that is here: its device, its sensors and its profiler."""
+"""Reads this machine: its device, its sensors and its profiler."""

@@ -1,6 +1,6 @@
-"""Tells what is on this machine: the device's identity and its momentary state. Imports torch, only when called.
+"""Reads the identity and the current state of this machine's device. Imports torch, only when called.
 
-`l2_bytes` is the last cache before main memory: L2 on a GPU, the last-level cache on a CPU.
+`l2_bytes` is the size of the last cache before main memory: L2 on a GPU, the last-level cache on a CPU.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def software() -> dict[str, str]:
 
 
 def compilers() -> dict[str, str]:
-    """Return the versions of Triton's ptxas and of NVRTC; one that is not there is left out."""
+    """Return the versions of Triton's ptxas and of NVRTC, of those that are installed."""
     found = {}
     try:
         from triton import knobs
@@ -69,7 +69,7 @@ def compilers() -> dict[str, str]:
     return found
 
 
-# The CPU
+# CPU
 
 
 def _read(path: Path) -> str | None:
@@ -88,7 +88,7 @@ def _field(text: str | None, name: str) -> str | None:
 
 
 def last_cache_bytes() -> int | None:
-    """Return the bytes of all last-level data caches together, as the kernel lists them; None where it lists none."""
+    """Return the bytes of all last-level data caches together, as Linux lists them; None where it lists none."""
     caches: dict[int, dict[str, int]] = {}
     for index in sorted(_CPU.glob("cpu[0-9]*/cache/index*")):
         level, size, kind, sharing = (_read(index / name) for name in ("level", "size", "type", "shared_cpu_list"))
@@ -99,7 +99,7 @@ def last_cache_bytes() -> int | None:
 
 
 def max_clock_mhz() -> float | None:
-    """Return the highest clock that the processors are rated for, or else the one they run at now."""
+    """Return the highest rated clock of the processors, or else the current one."""
     rated = [_read(path) for path in _CPU.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")]
     highest = max((int(text) / 1000 for text in rated if text and text.isdigit()), default=None)
     return highest or cpu_state().sm_clock_mhz
@@ -138,7 +138,7 @@ def cpu_facts() -> DeviceFactsV2:
 
 
 def cpu_state() -> DeviceState:
-    """Return the mean clock of the processors and the warmest zone, where the kernel tells."""
+    """Return the mean clock of the processors and the highest zone temperature, where Linux reports them."""
     clocks = [
         float(line.partition(":")[2])
         for line in (_read(Path("/proc/cpuinfo")) or "").splitlines()
@@ -154,11 +154,11 @@ def cpu_state() -> DeviceState:
     )
 
 
-# The GPU
+# GPU
 
 
 def has_cuda() -> bool:
-    """Tell whether torch is installed and sees a CUDA device."""
+    """Return whether torch is installed and sees a CUDA device."""
     try:
         return bool(import_torch().cuda.is_available())
     except MachineError:
@@ -211,12 +211,12 @@ def facts_for(hardware: Hardware) -> DeviceFactsV2:
 
 
 def profile_matches(hardware: Hardware, facts: DeviceFacts) -> bool:
-    """Tell whether a profile describes this very device: the same compiler target and one of its names."""
+    """Return whether a profile describes this device: the same compiler target and one of its names."""
     return facts.target == hardware.target and facts.name in hardware.device_names
 
 
 def require_profile(hardware: Hardware, facts: DeviceFacts) -> None:
-    """Check that a profile describes this device. Raises: MachineError, saying which was expected."""
+    """Check that a profile describes this device. Raises: MachineError, naming the expected device."""
     if not profile_matches(hardware, facts):
         names = " or ".join(hardware.device_names) or "no device"
         raise MachineError(

@@ -11,7 +11,7 @@ from ledger.records import Hardware, is_gpu
 
 
 def profile_of_this_machine(root: FilePath | None, name: str | None = None) -> Hardware:
-    """Return the profile called `name`, or else the one that names this GPU, or without a GPU the calibrated CPU.
+    """Return the profile called `name`, else the one that names this GPU, else (without a GPU) the calibrated CPU.
 
     Raises: MachineError when no profile names the GPU; UnknownName; MachineError without torch.
     """

@@ -19,14 +19,14 @@ _ABSENT = ("", "n/a", "N/A")
 def parse_raw(text: str, *, wanted: Collection[str], what: str) -> tuple[ProfiledKernel, ...]:
     """Return the profiled kernels in order, with those of the wanted metrics that have a value.
 
-    Raises: ParseError, naming `what`, for an empty, truncated or foreign text.
+    Raises: ParseError, naming `what`, for an empty or truncated text, or another format.
     """
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if line.startswith((f'"{_ID}",', f"{_ID},"))]
     if not starts:
-        said = next((line.strip() for line in lines if line.strip()), "nothing")
+        first = next((line.strip() for line in lines if line.strip()), "nothing")
         raise ParseError(
-            f"{what}: no header row with {_ID} and {_KERNEL} (got {said[:200]!r}); expected ncu's raw page"
+            f"{what}: no header row with {_ID} and {_KERNEL} (got {first[:200]!r}); expected ncu's raw page"
         )
     try:
         rows = [row for row in csv.reader(io.StringIO("".join(lines[starts[0] :])), strict=True) if row]
@@ -38,7 +38,7 @@ def parse_raw(text: str, *, wanted: Collection[str], what: str) -> tuple[Profile
         raise ParseError(f"{what}: no unit row after the header; expected one: print with --page raw")
     units, *kernels = rest
     if not kernels:
-        raise ParseError(f"{what}: holds no kernel; expected at least one")
+        raise ParseError(f"{what}: contains no kernel; expected at least one")
     for number, row in enumerate([units, *kernels]):
         if len(row) != len(header):
             raise ParseError(
@@ -47,11 +47,11 @@ def parse_raw(text: str, *, wanted: Collection[str], what: str) -> tuple[Profile
     try:
         return tuple(_kernel(header, units, row, wanted, what) for row in kernels)
     except ValueError as error:
-        # What a record does not take: a control character, a value longer than any number.
-        raise ParseError(f"{what}: holds a value that no profiler prints ({_first_words(error)})") from error
+        # A record refuses a control character and a value longer than any number.
+        raise ParseError(f"{what}: contains a value that no profiler prints ({_shortened(error)})") from error
 
 
-def _first_words(error: ValueError) -> str:
+def _shortened(error: ValueError) -> str:
     return " ".join(str(error).split())[:200]
 
 
@@ -59,9 +59,9 @@ def _check_header(header: list[str], what: str) -> None:
     if _KERNEL not in header:
         raise ParseError(f"{what}: no column {_KERNEL!r}; expected ncu's raw page")
     for name in header:
-        # A metric stands once; ncu repeats none of its own columns either.
+        # ncu prints every column once.
         if name and header.count(name) > 1:
-            raise ParseError(f"{what}: column {name!r} stands twice; expected each once")
+            raise ParseError(f"{what}: duplicate column {name!r}; expected each once")
 
 
 def _kernel(header: list[str], units: list[str], row: list[str], wanted: Collection[str], what: str) -> ProfiledKernel:

@@ -1,7 +1,7 @@
-"""Reads a report that somebody made with Nsight Compute: a .ncu-rep file, or the CSV of its raw page. Needs no CUDA.
+"""Reads a report that a user made with Nsight Compute: a .ncu-rep file, or the CSV of its raw page. Needs no CUDA.
 
-A .ncu-rep is read by NVIDIA's package ncu-report (the extra `ncu`), which opens an empty, foreign or truncated file
-without complaint; so its container is walked first: a magic word, a header, and blocks that each tell their length.
+A .ncu-rep is read by NVIDIA's package ncu-report (the extra `ncu`), which reports no error for an empty, foreign or
+truncated file. So the container is checked first: a magic number, a header, and blocks with their lengths.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _CC = "CC"
 
 @dataclass(frozen=True)
 class HandMade:
-    """Hold what a report says: its kernels with the table's metrics, its device, how ncu was told to profile.
+    """Hold a report: its kernels with the table's metrics, its device and the options of ncu.
 
-    device, capability: None where the report does not tell. Controls are ncu's defaults where it does not tell.
+    device, capability: None where the report lacks them. Controls are ncu's defaults where the report lacks them.
     """
 
     kernels: tuple[ProfiledKernel, ...]
@@ -46,7 +46,7 @@ class HandMade:
 
 
 def read_hand_made(path: FilePath, capability: Capability) -> HandMade:
-    """Return a report, by its content a .ncu-rep or CSV.
+    """Return a report, a .ncu-rep or CSV by its content.
 
     Raises: ParseError for an empty, truncated or foreign file; MachineError without the package ncu-report.
     """
@@ -65,21 +65,21 @@ def read_hand_made(path: FilePath, capability: Capability) -> HandMade:
 
 
 def _require_whole(data: bytes, path: FilePath) -> None:
-    """Walk the blocks of a report to its end. Raises: ParseError for one that ends within a block."""
-    at = 4
-    place = at + 4 + int.from_bytes(data[at : at + 4], "little")
-    while place < len(data):
-        size = int.from_bytes(data[place : place + 4], "little")
-        header = data[place + 4 : place + 4 + size]
-        if len(data) < place + 4 or len(header) < size:
+    """Check the blocks of a report up to its end. Raises: ParseError for one that ends within a block."""
+    start = len(_MAGIC)
+    offset = start + 4 + int.from_bytes(data[start : start + 4], "little")
+    while offset < len(data):
+        size = int.from_bytes(data[offset : offset + 4], "little")
+        header = data[offset + 4 : offset + 4 + size]
+        if len(data) < offset + 4 or len(header) < size:
             break
-        place += 4 + size + _payload(header, path)
-    if place != len(data):
-        raise ParseError(f"{path}: ends after {len(data)} bytes within a block; expected {place} or more: truncated?")
+        offset += 4 + size + _payload(header, path)
+    if offset != len(data):
+        raise ParseError(f"{path}: ends after {len(data)} bytes within a block; expected {offset} or more: truncated?")
 
 
 def _payload(header: bytes, path: FilePath) -> int:
-    """Return how many bytes follow a block's header, which is a protocol buffer."""
+    """Return the number of bytes after a block's header, which is a protocol buffer."""
     at, found = 0, 0
     try:
         while at < len(header):
@@ -88,7 +88,7 @@ def _payload(header: bytes, path: FilePath) -> int:
             if tag & 7 == 2:
                 at += value
             elif tag & 7 != 0:
-                raise ParseError(f"{path}: a block's header is of no known form; expected a report of Nsight Compute")
+                raise ParseError(f"{path}: a block's header has an unknown form; expected a report of Nsight Compute")
             elif tag >> 3 == _PAYLOAD_FIELD:
                 found = value
     except IndexError as error:
@@ -117,7 +117,7 @@ def _from_report(path: FilePath, data: bytes, capability: Capability) -> HandMad
     try:
         return _from_context(ncu_report.load_report(str(path)), path, data, capability)
     except (ValueError, TypeError, RuntimeError, AttributeError, ArithmeticError) as error:
-        # The package checks nothing: what a damaged report lacks comes out as None, what it garbles as any text.
+        # The package checks nothing: a missing field of a damaged report reads as None, a damaged one as any text.
         raise ParseError(f"{path}: cannot be read ({str(error)[:200]}); expected a whole, unaltered report") from error
 
 
@@ -125,10 +125,10 @@ def _from_context(context: Any, path: FilePath, data: bytes, capability: Capabil
     ranges = [context.range_by_idx(number) for number in range(context.num_ranges())]
     actions = [one.action_by_idx(number) for one in ranges for number in range(one.num_actions())]
     if not actions:
-        raise ParseError(f"{path}: holds no kernel; expected at least one")
+        raise ParseError(f"{path}: contains no kernel; expected at least one")
     first = actions[0]
-    major, minor = _plain(first, _MAJOR), _plain(first, _MINOR)
-    device = _plain(first, _NAME)
+    major, minor = _attribute(first, _MAJOR), _attribute(first, _MINOR)
+    device = _attribute(first, _NAME)
     return HandMade(
         kernels=tuple(_kernel(action, capability, path) for action in actions),
         device=None if device is None else str(device)[:400],
@@ -141,12 +141,12 @@ def _from_context(context: Any, path: FilePath, data: bytes, capability: Capabil
 
 
 def _control(data: bytes, name: bytes) -> bytes | None:
-    """Return what the command line kept in a report said of a control."""
+    """Return the value of a control option in the command line that a report contains."""
     found = re.search(rb"--" + name + rb"-control[ =](\w+)", data)
     return None if found is None else found[1]
 
 
-def _plain(action: Any, name: str) -> Any:
+def _attribute(action: Any, name: str) -> Any:
     metric = action.metric_by_name(name)
     return None if metric is None else metric.value()
 
@@ -154,7 +154,7 @@ def _plain(action: Any, name: str) -> Any:
 def _kernel(action: Any, capability: Capability, path: FilePath) -> ProfiledKernel:
     kernel = action.name()
     if kernel is None:
-        raise ParseError(f"{path}: holds a kernel without a name; expected a whole, unaltered report")
+        raise ParseError(f"{path}: contains a kernel without a name; expected a whole, unaltered report")
     metrics: dict[str, Metric] = {}
     for name in metric_names(capability):
         metric = action.metric_by_name(name)
@@ -164,7 +164,7 @@ def _kernel(action: Any, capability: Capability, path: FilePath) -> ProfiledKern
 
 
 def _number(value: float | int | str) -> str:
-    """Return a number in plain digits, as ncu prints it but not rounded."""
+    """Return a number in decimal digits, as ncu prints it but not rounded."""
     if isinstance(value, float):
         text = f"{value:.6f}".rstrip("0").rstrip(".")
         return text or "0"

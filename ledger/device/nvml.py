@@ -1,7 +1,7 @@
 """Reads an NVIDIA device's clocks, power and temperature through the driver's own library; never changes a setting.
 
-NVML is called by ctypes: a reading takes microseconds, so it can be taken while work is under way, which a run of
-nvidia-smi cannot. Source: NVML API reference (nvml.h). Imports records only.
+NVML is called by ctypes. A reading takes microseconds, so it can be taken while work is in flight; a run of nvidia-smi
+takes too long for that. Source: NVML API reference (nvml.h). Imports records only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ledger.records import DeviceState
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _GPU_TEMPERATURE = 0
 
-# nvmlClocksEventReason*: bit -> our word. Idle (bit 0) and an application's own clock setting (bit 1) do not throttle.
+# nvmlClocksEventReason*: bit -> our name. Idle (bit 0) and an application's own clock setting (bit 1) do not throttle.
 _THROTTLE = {
     0x04: "power-cap",
     0x08: "hardware-slowdown",
@@ -28,7 +28,7 @@ UNKNOWN_STATE = DeviceState(sm_clock_mhz=None, memory_clock_mhz=None, power_mw=N
 
 
 class Nvml:
-    """Read one device by its UUID; every reading is None where the driver does not tell."""
+    """Read one device by its UUID; every reading is None where the driver does not report it."""
 
     def __init__(self, uuid: str) -> None:
         """Open the driver's library. Raises: OSError when there is none or it does not know the device."""
@@ -57,20 +57,20 @@ class Nvml:
         return text.value.decode("ascii", "replace")
 
     def sm_clock_mhz(self) -> int | None:
-        """Return the multiprocessors' clock at this moment."""
+        """Return the current SM clock."""
         return self._number("nvmlDeviceGetClockInfo", _SM_CLOCK)
 
     def throttle(self) -> tuple[str, ...]:
-        """Return why the clocks are held down at this moment; empty when nothing holds them."""
+        """Return the reasons why the clocks are reduced now; empty when there is none."""
         reasons = c_ulonglong()
         for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
             call = getattr(self._library, function, None)
             if call is not None and call(self._device, byref(reasons)) == 0:
-                return tuple(word for bit, word in _THROTTLE.items() if reasons.value & bit)
+                return tuple(name for bit, name in _THROTTLE.items() if reasons.value & bit)
         return ()
 
     def state(self) -> DeviceState:
-        """Return clocks, power, temperature and throttling at this moment."""
+        """Return the current clocks, power, temperature and throttling."""
         return DeviceState(
             sm_clock_mhz=self.sm_clock_mhz(),
             memory_clock_mhz=self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),

@@ -1,7 +1,7 @@
 """Defines small Triton kernels that probe a device. Imports triton, only when called.
 
-Triton reads a kernel's source from its file and its names from this module, so they are defined inside functions and
-triton.language is bound here on the first call.
+Triton reads a kernel's source from its file and resolves its names in this module. So kernels are defined inside
+functions, and triton.language is bound to `tl` on the first call.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def marker_launch() -> Launch:
     return _one_program(_marker_kernel())
 
 
-# The clock, counted
+# SM clock
 
 
 _MAX_SMS = 1024
@@ -87,7 +87,7 @@ def stamps() -> Any:
 
 
 def stamp_launch(out: Any) -> Launch:
-    """Return the launch that writes each SM's cycle counter and the device's clock into `out`, as `stamps` made it."""
+    """Return the launch that writes each SM's cycle counter and the device's timer into `out`, made by `stamps`."""
     import torch
 
     kernel = _stamp_kernel()
@@ -104,7 +104,7 @@ def clock_mhz(first: Any, second: Any) -> int | None:
     return round(float((1e3 * spent[:, 0] / spent[:, 1]).median()))
 
 
-# Bandwidth probes. Each is a plain loop of loads, so that the memory level under test is all that limits it.
+# Bandwidth probes. Each is a loop of loads without other work, so that only the memory level under test limits it.
 
 
 @functools.cache
@@ -116,7 +116,7 @@ def _read_kernel() -> Any:
         total = tl.zeros((BLOCK,), tl.float32)
         for i in tl.range(rounds, loop_unroll_factor=4):
             block = (program + i * tl.num_programs(0)) % n_blocks
-            # .cg reads through L2 and leaves L1 out.
+            # .cg reads through L2 and bypasses L1.
             total += tl.load(x_ptr + block.to(tl.int64) * BLOCK + lanes, cache_modifier=".cg")
         tl.store(out_ptr + program * BLOCK + lanes, total)
 
@@ -124,7 +124,7 @@ def _read_kernel() -> Any:
 
 
 def read_launch(x: Any, out: Any, *, programs: int, rounds: int) -> Launch:
-    """Return the launch of programs that together read `rounds × programs` blocks of READ_BLOCK floats of `x`.
+    """Return the launch of programs that read in all `rounds × programs` blocks of READ_BLOCK floats of `x`.
 
     Shapes: x (n,), n a multiple of READ_BLOCK; out (programs · READ_BLOCK,), both fp32.
     """
@@ -145,11 +145,11 @@ SMEM_BYTES_PER_ROUND = 16 * _SMEM_LOADS
 
 
 def _smem_asm() -> str:
-    """Return a loop of loads whose every word is used: the assembler drops loads whose result is not."""
+    """Return a loop of loads in PTX that uses every loaded word: the assembler removes loads without a use."""
     loads = []
-    for place in range(_SMEM_LOADS):
+    for load in range(_SMEM_LOADS):
         loads += [
-            f"ld.volatile.shared.v4.u32 {{%a, %b, %c, %d}}, [%at+{16 * SMEM_THREADS * place}];",
+            f"ld.volatile.shared.v4.u32 {{%a, %b, %c, %d}}, [%at+{16 * SMEM_THREADS * load}];",
             "xor.b32 %a, %a, %b;",
             "xor.b32 %c, %c, %d;",
             "xor.b32 %sum, %sum, %a;",

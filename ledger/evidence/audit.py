@@ -1,6 +1,6 @@
-"""Audits a ledger that nobody vouches for: a sanitised clone, one pinned commit, every verdict derived anew.
+"""Audits a ledger without trusting its author: a sanitised clone, one pinned commit, every verdict recomputed.
 
-Nothing of the audited repository runs, is imported or is checked out; its configuration has no say. The checks are
+Nothing of the audited repository runs, is imported or is checked out; its configuration has no effect. The checks are
 those of judge. What each level proves, and what nobody can prove, is printed with the verdict.
 """
 
@@ -20,7 +20,8 @@ from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.object_checks import record_blobs
-from ledger.evidence.recompute import Recomputed, disagreeing, not_provided_words, recompute
+from ledger.evidence.recompute import Recomputed, disagreeing, recompute, recompute_notes
+from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import SCHEMES, sanitised_clone
 from ledger.git.history import FOLDERS, read_history
@@ -79,8 +80,8 @@ def audit(
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
-    recomputed: make the output samples anew from their seals. trust: the auditor's own keys and roots. challenge: the
-    text that the auditor handed over; which measurements answer it is told, and samples are made anew to prove it.
+    recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
+    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -90,7 +91,7 @@ def audit(
             history = read_history(reader, revision, wait=False)
             with reader.blobs() as blobs:
                 blobs.plan(record_blobs(history))
-                book = judge(history, blobs.read)
+                book = with_unlisted_sources(judge(history, blobs.read), history.tree, blobs.read)
                 trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:
@@ -104,14 +105,14 @@ def audit(
     if recomputed or anchor is not None:
         result = recompute(book)
         book = _with_recomputed(book, result)
-        notes += not_provided_words(result)
+        notes += recompute_notes(result)
         found = None if anchor is None else answers(book, anchor, result.agreed)
     elif book.records:
-        notes.append("output samples are compared by position only; ledger audit --recompute makes them anew")
-    return replace(_conclude(source, book, (*notes, *_challenge_words(found))), answers=found)
+        notes.append("output samples are compared by position only; ledger audit --recompute computes their values")
+    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found)
 
 
-def _challenge_words(found: tuple[Answer, ...] | None) -> Iterator[str]:
+def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
     """Yield what became of the auditor's challenge."""
     if found is not None and not found:
         yield "no measurement carries the challenge"
@@ -166,9 +167,9 @@ def _uncommitted(source: str, tree: Mapping[str, tuple[str, str]]) -> Iterator[s
         return
     held: dict[str, str] = {}
     for ledger_folder in FOLDERS:
-        for place, _, files in os.walk(root / ledger_folder):
+        for parent, _, files in os.walk(root / ledger_folder):
             for file in files:
-                path = FilePath(place) / file
+                path = FilePath(parent) / file
                 held[path.relative_to(root).as_posix()] = _blob_name(path)
     differing = (n for n in sorted({*held, *tree}) if held.get(n) != (tree[n][1] if n in tree else None))
     for name in islice(differing, MAX_NOTES):
@@ -178,9 +179,9 @@ def _uncommitted(source: str, tree: Mapping[str, tuple[str, str]]) -> Iterator[s
 
 
 def _blob_name(path: FilePath) -> str:
-    """Return git's name for a plain file's bytes, or a word for what is none."""
+    """Return git's name for a regular file's bytes; for anything else text that is no name."""
     if path.is_symlink() or not path.is_file():
-        return "not a plain file"
+        return "not a regular file"
     try:
         with path.open("rb") as stream:
             name = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)

@@ -12,7 +12,7 @@ from ledger.git.ancestry import Ancestry
 
 
 def check_chain(gathered: GatheredRecords, ancestry: Ancestry) -> set[str]:
-    """Check every seal's place in the chain; return the paths of those that stand rightly."""
+    """Check every seal's position in the chain; return the paths of those without a finding."""
     by_id = {sealed.id: sealed for sealed in gathered.seals.values()}
     seals = reduce(or_, map(ancestry.bit, gathered.seals), 0)
     followers = Counter(previous for sealed in by_id.values() for previous in sealed.prediction.previous)

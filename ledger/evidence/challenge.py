@@ -1,7 +1,7 @@
 """Draws challenges and tells which measurements answer one. Pure, but for the drawing.
 
-Whoever asks for a measurement hands over a text that nobody could know before. Its digest is the anchor of the inputs
-(docs/format.md), so output samples that agree with it were computed after the text was handed over. That says nothing
+Who asks for a measurement gives a text that nobody could know before. Its digest is the anchor of the inputs
+(docs/format.md), so output samples that agree with it were computed after the text was given. That says nothing
 of the timings, which a challenge binds no more than a seal does.
 """
 
@@ -51,7 +51,7 @@ class Answer:
 
 
 def answers(book: Book, anchor: Digest, agreed: Collection[str]) -> tuple[Answer, ...]:
-    """Return the finished measurements that carry an anchor; agreed: paths of those whose samples were made anew."""
+    """Return the finished measurements that carry an anchor; agreed: paths of those whose recomputed samples agree."""
     return tuple(
         Answer(
             cell=cell.short_name,

@@ -1,6 +1,6 @@
 """Judges a whole ledger: the numbered checks, and the Book they give. Pure: a history and a blob reader in.
 
- 1  files      every ledger file is a plain file at a place that the format knows
+ 1  files      every ledger file is a regular file at a path that the format knows
  2  append     no commit changes or removes a ledger file, and every file ever added is there at the head
  3  digest     a record's name is the SHA-256 of its bytes under its kind's domain
  4  canonical  a record's bytes are the canonical form of a valid record
@@ -10,15 +10,15 @@
  7  chain      a seal's chain holds exactly the seals of its history, and its sequence follows the highest of them
  8  order      a measurement's seal was introduced in a proper ancestor of the measurement's commit
  9  subject    the measured cell is in the seal, and what was run is what was sealed
-10  binding    the recorded output samples lie at the positions drawn from the seal
+10  binding    the recorded output samples are at the positions drawn from the seal
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
 13  claims     what a seal says of itself follows from its own profile, operation and case; a blind forecast of what
                another kernel was measured at before is noted
 14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
 
-Checks 1 to 6 are in object_checks, 7 in chain, 10, 13 and 14 in seal_checks. Verdicts are computed every time and
-read from nowhere.
+Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks. Verdicts
+are computed every time and read from nowhere.
 """
 
 from __future__ import annotations
@@ -26,25 +26,21 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from ledger.analysis.book import Book, CellView, Recorded, Run, Sealed, State, Voided
-from ledger.analysis.reconcile import refutations, verify_cell
-from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.object_checks import GatheredRecords, Objects, ReadBlob, gather
-from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_places
+from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
+from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
 from ledger.operations import OPERATIONS
-from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource, Measurement, Verification
+from ledger.records import Forecast, ForecastV2, KernelSource
 
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal."""
 
-UNREADABLE = "counters-unreadable"
 UNDER_ANOTHER_NAME = "measured-under-another-name"
 
 
@@ -55,8 +51,8 @@ CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
 def judge(history: History, read: ReadBlob, *, current: CurrentDigest | None = None) -> Book:
     """Return the book of a ledger.
 
-    current: what an open cell names with another digest makes it stale; asked for open cells alone. None where nobody
-    wants to know.
+    current: what an open cell names with another digest makes it stale; asked for open cells alone. None: no
+    cell is stale.
     """
     with uncollected():
         gathered = gather(history, read)
@@ -75,14 +71,6 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@dataclass
-class _Found:
-    """Hold a measurement that belongs to a cell of a seal, with what the checks said of it."""
-
-    recorded: Recorded
-    findings: tuple[Finding, ...]
 
 
 class _Case:
@@ -117,33 +105,42 @@ class _Case:
 
     def book(self) -> Book:
         """Make checks 8 to 14 and return the book."""
-        runs: dict[tuple[str, str], list[_Found]] = {}
-        belonging = [recorded for recorded in self.recorded if self._check_order(recorded)]
+        runs: dict[tuple[str, str], list[CheckedRun]] = {}
+        belonging = [recorded for recorded in self.recorded if self._belongs(recorded)]
         pairs = [(self.forecasts[r.measurement.seal][r.measurement.cell], r.measurement) for r in belonging]
         follow = bound_to_their_seals(pairs) if pairs else set()
-        for place, recorded in enumerate(belonging):
+        for index, recorded in enumerate(belonging):
             key = (recorded.measurement.seal, recorded.measurement.cell)
-            runs.setdefault(key, []).append(self._check_content(recorded, bound=place in follow))
-        for finding in check_repeats([[item.recorded for item in found] for found in runs.values()], self.ancestry):
+            sealed = self.by_id[recorded.measurement.seal]
+            found = check_run(
+                self.gathered.findings,
+                self.objects,
+                sealed=sealed,
+                forecast=self.forecasts[sealed.id][recorded.measurement.cell],
+                recorded=recorded,
+                bound=index in follow,
+            )
+            runs.setdefault(key, []).append(found)
+        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self.ancestry):
             self.gathered.findings.add(finding)
         cells = self._cells(runs)
         findings = tuple(self.gathered.findings.found)
         seals = tuple(self.seals)
         return Book(self.gathered.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
 
-    def _cells(self, runs: Mapping[tuple[str, str], list[_Found]]) -> tuple[CellView, ...]:
+    def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]]) -> tuple[CellView, ...]:
         measured: dict[object, list[tuple[int, ...]]] = {}
         alike: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
         for recorded in self.recorded:
             if recorded.measurement.status == "measured":
-                places = self.gathered.introduced.get(recorded.path, ())
+                positions = self.gathered.introduced.get(recorded.path, ())
                 case = recorded.measurement.case
-                measured.setdefault(case.cell, []).append(places)
+                measured.setdefault(case.cell, []).append(positions)
                 forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
                 if forecast is not None:
-                    alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, places))
+                    alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, positions))
         for sealed in self.seals:
-            for finding in unknown_places(sealed.prediction):
+            for finding in unknown_features(sealed.prediction):
                 self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         cells: list[CellView] = []
         earlier: dict[object, list[str]] = {}
@@ -151,7 +148,7 @@ class _Case:
             for forecast in sealed.prediction.cells:
                 cell = forecast.case.cell
                 # Blind must be shown: a measurement on a parallel branch may have been known.
-                blind = all(self.ancestry.precedes(sealed.path, places) for places in measured.get(cell, ()))
+                blind = all(self.ancestry.precedes(sealed.path, positions) for positions in measured.get(cell, ()))
                 if blind:
                     self._name_alike(sealed, forecast, alike.get((forecast.operation, *cell[1:]), ()))
                 found = runs.get((sealed.id, forecast.cell), [])
@@ -161,10 +158,10 @@ class _Case:
 
     def _name_alike(self, sealed: Sealed, forecast: Forecast, measured: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         """Note that a blind forecast's operation, shape, dtype and device may have been measured by another kernel."""
-        others = {name for name, places in measured if not self.ancestry.precedes(sealed.path, places)}
+        others = {name for name, positions in measured if not self.ancestry.precedes(sealed.path, positions)}
         for name in sorted(others - {forecast.case.kernel}):
-            words = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
-            self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{words} as kernel {name}, not after it")
+            message = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
+            self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{message} as kernel {name}, not after it")
 
     def _voids(self) -> tuple[Voided, ...]:
         voided = []
@@ -180,58 +177,26 @@ class _Case:
                 voided.append(Voided(identity, path, self.gathered.first_commit(path), void))
         return tuple(voided)
 
-    # 8 order
-
-    def _check_order(self, recorded: Recorded) -> bool:
-        """Tell whether a measurement belongs to a cell of a seal; refuse one whose seal does not come before it."""
-        findings, measurement = self.gathered.findings, recorded.measurement
-        sealed = self.by_id.get(measurement.seal)
-        if sealed is None:
-            findings.refuse("seal-unknown", recorded.path, f"its seal {measurement.seal[:12]} is not in this ledger")
-            return False
-        if measurement.cell not in self.forecasts[sealed.id]:
-            findings.refuse("cell-unknown", recorded.path, f"its cell {measurement.cell} is not in its seal")
-            return False
-        if not self.ancestry.precedes(sealed.path, self.gathered.introduced.get(recorded.path, ())):
-            message = (
-                f"prediction {sealed.id[:12]} (commit {sealed.commit.sha[:12]}) is no proper ancestor of this "
-                f"measurement (commit {recorded.commit.sha[:12]}); a prediction comes before its measurement"
-            )
-            findings.refuse("prediction-postdates", recorded.path, message)
-        return True
-
-    # 9 subject, 10 binding, 11 physics, 12 dates
-
-    def _check_content(self, recorded: Recorded, *, bound: bool) -> _Found:
-        findings, path, measurement = self.gathered.findings, recorded.path, recorded.measurement
-        sealed = self.by_id[measurement.seal]
-        forecast = self.forecasts[sealed.id][measurement.cell]
-        hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
-        for attachment in measurement.attachments:
-            if not self.objects.sound("verifications", attachment.sha256, path):
-                findings.refuse("attachment-lost", path, f"its evidence {attachment.name} is missing or altered")
-        if measurement.protocol != forecast.protocol:
-            findings.refuse("protocol-changed", path, "its timing protocol or parameters are not the sealed ones")
-        if not bound:
-            findings.refuse("binding-broken", path, "its samples do not lie at the positions drawn from its seal")
-        if hardware is not None:
-            for finding in _physics(forecast, measurement, hardware, path):
-                findings.add(finding)
-        if _earlier(recorded.commit.when, sealed.commit.when):
-            findings.flag(
-                "date-order", path, "its commit date lies before its seal's; dates prove nothing, the graph decides"
-            )
-        return _Found(recorded, findings.about(path))
+    def _belongs(self, recorded: Recorded) -> bool:
+        sealed = self.by_id.get(recorded.measurement.seal)
+        cells = () if sealed is None else self.forecasts[sealed.id]
+        return check_order(self.gathered, self.ancestry, sealed=sealed, cells=cells, recorded=recorded)
 
     def _view(
-        self, sealed: Sealed, forecast: Forecast, found: list[_Found], blind: bool, revises: tuple[str, ...]
+        self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun], blind: bool, revises: tuple[str, ...]
     ) -> CellView:
         source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
         for finding in claims(forecast, hardware, source):
             self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
-        runs = tuple(self._run(forecast, item, hardware, blind) for item in readable) if hardware is not None else ()
+        runs: tuple[Run, ...] = ()
+        if hardware is not None:
+            findings = self.gathered.findings
+            rule = sealed.prediction.rule
+            runs = tuple(
+                verdict_of(findings, forecast, item, hardware=hardware, blind=blind, rule=rule) for item in readable
+            )
         state = self._state(sealed, forecast, found)
         return CellView(
             sealed=sealed,
@@ -251,31 +216,7 @@ class _Case:
         self.objects.sound("predictions", forecast.kernel_sha256, sealed.path)
         return None
 
-    def _run(self, forecast: Forecast, found: _Found, hardware: Hardware, blind: bool) -> Run:
-        measurement = found.recorded.measurement
-        try:
-            verification = verify_cell(
-                forecast=forecast, measurement=measurement, hardware=hardware, blind=blind, findings=found.findings
-            )
-        except (LedgerError, ArithmeticError) as error:
-            words = f"its numbers cannot be judged: {error}"
-            self.gathered.findings.refuse(UNREADABLE, found.recorded.path, words)
-            verification = Verification(
-                seal=measurement.seal,
-                cell=measurement.cell,
-                run=measurement.run,
-                predicted_regime=forecast.regime,
-                measured_regime=None,
-                predicted_percent=forecast.percent_milli / 1000,
-                measured_percent=None,
-                grade=None,
-                gap=None,
-                blind=blind,
-                findings=self.gathered.findings.about(found.recorded.path),
-            )
-        return Run(found.recorded, verification)
-
-    def _state(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> State:
+    def _state(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> State:
         refused = self.gathered.findings.refused
         if refused(sealed.path) or any(refused(item.recorded.path) for item in found):
             return "refused"
@@ -294,25 +235,10 @@ class _Case:
         hardware = self.current("hardware", forecast.case.hardware)
         return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
 
-    def _levels(self, sealed: Sealed, forecast: Forecast, found: list[_Found]) -> tuple[int, ...]:
+    def _levels(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> tuple[int, ...]:
         bound = forecast.operation in OPERATIONS and any(
             item.recorded.measurement.samples is not None
             and len(item.recorded.measurement.samples.positions) >= MIN_SAMPLES
             for item in found
         )
         return (0, 1) if bound and sealed.path in self.chained else (0,)
-
-
-def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, path: str) -> list[Finding]:
-    try:
-        found = refutations(forecast=forecast, measurement=measurement, hardware=hardware)
-    except (LedgerError, ArithmeticError) as error:
-        return [Finding(code=UNREADABLE, severity="refused", path=path, message=str(error))]
-    return [finding.model_copy(update={"path": path}) for finding in found]
-
-
-def _earlier(when: str, than: str) -> bool:
-    try:
-        return datetime.fromisoformat(when) < datetime.fromisoformat(than)
-    except (ValueError, TypeError, OverflowError):
-        return False

@@ -58,7 +58,7 @@ class Findings:
         self.add(Finding(code=code, severity="flag", path=path, message=message))
 
     def note(self, code: str, path: str, message: str) -> None:
-        """Add a finding that a reader should know and that speaks against nobody."""
+        """Add a finding that a reader should know and that is no objection."""
         self.add(Finding(code=code, severity="note", path=path, message=message))
 
     def about(self, path: str) -> tuple[Finding, ...]:
@@ -72,7 +72,7 @@ class Findings:
 
 @dataclass
 class GatheredRecords:
-    """Hold every record that could be read, by path, with where it came in."""
+    """Hold every record that could be read, by path, with the commits that introduced it."""
 
     history: History
     introduced: Mapping[str, tuple[int, ...]]
@@ -115,26 +115,26 @@ def gather(history: History, read: ReadBlob) -> GatheredRecords:
 
 
 def check_files(history: History, findings: Findings) -> None:
-    """Check that every ledger file that ever was is a plain file at a place that the format knows."""
+    """Check that every ledger file of the history is a regular file at a path that the format knows."""
     ever = {(change.path, change.mode) for change in history.changes if "D" not in change.status}
     for path, mode in sorted(ever | {(path, mode) for path, (mode, _) in history.tree.items()}):
         if mode != "100644":
-            findings.refuse("odd-mode", path, f"mode is {mode}; expected a plain file (100644)")
+            findings.refuse("odd-mode", path, f"mode is {mode}; expected a regular file (100644)")
         elif _belongs(path):
             continue
         elif path.lower().endswith((".json", ".yaml", ".yml")):
-            findings.refuse("odd-file", path, "no record belongs at this place; expected FOLDER/ab/ab12….json")
+            findings.refuse("odd-file", path, "no record belongs at this path; expected FOLDER/ab/ab12….json")
         elif _belongs(unicodedata.normalize("NFKC", path).lower()):
             findings.refuse("odd-name", path, "looks like a ledger file and is none; expected lower-case ASCII")
         else:
-            findings.flag("odd-file", path, "not a file of the ledger; it is left out of account")
+            findings.flag("odd-file", path, "not a file of the ledger; it is ignored")
     for name in history.lookalikes:
         findings.refuse("odd-name", name, "looks like a ledger folder and is none; expected one of them, once")
     for path in history.doubled:
-        findings.refuse("odd-name", path, "stands twice in one tree; expected each name once")
+        findings.refuse("odd-name", path, "duplicate name in one tree; expected each name once")
     if history.roots > 1:
-        words = f"the history has {history.roots} roots: unrelated histories were joined by a merge"
-        findings.flag("multi-root", "", words)
+        message = f"the history has {history.roots} roots: unrelated histories were joined by a merge"
+        findings.flag("multi-root", "", message)
 
 
 def _belongs(path: str) -> bool:
@@ -161,12 +161,12 @@ def check_append_only(history: History, findings: Findings) -> None:
     for path, blobs in added.items():
         held = history.tree.get(path)
         if held is None:
-            findings.refuse("dropped", path, "was added in the history and is not there at the head")
+            findings.refuse("dropped", path, "was added in the history and is missing at the head")
         elif blobs != {held[1]}:
             findings.refuse("edited", path, "differs from the bytes with which it was added")
     for path in history.tree:
         if path not in added and not PLAIN_PATH.fullmatch(path):
-            findings.refuse("unexplained", path, "is there at the head and no commit of the history added it")
+            findings.refuse("unexplained", path, "is in the head's tree, and no commit of the history added it")
 
 
 # 3 digest, 4 canonical
@@ -197,7 +197,7 @@ def _read_record(path: str, blob: str, name: str, read: ReadBlob) -> Prediction 
         data = read(blob, MAX_RECORD_BYTES)
         if data is None:
             return Unread("too-large", f"larger than {MAX_RECORD_BYTES} bytes")
-        # The raw bytes are hashed before anything parses them; the folder says which kinds may lie there.
+        # The raw bytes are hashed before anything parses them; the folder says which kinds it may hold.
         seal = path.startswith("predictions/")
         kinds: tuple[type[Prediction | Measurement | Void], ...] = SEALS if seal else (*MEASUREMENTS, Void)
         kind = kind_of(name, data, kinds)
@@ -212,7 +212,7 @@ def _read_record(path: str, blob: str, name: str, read: ReadBlob) -> Prediction 
 
 
 class Objects:
-    """Answer for content-addressed objects, each read and checked once."""
+    """Return content-addressed objects, each read and checked once."""
 
     def __init__(self, gathered: GatheredRecords, read: ReadBlob) -> None:
         """Remember the records whose objects are wanted."""

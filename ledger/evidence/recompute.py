@@ -1,7 +1,7 @@
 """Recomputes the recorded output samples of a measurement from its seal, in float64, with NumPy. Pure, no GPU.
 
 The auditor's own definition of the operation is used, never the kernel's code. The inputs are made from the seal's
-id, so samples that agree were computed after the seal was fixed; they say nothing about the timings.
+id, so samples that agree were computed after the seal was fixed; they prove nothing about the timings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_SAMPLES = 4096
 
 @dataclass(frozen=True)
 class Recomputed:
-    """Hold what a recomputation found: elements made anew, paths of the measurements whose samples agree with them,
+    """Hold what a recomputation found: elements recomputed, paths of the measurements whose samples agree with them,
     measurements that could not be recomputed, and findings.
     """
 
@@ -48,12 +48,12 @@ def recompute(book: Book) -> Recomputed:
                 continue
             measurements += 1
             elements += len(measurement.samples.positions)
-            words = disagreement(cell.forecast, measurement)
+            message = disagreement(cell.forecast, measurement)
             path = run.recorded.path
-            if words is None:
+            if message is None:
                 agreed.add(path)
             else:
-                findings.append(Finding(code="samples-disagree", severity="refused", path=path, message=words))
+                findings.append(Finding(code="samples-disagree", severity="refused", path=path, message=message))
     return Recomputed(measurements, elements, not_provided, frozenset(agreed), tuple(findings))
 
 
@@ -77,7 +77,7 @@ def disagreeing(book: Book, findings: tuple[Finding, ...]) -> tuple[CellView, ..
 
 
 def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
-    """Return in words the first sample that is not what the seal's inputs give, or None when all agree."""
+    """Return a message about the first sample that is not what the seal's inputs give, or None when all agree."""
     samples = measurement.samples
     assert samples is not None
     operation = OPERATIONS[forecast.operation]
@@ -89,7 +89,7 @@ def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
     read = Inputs(operation, shape, measurement)
     for position, bits in zip(samples.positions, samples.bits, strict=True):
         if position >= size:
-            return f"a sample lies at {position}; the output has {size} elements"
+            return f"a sample is at {position}; the output has {size} elements"
         recorded = value_of(bits, dtype)
         expected = operation.element(shape, position, read)
         if recorded is None or not abs(recorded - expected) <= atol + rtol * abs(expected):
@@ -98,7 +98,7 @@ def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
 
 
 class Inputs:
-    """Answer for input elements of one measurement as float64."""
+    """Return input elements of one measurement as float64."""
 
     def __init__(self, operation: Operation, shape: Shape, measurement: Measurement) -> None:
         """Derive the key of the measurement's run."""
@@ -131,9 +131,9 @@ def value_of(bits: str, dtype: Dtype) -> float | None:
     return float(np.uint32(word << 16 if dtype == "bf16" else word).view(np.float32))
 
 
-def not_provided_words(result: Recomputed) -> Iterator[str]:
+def recompute_notes(result: Recomputed) -> Iterator[str]:
     """Yield what an auditor must know about a recomputation."""
     yield f"recomputed {result.elements} output samples of {result.measurements} measurements in float64"
     if result.not_provided:
-        words = "not recomputed (not provided): their operation or dtype is not known here, or they are too large"
-        yield f"{result.not_provided} measurements are {words}"
+        reason = "not recomputed (not provided): their operation or dtype is not known here, or they are too large"
+        yield f"{result.not_provided} measurements are {reason}"

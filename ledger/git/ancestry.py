@@ -10,11 +10,11 @@ from ledger.git.history import History
 
 def introductions(history: History) -> dict[str, tuple[int, ...]]:
     """Return where each ledger file was added: positions of commits, usually one."""
-    places: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = {}
     for change in history.changes:
         if not change.status.strip("A"):
-            places.setdefault(change.path, []).append(change.position)
-    return {path: tuple(positions) for path, positions in places.items()}
+            found.setdefault(change.path, []).append(change.position)
+    return {path: tuple(positions) for path, positions in found.items()}
 
 
 @dataclass(slots=True)
@@ -26,16 +26,16 @@ class _Stretch:
     """
 
     base: int
-    places: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     cursor: int = 0
     reached: int = 0
 
     def before(self, position: int) -> int:
         """Return the files introduced before the commit of this stretch at `position`."""
-        if not self.cursor or self.places[self.cursor - 1] >= position:
+        if not self.cursor or self.positions[self.cursor - 1] >= position:
             self.cursor, self.reached = 0, self.base
-        while self.cursor < len(self.places) and self.places[self.cursor] < position:
+        while self.cursor < len(self.positions) and self.positions[self.cursor] < position:
             self.reached |= 1 << self.numbers[self.cursor]
             self.cursor += 1
         return self.reached
@@ -51,13 +51,13 @@ class Ancestry:
     def __init__(self, history: History, introduced: Mapping[str, tuple[int, ...]], paths: Iterable[str]) -> None:
         """Walk the graph once, for the commits that introduced any file."""
         self._numbers = {path: number for number, path in enumerate(paths)}
-        self._places = {path: introduced.get(path, ()) for path in self._numbers}
+        self._positions = {path: introduced.get(path, ()) for path in self._numbers}
         self._wanted = {position for positions in introduced.values() for position in positions}
-        marks: dict[int, list[int]] = {}
+        added: dict[int, list[int]] = {}
         for path, number in self._numbers.items():
-            for position in self._places[path]:
-                marks.setdefault(position, []).append(number)
-        self._stretch = _stretches(history.parents, marks)
+            for position in self._positions[path]:
+                added.setdefault(position, []).append(number)
+        self._stretch = _stretches(history.parents, added)
 
     def bit(self, path: str) -> int:
         """Return the bit that stands for a file."""
@@ -69,18 +69,18 @@ class Ancestry:
 
     def precedes(self, path: str, positions: Iterable[int]) -> bool:
         """Tell whether `path` was introduced in a proper ancestor of every one of the commits, at least one."""
-        places = tuple(positions)
-        return path in self._numbers and bool(places) and all(self._is_before(path, place) for place in places)
+        wanted = tuple(positions)
+        return path in self._numbers and bool(wanted) and all(self._is_before(path, position) for position in wanted)
 
     def _is_before(self, path: str, position: int) -> bool:
         if position not in self._wanted:
             return False
         stretch = self._stretch[position]
-        near = any(place < position and self._stretch[place] is stretch for place in self._places[path])
-        return near or bool(stretch.base >> self._numbers[path] & 1)
+        within = any(own < position and self._stretch[own] is stretch for own in self._positions[path])
+        return within or bool(stretch.base >> self._numbers[path] & 1)
 
 
-def _stretches(parents: tuple[tuple[int, ...], ...], marks: Mapping[int, list[int]]) -> list[_Stretch]:
+def _stretches(parents: tuple[tuple[int, ...], ...], added: Mapping[int, list[int]]) -> list[_Stretch]:
     """Return the stretch of each commit."""
     children = [0] * len(parents)
     for above in parents:
@@ -103,8 +103,8 @@ def _stretches(parents: tuple[tuple[int, ...], ...], marks: Mapping[int, list[in
                 if left[parent] == 0:
                     del reach[parent]
             stretch = _Stretch(base)
-        for number in marks.get(position, ()):
-            stretch.places.append(position)
+        for number in added.get(position, ()):
+            stretch.positions.append(position)
             stretch.numbers.append(number)
         found.append(stretch)
     return found

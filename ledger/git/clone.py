@@ -1,7 +1,7 @@
 """Copies a stranger's repository into a bare clone of our own, with none of its configuration and nothing of it run.
 
 The clone goes through git's own transport, which checks every object on the way in; what the source's configuration,
-grafts, replace refs, alternates or commit graph say does not come along.
+grafts, replace refs, alternates or commit graph say is not copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SETTINGS = (
     *("core.packedGitLimit=1g", "pack.windowMemory=256m", "core.bigFileThreshold=64m", "submodule.recurse=false"),
     *("transfer.bundleURI=false", "fetch.recurseSubmodules=false", "http.followRedirects=initial"),
 )
-# What sends a local repository forgets our environment and settings; so it is told again what not to believe.
+# The sending process of a local repository does not inherit our environment and settings, so they are repeated.
 _SENDER = (
     "env GIT_GRAFT_FILE=/dev/null GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 git -c core.commitGraph=false"
     " -c core.multiPackIndex=false -c pack.useBitmaps=false -c core.fsmonitor=false upload-pack"
@@ -41,7 +41,7 @@ def sanitised_clone(source: str) -> Iterator[tuple[FilePath, Mapping[str, str]]]
     """Clone a repository for the length of a `with` block; yield its git folder and the environment to read it in.
 
     Raises: InputError for a source that is no repository, StateError when it cannot be cloned, EvidenceRefused when
-    its objects break git's own rules (a name that stands twice in a tree, a name such as `..`).
+    its objects break git's own rules (a duplicate name in a tree, a name such as `..`).
     """
     origin, local = find_origin(source)
     with tempfile.TemporaryDirectory(prefix="ledger-audit-") as name:
@@ -49,7 +49,7 @@ def sanitised_clone(source: str) -> Iterator[tuple[FilePath, Mapping[str, str]]]
         config = folder / "gitconfig"
         config.write_text(_trust(origin) if local else "", encoding="utf-8")
         environment = {**quiet_environment(config), "GIT_ALLOW_PROTOCOL": "file" if local else "https:http:ssh:git"}
-        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+        settings = [option for setting in _SETTINGS for option in ("-c", setting)]
         command = ["git", "--no-replace-objects", *settings, "clone", "--quiet", "--bare", "--no-local"]
         command += ["--reject-shallow", "--template=", *(["--upload-pack", _SENDER] if local else [])]
         command += ["--", origin, str(folder / "clone.git")]
@@ -80,12 +80,12 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
             raise StateError(f"cloning took more than {CLONE_TIMEOUT_S} s; expected a smaller repository") from error
     if process.returncode == 0:
         return
-    words = stderr.decode("utf-8", "replace").strip()
-    unsound = _UNSOUND.search(words)
+    message = stderr.decode("utf-8", "replace").strip()
+    unsound = _UNSOUND.search(message)
     if unsound is not None:
         raise EvidenceRefused(f"an object breaks git's own rules ({unsound.group(1) or unsound.group(2)})")
-    reason = words.splitlines()[-1] if words else f"git exit {process.returncode}"
-    if "shallow" in words:
+    reason = message.splitlines()[-1] if message else f"git exit {process.returncode}"
+    if "shallow" in message:
         reason = "it is a shallow repository; expected the whole history: git fetch --unshallow"
     raise StateError(f"cannot be cloned ({reason}); expected a sound, complete git repository")
 

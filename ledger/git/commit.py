@@ -33,7 +33,7 @@ _FILE_MODE, _FOLDER_MODE = 0o100644, 0o040000
 
 @dataclass(frozen=True)
 class Written:
-    """Hold what a ledger commit did; `index_note` says what was left undone in the index, if anything."""
+    """Hold what a ledger commit did; `index_note` says what could not be done in the index, if anything."""
 
     commit: str
     index_note: str | None
@@ -115,7 +115,7 @@ class Repository(WorkTree):
 
     @contextmanager
     def _queue(self) -> Iterator[None]:
-        """Take turns with other ledger writers; the kernel releases the turn of a writer that is killed."""
+        """Hold the lock of ledger writers; the operating system releases the lock of a writer that is killed."""
         path = self.common_dir / "ledger.queue"
         with path.open("a") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
@@ -157,20 +157,20 @@ class Repository(WorkTree):
         return self.git("config", "--type=bool", "--default=false", "--get", name) == "true"
 
     def _advance(self, branch: str, commit: str, parent: str | None) -> str | None:
-        """Move the branch from `parent` to `commit`; return git's words when another writer holds or moved it."""
+        """Move the branch from `parent` to `commit`; return git's message when another writer holds or moved it."""
         try:
             self.git(*_DURABLE, "update-ref", "-m", "ledger", branch, commit, parent or ZERO)
         except StateError as error:
-            words = str(error)
-            if "but expected" in words or "File exists" in words or "already exists" in words:
-                return words
+            message = str(error)
+            if "but expected" in message or "File exists" in message or "already exists" in message:
+                return message
             raise
         return None
 
     def _check_out(self, files: Mapping[str, bytes], blobs: Mapping[str, str], replace: bool) -> str | None:
         """Write the committed files to the work tree and add them, alone, to the index.
 
-        The commit stands whatever happens here; what could not be done is returned in words.
+        The commit is made already: return a message about what could not be done, or None.
         """
         try:
             for path, data in files.items():

@@ -35,7 +35,7 @@ class History:
 
     commits are in topological order, oldest first; parents gives positions into commits; tree maps each ledger path
     at the head to (mode, blob). lookalikes are top-level names at the head that differ from a ledger folder's only by
-    case or Unicode form; doubled are paths that stand twice in the head's tree.
+    case or Unicode form; doubled are paths that the head's tree has twice.
     """
 
     head: str
@@ -68,9 +68,9 @@ def read_history(reader: Reader, revision: str = "HEAD", *, wait: bool = True) -
     log = _ask_commits(reader, head)
     tree, doubled = _tree(reader, head)
     lookalikes = tuple(_lookalikes(reader, head))
-    commits, parents, places = _commits(log())
+    commits, parents, position_of = _commits(log())
     diff = _ask_changes(reader, commits)
-    history = History(head, commits, parents, lambda: tuple(_changes(diff(), places)), tree, lookalikes, doubled)
+    history = History(head, commits, parents, lambda: tuple(_changes(diff(), position_of)), tree, lookalikes, doubled)
     if wait:
         _ = history.changes
     return history
@@ -111,12 +111,12 @@ def _entries(answer: bytes) -> Iterator[tuple[str, str, str, str]]:
 def _commits(answer: bytes) -> tuple[tuple[Commit, ...], tuple[tuple[int, ...], ...], dict[str, int]]:
     commits: list[Commit] = []
     parents: list[tuple[int, ...]] = []
-    places: dict[str, int] = {}
+    position_of: dict[str, int] = {}
     for sha, above, when, author in _entries(answer):
-        places[sha] = len(commits)
+        position_of[sha] = len(commits)
         commits.append(Commit(sha=sha, when=when, author=author, position=len(commits)))
-        parents.append(tuple(places[parent] for parent in above.split() if parent in places))
-    return tuple(commits), tuple(parents), places
+        parents.append(tuple(position_of[parent] for parent in above.split() if parent in position_of))
+    return tuple(commits), tuple(parents), position_of
 
 
 def _ask_changes(reader: Reader, commits: Sequence[Commit]) -> Callable[[], bytes]:
@@ -127,12 +127,12 @@ def _ask_changes(reader: Reader, commits: Sequence[Commit]) -> Callable[[], byte
     return reader.begin("diff-tree", *shown, "--", *FOLDERS, given=asked)
 
 
-def _changes(answer: bytes, places: Mapping[str, int]) -> Iterator[Change]:
+def _changes(answer: bytes, position_of: Mapping[str, int]) -> Iterator[Change]:
     tokens = iter(answer.split(b"\0"))
     position = 0
     for token in filter(None, tokens):
         if not token.startswith(b":"):
-            position = places[token.decode()]
+            position = position_of[token.decode()]
             continue
         sides = len(token) - len(token.lstrip(b":"))
         fields = token[sides:].decode().split(" ")
@@ -156,7 +156,7 @@ def _lookalikes(reader: Reader, head: str) -> Iterator[str]:
     """Yield the top-level names that a file system or a reader's eye may take for a ledger folder."""
     seen: set[str] = set()
     for name in map(_text, filter(None, reader.run("ls-tree", "-z", "--name-only", head).split(b"\0"))):
-        plain = unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
-        if plain in FOLDERS and (name not in FOLDERS or name in seen):
+        folded = unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+        if folded in FOLDERS and (name not in FOLDERS or name in seen):
             yield name
         seen.add(name)

@@ -101,13 +101,13 @@ class Reader:
             alarm = threading.Timer(_MAX_ANSWER_S, process.kill)
             alarm.start()
             try:
-                answer, words = _drain(process)
+                answer, stderr = _drain(process)
             finally:
                 alarm.cancel()
         if len(answer) == _MAX_ANSWER_BYTES:
             raise StateError(f"git {arguments[0]}: more than {_MAX_ANSWER_BYTES} bytes; expected a smaller repository")
         if process.returncode != 0:
-            message = words.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
+            message = stderr.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
             raise StateError(f"git {arguments[0]}: {message}")
         return answer
 
@@ -148,17 +148,17 @@ def _bound(pid: int) -> None:
 
 
 def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """Return a process's output and its last words, killing it when the output has no end."""
+    """Return a process's output and its stderr, killing it when the output has no end."""
     assert process.stdout is not None and process.stderr is not None
-    words: list[bytes] = []
-    listener = threading.Thread(target=lambda pipe: words.append(pipe.read()), args=(process.stderr,), daemon=True)
+    errors: list[bytes] = []
+    listener = threading.Thread(target=lambda pipe: errors.append(pipe.read()), args=(process.stderr,), daemon=True)
     listener.start()
     answer = process.stdout.read(_MAX_ANSWER_BYTES)
     if len(answer) == _MAX_ANSWER_BYTES:
         process.kill()
     process.wait()
     listener.join()
-    return answer, b"".join(words)
+    return answer, b"".join(errors)
 
 
 class Blobs:
@@ -192,7 +192,7 @@ class Blobs:
         """Return a blob's bytes, or None when it is larger than `limit` bytes. Raises: InputError when missing."""
         queue = self._asked or self._planned
         if queue and queue[0] != blob:
-            # Out of turn: another process answers, so that the order of this one stays.
+            # Not the next in order: another process answers, so that this one keeps its order.
             self._aside = self._aside or Blobs(self._command, self._environment)
             return self._aside.read(blob, limit)
         if not queue:

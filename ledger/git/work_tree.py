@@ -94,8 +94,8 @@ class WorkTree:
                 printed.seek(0)
                 answer = printed.read()
         except OSError as error:
-            words = f"git cannot be run, or its answer not be kept ({error.strerror})"
-            raise StateError(f"{words}; expected git 2.36 or newer on the PATH, and room in TMPDIR") from error
+            got = f"git cannot be run, or its answer not be kept ({error.strerror})"
+            raise StateError(f"{got}; expected git 2.36 or newer on the PATH, and room in TMPDIR") from error
         if done.returncode != 0:
             message = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
             raise StateError(f"git {_verb(arguments)}: {message}")

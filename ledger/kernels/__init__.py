@@ -3,6 +3,6 @@
 The same folder serves a checkout and a wheel, and a `kernels/` folder of another repository never takes its place.
 """
 
-from ledger.kernel import shipped_folder
+from ledger.kernel_files import shipped_folder
 
 __path__ = [str(shipped_folder("kernels"))]

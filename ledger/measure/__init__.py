@@ -1,1 +1,1 @@
-"""Runs kernels: inputs, correctness, timing, counters, comparisons."""
+"""Runs and compiles kernels: inputs, correctness, timing, counters, benches, tuning."""

@@ -13,7 +13,8 @@ from typing import Any
 from ledger.analysis.protocols import protocol_for
 from ledger.analysis.stability import steadiness
 from ledger.device.facts import cpu_cores, facts_for, import_torch, require_profile
-from ledger.kernel import Kernel, KernelFile, build_case
+from ledger.kernel import Kernel
+from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.contestants import OURS, Cell, LineUp, interleave, line_up, shape_list
 from ledger.measure.run_cell import release, threads_set
 from ledger.measure.timer import Interval

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ledger.device.facts import facts_for, require_profile
 from ledger.errors import InputError
-from ledger.kernel import KernelFile, build_case
+from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.contestants import Cell, Contestant, interleave, line_up_twice
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.run_cell import release, threads_set

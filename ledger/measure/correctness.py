@@ -1,4 +1,4 @@
-"""Compares an output with the float64 reference, all elements of it. Imports torch, only when called."""
+"""Compares every element of an output with the float64 reference. Imports torch, only when called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_SAMPLED = 2**31
 def compare(out: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, *, name: str) -> Correctness:
     """Return how far an output is from its reference; NaN anywhere never passes.
 
-    Shapes: both alike; reference in float64. `relative_error` is ‖out - reference‖ ÷ ‖reference‖.
+    Shapes: both equal; reference in float64. `relative_error` is ‖out - reference‖ ÷ ‖reference‖.
     """
     import torch
 
@@ -59,5 +59,5 @@ def sample(out: torch.Tensor, *, dtype: Dtype, key: tuple[int, int], count: int)
     chosen = out.reshape(-1)[torch.tensor(positions, device=out.device)].cpu().contiguous()
     width = chosen.element_size()
     raw = chosen.view(torch.uint8).numpy().tobytes()
-    words = [int.from_bytes(raw[place : place + width], "little") for place in range(0, len(raw), width)]
-    return Samples(dtype=dtype, positions=tuple(positions), bits=tuple(f"{word:0{2 * width}x}" for word in words))
+    bits = [int.from_bytes(raw[start : start + width], "little") for start in range(0, len(raw), width)]
+    return Samples(dtype=dtype, positions=tuple(positions), bits=tuple(f"{one:0{2 * width}x}" for one in bits))

@@ -1,6 +1,6 @@
 """Times calls as nodes of a CUDA graph, by the protocol cold-graph/1. Imports torch, only when called.
 
-A graph keeps the gaps between launches out of the time: kernels follow each other as the device can start them.
+In a graph the time has no gaps from the host: kernels start as soon as the device can start them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def capture(launches: Sequence[Launch]) -> Any:
 
 
 def warm_up(launches: Sequence[Launch]) -> None:
-    """Run every launch once on a stream of its own, so that compiling and allocating are over before a capture."""
+    """Run every launch once on a separate stream, so that compilation and allocation end before a capture."""
     import torch
 
     stream = torch.cuda.Stream()
@@ -46,25 +46,25 @@ def warm_up(launches: Sequence[Launch]) -> None:
 def replay_ps(graph: Any, count: int, *, calls: int) -> list[int]:
     """Replay a graph `count` times and return picoseconds per call of each replay, from device events.
 
-    One more replay goes first, so that the device is busy when the first event is recorded.
+    One more replay runs first, so that the device is busy when the first event is recorded.
     """
     import torch
 
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
     graph.replay()
-    marks[0].record()
-    for mark in marks[1:]:
+    events[0].record()
+    for event in events[1:]:
         graph.replay()
-        mark.record()
+        event.record()
     torch.cuda.synchronize()
-    return [max(1, round(1e9 * first.elapsed_time(second) / calls)) for first, second in itertools.pairwise(marks)]
+    return [max(1, round(1e9 * first.elapsed_time(second) / calls)) for first, second in itertools.pairwise(events)]
 
 
 def state_under(graph: Any) -> DeviceState:
     """Return the device's state under the load of a graph.
 
-    The SM clock is counted, cycles over nanoseconds across one replay: the driver's reading follows a load of some
-    milliseconds too slowly. Where no SM was seen before and after, the driver's reading stands.
+    The SM clock is computed from cycles and nanoseconds counted across one replay: the driver's reading lags behind a
+    load of a few milliseconds. Where no SM ran both counting kernels, the driver's reading is returned.
     """
     import torch
 
@@ -92,7 +92,7 @@ class GraphRounds:
     watch: bool = True  # read clocks, power and temperature after each batch
 
     def __post_init__(self) -> None:
-        """Warm up, see how long one rotation takes and capture as many as make a round of a millisecond."""
+        """Warm up, time one rotation and capture as many as fill a round of a millisecond."""
         warm_up(self.launches)
         count = len(self.launches)
         rotation_ms = min(replay_ps(capture(self.launches), 3, calls=1)) / 1e9

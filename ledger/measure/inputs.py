@@ -1,4 +1,4 @@
-"""Fills input tensors from a seal, on the device that measures. Imports torch, only when called.
+"""Fills input tensors from a seal, on the measuring device. Imports torch, only when called.
 
 `ledger.philox_inputs` defines every element; this module fills whole tensors, sixteen elements a Philox block and many
 input sets at a time. Each element equals that of `philox_inputs.element_integers`.
@@ -33,7 +33,7 @@ class InputSet:
 
     @property
     def bytes(self) -> int:
-        """Return what one call touches at least: its inputs and its output, in bytes."""
+        """Return the bytes of the inputs and the output."""
         return sum(tensor.nbytes for tensor in (*self.inputs.values(), self.out))
 
 
@@ -76,7 +76,7 @@ def fill(
         index = torch.arange(start, stop, dtype=torch.int64, device=device)
         block, input_set = index % blocks, index // blocks + sets.start
         words = philox((block & _LOW, block >> 32, block * 0 + number, input_set), key)
-        # A host and a device that store the low byte first make byte i of block b element 16·b + i.
+        # On little-endian hosts and devices byte i of block b is element 16·b + i.
         random = torch.stack(words, dim=-1).to(torch.int32).view(torch.uint8).view(-1)
         integers = integers_of_bytes(random.to(torch.int16), spec.generated.distribution)
         flat[start * BLOCK_BYTES : stop * BLOCK_BYTES] = (integers.to(torch.float32) * scale).to(dtype)
@@ -95,7 +95,7 @@ def input_sets(
     count: int,
     device: str,
 ) -> Iterator[InputSet]:
-    """Yield the first `count` input sets of a run of a sealed cell, each in memory of its own, outputs NaN."""
+    """Yield the first `count` input sets of a run of a sealed cell, each in separate memory, outputs NaN."""
     import torch
 
     key = derive_key(seal=seal, cell=cell, run=run, anchor=anchor)
@@ -109,9 +109,9 @@ def input_sets(
             spec.name: fill(spec, key=key, number=number, sets=sets, dtype=element, device=device)
             for number, spec in enumerate(specs)
         }
-        for place in range(len(sets)):
+        for index in range(len(sets)):
             # A clone has the allocator's alignment, which a slice of the batch may lack.
-            inputs = {name: batch[place].clone() for name, batch in batches.items()}
+            inputs = {name: batch[index].clone() for name, batch in batches.items()}
             out = torch.full(operation.output_dims(shape), float("nan"), dtype=written, device=device)
             yield InputSet(inputs, out)
 

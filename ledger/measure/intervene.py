@@ -1,6 +1,7 @@
-"""Varies what needs no privilege, after a cell was timed: cache, number of calls, shape. Imports torch, when called.
+"""Times variants of a cell that need no privilege: cache, number of calls, shape. Imports torch, only when called.
 
-The variants take turns, round by round, so that a clock that drifts drifts for all. model.interventions reads them.
+The variants are interleaved round by round, so that a drift of the clock affects all of them alike.
+analysis.interventions reads the results.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Device = Literal["cuda", "cpu"]
 
 
 def halved(kernel: Kernel, shape: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield the shapes with one axis of the output halved: work that is done side by side, not one after the other."""
+    """Yield the shapes with one axis of the output halved: such work runs in parallel, not in sequence."""
     whole = kernel.operation.output_dims(shape)
     for axis, size in shape.items():
         half = {**shape, axis: size // 2}
@@ -45,14 +46,14 @@ def intervene(
     parameters: Parameters,
     device: Device,
 ) -> dict[str, int]:
-    """Return what the interventions gave, as a record stores it; one that cannot be made in time is left out.
+    """Return the readings of the interventions, as a record stores them, without those that exceed the time budget.
 
     launches: those that were timed, one an input set. call_ps: what was timed.
     """
     budget_s, started = _BUDGET_S[device], time.monotonic()
 
     def affordable(sets: int) -> bool:
-        # Building a variant runs its rotation a few times; then come its rounds.
+        # Preparing a variant runs its rotation a few times; its rounds follow.
         cost_s = (4 * sets + 2 * _LEAST_ROUNDS) * call_ps * 1e-12
         return time.monotonic() - started + cost_s < budget_s
 
@@ -61,7 +62,7 @@ def intervene(
     if affordable(1):
         found["warm"] = _rounds(launches[:1], device)
     for axis, shape in halved(kernel, cell.case.shape):
-        # A kernel may raise anything at a shape that it does not offer; what it offers is not lost with it.
+        # A kernel may raise any error at a shape that it does not offer; the other variants are kept.
         with suppress(Exception):
             work = kernel.work(shape, cell.case.dtype)
             size = bytes_per_set(kernel.operation, shape, cell.case.dtype)
@@ -71,7 +72,7 @@ def intervene(
     for name, stretch in (("cold", 1), ("double", 2)):
         if affordable(len(launches) * stretch):
             found[name] = _rounds(launches, device, stretch)
-    medians = _take_turns(found, most=_ROUNDS[device], until=started + budget_s)
+    medians = _interleave(found, most=_ROUNDS[device], until=started + budget_s)
     readings = InterventionReadings(
         cold_ps=medians.get("cold", call_ps),
         warm_ps=medians.get("warm"),
@@ -109,7 +110,7 @@ def _at(
         count=1,
         device=device,
     )
-    # Other memory with the same values is as cold as other values, and much faster to make.
+    # Other memory with the same values is as cold as other values, and much faster to fill.
     sets = [first, *(_copy(first) for _ in range(count - 1))]
     prepare = kernel.implementations[case.implementation]
     launches = [prepare(one.inputs, one.out, case.config) for one in sets]
@@ -122,8 +123,8 @@ def _copy(one: InputSet) -> InputSet:
     return InputSet({name: tensor.clone() for name, tensor in one.inputs.items()}, one.out.clone())
 
 
-def _take_turns(found: Mapping[str, Rounds], *, most: int, until: float) -> dict[str, int]:
-    """Return the median of each variant's rounds, taken one of each in turn while there is time."""
+def _interleave(found: Mapping[str, Rounds], *, most: int, until: float) -> dict[str, int]:
+    """Return the median of each variant's rounds, one of each in turn within the time budget."""
     samples: dict[str, list[int]] = {name: [] for name in found}
     for done in range(most):
         if done >= _LEAST_ROUNDS and time.monotonic() > until:

@@ -1,7 +1,7 @@
 """Runs in the process that Nsight Compute watches: one steady call of each cell between start and stop.
 
-Usage: python -m ledger.measure.ncu_target JOB STATUS, where JOB is the JSON that machine.ncu wrote and
-STATUS takes one line of JSON a cell. Imports torch, only when called.
+Usage: python -m ledger.measure.ncu_target JOB STATUS, where JOB is the JSON that device.ncu wrote and STATUS
+receives one line of JSON a cell. Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 
 from ledger.canonical import validate
 from ledger.errors import InputError
-from ledger.kernel import execute, shipped_folder
+from ledger.kernel_files import execute, shipped_folder
 from ledger.measure.run_cell import release, sets_of
 from ledger.records import KernelSource, OrderedCell
-from ledger.sources.closure import rebuild
+from ledger.sources.rebuild import rebuild
 
 _WARM_UP_CALLS = 3
 
 
 def main(job: Path, status: Path) -> int:
-    """Profile the cells of a job in order; a cell that fails is told and the next one follows."""
+    """Profile the cells of a job in order; a failed cell is reported and the next one follows."""
     entries = json.loads(job.read_text(encoding="utf-8"))
     for number, entry in enumerate(entries):
         problem: str | None = None
         try:
             _profile(entry, folder=job.parent / "sources", mark=len(entries) > 1)
-        # A kernel file may raise anything; the parent records what it was.
+        # A kernel file may raise any error; the parent process records it.
         except Exception as error:  # noqa: BLE001
             problem = f"{type(error).__name__}: {error}"
         with status.open("a", encoding="utf-8") as stream:
@@ -44,7 +44,7 @@ def _profile(entry: dict[str, Any], *, folder: Path, mark: bool) -> None:
 
     marker = marker_launch()
     if mark:
-        # The marker is in the report even when the cell fails, so that every cell has one.
+        # The marker is launched first, so that the report has one for every cell, also for a failed one.
         torch.cuda.profiler.start()
         marker()
         torch.cuda.synchronize()

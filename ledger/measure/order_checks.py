@@ -9,7 +9,8 @@ from ledger import __version__
 from ledger.canonical import encode, record_id
 from ledger.device.facts import facts_for, require_profile
 from ledger.errors import InputError, MachineError
-from ledger.kernel import Kernel, KernelFile
+from ledger.kernel import Kernel
+from ledger.kernel_files import KernelFile
 from ledger.measure.inputs import torch_dtype
 from ledger.measure.run_cell import device_of
 from ledger.measure.timer import parameters_of

@@ -1,4 +1,4 @@
-"""Loads the kernels of an order from the sources it carries and those shipped with the package."""
+"""Loads the kernels of an order, from the sources it contains and those shipped with the package."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path as FilePath
 
 from ledger.canonical import encode, object_id
 from ledger.errors import InputError
-from ledger.kernel import KernelFile, execute, shipped_folder
+from ledger.kernel_files import KernelFile, execute, shipped_folder
 from ledger.records import (
     Digest,
     Order,
 )
-from ledger.sources.closure import rebuild
+from ledger.sources.rebuild import rebuild
 
 
 def kernels_of(order: Order, *, folder: FilePath) -> Callable[[Digest], KernelFile]:
-    """Return how to load an order's kernels, ready to launch: from its own files and those that ship with the package.
+    """Return a function that loads a kernel of the order by its digest, ready to launch.
 
-    folder: where carried sources are written, so that compilers and debuggers find them.
+    folder: where the order's sources are written, so that compilers and debuggers find them.
     """
     texts = {digest: text.encode() for digest, text in order.files.items()}
 
@@ -35,7 +35,7 @@ def kernels_of(order: Order, *, folder: FilePath) -> Callable[[Digest], KernelFi
 
 
 def carried_names(order: Order) -> list[str]:
-    """Return the modules whose source an order carries, which the measuring machine will execute."""
+    """Return the modules whose source an order contains; the measuring machine will execute them."""
     return sorted(
         {
             file.module or file.path

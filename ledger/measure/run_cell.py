@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ledger.device.facts import cpu_cores, import_torch
 from ledger.errors import explained
-from ledger.kernel import Kernel
+from ledger.kernel import Kernel, Launch
 from ledger.launches import recording
 from ledger.measure.correctness import compare, explain_failure, sample
 from ledger.measure.cuda_graphs import time_graph
@@ -147,16 +147,29 @@ def _run(
     if not vary:
         return outcome
     on_stage("varying")
+    return _varied(outcome, cell, kernel, launches, facts=facts, call_ps=timed.interval.median)
+
+
+def _varied(
+    outcome: Outcome,
+    cell: OrderedCell,
+    kernel: Kernel,
+    launches: Sequence[Launch],
+    *,
+    facts: DeviceFacts,
+    call_ps: int,
+) -> Outcome:
+    """Return an outcome with its interventions, or with the reason why there are none."""
     try:
         varied = intervene(
             cell,
             kernel,
             launches,
-            call_ps=timed.interval.median,
+            call_ps=call_ps,
             target=facts.target,
             l2_bytes=facts.l2_bytes,
-            parameters=parameters,
-            device=device,
+            parameters=parameters_of(cell.protocol),
+            device=device_of(cell),
         )
     # A failure at another shape must not lose the measurement of the sealed one.
     except Exception as error:  # noqa: BLE001

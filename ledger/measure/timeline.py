@@ -20,7 +20,8 @@ from typing import Any
 from ledger.analysis.chrome_trace import Slice, read_slices
 from ledger.device.facts import facts_for, import_torch, require_profile
 from ledger.errors import MachineError
-from ledger.kernel import KernelFile, Launch, build_case
+from ledger.kernel import Launch
+from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.bench import overlap_note
 from ledger.measure.contestants import Cell, line_up
 from ledger.measure.cuda_graphs import capture, warm_up

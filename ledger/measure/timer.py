@@ -1,9 +1,9 @@
-"""Times calls by the sealed protocols: how many input sets, how many rounds, and cold-cpu/1. Imports no torch.
+"""Defines what the timing protocols share, and cold-cpu/1. Imports no torch.
 
-Both rotate over input sets that together exceed the last cache several times, so that each call finds its data cold.
-A round is a number of calls timed together; rounds go on until the confidence interval of their median is narrow
-enough, or the budget or the number of rounds ends. No round is dropped. docs/format.md defines the protocols;
-graphs takes the rounds of cold-graph/1.
+A protocol rotates over input sets that together exceed the last cache several times, so that each call reads cold
+data. A round is a number of calls timed together. Rounds are taken until the confidence interval of their median is
+narrow enough, or the time budget or the number of rounds is used up. No round is dropped. docs/format.md defines the
+protocols; cuda_graphs times cold-graph/1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CPU_ROUND_NS = 1_000_000
 
 @dataclass(frozen=True)
 class Parameters:
-    """Hold the parameters of a timing protocol by name; the units stand in the names."""
+    """Hold the parameters of a timing protocol; units are in the names."""
 
     footprint_l2_multiple: int
     footprint_min_bytes: int
@@ -60,8 +60,8 @@ def parameters_of(protocol: ProtocolRecord) -> Parameters:
 def set_count(bytes_per_set: int, l2_bytes: int | None, parameters: Parameters) -> int:
     """Return how many input sets the rotation needs: enough bytes in all, at least 2 and at most MAX_SETS.
 
-    A case so small that MAX_SETS of its sets still fit in the cache is measured warm, as its record's
-    input_sets × bytes_per_set shows; such a case is bound by its launch.
+    If MAX_SETS sets still fit in the cache the case is measured warm, which input_sets × bytes_per_set of its record
+    shows. Such a small case is launch-bound.
     """
     footprint = max(parameters.footprint_l2_multiple * (l2_bytes or 0), parameters.footprint_min_bytes)
     return min(max(2, -(-footprint // bytes_per_set)), MAX_SETS)
@@ -90,8 +90,8 @@ def median_interval(samples: Sequence[int]) -> Interval:
     values = np.asarray(samples, dtype=np.int64)
     size = len(values)
     blocks = np.arange(-(-size * _RESAMPLES // 4), dtype=np.int64)
-    words = np.stack(philox((blocks, blocks * 0, blocks * 0, blocks * 0), (0, 0)), axis=-1).reshape(-1)
-    index = (words[: size * _RESAMPLES] * size) >> 32
+    draws = np.stack(philox((blocks, blocks * 0, blocks * 0, blocks * 0), (0, 0)), axis=-1).reshape(-1)
+    index = (draws[: size * _RESAMPLES] * size) >> 32
     resamples = np.sort(values[index].reshape(_RESAMPLES, size), axis=1)
     medians = np.sort((resamples[:, (size - 1) // 2] + resamples[:, size // 2]) // 2)
     tail = _RESAMPLES * (1_000_000 - CONFIDENCE_PPM) // 2_000_000
@@ -101,7 +101,7 @@ def median_interval(samples: Sequence[int]) -> Interval:
 
 @dataclass(frozen=True)
 class Timed:
-    """Hold what one timing run saw. Units: rounds in picoseconds per call, clocks in MHz, one a batch of rounds."""
+    """Hold one timing run. Units: rounds in picoseconds per call, clocks in MHz, one a batch of rounds."""
 
     rounds_ps: tuple[int, ...]
     calls_per_round: int
@@ -112,7 +112,7 @@ class Timed:
 
 
 class Rounds(Protocol):
-    """Take rounds of calls; a batch of them at a time, so that the device stays busy in between."""
+    """Take rounds of calls, a batch at a time, so that the device stays busy between them."""
 
     calls: int
 
@@ -122,7 +122,7 @@ class Rounds(Protocol):
 
 
 def enough_rounds(rounds: Rounds, parameters: Parameters) -> tuple[tuple[int, ...], Interval]:
-    """Take rounds until the interval of their median is narrow enough, or until the budget or their number ends."""
+    """Take rounds until the interval of their median is narrow enough, or the budget or their number is used up."""
     started = time.monotonic()
     rounds.take(parameters.warmup_rounds)
     samples = rounds.take(parameters.min_rounds)
@@ -139,7 +139,7 @@ def enough_rounds(rounds: Rounds, parameters: Parameters) -> tuple[tuple[int, ..
 
 @dataclass
 class CpuRounds:
-    """Time calls with the process's monotonic clock, going on in the rotation where the last round stopped."""
+    """Time calls with the process's monotonic clock; each round continues the rotation of the last."""
 
     launches: Sequence[Launch]
     calls: int = 1
@@ -147,7 +147,7 @@ class CpuRounds:
     stretch: int = 1  # rounds this many times as long
 
     def __post_init__(self) -> None:
-        """Run each input set once, untimed, then once more to see how many calls make a round of a millisecond."""
+        """Run each input set once, untimed, then time one rotation to size rounds of a millisecond."""
         for launch in self.launches:
             launch()
         rotation_ns = self._run(len(self.launches))

@@ -32,7 +32,8 @@ from ledger.analysis.tuning import (
 )
 from ledger.device.facts import facts_for, import_torch, require_profile
 from ledger.errors import InputError, MachineError, explained
-from ledger.kernel import AheadCuda, Config, CudaProgram, Kernel, KernelFile, build_case
+from ledger.kernel import AheadCuda, Config, CudaProgram, Kernel
+from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.contestants import Contestant, cold_sets, interleave
 from ledger.measure.correctness import compare, explain_failure
 from ledger.measure.cuda_graphs import GraphRounds

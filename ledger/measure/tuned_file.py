@@ -11,7 +11,7 @@ from typing import Any
 from ledger.analysis.tuning import FILE_SCHEMA, merged
 from ledger.canonical import parse_json
 from ledger.device.facts import facts_for, require_profile
-from ledger.kernel import KernelFile
+from ledger.kernel_files import KernelFile
 from ledger.measure.contestants import Cell
 from ledger.measure.tune import OnProgress, tune
 from ledger.record_files import read_bytes, write_atomically
@@ -29,7 +29,7 @@ def tune_cells(
     progress_of: Callable[[str], AbstractContextManager[OnProgress]],
     on_cell: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the document of this run; `output` keeps the rows of other cells beside it.
+    """Return the document of this run; in `output` the rows of other cells are kept.
 
     log, most: as tune. progress_of: title of a cell -> its progress. on_cell: takes the counts of a cell when it is
     done. Raises: as tune; InputError where `output` is of another kernel or device.

@@ -29,6 +29,18 @@ from ledger.records.base import (
     Stored,
     Text,
 )
+from ledger.records.case import (
+    Argument,
+    Case,
+    CaseV2,
+    Config,
+    Protocol,
+    Roof,
+    RoofV2,
+    Subject,
+    Tool,
+    Work,
+)
 from ledger.records.hardware import (
     Ceilings,
     Hardware,
@@ -66,11 +78,7 @@ from ledger.records.order import (
 from ledger.records.prediction import (
     SEAL_SCHEMA,
     SEAL_SCHEMA_V2,
-    Argument,
-    Case,
-    CaseV2,
     Commitment,
-    Config,
     Domain,
     Draw,
     Forecast,
@@ -78,15 +86,9 @@ from ledger.records.prediction import (
     Participant,
     Prediction,
     PredictionV2,
-    Protocol,
     Ratio,
     Revision,
-    Roof,
-    RoofV2,
     SizeRange,
-    Subject,
-    Tool,
-    Work,
 )
 from ledger.records.source import (
     KERNEL_CONTRACT,

@@ -31,9 +31,9 @@ class Peak(Quantity):
 
 
 class Ceilings(Record):
-    """Hold one coherent set of peaks and bandwidths: the data sheet's, or measured in bursts, or sustained.
+    """Hold one coherent set of peaks and bandwidths: the datasheet's, or measured in bursts, or sustained.
 
-    A path that is absent or None is one the chip does not have (data sheet) or that was not measured.
+    A path that is absent or None is one the chip does not have (datasheet) or that was not measured.
     """
 
     peaks: dict[Path, Peak | None]

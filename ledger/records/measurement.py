@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from ledger.records.base import IN_KEY_ORDER, CellKey, Count, Digest, Dtype, Integer, Line, Positive, Stored, Text
-from ledger.records.prediction import Case, CaseV2, Protocol, Tool
+from ledger.records.case import Case, CaseV2, Protocol, Tool
 
 MEASUREMENT_SCHEMA: Literal["ledger/measurement/1"] = "ledger/measurement/1"
 MEASUREMENT_SCHEMA_V2: Literal["ledger/measurement/2"] = "ledger/measurement/2"
@@ -98,7 +98,7 @@ class ProfiledKernel(Stored):
 
 
 class Attachment(Stored):
-    """Name a file of evidence by content; it lies under verifications/objects/."""
+    """Name a file of evidence by content; it is stored under verifications/objects/."""
 
     name: Line
     sha256: Digest

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from ledger.records.base import CellKey, Count, Digest, Line, Record
+from ledger.records.case import CaseV2, Protocol, Tool, Work
 from ledger.records.hardware import Hardware
-from ledger.records.prediction import CaseV2, Protocol, Tool, Work
 from ledger.records.source import KernelSource
 
 ORDER_SCHEMA: Literal["ledger/order/2"] = "ledger/order/2"

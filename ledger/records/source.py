@@ -21,7 +21,7 @@ FilePath = Annotated[str, StringConstraints(max_length=MAX_SOURCE_PATH, pattern=
 
 
 class SourceFile(Stored):
-    """Name one file by its place and its bytes, line ends normalised to LF.
+    """Name one file by its path and its bytes, line ends normalised to LF.
 
     module: its dotted name when it is a Python module; None for CUDA C++. path: below the repository, or
     ledger/kernels/… for what ships with the package.
@@ -44,13 +44,13 @@ class Distribution(Stored):
     record_sha256: Digest | None
 
 
-def _places(module: str) -> set[str]:
-    """Return the paths at which a module of this name may lie; below ledger only kernels are sources."""
-    place = module.replace(".", "/")
+def _paths(module: str) -> set[str]:
+    """Return the paths that a module of this name may have; below ledger only kernels are sources."""
+    path = module.replace(".", "/")
     if module.partition(".")[0] == "ledger" and not module.startswith("ledger.kernels."):
         return set()
     roots = ("",) if module.startswith("ledger.") else ("", "src/")
-    return {f"{root}{place}{end}" for root in roots for end in (".py", "/__init__.py")}
+    return {f"{root}{path}{end}" for root in roots for end in (".py", "/__init__.py")}
 
 
 class KernelSource(Stored):
@@ -75,10 +75,10 @@ class KernelSource(Stored):
         if any(part in ("", ".", "..") for path in paths for part in path.split("/")):
             raise ValueError("a path has an empty part or dots; expected a path below the repository")
         for file in self.files:
-            if file.module is not None and file.path not in _places(file.module):
-                raise ValueError(f"module {file.module} is at {file.path}; expected the place of its name")
+            if file.module is not None and file.path not in _paths(file.module):
+                raise ValueError(f"module {file.module} is at {file.path}; expected the path of its name")
             if file.module is None and file.path.endswith(".py"):
-                raise ValueError(f"{file.path} has no module; expected the name of its place")
+                raise ValueError(f"{file.path} has no module; expected the name of its path")
         names = [one.name for one in self.distributions]
         if names != sorted(set(names)) or list(self.absent) != sorted(set(self.absent)):
             raise ValueError("distributions or absent modules are not sorted, or one is duplicated")

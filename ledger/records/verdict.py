@@ -35,16 +35,35 @@ class Finding(Record):
 
 
 class Verification(Record):
-    """Hold the verdict on one measured cell."""
+    """Hold the verdict on one measured cell.
+
+    also_regime: the second regime where rule regime/2 names two; a forecast of either is right.
+    """
 
     seal: Digest
     cell: CellKey
     run: Count
     predicted_regime: Regime
     measured_regime: Regime | None
+    also_regime: Regime | None = None
     predicted_percent: float
     measured_percent: float | None
     grade: Grade | None
     gap: Gap | None
     blind: bool
     findings: tuple[Finding, ...]
+
+    @property
+    def regimes(self) -> tuple[Regime, ...]:
+        """Return the regimes that the verdict names; none where it is not determined."""
+        return tuple(regime for regime in (self.measured_regime, self.also_regime) if regime is not None)
+
+    @property
+    def regimes_text(self) -> str:
+        """Return the regimes as text: l2-bound, hbm-bound or l2-bound, not determined."""
+        return " or ".join(self.regimes) or "not determined"
+
+    @property
+    def regime_is_right(self) -> bool:
+        """Tell whether the forecast named a regime of the verdict."""
+        return self.predicted_regime in self.regimes

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from ledger.records.base import IN_KEY_ORDER, CellKey, Digest, Line, Stored
-from ledger.records.prediction import Tool
+from ledger.records.case import Tool
 
 VOID_SCHEMA: Literal["ledger/void/1"] = "ledger/void/1"
 

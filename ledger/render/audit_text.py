@@ -53,14 +53,14 @@ def _predictions(book: Book, console: Console) -> None:
 def _judged(cell: CellView) -> tuple[str, ...]:
     verification = cell.counted.verification if cell.counted else None
     percent = verification.measured_percent if verification else None
-    regime = verification.measured_regime if verification else None
+    regime = verification.regimes_text if verification else ""
     return (
         case_text(cell.forecast.case),
         cell.state,
         ",".join(str(level) for level in cell.levels) or "none",
         "blind" if cell.blind else "informed",
         f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
-        "" if percent is None else f"{regime or 'not determined'} {percent:.1f}%",
+        "" if percent is None else f"{regime} {percent:.1f}%",
         (verification.grade if verification else None) or "",
     )
 

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from ledger.analysis.formatting import shape_text
 from ledger.errors import InputError
-from ledger.kernel import Kernel, implementation_for
+from ledger.kernel import Kernel
+from ledger.kernel_files import implementation_for
 from ledger.records import CeilingKind, Dtype, Hardware, Roof, Work, is_gpu
 from ledger.render.plot_model import Dot, RooflinePlot
 from ledger.roofline import arithmetic_intensity, memory_side, percent_of_roof, roof_of

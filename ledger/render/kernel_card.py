@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.analysis.formatting import harmless, shape_text, si
-from ledger.kernel import Kernel, KernelFile
+from ledger.kernel import Kernel
+from ledger.kernel_files import KernelFile
 from ledger.records import Work
 from ledger.roofline import arithmetic_intensity
 

@@ -98,9 +98,9 @@ def _grid(widths: list[int]) -> Table:
 
 def _regime_style(row: ReportRow) -> str:
     verdict = row.run.verification if row.run else None
-    if verdict is None or verdict.measured_regime is None:
+    if verdict is None or not verdict.regimes:
         return ""
-    return "green" if verdict.measured_regime == verdict.predicted_regime else "yellow"
+    return "green" if verdict.regime_is_right else "yellow"
 
 
 def _gap_style(row: ReportRow) -> str:

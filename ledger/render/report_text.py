@@ -59,7 +59,7 @@ def measured_text(row: ReportRow) -> str:
     if verdict.measured_percent is None:
         return "failed"
     again = "" if row.counts else " (again)"
-    return f"{verdict.measured_regime or 'not determined'} {verdict.measured_percent:.1f}%{again}"
+    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{again}"
 
 
 def gap_text(row: ReportRow) -> str:
@@ -157,8 +157,8 @@ def summary_text(book: Book) -> tuple[str, ...]:
     gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]
     if not gaps:
         return (head,)
-    known = [verdict for _, verdict in results if verdict.measured_regime is not None]
-    right = sum(verdict.measured_regime == verdict.predicted_regime for verdict in known)
+    known = [verdict for _, verdict in results if verdict.regimes]
+    right = sum(verdict.regime_is_right for verdict in known)
     blind = sum(view.blind for view, _ in results)
     error = fmean(abs(points) for points in gaps)
     regime = f"regime right in {right} of {len(known)}" if known else "no regime determined"

@@ -18,6 +18,7 @@ from ledger.record_files import read_bytes, write_atomically
 from ledger.render import before_after_page, bench_page, timer_page, tuning_page
 from ledger.render.html_page import html
 from ledger.render.markdown_page import escape, markdown, page_name, seal_page, seals_table
+from ledger.render.rules_page import rules_page
 
 
 def write_site(book: Book, root: FilePath, folder: FilePath) -> list[FilePath]:
@@ -27,6 +28,7 @@ def write_site(book: Book, root: FilePath, folder: FilePath) -> list[FilePath]:
         "index.md": _index(book, list(benchmarks), _plots(folder)),
         "report.md": markdown(book),
         "report.html": html(book),
+        "rules.md": rules_page(book),
         **{f"predictions/{page_name(sealed)}": seal_page(sealed) for sealed in book.seals},
         **benchmarks,
     }
@@ -43,7 +45,7 @@ def _index(book: Book, benchmarks: list[str], plots: list[str]) -> str:
     parts = [
         "# What the records say",
         "Rendered; not committed, and not evidence. Dates are the commits' own claims and prove nothing.",
-        "[The report](report.md), also as [one HTML page](report.html).",
+        "[The report](report.md), also as [one HTML page](report.html). [Regimes under both rules](rules.md).",
         "## Seals",
         seals_table(book).rstrip(),
     ]

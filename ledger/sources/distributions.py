@@ -8,7 +8,9 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 from ledger.errors import InputError
 from ledger.records import Distribution
@@ -70,21 +72,42 @@ def identify(name: str) -> Distribution:
 
 
 def _is_editable(found: importlib.metadata.Distribution, record: str) -> bool:
-    direct = found.read_text("direct_url.json") or ""
     listed = [line.partition(",")[0] for line in record.splitlines()]
-    return '"editable": true' in direct or any(path.endswith(".pth") or "__editable__" in path for path in listed)
+    return _editable_folder(found) is not None or any(
+        path.endswith(".pth") or "__editable__" in path for path in listed
+    )
+
+
+def _editable_folder(found: importlib.metadata.Distribution) -> Path | None:
+    """Return the source folder of a distribution that is installed in editable mode (PEP 610), else None."""
+    try:
+        direct = json.loads(found.read_text("direct_url.json") or "{}")
+        url = urlsplit(direct["url"] if direct["dir_info"]["editable"] is True else "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Path(unquote(url.path)).resolve() if url.scheme == "file" else None
 
 
 @functools.cache
 def owns(name: str, file: Path) -> bool:
-    """Tell whether an installed distribution's RECORD lists a file; without RECORD, whether the file lies beside it."""
-    found = importlib.metadata.distribution(name)
+    """Tell whether a file belongs to an installed distribution: its RECORD lists it.
+
+    A platform package is not sealed, so it may also be an editable installation, or one without RECORD: then the file
+    is in its source folder, or beside it.
+    """
+    try:
+        found = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    folder = _editable_folder(found)
+    if is_platform(name) and folder is not None:
+        return file.is_relative_to(folder)
     home = Path(str(found.locate_file(""))).resolve()
     if not file.is_relative_to(home):
         return False
     record = found.read_text("RECORD")
     if record is None:
-        return is_platform(name) and home.name in ("site-packages", "dist-packages")
+        return is_platform(name)
     return f"\n{file.relative_to(home).as_posix()}," in f"\n{record}"
 
 

@@ -60,7 +60,7 @@ class _Loader:
         return None if source is None else source.data.decode("utf-8-sig")
 
     def get_data(self, path: str) -> bytes:
-        """Return a file of the closure by its place. Raises: OSError for any other file."""
+        """Return a file of the closure by its path. Raises: OSError for any other file."""
         source = self.files.get(path)
         if source is None:
             raise OSError(f"{path}: is not among the sealed sources of {self.closure.entry}")
@@ -80,7 +80,7 @@ class _Loader:
         sys.modules[private] = module
         if source is not None:
             try:
-                # One text for the compiler, for Triton and for readers: a coding line has no say, and lines end as
+                # One text for the compiler, for Triton and for readers: a coding line has no effect, and lines end as
                 # Python ends them.
                 text = source.data.decode("utf-8-sig")
                 lines = io.StringIO(text, newline=None).readlines()
@@ -173,7 +173,8 @@ def _is_trusted(top: str, origin: str, sealed: frozenset[str]) -> bool:
         folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
         inside = any(file.is_relative_to(folder) for folder in folders)
         return inside and not {"site-packages", "dist-packages"} & set(file.parts)
-    names = [name for name in distributions_of(top) if is_platform(name) or normalized(name) in sealed]
+    # An editable installation may not list its modules; torch, triton and numpy have the module of their name.
+    names = [name for name in (*distributions_of(top), top) if is_platform(name) or normalized(name) in sealed]
     return any(owns(name, file) for name in names)
 
 
@@ -183,8 +184,8 @@ def read_text(module: str, name: str) -> str:
     loader = held.__loader__
     if not isinstance(loader, _Loader):
         raise InputError(
-            f"{module}: was imported from its file; expected a module loaded by ledger.kernel (load_kernel), so that "
-            f"{name} is among the sealed sources"
+            f"{module}: was imported from its file; expected one loaded by ledger.kernel_files, so that {name} is "
+            "among the sealed sources"
         )
     try:
         return loader.get_data(str(Path(held.__file__ or "").parent / name)).decode()

@@ -55,7 +55,7 @@ def parse_pin(text: str) -> tuple[str, str]:
 
 
 def contradicted_pins(pins: Mapping[str, str], software: Mapping[str, str]) -> Iterator[str]:
-    """Yield, in words, each pinned package whose recorded version is another or is not recorded."""
+    """Yield a message about each pinned package whose recorded version is another or is not recorded."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import InvalidVersion, Version
 

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import resolve_name
 
 from ledger.errors import InputError
 
@@ -53,7 +54,7 @@ def scan_python(data: bytes, *, what: str) -> Scan:
     Raises: InputError for text that is no Python, and for a dynamic import.
     """
     try:
-        # The text that is executed: a coding line has no say (loader).
+        # The text that is executed: a coding line has no effect (loader).
         tree = ast.parse(data.decode("utf-8-sig"))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{what}: is not Python ({error}); expected a module") from error
@@ -76,6 +77,21 @@ def scan_python(data: bytes, *, what: str) -> Scan:
                 "the seal covers it"
             )
     return Scan(tuple(visitor.imports), tuple(sorted(files)))
+
+
+def imported_modules(one: Import, *, module: str, is_package: bool) -> Iterator[tuple[str, bool]]:
+    """Yield each module that an import statement may load, and whether it is perhaps only an attribute.
+
+    module: the dotted name of the importing module. Raises: ImportError for a relative import above the top.
+    """
+    name = one.module
+    if one.level:
+        package = module if is_package else module.rpartition(".")[0]
+        name = resolve_name("." * one.level + name, package)
+    yield name, False
+    for attribute in one.names:
+        if attribute != "*":
+            yield f"{name}.{attribute}", True
 
 
 def included_files(data: bytes) -> tuple[str, ...]:
@@ -157,9 +173,9 @@ class _Visitor(ast.NodeVisitor):
             return
         if level == 0 and top in _DYNAMIC_MODULES and module not in _HARMLESS:
             raise self._refusal(node, module)
-        taken = set(names) & (_OF_SYS if module == "sys" else _DYNAMIC_MODULES | _DYNAMIC_NAMES | {"sys"})
-        if level == 0 and taken:
-            raise self._refusal(node, f"{module}.{min(taken)}")
+        loaded = set(names) & (_OF_SYS if module == "sys" else _DYNAMIC_MODULES | _DYNAMIC_NAMES | {"sys"})
+        if level == 0 and loaded:
+            raise self._refusal(node, f"{module}.{min(loaded)}")
         self.imports.append(Import(module, names, level, self._guarded, node.lineno))
 
     def _refusal(self, node: ast.expr | ast.stmt, name: str) -> InputError:

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from ledger.analysis.book import CellView
 from ledger.canonical import object_id
 from ledger.errors import EvidenceRefused, InputError
-from ledger.kernel import kernel_closure
+from ledger.kernel_files import kernel_closure
 from ledger.records import (
     ORDER_SCHEMA,
     Digest,

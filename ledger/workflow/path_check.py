@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path as FilePath
 
 from ledger.errors import InputError, MachineError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.measure.inspection import inspect
 from ledger.records import is_gpu
 from ledger.workflow.seal import Draft

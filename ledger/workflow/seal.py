@@ -31,7 +31,8 @@ from ledger.canonical import (
 from ledger.errors import InputError, LedgerError
 from ledger.git.commit import Repository
 from ledger.git.reader import Reader, quiet_environment
-from ledger.kernel import Kernel, KernelFile, build_case, load_kernel
+from ledger.kernel import Kernel
+from ledger.kernel_files import KernelFile, build_case, load_kernel
 from ledger.operations import OPERATIONS
 from ledger.record_files import load_hardware
 from ledger.records import (
@@ -214,7 +215,7 @@ def _prediction(
     """Return the record of a seal."""
     return PredictionV2(
         schema=SEAL_SCHEMA_V2,
-        rule="regime/1",
+        rule="regime/2",
         tool=TOOL,
         forecaster=forecaster[:400],
         participant=None,

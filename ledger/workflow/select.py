@@ -11,7 +11,7 @@ from ledger.analysis.book import Book, CellView
 from ledger.canonical import encode, object_id
 from ledger.errors import EvidenceRefused, InputError, UnknownName
 from ledger.evidence.judge import CurrentDigest
-from ledger.kernel import kernel_closure, kernel_names
+from ledger.kernel_files import kernel_closure, kernel_names
 from ledger.record_files import hardware_names, load_hardware
 from ledger.records import (
     ForecastV2,

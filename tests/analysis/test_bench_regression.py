@@ -91,7 +91,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Replace the timer by a document and stand in an empty folder with a CPU profile at hand."""
     import ledger.device.local_profile
     import ledger.kernel
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.record_files import load_hardware
 
     document = copy.deepcopy(BEFORE)

@@ -36,7 +36,9 @@ def explain(
     regime: Regime | None = None,
     reason: str = "r",
 ) -> Gap:
-    return gap(forecast, measurement, hardware, totals=totals, regime=regime, reason=reason)
+    return gap(
+        forecast, measurement, hardware, totals=totals, regimes=() if regime is None else (regime,), reason=reason
+    )
 
 
 def factors(found: Gap) -> dict[str, float]:
@@ -243,9 +245,9 @@ def test_ceiling_note_tells_when_the_forecast_asks_more_than_the_device_reaches(
 
 
 def test_verdict_text() -> None:
-    assert verdict_text("hbm-bound", "hbm-bound", "r") == "hbm-bound, as forecast: r"
-    assert verdict_text("hbm-bound", "l2-bound", "r") == "l2-bound, not hbm-bound: r"
-    assert verdict_text("hbm-bound", None, "no counters") == "regime not determined (no counters)"
+    assert verdict_text("hbm-bound", ("hbm-bound",), "r") == "hbm-bound, as forecast: r"
+    assert verdict_text("hbm-bound", ("l2-bound",), "r") == "l2-bound, not hbm-bound: r"
+    assert verdict_text("hbm-bound", (), "no counters") == "regime not determined (no counters)"
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_interventions_change_no_verdict_that_rests_on_counters():
 
     changes: dict[str, Any] = {"counters": counters(), "counters_missing": None, "timing": make_timing()}
     plain = measured_regime(FORECAST, make_measurement(FORECAST, **changes), TOY)
-    assert plain[1] == "A"
+    assert plain.grade == "A"
     slow = stored_of(InterventionReadings(9, 9, 9, (half(9, WORK),)))
     assert measured_regime(FORECAST, make_measurement(FORECAST, **changes, interventions=slow), TOY) == plain
 

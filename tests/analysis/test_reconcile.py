@@ -6,7 +6,7 @@ import pytest
 from profiled import counters
 from samples import MS, TOY, failed, make_forecast, make_measurement, make_timing
 
-from ledger.analysis.reconcile import gap, measured_regime, refutations, verify_cell
+from ledger.analysis.reconcile import gap, measured_regime, preview_timed_loads, refutations, verify_cell
 from ledger.errors import RecordError
 from ledger.records import Finding, Measurement, Work
 
@@ -39,7 +39,7 @@ def test_verdict_on_empty_work_does_not_divide_by_nothing() -> None:
 
 def test_reason_from_the_record_cannot_act() -> None:
     measurement = make_measurement(FORECAST, counters_missing="no\x1b[31m \u202ecounters\n" + "x" * 500)
-    _, _, reason = measured_regime(FORECAST, measurement, TOY)
+    reason = measured_regime(FORECAST, measurement, TOY).reason
     assert reason.startswith("no<U+001B>[31m <U+202E>counters ")
     assert len(reason) < 200
 
@@ -83,3 +83,44 @@ def test_verdict_follows_the_counters() -> None:
 def test_counters_of_a_wrong_unit_are_an_error() -> None:
     with pytest.raises(RecordError, match="value is"):
         measured_regime(FORECAST, profiled(dram_percent="lots"), TOY)
+
+
+REGIME_2 = {"l2_read_percent": "20", "l2_write_percent": "5", "l2_sector_percent": "15", "xu_percent": "3"}
+
+
+def test_the_sealed_rule_decides() -> None:
+    # Timed at 1.6 ms and profiled at 2 ms: DRAM 55% of the profiled launch is 69% of the timed call.
+    changes = {"counters": counters(**REGIME_2), "counters_missing": None, "timing": make_timing(1_600_000_000)}
+    measurement = make_measurement(FORECAST, **changes)
+    assert measured_regime(FORECAST, measurement, TOY).regimes == ("latency-bound",)
+    found = measured_regime(FORECAST, measurement, TOY, rule="regime/2")
+    assert found.regimes == ("hbm-bound",) and found.reason.startswith("DRAM has the highest load (DRAM 69%, L2 25%")
+
+
+def test_two_regimes_are_both_right() -> None:
+    # 55% × 2 / 1.85 = 59.5%: within 2 points of the threshold.
+    changes = {"counters": counters(**REGIME_2), "counters_missing": None, "timing": make_timing(1_850_000_000)}
+    verdict = verify_cell(
+        forecast=FORECAST,
+        measurement=make_measurement(FORECAST, **changes),
+        hardware=TOY,
+        blind=True,
+        findings=(),
+        rule="regime/2",
+    )
+    assert verdict.regimes == ("latency-bound", "hbm-bound") and verdict.regime_is_right
+    assert verdict.gap is not None and "latency-bound or hbm-bound, as forecast" in verdict.gap.sentence
+
+
+def test_a_record_of_before_the_rule_is_not_determined_by_it() -> None:
+    measurement = profiled()
+    assert measured_regime(FORECAST, measurement, TOY, rule="regime/2").regimes == ()
+    preview = preview_timed_loads(FORECAST, measurement, TOY)
+    assert preview is not None and preview.regimes == ()  # L2's own readings are absent
+    preview = preview_timed_loads(FORECAST, profiled_with_l2(), TOY)
+    assert preview is not None and preview.regimes == ("latency-bound",)
+
+
+def profiled_with_l2() -> Measurement:
+    own = {name: value for name, value in REGIME_2.items() if name != "xu_percent"}
+    return make_measurement(FORECAST, counters=counters(**own), counters_missing=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -11,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import COMPUTE_WORK, MS, make_forecast, make_totals
 
-from ledger.analysis.metric_readings import readings, totals
 from ledger.analysis.regime import ResourceLoads, decide, loads_of, loads_text, regime_of
-from ledger.record_files import read_record
-from ledger.records import Measurement, Regime
+from ledger.records import Regime
 
 ROOT = Path(__file__).parents[2]
 LEFT, RIGHT = True, False
@@ -218,50 +215,3 @@ def test_regime_of_takes_the_side_from_the_sealed_roof() -> None:
     memory, compute = make_forecast(), make_forecast(work=COMPUTE_WORK)
     assert regime_of(memory, tied, call_ps=2 * MS, launch_ps=None)[0] == "hbm-bound"
     assert regime_of(compute, tied, call_ps=2 * MS, launch_ps=None)[0] == "compute-bound"
-
-
-# What docs/regimes.md says of a successor
-
-SECOND_CAMPAIGN = "579bad6a6a"
-L2_ITSELF = ("l2_read_percent", "l2_write_percent", "l2_sector_percent")
-
-
-def successor(values: Mapping[str, float], loads: ResourceLoads, scale: float) -> ResourceLoads:
-    """Return loads with L2's own traffic alone, scaled to the timed call."""
-    own = max(values[name] for name in L2_ITSELF if name in values)
-
-    def scaled(milli: int | None) -> int | None:
-        return None if milli is None else min(100_000, round(milli * scale))
-
-    return ResourceLoads(
-        scaled(loads.dram_milli), scaled(round(1000 * own)), scaled(loads.smem_milli), scaled(loads.arithmetic_milli)
-    )
-
-
-def test_the_page_says_what_a_successor_would_change() -> None:
-    changed: dict[str, list[str | None]] = {}
-    judged = 0
-    for path in sorted((ROOT / "verifications").glob("??/*.json")):
-        record = read_record(Measurement, path)
-        if not record.seal.startswith(SECOND_CAMPAIGN):
-            continue
-        assert record.counters is not None and record.timing is not None
-        seen, values = totals(record.counters, "sm_90"), readings(record.counters, "sm_90").values
-        judged += 1
-        timing, loads = record.timing, loads_of(seen, "fp16_tensor")
-        assert seen.duration_ps is not None
-        scale = max(1.0, seen.duration_ps / timing.median_ps) if record.case.config.get("pdl") else 1.0
-        # Every one of these cells lies left of the ridge.
-        names = [
-            decide(each, call_ps=timing.median_ps, launch_ps=timing.launch_ps, left_of_ridge=True)[0]
-            for each in (loads, successor(values, loads, 1.0), successor(values, loads, scale))
-        ]
-        if len(set(names)) > 1:
-            changed[record.cell.removeprefix("rmsnorm_matmul-")] = names
-    assert judged == 24
-    l2, latency = ["l2-bound", "hbm-bound", "hbm-bound"], ["latency-bound", "latency-bound", "hbm-bound"]
-    assert changed == {
-        **{f"B128-H8192-O8192-{dtype}": l2 for dtype in ("fp16", "bf16")},
-        **{f"B{b}-H4096-O4096-{dtype}": latency for b in (1, 8) for dtype in ("fp16", "bf16")},
-        "B32-H4096-O4096-fp16": latency,
-    }

@@ -31,7 +31,8 @@ from ledger.analysis.tuning import (
     row_of,
 )
 from ledger.errors import InputError, MachineError
-from ledger.kernel import Candidate, Kernel, kernel_names, load_kernel, variations
+from ledger.kernel import Candidate, Kernel, variations
+from ledger.kernel_files import kernel_names, load_kernel
 from ledger.record_files import load_hardware
 from ledger.records import Work
 from ledger.roofline import roof_of
@@ -132,10 +133,10 @@ def test_what_is_as_good_as_the_own_configuration_is_kept_however_low_another_bo
 def test_the_fastest_is_kept_though_a_bound_that_nothing_reaches_is_a_third_lower() -> None:
     # benchmarks/tuning/matmul-h200.json: whole tiles in clusters of four; halves of tiles took 1.2 times as long.
     choice = choose(load_kernel("matmul").kernel, load_hardware("h200"), shape=ODD, dtype="fp16")
-    whole = {"block_m": 128, "block_n": 128, "pipeline": 22, "stream": 0}
+    whole = {"block_m": 128, "block_n": 128, "cluster_m": 2, "cluster_n": 2, "split_k": 1, "stream_k": 0}
     (bound,) = {one.bound_s for one in choice.kept if whole.items() <= one.config.items()}
     assert bound > 1.3 * choice.kept[0].bound_s
-    assert choice.kept[0].config["stream"] == 2
+    assert choice.kept[0].config["split_k"] == 2
 
 
 @pytest.mark.parametrize("path", REVIEWED, ids=lambda path: path.stem)
@@ -347,7 +348,8 @@ def test_a_profile_of_a_cpu_is_refused(tmp_path: Path) -> None:
 
 def test_cuda_cpp_of_candidates_is_compiled_once_each_and_a_broken_one_is_left_to_its_launch() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda.bindings is not installed")
-    from ledger.kernel import AheadCuda, build_case
+    from ledger.kernel import AheadCuda
+    from ledger.kernel_files import build_case
     from ledger.kernels.common.cuda import CudaSource, compile_cuda
     from ledger.measure.tune import compile_together
 

@@ -1,4 +1,4 @@
-"""Tests ledger.calibrate on this machine's CPU, for real."""
+"""Runs the calibration of this machine's CPU."""
 
 import time
 
@@ -11,7 +11,7 @@ from ledger.roofline import base_units, roof_of
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be calibrated")
 
 
-def test_best_time_takes_the_shortest_of_at_least_three():
+def test_best_time_is_the_shortest_of_at_least_three():
     from ledger.calibrate.ceilings_cpu import best_time
 
     waits = iter([0.0, 0.03, 0.01, 0.02])
@@ -43,7 +43,7 @@ def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
 
 
 @pytest.mark.gpu
-def test_calibrate_cuda_quick_stays_near_what_the_device_can(tmp_path):
+def test_calibrate_cuda_quick_gives_plausible_ceilings(tmp_path):
     from measuring import this_gpu
 
     from ledger.calibrate.hardware_profile import calibrate_cuda
@@ -60,7 +60,7 @@ def test_calibrate_cuda_quick_stays_near_what_the_device_can(tmp_path):
     assert any(note.startswith("distrusted: fp32") for note in profile.notes)
 
 
-def test_doubts_name_culprits_under_half_and_distrust_above_105_percent():
+def test_doubts_name_causes_under_half_and_distrust_above_105_percent():
     from samples import burst, make_hardware, quantity
 
     from ledger.calibrate.hardware_profile import doubts

@@ -1,4 +1,4 @@
-"""Walks every command: it and its options have help, `--json` holds the agreed keys, and the reference names it."""
+"""Checks every command: help of it and its options, the keys of `--json`, and its section in the reference."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_json_holds_the_agreed_keys(sealed: Path, command: str):
     assert isinstance(value, list) == (name in LISTS_OF_ROWS)
 
 
-def test_an_order_carries_a_challenge(sealed: Path, tmp_path: Path):
+def test_an_order_contains_the_anchor_of_a_challenge(sealed: Path, tmp_path: Path):
     handed = printed(sealed, "challenge", "--json")
     path = tmp_path / "order.json"
     assert run(sealed, "order", "--challenge", handed["challenge"], "-o", str(path)).returncode == 0

@@ -1,4 +1,4 @@
-"""Tests ledger.device on this machine, and its refusals."""
+"""Tests the facts and the state of this machine's devices."""
 
 import pytest
 from measuring import this_cpu

@@ -1,4 +1,4 @@
-"""Tests ledger.ncu and its parser: recorded pages, damaged ones, and what is said when ncu cannot be used."""
+"""Tests device.ncu and its parser: recorded pages, damaged ones, and the reason when ncu cannot be used."""
 
 import stat
 from pathlib import Path
@@ -9,6 +9,7 @@ from measuring import cell_of, kernel_file, this_cpu
 from ledger.analysis.metrics import metric_names
 from ledger.device import ncu
 from ledger.device.ncu_csv import parse_raw
+from ledger.device.ncu_process import Done, explain, run_command
 from ledger.errors import MachineError, ParseError
 from ledger.records import ProfiledKernel
 
@@ -32,13 +33,13 @@ def test_parse_raw_keeps_values_as_printed():
     assert set(kernel.metrics) <= set(WANTED)
 
 
-def test_parse_raw_takes_columns_by_name():
+def test_parse_raw_finds_columns_by_name():
     lines = [line.split('","') for line in RAW.strip().strip('"').split('"\n"')]
     turned = "\n".join('"' + '","'.join([row[0], *reversed(row[1:])]) + '"' for row in lines)
     assert parse(turned) == parse(RAW)
 
 
-def test_parse_raw_skips_what_ncu_says_before_the_header():
+def test_parse_raw_skips_lines_before_the_header():
     assert parse("==PROF== Connected to process 7\n\n" + RAW) == parse(RAW)
 
 
@@ -53,10 +54,10 @@ DAMAGED = {
     "foreign": ("a,b,c\n1,2,3\n", "no header row"),
     "no-kernel-column": (RAW.replace('"Kernel Name"', '"Function"'), "no column 'Kernel Name'"),
     "no-unit-row": ("\n".join([RAW.splitlines()[0], RAW.splitlines()[2]]), "no unit row"),
-    "no-kernel": ("\n".join(RAW.splitlines()[:2]), "holds no kernel"),
+    "no-kernel": ("\n".join(RAW.splitlines()[:2]), "contains no kernel"),
     "header-only": (RAW.splitlines()[0], "no unit row"),
     "truncated-row": (RAW[: len(RAW) - 200], "truncated|not CSV"),
-    "column-twice": (RAW.replace("dram__bytes_read.sum", "dram__bytes.sum"), "stands twice"),
+    "column-twice": (RAW.replace("dram__bytes_read.sum", "dram__bytes.sum"), "duplicate column"),
     "binary": ("\x00NVR\x01\x02\x03", "no header row"),
 }
 
@@ -81,7 +82,7 @@ def test_parse_raw_refuses_control_characters_in_a_value():
         parse(RAW.replace(f'"{value}"', f'"\0{value}"'))
 
 
-def test_split_gives_each_cell_what_stands_after_its_marker():
+def test_split_gives_each_cell_the_kernels_after_its_marker():
     kernels = named("ledger_marker", "gemm", "reduce", "ledger_marker", "ledger_marker", "gemm")
     groups = ncu._split(kernels, 4)
     assert [[kernel.name for kernel in group] for group in groups] == [["gemm", "reduce"], [], ["gemm"], []]
@@ -92,15 +93,15 @@ def test_split_of_one_cell_needs_no_marker():
 
 
 @pytest.mark.parametrize("names", [("gemm", "ledger_marker"), ("ledger_marker",) * 3])
-def test_split_refuses_what_belongs_to_no_cell(names):
+def test_split_refuses_kernels_of_no_cell(names):
     with pytest.raises(ParseError):
         ncu._split(named(*names), 2)
 
 
 def test_a_kernel_that_the_cell_does_not_launch_is_refused():
     request = ncu.ProfileRequest(cell_of(this_cpu()), kernel_file())
-    assert ncu._why_not(request, named("sgemm_128x64")) == ""
-    assert "holds kernel 'softmax'" in ncu._why_not(request, named("sgemm_128x64", "softmax"))
+    assert ncu._mismatch(request, named("sgemm_128x64")) == ""
+    assert "holds kernel 'softmax'" in ncu._mismatch(request, named("sgemm_128x64", "softmax"))
 
 
 # When ncu cannot be used
@@ -112,9 +113,9 @@ def an_ncu_that(tmp_path: Path, script: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_profile_says_that_ncu_is_missing(monkeypatch, tmp_path):
+def test_profile_reports_a_missing_ncu(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(ncu, "_PLACES", ())
+    monkeypatch.setattr(ncu, "_FOLDERS", ())
     (found,) = ncu.profile([ncu.ProfileRequest(cell_of(this_cpu()), kernel_file())], full=False)
     assert found.counters is None and "ncu (Nsight Compute) is not installed" in found.missing
 
@@ -134,26 +135,26 @@ def test_find_ncu_refuses_an_answer_without_a_version(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "expected"),
     [
         (
             "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
-            "closed to this user (ERR_NVGPUCTRPERM)",
+            "not available to this user (ERR_NVGPUCTRPERM)",
         ),
         ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "could not start its profiler"),
         ("==ERROR== InterprocessLockFailed", "could not start its profiler"),
         ("==PROF== Connected\n==WARNING== No kernels were profiled.", "No kernels were profiled"),
-        ("", "it said nothing"),
+        ("", "it printed nothing"),
     ],
 )
-def test_explain_says_in_words_why_there_are_no_counters(output, said):
-    assert said in ncu._explain(ncu._Done(1, output))
+def test_explain_gives_the_reason_why_there_are_no_counters(output, expected):
+    assert expected in explain(Done(1, output))
 
 
 def test_a_command_that_does_not_end_is_ended_with_its_children(tmp_path):
-    done = ncu._run(["/bin/sh", "-c", "echo begun; sleep 30 & sleep 30"], timeout_s=1, folder=tmp_path)
+    done = run_command(["/bin/sh", "-c", "echo begun; sleep 30 & sleep 30"], timeout_s=1, folder=tmp_path)
     assert done.timed_out_s == 1 and "begun" in done.output
-    assert ncu._explain(done) == "ncu did not end within 1 s"
+    assert explain(done) == "ncu did not end within 1 s"
 
 
 def test_the_command_is_recorded_without_paths_of_this_machine(tmp_path):

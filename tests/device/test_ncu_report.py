@@ -1,4 +1,4 @@
-"""Reads reports that people make by hand, with the recorded reports of this repository, and refuses all others."""
+"""Tests the reader of reports that users made, on the recorded reports of this repository, and what it refuses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_values_agree_with_what_ncu_printed_of_the_same_report(record: Measureme
 
 
 @needs_package
-def test_a_report_tells_its_device_and_how_ncu_was_told(tmp_path: Path):
+def test_a_report_names_its_device_and_the_options_of_ncu(tmp_path: Path):
     found = read_hand_made(report_of(REPORTED[0], tmp_path), "9.0")
     assert (found.device, found.capability) == ("NVIDIA H200", "9.0")
     assert (found.cache_control, found.clock_control) == ("all", "none")
@@ -98,7 +98,7 @@ def test_a_raw_page_is_read_with_its_capability():
         (lambda text: "kernel,time\nx,1\n", "no header row"),
     ],
 )
-def test_a_raw_page_that_is_none_is_refused(tmp_path: Path, change, words: str):
+def test_an_invalid_raw_page_is_refused(tmp_path: Path, change, words: str):
     path = tmp_path / "raw.csv"
     path.write_text(change((CSV / "big_gemm.csv").read_text()))
     with pytest.raises(ParseError, match=words):
@@ -163,7 +163,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 @needs_package
-def test_verify_takes_in_counters_that_were_made_by_hand(desk: Desk):
+def test_verify_ingests_counters_of_a_report(desk: Desk):
     done = desk.verify(report_of(desk.record, desk.files))
     assert done.returncode == 0, done.stderr
     assert "counters of" in done.stderr and "latency-bound" in done.stdout
@@ -177,7 +177,7 @@ def test_verify_takes_in_counters_that_were_made_by_hand(desk: Desk):
     assert desk.result.read_bytes() == desk.before, "the folder stays as it was"
 
 
-def test_a_raw_page_serves_as_well(desk: Desk):
+def test_verify_ingests_counters_of_a_raw_page(desk: Desk):
     record = desk.record
     (kernel,) = record.counters.kernels
     columns = {"ID": ("", "0"), "Kernel Name": ("", kernel.name), "CC": ("", "9.0")}
@@ -199,7 +199,7 @@ def test_a_raw_page_serves_as_well(desk: Desk):
         ('"13376"', '"133760"', "took 133.76 µs, the timed call"),
     ],
 )
-def test_a_page_of_something_else_is_refused_and_nothing_is_lost(desk: Desk, old: str, new: str, words: str):
+def test_a_page_of_another_call_is_refused_and_nothing_is_lost(desk: Desk, old: str, new: str, words: str):
     (kernel,) = desk.record.counters.kernels
     columns = {"ID": ("", "0"), "Kernel Name": ("", kernel.name), "CC": ("", "9.0")}
     columns |= {name: (metric.unit, metric.value) for name, metric in kernel.metrics.items()}
@@ -214,14 +214,14 @@ def test_a_page_of_something_else_is_refused_and_nothing_is_lost(desk: Desk, old
     assert not desk.taken and desk.result.read_bytes() == desk.before
 
 
-def test_counters_that_are_there_already_are_not_replaced(desk: Desk):
+def test_recorded_counters_are_not_replaced(desk: Desk):
     desk.result.write_bytes(encode(desk.record.model_copy(update={"attachments": ()})))
     done = desk.verify(CSV / "big_gemm.csv")
     assert done.returncode == 3 and "has counters already" in done.stderr
     assert not desk.taken
 
 
-def test_a_cell_that_was_not_measured_there_is_told(desk: Desk):
+def test_a_cell_that_the_folder_lacks_is_an_error(desk: Desk):
     done = desk.verify(CSV / "big_gemm.csv", cell="rmsnorm_matmul-B1-H4096-O4096-fp16")
     assert done.returncode == 2 and "no measurement of it" in done.stderr
     assert not desk.taken
@@ -231,7 +231,7 @@ def test_a_cell_that_was_not_measured_there_is_told(desk: Desk):
 
 
 @needs_package
-def test_flipped_bits_of_a_report_are_read_or_told_and_crash_nothing(tmp_path: Path):
+def test_flipped_bits_of_a_report_are_read_or_refused_without_a_crash(tmp_path: Path):
     drawn = random.Random(7)
     report = report_of(REPORTED[0], tmp_path)
     data, truth = report.read_bytes(), report_bits.said(read_hand_made(report, "9.0"))

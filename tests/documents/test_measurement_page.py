@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gpu.agreement import CASES
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
 from ledger.render.timer_page import cupti_lines, ncu_lines
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
 from ledger.records import Hardware
 

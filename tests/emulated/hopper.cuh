@@ -1,13 +1,16 @@
-// What kernels/common/hopper.cuh gives decode_attention's direct kernel, on a CPU.
+// What kernels/common/hopper.cuh gives decode_attention's CUDA C++, on a CPU.
 #define __global__ static
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __align__(bytes) alignas(bytes)
 #define DEVICE static inline
+#define UNROLL
+#define UNROLL_8
+#define NO_UNROLL
 typedef unsigned int u32; typedef unsigned short u16; typedef long long i64;
 constexpr u32 UNWRITTEN = 0x7fffdead;
 
-DEVICE float power(float x) { return exp2f(x); }
+DEVICE float exp2_approx(float x) { return exp2f(x); }
 DEVICE u32 packed(float low, float high) { return emulated_packed(low, high); }
 // The launches of a run follow one another.
 DEVICE void launch_dependents() {}

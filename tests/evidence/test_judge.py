@@ -9,7 +9,7 @@ from builders import Ledger, forecast, honest, measurement, timing
 from samples import TOY, failed, make_hardware, state
 
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
-from ledger.kernel import kernel_closure, load_kernel
+from ledger.kernel_files import kernel_closure, load_kernel
 from ledger.records import Measurement, Prediction, Protocol
 from ledger.workflow.select import current_digests
 
@@ -69,7 +69,7 @@ def test_only_open_cells_ask_what_is_current(ledger):
     assert asked == [("kernel", "rmsnorm_matmul"), ("hardware", "toy")]
 
 
-def test_digests_are_told_without_running_a_kernel(tmp_path):
+def test_digests_are_read_without_running_a_kernel(tmp_path):
     marker = tmp_path / "was-loaded"
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "loud.py").write_text(f"open({str(marker)!r}, 'w').close()\nraise ValueError('loud')\n")

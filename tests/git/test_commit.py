@@ -19,7 +19,7 @@ from ledger.analysis.campaign import Request
 from ledger.errors import StateError
 from ledger.git import commit as repo_module
 from ledger.git.commit import Repository
-from ledger.kernel import kernel_closure
+from ledger.kernel_files import kernel_closure
 from ledger.workflow.doctor import examine
 from ledger.workflow.seal import SealedCommit, draft, seal
 

@@ -26,7 +26,7 @@ from ledger.device.facts import cuda_facts
 from ledger.device.local_profile import profile_of_this_machine
 from ledger.device.ncu_csv import parse_raw
 from ledger.errors import MachineError
-from ledger.kernel import build_case, load_kernel
+from ledger.kernel_files import build_case, load_kernel
 from ledger.measure.contestants import OURS, line_up
 from ledger.measure.cuda_graphs import GraphRounds, capture, replay_ps, warm_up
 from ledger.measure.run_cell import release

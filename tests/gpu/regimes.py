@@ -152,7 +152,8 @@ def run(name: str) -> None:
 def record(name: str, folder: Path) -> None:
     from ledger.analysis.metrics import capability_of, metric_names
     from ledger.device.facts import cuda_facts
-    from ledger.device.ncu import _run, find_ncu
+    from ledger.device.ncu import find_ncu
+    from ledger.device.ncu_process import run_command
     from ledger.measure.cuda_graphs import capture, empty_node_ps, replay_ps, warm_up
 
     ncu = find_ncu()
@@ -160,7 +161,7 @@ def record(name: str, folder: Path) -> None:
     report = folder / f"{name}.ncu-rep"
     command = [ncu.path, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all"]
     command += ["--metrics", ",".join(wanted), "-o", str(report), "--force-overwrite"]
-    done = _run([*command, sys.executable, __file__, "--run", name], timeout_s=120, folder=folder)
+    done = run_command([*command, sys.executable, __file__, "--run", name], timeout_s=120, folder=folder)
     raw = [ncu.path, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
     text = subprocess.run(raw, capture_output=True, text=True, check=False).stdout
     if not report.is_file() or not text:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from kernel_suite import KERNELS, gpu_variants
 from mutants import attention, gemv, products, rowwise, trials
 from mutants.checker import Trial, fill_inputs, source_file
 
-from ledger.kernel import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names, load_kernel
 
 TOOLS = ("racecheck", "memcheck")
 # Starting a process takes longer than these kernels' launches: they share one.
@@ -46,17 +46,23 @@ FOLLOWS_GROUPS = (2026, 1)
 ARRIVED_FOR = {
     "flash_attention": ("blocks.index(slot).store(",),
     "flash_attention_causal": ("blocks.index(slot).store(",),
-    "mla_decode": ("kept_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
+    "mla_decode": ("correction_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
 ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
-# Kernels whose Gluon function is a shared one.
-SHARED_FUNCTION = dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_pipelined")
+# Kernels whose Gluon function is a shared one, or is named for its variant.
+SHARED_FUNCTION = {
+    **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_warp_specialised"),
+    **dict.fromkeys(("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_int8"), "gemm_pipelined"),
+    "decode_attention": "decode_attention_software_pipelined",
+    "mla_decode": "mla_decode_warp_specialised",
+    "rmsnorm_matmul": "rmsnorm_matmul_warp_specialised",
+}
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
-DISPATCHED_AT = {"rmsnorm_matmul": ("    _finish(",)}
+DISPATCHED_AT = {"rmsnorm_matmul": ("    _epilogue(",)}
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
-IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.direct_trials}
+IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.cuda_trials}
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
 OWN: dict[str, tuple[dict[str, int], ...]] = {
@@ -91,7 +97,7 @@ def launches(name: str) -> Iterator[Trial]:
     for trial in (*listed, *pipelined, *in_cuda, *own):
         if trial.scale == 1.0:
             # The products' trials name each of their ways in full; what one way knows another may refuse.
-            in_full = name in trials.TRIALS or name in products.TRIALS or trial.config.get("pipeline", 0) > 1
+            in_full = name in trials.TRIALS or name in products.TRIALS or _is_cuda(trial.config)
             yield trial if in_full else gpu_variants(trial, TARGET)[-1]
 
 
@@ -177,6 +183,11 @@ def reports(text: str) -> list[Report]:
     return found
 
 
+def _is_cuda(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration is of CUDA C++."""
+    return config.get("pipeline", 0) > 1 or str(config.get("variant", "")).startswith("cuda")
+
+
 def gluon_function(kernel: str) -> str:
     """Return the name of a kernel's function in Gluon."""
     return SHARED_FUNCTION.get(kernel, f"{kernel}_pipelined")
@@ -186,8 +197,9 @@ def file_of(access: Access, kernel: str, *, in_cuda: bool) -> Path:
     """Return the source file of an access: of those that kernels share, or the kernel's own."""
     if in_cuda:
         return source_file(kernel).with_name("cluster.cu")
-    shared = KERNELS / "common" / f"{access.file}.py"
-    return shared if access.file != "__init__" and shared.is_file() else source_file(kernel)
+    places = (KERNELS / "common" / f"{access.file}.py", KERNELS / kernel / f"{access.file}.py")
+    found = (place for place in places if access.file != "__init__" and place.is_file())
+    return next(found, source_file(kernel))
 
 
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
@@ -253,7 +265,8 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
 
 def kernels_of(report: Report) -> set[str]:
     """Return the kernels whose functions a report names."""
-    named = set(re.findall(r"\b(\w+)_(?:kernel|pipelined|cluster|turns|copies)\b", report.words))
+    endings = "kernel|pipelined|software_pipelined|warp_specialised|cuda|cluster|cooperative|ping_pong|copies"
+    named = set(re.findall(rf"\b(\w+?)_(?:{endings})\b", report.words))
     return named & set(kernel_names())
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ledger.kernel import Launch, keeping, kernel_names, load_kernel
+from ledger.kernel import Launch, keeping
+from ledger.kernel_files import kernel_names, load_kernel
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no library to compare with")
 

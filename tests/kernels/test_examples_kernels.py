@@ -1,4 +1,4 @@
-"""Tests the example of a row kernel: it is small, loads in a repository of its own, compiles and is right."""
+"""Tests the example kernels: they are small, load in a repository of their own, compile and are right."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from compiled import compile_ahead
 from kernel_suite import gpu_dtypes, interpreted
 from mutants.checker import Trial, fill_inputs
-from mutants.examples import ROOT
+from mutants.examples import MUTANTS, ROOT
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 NAME = "absmax_norm"
 MOST_LINES = 150
@@ -61,7 +61,7 @@ def test_example_row_kernel_element_is_the_reference() -> None:
 @needs_triton
 def test_example_row_kernel_is_right_when_interpreted() -> None:
     verdicts = interpreted("mutants.examples")["kernels"]
-    assert len(verdicts) == 14
+    assert sum(trial.startswith(NAME) for trial in verdicts) == 14
     assert not {trial: reason for trial, reason in verdicts.items() if reason}
 
 
@@ -72,3 +72,63 @@ def test_example_row_kernel_compiles_without_spilling(target: str, n: int) -> No
     kernel, shape = load_kernel(NAME, ROOT, launch=True).kernel, {"M": 4096, "N": n}
     made = compile_ahead(kernel, kernel.config(shape, "fp16", target), shape, "fp16", target)  # type: ignore[arg-type]
     assert made.stack == 0
+
+
+# The matrix product with an epilogue
+
+PRODUCT = "matmul_silu"
+
+
+def test_example_product_is_under_120_lines_and_sealed_with_the_shared_sources() -> None:
+    assert len((ROOT / "kernels" / f"{PRODUCT}.py").read_text(encoding="utf-8").splitlines()) < 120
+    paths = {source.path for source in load_kernel(PRODUCT, ROOT).closure.files}
+    assert {f"kernels/{PRODUCT}.py", "ledger/kernels/common/gemm_device.py", "ledger/kernels/common/gemm.py"} <= paths
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_example_product_rule_and_candidates_are_what_the_architecture_can_run(target: str) -> None:
+    kernel = load_kernel(PRODUCT, ROOT).kernel
+    for dtype in gpu_dtypes(target, kernel.dtypes):
+        for case in kernel.cases:
+            kernel.check_config(kernel.config(case, dtype, target), case, dtype, target)  # type: ignore[arg-type]
+    assert kernel.candidates is not None
+    offered = {one.config["variant"] for one in kernel.candidates(kernel.cases[0], "fp16", target)}
+    assert offered == ({"generic", "warp_specialised"} if target == "sm_90" else {"generic"})
+
+
+@needs_triton
+def test_example_product_element_and_cpu_implementation_are_the_reference() -> None:
+    import torch
+
+    kernel, shape = load_kernel(PRODUCT, ROOT).kernel, {"M": 5, "N": 19, "K": 131}
+    inputs = fill_inputs(kernel, Trial(shape, "fp32", {}), "cpu")
+    expected = kernel.reference(inputs).flatten()
+
+    def read(name: str, positions: Any) -> Any:
+        return inputs[name].double().flatten().numpy()[positions]
+
+    for position in (0, 18, 19, 94):
+        assert kernel.operation.element(shape, position, read) == pytest.approx(float(expected[position]), abs=1e-12)
+    out = torch.empty(kernel.operation.output_dims(shape), dtype=torch.float32)
+    kernel.implementations["torch-cpu"](inputs, out, {})()
+    assert (out.double().flatten() - expected).abs().max() < 1e-5
+
+
+@needs_triton
+def test_example_product_is_right_when_interpreted_and_its_wrong_twins_are_rejected() -> None:
+    verdicts = interpreted("mutants.examples")
+    assert sum(trial.startswith(PRODUCT) for trial in verdicts["kernels"]) == 8
+    assert {name: bool(reason) for name, reason in verdicts["mutants"].items()} == {
+        f"{mutant.kernel}/{mutant.name}": True for mutant in MUTANTS
+    }
+
+
+@needs_triton
+@pytest.mark.parametrize(("target", "dtype"), [("sm_80", "fp16"), ("sm_90", "fp16"), ("sm_90", "bf16")])
+@pytest.mark.parametrize("case", [0, 3])
+def test_example_product_compiles_without_spilling(target: str, dtype: Any, case: int) -> None:
+    kernel = load_kernel(PRODUCT, ROOT, launch=True).kernel
+    shape = kernel.cases[case]
+    config = kernel.config(shape, dtype, target)
+    assert config["variant"] == ("warp_specialised" if (target, case) == ("sm_90", 0) else "generic")
+    assert compile_ahead(kernel, config, shape, dtype, target).stack == 0

@@ -17,7 +17,8 @@ from mutants.trials import CLUSTER_TRIALS
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import AheadCuda, load_kernel
+from ledger.kernel import AheadCuda
+from ledger.kernel_files import load_kernel
 from ledger.kernels.common.cuda import CudaSource, compile_cuda
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
@@ -70,8 +71,10 @@ def build(name: str, index: int, dtype: Any, target: str) -> Build:
 
 def _bound(name: str, config: Any, shape: Any, dtype: str) -> int:
     # The bound is the kernel file's own; the contract does not carry it.
-    module = sys.modules[load_kernel(name, launch=True).kernel.config.__module__]
-    return module.shared_bytes(config, dtype, *([shape["H"]] if name == "rmsnorm_matmul" else []))
+    rule = load_kernel(name, launch=True).kernel.config
+    if name == "matmul":
+        return rule.__self__.shared_bytes(config, dtype)
+    return sys.modules[rule.__module__].shared_bytes(config, dtype, shape["H"])
 
 
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
@@ -106,12 +109,12 @@ def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_sp
     for trial in CLUSTER_TRIALS["matmul"](dtype):
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, trial.shape, dtype))
-        # Changed over, a tile's rows are wgmma's columns, and what does not lie along k is its A operand.
-        swapped = trial.config["pipeline"] >= 100
+        # Swapped, a tile's rows are wgmma's columns, and what does not lie along k is its A operand.
+        swapped = trial.config["swap_ab"] == 1
         columns = trial.config["block_m" if swapped else "block_n"]
         assert re.search(rf"wgmma\.mma_async\.sync\.aligned\.m64n{columns}k16\.f32\.", made.ptx)
         assert re.search(rf" p, 1, 1, {'1, 0' if swapped else '0, 1'};", made.ptx)
-        assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] % 100 != 11)
+        assert (".multicast::cluster" in made.ptx) == (trial.config["cluster_m"] * trial.config["cluster_n"] > 1)
 
 
 def test_a_register_that_a_product_under_way_reads_is_seen_to_be_overwritten() -> None:
@@ -123,33 +126,30 @@ def test_a_register_that_a_product_under_way_reads_is_seen_to_be_overwritten() -
     assert overwritten([product.format(104), "HMUL2 R108, R107, R104 ;", "STS.128 [R3], R104 ;"]) == []
 
 
-@pytest.mark.parametrize("pipeline", [2, 3])
+@pytest.mark.parametrize("variant", ["cuda_cooperative", "cuda_ping_pong"])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_not_spill(
-    dtype: Any, pipeline: int
+    dtype: Any, variant: str
 ) -> None:
     kernel = load_kernel("rmsnorm_matmul", launch=True).kernel
     seen = set()
     for trial in CLUSTER_TRIALS["rmsnorm_matmul"](dtype):
         source = kernel.ahead(trial.config, trial.shape, dtype, "sm_90").source
-        if trial.config["pipeline"] != pipeline or source in seen:
+        if trial.config["variant"] != variant or source in seen:
             continue
         seen.add(source)
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         assert (made.stack, made.shared) == (0, _bound("rmsnorm_matmul", trial.config, trial.shape, dtype))
-        # Where groups take turns x is the B operand, one row a column.
+        # With ping-pong warpgroups x is the B operand, one row a column.
         columns = trial.config["block_o"] // (2 if trial.config["block_b"] == 64 else 1)
-        columns = trial.config["block_b"] if pipeline == 3 else columns
+        columns = trial.config["block_b"] if variant == "cuda_ping_pong" else columns
         assert f"wgmma.mma_async.sync.aligned.m64n{columns}k16" in made.ptx
         code = instructions(compile_cuda(source, "sm_90"))
         assert not overwritten(code)
         # Four products a batch, none waited for alone.
         products, batches = counts(code, "HGMMA", "WARPGROUP.ARRIVE")
         assert products == 4 * batches
-        if pipeline == 3:
-            row_tiles = -(-trial.shape["B"] // trial.config["block_b"])
-            shared = trial.config["split_k"] == 1 and row_tiles % 2 == 0
-            assert (".multicast::cluster" in made.ptx) == shared
+        assert (".multicast::cluster" in made.ptx) == (trial.config["cluster_m"] > 1)
     assert seen
 
 
@@ -184,10 +184,10 @@ def test_a_wrong_twin_of_cuda_cpp_compiles_and_is_another_kernel(mutant: Mutant,
     kernel = load_kernel(mutant.kernel, launch=True)
     twin = load_twin(mutant, tmp_path)
     trials = CLUSTER_TRIALS[mutant.kernel]("fp16")
-    if mutant.name.startswith("turns"):
-        trials = tuple(trial for trial in trials if trial.config["pipeline"] == 3 and trial.shape["B"] > 64)
-    if mutant.name.startswith("few_rows"):
-        trials = tuple(trial for trial in trials if trial.config["pipeline"] == 3 and trial.shape["B"] <= 32)
+    if mutant.name.startswith(("ping_pong", "few_rows")):
+        few = mutant.name.startswith("few_rows")
+        ping_pong = (trial for trial in trials if trial.config["variant"] == "cuda_ping_pong")
+        trials = tuple(trial for trial in ping_pong if (trial.shape["B"] <= 32 if few else trial.shape["B"] > 64))
 
     def differs(trial: Trial) -> bool:
         right, wrong = (k.ahead(trial.config, trial.shape, "fp16", "sm_90") for k in (kernel.kernel, twin))

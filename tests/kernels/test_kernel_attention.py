@@ -25,21 +25,22 @@ from kernel_suite import (
     shape_id,
     trial_ids,
 )
-from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, direct_trials
+from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, cuda_trials
 from mutants.checker import Trial, judge
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import Tolerance, load_kernel
+from ledger.kernel import Tolerance
+from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 NAMES = ("decode_attention", "flash_attention", "flash_attention_causal", "mla_decode")
 FLASH = NAMES[1:3]
 HEADS = {"B": 2, "HQ": 6, "HKV": 2, "S": 23, "D": 12}
 SMALL = {**dict.fromkeys(NAMES[:3], HEADS), "mla_decode": {"B": 2, "H": 3, "S": 23}}
-# Values of the key pipeline whose products are plain ones of tensor cores, on sm_90 too.
-DIRECT = (2, 3)
-# Bytes of local memory that a configuration may use: adding up splits, after the loop.
+# Variants of decode_attention whose products are mma.sync, on sm_90 too.
+CUDA = ("cuda_cluster", "cuda_stream_k")
+# Bytes of local memory that a configuration may use: the reduction of splits, after the loop.
 KNOWN_STACK = {("mla_decode", "sm_90"): 32}
 needs_triton = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
@@ -54,8 +55,8 @@ SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     **{name: tuple({"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": d} for d in (64, 128)) for name in FLASH},
     "mla_decode": ({"B": 64, "H": 128, "S": 8192},),
 }
-# On sm_90 also the portable kernel, where the first shapes take the pipelined one, and the pipelined mla_decode, with
-# splits and without, where the first shape takes the clusters.
+# On sm_90 also the generic variant, where the first shapes take others, and the warp-specialised variant of mla_decode,
+# with splits and without, where the first shape takes CUDA C++.
 ON_SM_90: dict[str, tuple[dict[str, int], ...]] = {
     "decode_attention": ({"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 32},),
     **{name: ({"B": 1, "HQ": 16, "HKV": 16, "S": 4096, "D": 32},) for name in FLASH},
@@ -155,15 +156,21 @@ def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int
 
 
 @pytest.mark.parametrize(
-    ("b", "h", "s", "pipeline", "splits"),
+    ("b", "h", "s", "variant", "splits"),
     # As measured: clusters wherever no sequence is split.
-    [(64, 128, 8192, 2, 1), (64, 128, 64, 2, 1), (48, 128, 6144, 2, 1), (33, 128, 8192, 1, 2), (128, 64, 8192, 1, 1)],
-)
+    [
+        (64, 128, 8192, "cuda", 1), (64, 128, 64, "cuda", 1), (48, 128, 6144, "cuda", 1),
+        (33, 128, 8192, "warp_specialised", 2), (128, 64, 8192, "warp_specialised", 1),
+    ],
+)  # fmt: skip
 def test_mla_decode_takes_clusters_for_whole_sequences_of_whole_pairs_of_blocks(
-    b: int, h: int, s: int, pipeline: int, splits: int
+    b: int, h: int, s: int, variant: str, splits: int
 ) -> None:
     config = load_kernel("mla_decode").kernel.config({"B": b, "H": h, "S": s}, "bf16", "sm_90")
-    assert (config["pipeline"], config["splits"]) == (pipeline, splits)
+    assert (config["variant"], config["splits"]) == (variant, splits)
+
+
+STREAM_K: dict[str, int | str] = {"variant": "cuda_stream_k", "block_s": 32, "num_stages": 1}
 
 
 @pytest.mark.parametrize(
@@ -172,35 +179,36 @@ def test_mla_decode_takes_clusters_for_whole_sequences_of_whole_pairs_of_blocks(
         ("decode_attention", {"block_s": 48}, "power of two"),
         ("decode_attention", {"splits": 1000}, "splits is 1000"),
         ("decode_attention", {"num_stages": 8}, "shared memory"),
-        ("decode_attention", {"dot": 2}, "dot is 2"),
+        ("decode_attention", {"tensor_cores": 2}, "tensor_cores is 2"),
         ("decode_attention", {"warps": 4}, "configuration keys"),
         ("flash_attention", {"block_m": 100}, "power of two"),
         ("flash_attention", {"num_stages": 16}, "shared memory"),
         ("flash_attention", {"block_m": 64}, "block_m 128"),
         ("flash_attention", {"programs": 0}, "programs from 1"),
-        ("flash_attention", {"variant": "generic"}, "programs and pingpong are for the warp_specialized variant"),
+        ("flash_attention", {"variant": "generic"}, "programs and pingpong are for the warp_specialised variant"),
         ("flash_attention", {"variant": "cuda"}, "variant is 'cuda' on sm_90"),
         ("flash_attention_causal", {"tma": 2}, "tma is 2"),
         ("mla_decode", {"block_h": 24}, "power of two"),
         ("mla_decode", {"splits": 1000}, "splits is 1000"),
-        ("mla_decode", {"num_stages": 8}, "pipeline is 2; expected .*num_stages 2"),
-        ("mla_decode", {"splits": 2}, "splits is 2 and H 128 with pipeline 2"),
-        ("mla_decode", {"pipeline": 1, "num_warps": 4, "splits": 3}, "expected 1, 2, 4, 8 or 16"),
-        ("mla_decode", {"pipeline": 1}, "pipeline is 1; expected .*num_warps 4"),
-        ("mla_decode", {"pipeline": 3}, "pipeline is 3 on sm_90"),
-        ("mla_decode", {"pipeline": 0, "num_stages": 8}, "shared memory"),
-        ("decode_attention", {"tma": 0}, "pipeline is 1"),
-        ("decode_attention", {"pdl": 3}, "pdl is 3"),
-        ("decode_attention", {"pipeline": 0, "pdl": 2}, "pdl is 2"),
-        ("decode_attention", {"pipeline": 2}, "block_s is 128 with pipeline 2"),
-        (
-            "decode_attention",
-            {"pipeline": 3, "block_s": 32, "num_stages": 1, "splits": 4},
-            "splits is 4 with pipeline 3",
-        ),
+        ("mla_decode", {"num_stages": 8}, "variant is cuda; expected .*num_stages 2"),
+        ("mla_decode", {"splits": 2}, "splits is 2 and H 128 with variant cuda"),
+        ("mla_decode", {"variant": "warp_specialised", "num_warps": 4, "splits": 3}, "expected 1, 2, 4, 8 or 16"),
+        ("mla_decode", {"variant": "warp_specialised"}, "variant is warp_specialised; expected .*num_warps 4"),
+        ("mla_decode", {"variant": "cuda_stream_k"}, "variant is 'cuda_stream_k' on sm_90"),
+        ("mla_decode", {"variant": "generic", "num_stages": 8}, "shared memory"),
+        ("decode_attention", {"tma": 0}, "variant is software_pipelined"),
+        ("decode_attention", {"pdl": 2}, "pdl is 2"),
+        ("decode_attention", {"late_trigger": 2}, "late_trigger is 2"),
+        ("decode_attention", {"variant": "generic", "late_trigger": 1}, "late_trigger is 1"),
+        ("decode_attention", {"pdl": 0, "late_trigger": 1}, "expected 0, or 1 with pdl 1"),
+        ("decode_attention", {"variant": "cuda"}, "variant is 'cuda'; expected one of: generic"),
+        ("decode_attention", {"ctas_per_sm": 2}, "ctas_per_sm is 2"),
+        ("decode_attention", {"variant": "cuda_cluster"}, "block_s is 128 with variant cuda_cluster"),
+        ("decode_attention", {**STREAM_K, "splits": 4}, "splits is 4 with variant cuda_stream_k"),
+        ("decode_attention", {**STREAM_K, "ctas_per_sm": 4}, "ctas_per_sm is 4 with variant cuda_stream_k"),
     ],
 )
-def test_attention_refuses_config(name: str, edit: dict[str, int], says: str) -> None:
+def test_attention_refuses_config(name: str, edit: dict[str, int | str], says: str) -> None:
     kernel, shape = load_kernel(name).kernel, SHAPES[name][0]
     with pytest.raises(InputError, match=says):
         kernel.check_config({**kernel.config(shape, "fp16", "sm_90"), **edit}, shape, "fp16", "sm_90")
@@ -210,30 +218,30 @@ def test_attention_refuses_config(name: str, edit: dict[str, int], says: str) ->
     ("edit", "dtype", "target"),
     [({"D": 96}, "fp16", "sm_90"), ({"HKV": 2}, "fp16", "sm_90"), ({}, "fp32", "sm_90"), ({}, "fp16", "sm_80")],
 )
-def test_decode_attention_refuses_the_direct_kernel_where_it_has_none(
-    edit: dict[str, int], dtype: Any, target: str
-) -> None:
+def test_decode_attention_refuses_cuda_where_it_has_none(edit: dict[str, int], dtype: Any, target: str) -> None:
     kernel, shape = load_kernel("decode_attention").kernel, {"B": 8, "HQ": 32, "HKV": 8, "S": 8192, "D": 128}
     config = kernel.config(shape, "fp16", "sm_90")
-    assert config["pipeline"] in DIRECT
-    with pytest.raises(InputError, match="expected 2 or 3 on sm_90 alone"):
+    assert config["variant"] in CUDA
+    with pytest.raises(InputError, match="expected it on sm_90 alone"):
         kernel.check_config(config, {**shape, **edit}, dtype, target)
 
 
 @pytest.mark.parametrize(
     ("b", "s", "taken"),
     [
-        # As measured: pipeline, splits, warps, when the next launch may begin.
-        (1, 128, (1, 1, 4, 1)), (1, 512, (2, 8, 8, 2)), (1, 24576, (3, 1, 8, 1)), (8, 512, (1, 1, 4, 1)),
-        (8, 1024, (2, 2, 8, 2)), (8, 8192, (3, 1, 8, 1)), (12, 768, (1, 1, 4, 2)), (32, 256, (2, 1, 4, 1)),
-        (64, 256, (2, 1, 2, 1)), (64, 8192, (3, 1, 8, 1)),
+        # As measured: variant, splits, warps, whether the next launch may begin only late.
+        (1, 128, ("software_pipelined", 1, 4, 0)), (1, 512, ("cuda_cluster", 8, 8, 1)),
+        (1, 24576, ("cuda_stream_k", 1, 8, 0)), (8, 512, ("software_pipelined", 1, 4, 0)),
+        (8, 1024, ("cuda_cluster", 2, 8, 1)), (8, 8192, ("cuda_stream_k", 1, 8, 0)),
+        (12, 768, ("software_pipelined", 1, 4, 1)), (32, 256, ("cuda_cluster", 1, 4, 0)),
+        (64, 256, ("cuda_cluster", 1, 2, 0)), (64, 8192, ("cuda_stream_k", 1, 8, 0)),
     ],
 )  # fmt: skip
-def test_decode_attention_rule_takes_what_was_fastest(b: int, s: int, taken: tuple[int, ...]) -> None:
+def test_decode_attention_rule_takes_what_was_fastest(b: int, s: int, taken: tuple[int | str, ...]) -> None:
     config = load_kernel("decode_attention").kernel.config(
         {"B": b, "HQ": 32, "HKV": 8, "S": s, "D": 128}, "fp16", "sm_90"
     )
-    assert tuple(config[key] for key in ("pipeline", "splits", "num_warps", "pdl")) == taken
+    assert tuple(config[key] for key in ("variant", "splits", "num_warps", "late_trigger")) == taken
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
@@ -302,8 +310,8 @@ def test_attention_ahead_takes_its_path_fits_and_does_not_spill(
     if kernel.path(dtype, target, "triton") == "fp32":
         assert not re.search(r"\bmma\.sync|wgmma|tcgen05", made.ptx)
     else:
-        direct = name == "decode_attention" and kernel.config(shape, dtype, target)["pipeline"] in DIRECT
-        assert re.search(TENSOR_CORE["sm_80" if direct else target], made.ptx)
+        mma_sync = name == "decode_attention" and kernel.config(shape, dtype, target)["variant"] in CUDA
+        assert re.search(TENSOR_CORE["sm_80" if mma_sync else target], made.ptx)
     assert made.stack <= KNOWN_STACK.get((name, target), 0)
     assert made.shared <= SHARED_LIMIT[target]
     config, bound = kernel.config(shape, dtype, target), sys.modules[kernel.config.__module__].shared_bytes
@@ -346,15 +354,15 @@ def test_mla_decode_is_right_on_the_gpu_where_references_rise(dtype: Any) -> Non
     target, kernel = gpu_target(), load_kernel("mla_decode", launch=True).kernel
     if dtype not in _dtypes("mla_decode", target):
         pytest.skip(f"mla_decode has no {dtype} on {target}")
-    # Scores so far apart that a single key may decide: the rounding of its power, which is not 1 where a reference is
-    # held back below it, weighs a value of up to 2, and no others average it out. In fp16 the kernel's own bound holds.
-    bound = Tolerance(2 * 2.0**-8, 2.0**-8, "one rounding of a power that weighs a value of 2, one of the result")
+    # Scores so far apart that a single key may decide: the rounding of its exponential, which is not 1 where a
+    # reference is held back below it, weighs a value of up to 2, and no others average it out. In fp16 the kernel's own
+    # bound holds.
+    reason = "one rounding of an exponential that weighs a value of 2, one of the result"
+    bound = Tolerance(2 * 2.0**-8, 2.0**-8, reason)
     held_back = replace(kernel, tolerances={**kernel.tolerances, "bf16": bound})
     trials = [Trial(shape, dtype, kernel.config(shape, dtype, target), 16.0) for shape in ODD_SHAPES["mla_decode"]]
-    wrong = {
-        f"{trial.id}-{trial.config}": judge(held_back if trial.config["pipeline"] else kernel, trial, "cuda")
-        for trial in trials
-    }
+    judged = [(trial, kernel if trial.config["variant"] == "generic" else held_back) for trial in trials]
+    wrong = {f"{trial.id}-{trial.config}": judge(bounded, trial, "cuda") for trial, bounded in judged}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
 
 
@@ -367,17 +375,17 @@ def test_checker_rejects_attention_mutant_on_the_gpu(mutant: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_every_direct_trial_has_a_configuration_that_the_kernel_allows(dtype: Any) -> None:
+def test_every_trial_in_cuda_has_a_configuration_that_the_kernel_allows(dtype: Any) -> None:
     kernel = load_kernel("decode_attention").kernel
-    for trial in direct_trials(dtype):
+    for trial in cuda_trials(dtype):
         kernel.check_config(trial.config, trial.shape, dtype, "sm_90")
 
 
 @needs_triton
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_direct_attention_ahead_multiplies_on_tensor_cores_and_does_not_spill(dtype: Any) -> None:
+def test_attention_in_cuda_ahead_multiplies_on_tensor_cores_and_does_not_spill(dtype: Any) -> None:
     kernel = load_kernel("decode_attention", launch=True).kernel
-    for trial in direct_trials(dtype):
+    for trial in cuda_trials(dtype):
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         bound = sys.modules[kernel.config.__module__].shared_bytes(trial.config, trial.shape, dtype)
         assert (made.stack, made.shared) == (0, bound)
@@ -386,18 +394,18 @@ def test_direct_attention_ahead_multiplies_on_tensor_cores_and_does_not_spill(dt
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_direct_attention_is_right_on_the_gpu(dtype: Any) -> None:
+def test_attention_in_cuda_is_right_on_the_gpu(dtype: Any) -> None:
     if gpu_target() != "sm_90":
-        pytest.skip("the direct kernel is for sm_90")
+        pytest.skip("the CUDA variants are for sm_90")
     kernel = load_kernel("decode_attention", launch=True).kernel
-    wrong = {f"{trial.id}-{trial.config}": judge(kernel, trial, "cuda") for trial in direct_trials(dtype)}
+    wrong = {f"{trial.id}-{trial.config}": judge(kernel, trial, "cuda") for trial in cuda_trials(dtype)}
     assert not {trial: reason for trial, reason in wrong.items() if reason}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("mutant", GPU_MUTANTS, ids=lambda mutant: mutant.name)
-def test_checker_rejects_mutant_of_direct_attention_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
+def test_checker_rejects_mutant_of_attention_in_cuda_on_the_gpu(mutant: Any, tmp_path: Path) -> None:
     if gpu_target() != "sm_90":
-        pytest.skip("the direct kernel is for sm_90")
+        pytest.skip("the CUDA variants are for sm_90")
     twin = load_twin(mutant, tmp_path)
-    assert any(judge(twin, trial, "cuda") for trial in direct_trials("fp16"))
+    assert any(judge(twin, trial, "cuda") for trial in cuda_trials("fp16"))

@@ -28,7 +28,7 @@ from mutants.gemv import MUTANTS, TRIALS
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 DTYPES = ("fp16", "bf16", "fp32")

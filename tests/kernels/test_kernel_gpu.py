@@ -11,7 +11,7 @@ from mutants.kernels import CLUSTER_MUTANTS, MUTANTS, PIPELINED_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS, PIPELINED_TRIALS, TRIALS, many_tiles_trial
 from mutants.twin import load_twin
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 pytestmark = pytest.mark.gpu
 

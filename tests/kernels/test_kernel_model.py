@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
@@ -26,7 +26,7 @@ def _dtypes(target: str) -> tuple[Any, ...]:
 
 def test_model_loads_without_torch_and_triton() -> None:
     code = (
-        "import sys; from ledger.kernel import load_kernel\n"
+        "import sys; from ledger.kernel_files import load_kernel\n"
         "for name in ('rmsnorm_matmul', 'matmul'): load_kernel(name)\n"
         "assert not {'torch', 'triton'} & set(sys.modules)"
     )
@@ -72,16 +72,21 @@ def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n:
         ({"num_stages": 16}, "shared memory"),
         ({"split_k": 1000}, "split_k is 1000"),
         ({"tma": 2}, "expected 1"),
-        ({"pipeline": 0}, "belong to pipeline 1"),
-        ({"x_stages": 3, "scalers": 2}, "a multiple of them"),
+        ({"variant": "generic"}, "x_stages is 4 with variant generic; expected 0"),
+        ({"variant": "cuda"}, "variant is cuda; expected one of: generic, warp_specialised, cuda_cooperative, cuda_p"),
+        ({"cluster_m": 2}, "cluster_m is 2 with variant warp_specialised; expected 1"),
+        ({"x_stages": 3, "scaling_warpgroups": 2}, "a multiple of them"),
         ({"split_k": 3}, "a power of two"),
     ],
 )
-def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
+def test_rmsnorm_matmul_refuses_config(edit: dict[str, Any], says: str) -> None:
     kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 8, "H": 8192, "O": 8192}
     config = {**kernel.config(shape, "fp16", "sm_90"), **edit}
     with pytest.raises(InputError, match=says):
         kernel.check_config(config, shape, "fp16", "sm_90")
+
+
+COOPERATIVE = {"variant": "cuda_cooperative", "cluster_m": 1, "num_warps": 8, "x_stages": 0}
 
 
 @pytest.mark.parametrize(
@@ -94,25 +99,27 @@ def test_rmsnorm_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         ({"block_b": 40, "split_k": 16}, "a divisor"),
         ({"num_warps": 4}, "num_warps is 4"),
         ({"block_b": 136}, "expected 8, or 16 up to 128 rows"),
-        ({"block_b": 128, "num_stages": 4, "x_stages": 4}, "room for all sums"),
+        ({"block_b": 128, "cluster_m": 1, "num_stages": 4, "x_stages": 4}, "room for all accumulators"),
         ({"num_warps": 8, "num_stages": 12, "x_stages": 2}, "2 groups; expected at least 4 stages of x"),
         ({"num_warps": 8, "block_o": 128, "num_stages": 4, "x_stages": 1}, "1 groups; expected at least 2 stages of x"),
         ({"num_stages": 18}, "expected multiples of 4"),
         ({"x_stages": 6}, "expected multiples of 4"),
         ({"num_stages": 3, "x_stages": 0}, "at least 4 and 0"),
-        ({"block_k": 128}, "block_k 64"),
-        ({"pipeline": 4}, "pipeline is 4"),
-        ({"pipeline": 2, "num_warps": 8}, "x_stages 0"),
-        ({"pipeline": 2, "x_stages": 0, "num_warps": 16}, "num_warps 8"),
-        ({"pipeline": 2, "x_stages": 0, "num_warps": 8, "block_b": 32}, "block_b 64 or 128"),
-        ({"pipeline": 2, "x_stages": 0, "num_warps": 8, "split_k": 4}, "expected 1 or 2"),
-        ({"pdl": 2}, "pdl 0 or 1"),
+        ({"block_k": 128}, "block_k is 128 .*; expected 64"),
+        ({"split_k": 2}, "cluster_m is 2 with split_k 2 and 2 row tiles; expected 1, or 2 with split_k 1"),
+        ({"block_b": 48}, "3 row tiles; .* an even number of row tiles"),
+        ({"cluster_m": 4}, "cluster_m is 4"),
+        ({**COOPERATIVE, "x_stages": 4}, "x_stages is 4 .*; expected 0"),
+        ({**COOPERATIVE, "num_warps": 16}, "num_warps is 16 .*; expected 8"),
+        ({**COOPERATIVE, "block_b": 32}, "block_b 64 or 128"),
+        ({**COOPERATIVE, "split_k": 4}, "expected 1 or 2"),
+        ({"pdl": 2}, "pdl is 2; expected 0 or 1"),
     ],
 )
-def test_rmsnorm_matmul_refuses_config_of_its_cuda_cpp(edit: dict[str, int], says: str) -> None:
+def test_rmsnorm_matmul_refuses_config_of_its_cuda_cpp(edit: dict[str, Any], says: str) -> None:
     kernel, shape = load_kernel("rmsnorm_matmul").kernel, {"B": 128, "H": 4096, "O": 4096}
     config = kernel.config(shape, "fp16", "sm_90")
-    assert config["pipeline"] == 3
+    assert config["variant"] == "cuda_ping_pong"
     with pytest.raises(InputError, match=says):
         kernel.check_config({**config, **edit}, shape, "fp16", "sm_90")
 
@@ -134,7 +141,7 @@ def test_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         kernel.check_config(config, shape, "fp16", "sm_90")
 
 
-def cluster_matmul_allows_a_trial_but_not_its_edit(trial: Any, edit: dict[str, int], says: str) -> None:
+def cluster_matmul_allows_a_trial_but_not_its_edit(trial: Any, edit: dict[str, Any], says: str) -> None:
     """Check that a trial's configuration is for sm_90 alone, and that its edit is refused there in these words."""
     kernel = load_kernel("matmul").kernel
     kernel.check_config(trial.config, trial.shape, "fp16", "sm_90")
@@ -149,22 +156,27 @@ def cluster_matmul_allows_a_trial_but_not_its_edit(trial: Any, edit: dict[str, i
     [
         ({"block_n": 96}, "steps of 64"),
         ({"block_m": 256}, "steps of 64"),
-        ({"stream": 3}, "stream 0, 1 or 2"),
+        ({"stream_k": 2}, "stream_k is 2"),
+        ({"split_k": 3, "stream_k": 0}, "split_k 1 or 2"),
+        ({"split_k": 2}, "expected one of them"),
+        ({"swap_ab": 2}, "swap_ab is 2"),
         ({"num_warps": 4}, "num_warps 8"),
         ({"num_stages": 1}, "2 stages"),
         ({"programs": 1}, "2 programs"),
         ({"num_stages": 5}, "shared memory"),
-        ({"pipeline": 1, "num_warps": 4}, "stream is 1"),
-        ({"pipeline": 3}, "expected 0 to 2, or two digits"),
-        ({"pipeline": 61}, "expected 0 to 2, or two digits"),
-        ({"pipeline": 52}, "expected 0 to 2, or two digits"),
-        ({"pipeline": 51, "stream": 2}, "expected 0 to 2, or two digits"),
-        ({"pipeline": 11, "block_m": 64}, "num_warps 4"),
-        ({"pipeline": 11, "num_stages": 5}, "shared memory"),
-        ({"pipeline": 22, "programs": 3}, "4 programs"),
+        ({"variant": "warp_specialised", "num_warps": 4}, "expected cluster_m 1"),
+        ({"variant": "portable"}, "variant is 'portable'"),
+        ({"cluster_m": 0}, "cluster_m 1 to 5"),
+        ({"cluster_m": 6}, "cluster_m 1 to 5"),
+        ({"cluster_n": 3}, "cluster_n 1 or 2"),
+        ({"cluster_m": 5, "cluster_n": 2}, "at most 8"),
+        ({"cluster_m": 5, "split_k": 2, "stream_k": 0}, "at most 8"),
+        ({"cluster_m": 1, "block_m": 64}, "num_warps 4"),
+        ({"cluster_m": 1, "num_stages": 5}, "shared memory"),
+        ({"cluster_n": 2, "programs": 3}, "4 programs"),
     ],
 )
-def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
+def test_cluster_matmul_refuses_config(edit: dict[str, Any], says: str) -> None:
     from mutants.trials import cluster_matmul_trials
 
     cluster_matmul_allows_a_trial_but_not_its_edit(cluster_matmul_trials("fp16")[3], edit, says)
@@ -178,46 +190,43 @@ def test_cluster_matmul_refuses_config(edit: dict[str, int], says: str) -> None:
         ({"block_m": 264}, "at most 256 by 64"),
         ({"block_n": 256, "num_warps": 16}, "200 by 192"),
         ({"block_m": 208, "block_n": 192, "num_warps": 12}, "200 by 192"),
-        ({"block_m": 152, "pipeline": 112}, "steps of 16"),
-        ({"block_m": 152, "stream": 2}, "steps of 16"),
+        ({"block_m": 152, "cluster_n": 2}, "steps of 16"),
+        ({"block_m": 152, "split_k": 2}, "steps of 16"),
         ({"num_warps": 10}, "num_warps 8"),
         ({"block_k": 128}, "block_k 64"),
         ({"num_stages": 6}, "shared memory"),
-        ({"pipeline": 121, "programs": 1}, "2 programs"),
-        ({"pipeline": 101}, "100 more swap A and B"),
-        ({"pipeline": 102}, "100 more swap A and B"),
-        ({"pipeline": 113}, "100 more swap A and B"),
-        ({"pipeline": 161}, "100 more swap A and B"),
-        ({"pipeline": 211}, "100 more swap A and B"),
+        ({"cluster_m": 2, "programs": 1}, "2 programs"),
     ],
 )
-def test_cluster_matmul_changed_over_refuses_config(edit: dict[str, int], says: str) -> None:
+def test_cluster_matmul_with_swapped_operands_refuses_config(edit: dict[str, Any], says: str) -> None:
     from mutants.trials import swapped_matmul_trials
 
     cluster_matmul_allows_a_trial_but_not_its_edit(swapped_matmul_trials("fp16")[2], edit, says)
 
 
-def test_matmul_offers_tiles_with_its_operands_changed_over() -> None:
+def test_matmul_offers_tiles_with_a_and_b_swapped() -> None:
     kernel = load_kernel("matmul").kernel
 
-    def tiles(rows: int) -> set[tuple[int, int, int]]:
+    def tiles(rows: int) -> set[tuple[Any, ...]]:
         shape = {"M": rows, "N": 3000, "K": 4104}
-        offered = [one.config for one in kernel.candidates(shape, "fp16", "sm_90") if one.config["pipeline"] >= 100]
+        offered = [one.config for one in kernel.candidates(shape, "fp16", "sm_90") if one.config["swap_ab"]]
         for config in offered:
             kernel.check_config(config, shape, "fp16", "sm_90")
-        return {(config["pipeline"], config["block_m"], config["block_n"]) for config in offered}
+        return {tuple(config[key] for key in ("cluster_m", "cluster_n", "block_m", "block_n")) for config in offered}
 
     # The two fastest that were timed: 777 rows in 5 and 8 shares.
-    assert {(112, 160, 128), (121, 104, 192)} <= tiles(777)
+    assert {(1, 2, 160, 128), (2, 1, 104, 192)} <= tiles(777)
     assert tiles(64) and tiles(768) and tiles(3001) and not tiles(16)
 
 
 MEASURED = json.loads((Path(__file__).parents[1] / "assets/matmul/h200.json").read_text(encoding="utf-8"))["rows"]
 
 
-def frame_name(config: dict[str, int]) -> str:
-    name = "{block_m}x{block_n}@{pipeline}s{stream}n{num_stages}"
-    return name.format_map(config)
+def frame_name(config: dict[str, Any]) -> str:
+    """Return a configuration as the asset names it."""
+    name = "{block_m}x{block_n}@{variant}-{cluster_m}x{cluster_n}".format_map(config)
+    flags = {"swap_ab": config["swap_ab"], "split_k": config["split_k"] > 1, "stream_k": config["stream_k"]}
+    return "-".join([name, *(key for key, value in flags.items() if value), f"n{config['num_stages']}"])
 
 
 @pytest.mark.parametrize(("tuned", "mean", "worst"), [(True, 0.0043, 0.051), (False, 0.0103, 0.064)])
@@ -226,7 +235,7 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
 ) -> None:
     kernel = load_kernel("matmul").kernel
     if not tuned:
-        monkeypatch.setattr(sys.modules[kernel.config.__module__], "_TUNED", {})
+        monkeypatch.setattr(sys.modules[kernel.reference.__module__], "_TUNED", {})
     slower = []
     for row in MEASURED:
         chosen = frame_name(kernel.config(row["shape"], row["dtype"], "sm_90"))
@@ -239,18 +248,18 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
 @pytest.mark.parametrize(
     ("sizes", "frame"),
     [
-        ((4096, 4096, 4096), "128x256@1s0n3"),
-        ((8192, 8192, 8192), "128x256@1s0n3"),
-        ((3000, 5000, 7000), "128x256@2s1n4"),
-        ((5000, 5000, 520), "128x256@2s0n4"),
-        ((5120, 5120, 5120), "128x128@2s1n6"),
-        ((2048, 2048, 2048), "128x128@11s0n6"),
-        ((1000, 1512, 2056), "128x128@22s0n6"),
-        ((1024, 1536, 2048), "64x192@11s0n6"),
-        ((512, 8192, 4096), "128x128@11s0n6"),
-        ((72, 4096, 4096), "128x64@11s2n8"),
-        ((16, 14336, 4096), "64x128@0s0n6"),
-        ((64, 512, 512), "64x32@0s0n6"),
+        ((4096, 4096, 4096), "128x256@warp_specialised-1x1-n3"),
+        ((8192, 8192, 8192), "128x256@warp_specialised-1x1-n3"),
+        ((3000, 5000, 7000), "128x256@cuda-2x1-stream_k-n4"),
+        ((5000, 5000, 520), "128x256@cuda-2x1-n4"),
+        ((5120, 5120, 5120), "128x128@cuda-2x1-stream_k-n6"),
+        ((2048, 2048, 2048), "128x128@cuda-1x1-n6"),
+        ((1000, 1512, 2056), "128x128@cuda-2x2-n6"),
+        ((1024, 1536, 2048), "64x192@cuda-1x1-n6"),
+        ((512, 8192, 4096), "128x128@cuda-1x1-n6"),
+        ((72, 4096, 4096), "128x64@cuda-1x1-split_k-n8"),
+        ((16, 14336, 4096), "64x128@generic-1x1-n6"),
+        ((64, 512, 512), "64x32@generic-1x1-n6"),
     ],
 )
 def test_matmul_keeps_its_frames_where_nothing_faster_was_measured(sizes: tuple[int, int, int], frame: str) -> None:
@@ -260,17 +269,17 @@ def test_matmul_keeps_its_frames_where_nothing_faster_was_measured(sizes: tuple[
 
 @settings(max_examples=100)
 @given(m=st.integers(2048, 20_000), n=st.integers(1, 2000), k=st.integers(1, 2000))
-def test_matmul_changes_no_operands_over_where_rows_are_many(m: int, n: int, k: int) -> None:
+def test_matmul_swaps_no_operands_where_rows_are_many(m: int, n: int, k: int) -> None:
     config = load_kernel("matmul").kernel.config({"M": m, "N": 8 * n, "K": 8 * k}, "fp16", "sm_90")
-    assert config["pipeline"] < 100
+    assert not config["swap_ab"]
 
 
 @settings(max_examples=200)
 @given(m=st.integers(1, 3000), eights=st.integers(1, 32), rows=st.integers(1, 5), cols=st.integers(1, 2))
-def test_cluster_matmul_divides_all_rows_evenly_when_changed_over(m: int, eights: int, rows: int, cols: int) -> None:
-    module = sys.modules[load_kernel("matmul").kernel.config.__module__]
+def test_cluster_matmul_divides_all_rows_evenly_when_swapped(m: int, eights: int, rows: int, cols: int) -> None:
+    module = sys.modules[load_kernel("matmul").kernel.reference.__module__]
     block_m = 8 * cols * -(-eights // cols)
-    config = {"pipeline": 100 + 10 * rows + cols, "block_m": block_m}
+    config = {"cluster_m": rows, "cluster_n": cols, "swap_ab": 1, "block_m": block_m}
     tile_rows, clusters = module.tile_rows(config, m), -(-m // (rows * block_m))
     assert tile_rows % (8 * cols) == 0 and 0 < tile_rows <= block_m
     assert clusters * rows * tile_rows >= m

@@ -17,7 +17,7 @@ from mutants.products import MUTANTS, PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIAL
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
 from ledger.records import Work
 
@@ -75,32 +75,33 @@ def test_rule_refuses_a_target_without_the_instructions(name: str, target: str) 
         kernel.check_config(config, SHAPES[0], kernel.dtypes[0], target)
 
 
-EDITS: list[tuple[dict[str, int], str]] = [
+EDITS: list[tuple[dict[str, Any], str]] = [
     ({"block_m": 96}, "power of two"),
     ({"block_m": 32}, "wgmma"),
     ({"num_stages": 9}, "shared memory"),
     ({"programs": 0}, "at least 1"),
     ({"tma": 2}, "tma is 2"),
     ({"tma": 0}, "tma 1"),
-    ({"pipeline": 2}, "pipeline is 2"),
-    ({"pipeline": 4}, "pipeline is 4"),
+    ({"variant": "cuda"}, "variant is '?cuda'?"),
+    ({"variant": "portable"}, "variant is 'portable'"),
+    ({"subtiles": 8}, "subtiles is 8"),
     ({"num_warps": 8}, "4 warps"),
     ({"warps": 8}, "configuration keys"),
 ]
 
 
 # What the rule would take if it took the pipelined kernel.
-PIPELINED = {"pipeline": 1, "num_warps": 4, "num_stages": 3, "stream": 0, "pdl": 0}
+PIPELINED = {"variant": "warp_specialised", "num_warps": 4, "num_stages": 3, "cluster_m": 1, "stream_k": 0, "pdl": 0}
 
 
-def pipelined_config(kernel: Any) -> dict[str, int]:
+def pipelined_config(kernel: Any) -> dict[str, Any]:
     config = kernel.config(SHAPES[0], kernel.dtypes[0], "sm_90")
     return {**config, **{key: value for key, value in PIPELINED.items() if key in config}}
 
 
 @pytest.mark.parametrize("name", list(LACKING))
 @pytest.mark.parametrize(("edit", "says"), EDITS)
-def test_config_is_refused(name: str, edit: dict[str, int], says: str) -> None:
+def test_config_is_refused(name: str, edit: dict[str, Any], says: str) -> None:
     kernel = load_kernel(name).kernel
     kernel.check_config(pipelined_config(kernel), SHAPES[0], kernel.dtypes[0], "sm_90")
     config = {**pipelined_config(kernel), **edit}
@@ -113,10 +114,10 @@ def test_config_is_refused(name: str, edit: dict[str, int], says: str) -> None:
     [
         ({"block_n": 256}, "promote is 1 .* sums in its registers"),
         ({"promote": 2}, "promote is 2"),
-        ({"pipeline": 0, "subtiles": 2}, "subtiles is 2"),
+        ({"variant": "generic", "subtiles": 4}, "subtiles is 4"),
     ],
 )
-def test_fp8_config_is_refused(edit: dict[str, int], says: str) -> None:
+def test_fp8_config_is_refused(edit: dict[str, Any], says: str) -> None:
     kernel = load_kernel("matmul_fp8").kernel
     config = {**pipelined_config(kernel), "num_stages": 2, **edit}
     with pytest.raises(InputError, match=says):
@@ -131,17 +132,19 @@ CLUSTERED = [("matmul_bias_relu", "fp16"), ("matmul_bias_relu", "bf16"), ("matmu
     ("edit", "says"),
     [
         ({"block_m": 256}, "expected (block_m 128|64, 128 or 192)"),
-        ({"stream": 3}, "stream 0(, 1)? or"),
-        ({"pdl": 2}, "pdl 0 or 1"),
+        ({"stream_k": 2}, "stream_k is 2"),
+        ({"split_k": 3}, "split_k 1 or 2"),
+        ({"split_k": 2}, "stream_k 1 and split_k 2"),
+        ({"pdl": 2}, "pdl is 2"),
         ({"num_stages": 1}, "at least 2 stages"),
         ({"programs": 1}, "2 programs"),
         ({"num_stages": 9}, "shared memory"),
-        ({"pipeline": 1, "num_warps": 4}, "stream is 1 and pdl 1"),
+        ({"variant": "warp_specialised", "num_warps": 4, "block_n": 128, "num_stages": 2}, "expected cluster_m 1"),
     ],
 )
-def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, int], says: str) -> None:
+def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, Any], says: str) -> None:
     kernel = load_kernel(name).kernel
-    trial = next(one for one in PIPELINED_TRIALS[name](dtype) if one.config.get("stream") and one.config["pdl"])
+    trial = next(one for one in PIPELINED_TRIALS[name](dtype) if one.config.get("stream_k") and one.config["pdl"])
     kernel.check_config(trial.config, trial.shape, dtype, "sm_90")
     with pytest.raises(InputError, match=says):
         kernel.check_config({**trial.config, **edit}, trial.shape, dtype, "sm_90")
@@ -152,16 +155,14 @@ def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, int], 
 @needs_triton
 @pytest.mark.parametrize(("name", "dtype"), CLUSTERED)
 def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_spill(name: str, dtype: Any) -> None:
-    import sys
-
     kernel = load_kernel(name, launch=True).kernel
-    bound = sys.modules[kernel.config.__module__].shared_bytes
+    bound = kernel.config.__self__.shared_bytes
     for trial in PIPELINED_TRIALS[name](dtype):
-        if trial.config["pipeline"] >= 2:
+        if trial.config["variant"] == "cuda":
             made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
             assert (made.stack, made.shared) == (0, bound(trial.config, dtype))
             assert f"wgmma.mma_async.sync.aligned.m64n{trial.config['block_n']}" in made.ptx
-            assert (".multicast::cluster" in made.ptx) == (trial.config["pipeline"] != 11)
+            assert (".multicast::cluster" in made.ptx) == (trial.config["cluster_m"] * trial.config["cluster_n"] > 1)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("matmul_fp8", {"K": 4104}), ("matmul_int8", {"N": 4098})])
@@ -247,10 +248,8 @@ def test_ahead_takes_the_path_that_the_kernel_names_and_fits(name: str, index: i
 @needs_triton
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
 def test_ahead_stays_within_the_bound_of_shared_memory(name: str, index: int, dtype: Any, target: str) -> None:
-    import sys
-
     # The bound is the kernel file's own; the contract does not carry it.
-    bound = sys.modules[load_kernel(name, launch=True).kernel.config.__module__].shared_bytes
+    bound = load_kernel(name, launch=True).kernel.config.__self__.shared_bytes
     found = inspected(name, index, dtype, target)
     assert found.shared_bytes <= bound(found.config, dtype)
 
@@ -260,8 +259,8 @@ def test_ahead_stays_within_the_bound_of_shared_memory(name: str, index: int, dt
 def test_ahead_for_sm_90_is_the_pipelined_kernel_where_rows_allow_it(name: str) -> None:
     dtype = load_kernel(name).kernel.dtypes[0]
     large, ragged = inspected(name, 0, dtype, "sm_90"), inspected(name, 2, dtype, "sm_90")
-    assert large.config["pipeline"] >= 1 and large.instructions.tma
-    assert ragged.config["pipeline"] == 0 and not ragged.instructions.tma
+    assert large.config["variant"] != "generic" and large.instructions.tma
+    assert ragged.config["variant"] == "generic" and not ragged.instructions.tma
 
 
 @needs_triton

@@ -1,4 +1,4 @@
-"""Who waits for whom in rmsnorm_matmul's groups in turn, step by step: no accepted configuration waits for ever."""
+"""Models the waits of rmsnorm_matmul's ping-pong warpgroups step by step: no accepted configuration deadlocks."""
 
 from __future__ import annotations
 
@@ -8,78 +8,78 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 KERNEL = load_kernel("rmsnorm_matmul").kernel
-FILE: Any = sys.modules[KERNEL.check_config.__module__]
+PING_PONG: Any = vars(sys.modules[KERNEL.check_config.__module__])["ping_pong"]
 
 
-class Rings(NamedTuple):
-    """Hold stages of weights and of x (0: together), groups in turn, if they scale ahead, how many warps square."""
+class Pipeline(NamedTuple):
+    """Hold stages of the weights and of x (0: shared), alternating groups, if they prefetch weights, squaring warps."""
 
     weights: int
     x: int
     groups: int
-    ahead: bool
-    squarers: int
+    prefetch: bool
+    square_warps: int
 
 
-def rings(config: dict[str, int]) -> Rings:
-    return Rings(
-        config["num_stages"], config["x_stages"], FILE._turns_groups(config), FILE._turns_ahead(config),
-        FILE._turns_own_squarers(config),
+def pipeline(config: dict[str, Any]) -> Pipeline:
+    return Pipeline(
+        config["num_stages"], config["x_stages"], PING_PONG.groups(config), PING_PONG.prefetches_weights(config),
+        PING_PONG.local_square_warps(config),
     )  # fmt: skip
 
 
-class Program:
-    """One program's loaders, groups and squarers, each as far as the others let it go.
+class Cta:
+    """One CTA's loaders, groups and squaring warps, each as far as the others let it go.
 
-    What loads has a count of steps; what computes yields the operand and the step that it waits for, and notes what
-    it gives back when it is resumed. Everything that does not wait takes no time.
+    A loader has a count of steps; what computes yields the operand and the step that it waits for, and notes what it
+    releases when it is resumed. Everything that does not wait takes no time.
     """
 
-    def __init__(self, of: Rings, steps: int) -> None:
-        self.of, self.steps, self.together = of, steps, of.x == 0
+    def __init__(self, of: Pipeline, steps: int) -> None:
+        self.of, self.steps, self.shared = of, steps, of.x == 0
         self.stages = {"w": of.weights, "x": of.x or of.weights}
         self.loaded = {"w": 0, "x": 0}
-        self.given: dict[str, set[int]] = {"w": set(), "x": set()}
+        self.released: dict[str, set[int]] = {"w": set(), "x": set()}
         self.squared: set[int] = set()
-        self.workers = [self.group(g) for g in range(of.groups)] + [self.squarer(s) for s in range(of.squarers)]
+        self.workers = [self.group(g) for g in range(of.groups)] + [self.square_warp(s) for s in range(of.square_warps)]
 
     def group(self, first: int) -> Iterator[tuple[str, int]]:
         each = self.of.groups
-        if not self.of.ahead:
+        if not self.of.prefetch:
             for step in range(first, self.steps, each):
                 yield "w", step
                 yield "x", step
-                self.given["w"].add(step)
-                self.given["x"].add(step)
+                self.released["w"].add(step)
+                self.released["x"].add(step)
             return
         if first < self.steps:
             yield "w", first
         for step in range(first, self.steps, each):
             yield "x", step
-            if not self.together:
-                self.given["w"].add(step)
+            if not self.shared:
+                self.released["w"].add(step)
             if step >= each:
-                self.given["w"].add(step - each)
-                self.given["x"].add(step - each)
+                self.released["w"].add(step - each)
+                self.released["x"].add(step - each)
             if step + each < self.steps:
                 yield "w", step + each
 
-    def squarer(self, first: int) -> Iterator[tuple[str, int]]:
-        for step in range(first, self.steps, self.of.squarers):
+    def square_warp(self, first: int) -> Iterator[tuple[str, int]]:
+        for step in range(first, self.steps, self.of.square_warps):
             yield "x", step
             self.squared.add(step)
 
     def free(self, operand: str, step: int) -> bool:
-        also_squared = self.of.squarers > 0 and (operand == "x" or self.together)
-        return step in self.given[operand] and (not also_squared or step in self.squared)
+        also_squared = self.of.square_warps > 0 and (operand == "x" or self.shared)
+        return step in self.released[operand] and (not also_squared or step in self.squared)
 
-    def there(self, operand: str, step: int) -> bool:
-        return step < (min(self.loaded.values()) if self.together else self.loaded[operand])
+    def loaded_to(self, operand: str, step: int) -> bool:
+        return step < (min(self.loaded.values()) if self.shared else self.loaded[operand])
 
-    def ends(self) -> bool:
+    def finishes(self) -> bool:
         waits = {worker: next(worker, None) for worker in self.workers}
         moved = True
         while moved:
@@ -91,19 +91,20 @@ class Program:
                     self.loaded[operand] += 1
                     moved = True
             for worker in waits:
-                while (wait := waits[worker]) is not None and self.there(*wait):
+                while (wait := waits[worker]) is not None and self.loaded_to(*wait):
                     waits[worker] = next(worker, None)
                     moved = True
         return not any(waits.values())
 
 
-def accepted() -> Iterator[dict[str, int]]:
+def accepted() -> Iterator[dict[str, Any]]:
     rows = (8, 16, 24, 32, 40, 64, 128, 136, 192, 200, 224, 256)
     for block_b, block_o, parts, warps in itertools.product(rows, (64, 128), (1, 2), (8, 16)):
         for weights, x in itertools.product(range(1, 25), range(25)):
             config = {
                 "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": parts, "num_warps": warps,
-                "num_stages": weights, "tma": 1, "pipeline": 3, "x_stages": x, "scalers": 0, "pdl": 1,
+                "num_stages": weights, "tma": 1, "variant": "cuda_ping_pong", "cluster_m": 1, "x_stages": x,
+                "scaling_warpgroups": 0, "pdl": 1,
             }  # fmt: skip
             try:
                 KERNEL.check_config(config, {"B": block_b, "H": 64 * 40 * parts, "O": block_o}, "fp16", "sm_90")
@@ -112,16 +113,16 @@ def accepted() -> Iterator[dict[str, int]]:
             yield config
 
 
-def test_no_accepted_configuration_waits_for_itself() -> None:
-    different = {rings(config): config for config in accepted()}
+def test_no_accepted_configuration_deadlocks() -> None:
+    different = {pipeline(config): config for config in accepted()}
     assert len(different) > 500
     for of, config in different.items():
-        assert all(Program(of, steps).ends() for steps in (1, 2, 3, 5, 8, 16, 17, 33, 40)), config
+        assert all(Cta(of, steps).finishes() for steps in (1, 2, 3, 5, 8, 16, 17, 33, 40)), config
 
 
-def test_fewer_stages_of_x_than_two_a_group_wait_for_ever() -> None:
-    """What check_config refuses: a stage is given back beside products that need the next stage."""
-    assert not Program(Rings(8, 1, 1, ahead=True, squarers=0), 2).ends()
-    assert not Program(Rings(12, 2, 2, ahead=True, squarers=0), 3).ends()
-    assert Program(Rings(12, 2, 2, ahead=True, squarers=0), 2).ends()
-    assert Program(Rings(12, 4, 2, ahead=True, squarers=0), 40).ends()
+def test_fewer_stages_of_x_than_two_a_group_deadlock() -> None:
+    """What check_config refuses: a stage is released after wgmma was issued that needs the next stage."""
+    assert not Cta(Pipeline(8, 1, 1, prefetch=True, square_warps=0), 2).finishes()
+    assert not Cta(Pipeline(12, 2, 2, prefetch=True, square_warps=0), 3).finishes()
+    assert Cta(Pipeline(12, 2, 2, prefetch=True, square_warps=0), 2).finishes()
+    assert Cta(Pipeline(12, 4, 2, prefetch=True, square_warps=0), 40).finishes()

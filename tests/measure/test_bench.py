@@ -7,7 +7,7 @@ from measuring import kernel_file, this_cpu, this_gpu, with_small_rotation
 
 from ledger.cli.cells import baseline_set
 from ledger.errors import InputError, MachineError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.measure.bench import Bench, Conditions, bench
 from ledger.render.bench_page import render_markdown
 
@@ -33,7 +33,7 @@ def test_bench_gives_a_row_a_cell_with_the_best_baseline(monkeypatch):
     assert row["rel_error"] < 1e-5
 
 
-def test_bench_renders_every_row_and_dashes_for_what_is_not_offered(monkeypatch):
+def test_bench_renders_every_row_and_dashes_for_missing_baselines(monkeypatch):
     with_small_rotation(monkeypatch)
     found = bench(kernel_file(), [CELL], hardware=this_cpu(), only=frozenset({"torch_matmul"}))
     text = render_markdown(found.document())
@@ -41,7 +41,7 @@ def test_bench_renders_every_row_and_dashes_for_what_is_not_offered(monkeypatch)
     assert "M=64 N=96 K=128" in line and "–" in line
 
 
-def test_a_rendered_row_names_its_fastest_baseline_and_how_it_stands_to_ours():
+def test_a_rendered_row_names_its_fastest_baseline_and_its_ratio_to_ours():
     row = {
         "kernel": "matmul", "shape": {"M": 1, "N": 2, "K": 3}, "dtype": "fp16", "ours_us": 2.0,
         "torch_compile_us": None, "torch_eager_us": None, "torch_matmul_us": None,
@@ -74,7 +74,7 @@ def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
 
 @pytest.mark.gpu
 def test_bench_on_a_gpu_excludes_what_computes_less_from_the_baselines():
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
 
     shape = {"B": 16, "H": 1536, "O": 1536}
     only = frozenset({"torch_eager", "torch_matmul"})

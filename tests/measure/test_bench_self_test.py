@@ -7,7 +7,7 @@ import pytest
 from measuring import kernel_file, this_cpu
 
 from ledger.errors import InputError
-from ledger.kernel import build_case, load_kernel
+from ledger.kernel_files import build_case, load_kernel
 from ledger.measure.bench_self_test import SelfTest, judge_pair, self_test, upper_bound
 from ledger.measure.timer import Interval
 from ledger.record_files import load_hardware
@@ -26,7 +26,7 @@ BASE = Interval(1000, 990, 1010)
         (BASE, "same"),
     ],
 )
-def test_judge_pair_wants_the_threshold_and_intervals_apart(second, verdict):
+def test_judge_pair_needs_the_threshold_and_disjoint_intervals(second, verdict):
     assert judge_pair(BASE, second) == verdict
 
 

@@ -1,6 +1,6 @@
-"""Compiles ahead of time as `ledger inspect` does, and settles claims about what the compiler makes of a kernel.
+"""Compiles ahead of time as `ledger inspect` does, and tests statements about the compiled code.
 
-What a test says of Triton holds for the versions named there; another version that differs fails here and is news.
+A statement about Triton holds for the versions named with it; a version that differs fails the test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ledger.cli.app import app
 from ledger.errors import InputError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.measure.compilation import Launched, compile_ahead, launched_with
 from ledger.measure.inspection import inspect
 from ledger.record_files import load_hardware
@@ -49,8 +49,8 @@ def test_inspect_names_the_instruction_of_each_architecture(name: str, target: s
 @pytest.mark.parametrize("name", list(LARGE))
 @pytest.mark.parametrize("tma", [0, 1])
 def test_block_k_of_16_on_sm_90_emits_wgmma(name: str, tma: int):
-    # Settled with triton 3.7.1: one k-step of wgmma is 16 two-byte elements, so 16 is enough.
-    plain = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
+    # With triton 3.7.1: one k-step of wgmma is 16 two-byte elements, so 16 is enough.
+    plain = {"variant": "generic", "cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0}
     keys = load_kernel(name).kernel.config(LARGE[name], "fp16", "sm_90")
     changes = {key: value for key, value in plain.items() if key in keys}
     found = inspected(name, "sm_90", block_k=16, tma=tma, **changes)
@@ -61,7 +61,7 @@ def test_block_k_of_16_on_sm_90_emits_wgmma(name: str, tma: int):
 
 @pytest.mark.parametrize("name", list(LARGE))
 def test_fp16_on_sm_75_emits_no_tensor_core_instruction(name: str):
-    # Settled with triton 3.7.1: a dot for sm_75 becomes scalar fp32 multiply-adds.
+    # With triton 3.7.1: a dot for sm_75 becomes scalar fp32 multiply-adds.
     found = inspected(name, "sm_75")
     assert (found.instructions.family, found.instructions.path) == ("scalar FMA", "fp32")
     assert not {"HMMA", "IMMA"} & set(found.instructions.sass)

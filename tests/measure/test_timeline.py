@@ -1,4 +1,4 @@
-"""Tests what is read from a trace, worked by hand, and timelines that torch's own profiler takes on this machine."""
+"""Tests the slices of a trace, worked by hand, and timelines that torch's profiler records on this machine."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_a_slice_counts_what_the_device_ran_inside_it() -> None:
     assert (one.host_us, one.device_us, one.busy_us, one.gap_us) == (50.0, 19.5, 18.0, 1.0)
 
 
-def test_a_slice_without_a_device_has_the_host_s_time_alone() -> None:
+def test_a_slice_without_a_device_has_host_times_only() -> None:
     (one,) = read_slices(traced(event("ours", "user_annotation", 10, 100)), {"ours": 4})
     assert (one.host_us, one.device_us, one.busy_us, one.gap_us, one.ran) == (25.0, None, None, None, ())
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"traceEvents": {}}, traced()])
-def test_what_is_no_trace_or_lacks_a_slice_is_refused(value: Any) -> None:
+def test_a_trace_without_the_slice_is_refused(value: Any) -> None:
     with pytest.raises(ParseError, match="expected"):
         read_slices(value, {"ours": 1})
 
@@ -165,7 +165,7 @@ def test_the_command_prints_its_slices_and_writes_the_trace(tmp_path: Path) -> N
 def test_a_timeline_of_a_gpu_shows_the_kernels_on_a_stream_and_in_the_graph(tmp_path: Path) -> None:
     import re
 
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
     from ledger.measure.timeline import record_timeline
 
     file = load_kernel("matmul", launch=True)

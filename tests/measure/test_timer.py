@@ -1,4 +1,4 @@
-"""Tests ledger.timer: statistics by hand-worked numbers, and the CPU's timer on real calls."""
+"""Tests measure.timer: statistics with numbers worked by hand, and the CPU timer on calls."""
 
 import time
 
@@ -37,7 +37,7 @@ def test_median_interval_is_deterministic_and_frozen():
     assert interval.low < interval.median < interval.high
 
 
-def test_median_interval_covers_the_true_median_about_as_often_as_it_says():
+def test_median_interval_covers_the_true_median_at_its_confidence():
     rng = np.random.default_rng(7)
     trials = 300
     covered = 0

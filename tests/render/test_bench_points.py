@@ -13,7 +13,7 @@ from samples import TOY, hardware_value, make_hardware, quantity
 
 from ledger.cli import main
 from ledger.errors import InputError, LedgerError
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.records import Hardware
 from ledger.render.bench_points import bench_dots, with_bench
 from ledger.render.plot_model import Dot, RooflinePlot

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from samples import burst, hardware_value, make_hardware, quantity
 
-from ledger.kernel import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names, load_kernel
 from ledger.record_files import hardware_names, load_hardware
 from ledger.records import Hardware
 from ledger.render import hardware_card as card
@@ -44,7 +44,7 @@ def test_card_h100_is_worth_memorising() -> None:
     assert "64 Ki × 32 bit an SM, 34.6 MB in all" in text
     assert "228 KiB an SM, 30.8 MB in all; 227 KiB a block" in text
     assert "wgmma.mma_async m64nNk16" in text
-    assert "Sparse trap" in text
+    assert "Sparsity:" in text
 
 
 def test_card_names_what_the_chip_lacks() -> None:

@@ -13,12 +13,14 @@ from distributions import install
 
 from ledger.canonical import decode, encode, object_id
 from ledger.errors import InputError
-from ledger.kernel import kernel_closure, kernel_names, load_kernel, load_kernel_file, shipped_folder
+from ledger.kernel_files import kernel_closure, kernel_names, load_kernel, load_kernel_file, shipped_folder
 from ledger.records import KernelSource
-from ledger.sources import distributions
-from ledger.sources.closure import Closure, check_installed, collect, rebuild
+from ledger.sources import distributions, loader
+from ledger.sources.closure import Closure
+from ledger.sources.collector import collect
 from ledger.sources.loader import load, read_text
 from ledger.sources.platform import contradicted_pins, parse_pin
+from ledger.sources.rebuild import check_installed, rebuild
 from ledger.sources.scan import included_files, scan_python
 
 
@@ -97,7 +99,7 @@ DYNAMIC = {
 }
 
 
-def test_imports_that_may_be_missing_are_told():
+def test_guarded_imports_are_marked():
     text = b"from contextlib import suppress\nimport typing as t\nwith suppress(ImportError):\n    import maybe\n"
     scan = scan_python(text + b"if t.TYPE_CHECKING:\n    import never\n", what="k.py")
     assert [(one.module, one.guarded) for one in scan.imports][2:] == [("maybe", True)]
@@ -173,6 +175,7 @@ REFUSED = {
     "plain-shared-import": ("import ledger.kernels.common.cuda\n", {}, "expected the form"),
     "no-shared-module": ("from ledger.kernels.absent import x\n", {}, "does not ship"),
     "cuda-file-missing": ("CODE = 'rows.cu'\n", {}, "not beside it"),
+    "cuda-file-in-capitals-missing": ("CODE = 'A.CU'\n", {}, "not beside it"),
     "cuda-file-outside": ("CODE = '../rows.cu'\n", {"rows.cu": ""}, "own folder or below"),
 }
 
@@ -212,8 +215,8 @@ def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
 
     def forget():
-        distributions._by_module.cache_clear()
-        distributions.identify.cache_clear()
+        for function in (distributions._by_module, distributions.identify, distributions.owns, loader._is_trusted):
+            function.cache_clear()
         importlib.invalidate_caches()
 
     forget()
@@ -284,10 +287,7 @@ def test_an_optional_import_stays_absent(site, tmp_path):
 
 def test_an_editable_installation_is_refused(site, tmp_path):
     folder, forget = site
-    install(folder, "tilebox", "TILE = 64\n")
-    (folder / "tilebox-1.0.dist-info" / "direct_url.json").write_text(
-        '{"url": "file:///x", "dir_info": {"editable": true}}'
-    )
+    install(folder, "tilebox", "", editable=tmp_path)
     forget()
     root = tree(tmp_path / "tree", {"kernels/entry.py": "import tilebox\n"})
     with pytest.raises(InputError, match="editable"):
@@ -306,6 +306,25 @@ def test_a_module_put_before_the_real_one_is_never_used(site, name, tmp_path, mo
     with pytest.raises(ImportError, match="belongs neither to Python nor"):
         load(closure)
     sys.modules.pop(name, None)
+
+
+def test_a_platform_package_installed_in_editable_mode_is_imported_from_its_own_folder_only(site, tmp_path):
+    folder, forget = site
+    sources = tree(tmp_path / "sources", {"cuda/__init__.py": "TILE = 64\n"})
+    install(folder, "cuda-tiles", "", editable=sources, top_level="cuda")
+    forget()
+    root = tree(tmp_path / "tree", {"kernels/entry.py": "import cuda\nTILE = cuda.TILE\n"})
+    for place, trusted in ((sources, True), (tree(tmp_path / "other", {"cuda/__init__.py": "TILE = 32\n"}), False)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(place))
+            for name in [name for name in sys.modules if name.partition(".")[0] == "cuda"]:
+                patch.delitem(sys.modules, name)
+            if trusted:
+                assert load(closure_of(root)).TILE == 64
+            else:
+                with pytest.raises(ImportError, match="belongs neither to Python nor"):
+                    load(closure_of(root), variant="_other")
+            sys.modules.pop("cuda")
 
 
 # What is executed
@@ -369,7 +388,7 @@ def test_a_linked_kernel_keeps_its_own_name(tmp_path):
 @pytest.mark.parametrize(
     "text", ["raise SystemExit(0)\n", "raise KeyError('a')\n", "CODE = '_a#.cu'\n", f"C = '{'x' * 300}.cu'\n"]
 )
-def test_a_kernel_that_cannot_be_loaded_is_told(text, tmp_path):
+def test_a_kernel_that_cannot_be_loaded_is_an_input_error(text, tmp_path):
     root = tree(tmp_path, {"kernels/entry.py": text})
     with pytest.raises(InputError, match="entry"):
         load_kernel("entry", root)

@@ -684,6 +684,7 @@ def _parsing(name: str, forge: Callable[[bytes], bytes], code: str = "bad-record
     CASES[name] = Attack(name, PARSING, "refused", code, build, plain)
 
 
+_parsing("unknown-rule", lambda d: d.replace(b'"rule":"regime/', b'"rule":"regime/9'))
 _parsing("duplicate-key", lambda d: d.replace(b'"campaign":null,', b'"campaign":null,"campaign":null,'))
 _parsing("white-space", lambda d: d.replace(b",", b", ", 1))
 _parsing("newline-at-the-end", lambda d: d + b"\n")
@@ -1187,6 +1188,48 @@ def imports_a_module(folder, _canary):
     return _with_sources(folder, manifest, KERNEL_SOURCE, b"TILE = 64\n")
 
 
+def imports_what_it_lists(folder, _canary):
+    """Build the twin: imports of a listed module, of the platform, of ledger and of a module that may be absent."""
+    source = b"""from __future__ import annotations
+import math
+import triton
+from ledger.kernel import Kernel
+from . import helper
+from .helper import TILE
+try:
+    import tilebox
+except ImportError:
+    tilebox = None
+def launch():
+    return cuda_source(__name__, "rows.cu")
+"""
+    entry = SourceFile(path="kernels/rmsnorm_matmul.py", module="kernels.rmsnorm_matmul", sha256=object_id(source))
+    cuda = SourceFile(path="kernels/rows.cu", module=None, sha256=object_id(b"// rows\n"))
+    manifest = manifest_of(files=(_helper(b"TILE = 64\n"), entry, cuda), absent=("tilebox",))
+    return _with_sources(folder, manifest, source, b"TILE = 64\n", b"// rows\n")
+
+
+@attack(SOURCES, "flagged", "source-unlisted", twin=imports_what_it_lists, formats=(2,))
+def imported_module_not_listed(folder, _canary):
+    """Seal a manifest without a module that the kernel imports, so that nobody sees the module's code."""
+    source = b"from .helper import TILE\n"
+    return _with_sources(folder, manifest_of(source), source)
+
+
+@attack(SOURCES, "flagged", "source-unlisted", twin=imports_what_it_lists, formats=(2,))
+def cuda_file_not_listed(folder, _canary):
+    """Seal a manifest without a CUDA file that the kernel names."""
+    source = b"CODE = 'rows.cu'\n"
+    return _with_sources(folder, manifest_of(source), source)
+
+
+@attack(SOURCES, "flagged", "source-unlisted", twin=imports_what_it_lists, formats=(2,))
+def module_loaded_by_a_name_that_no_scan_sees(folder, _canary):
+    """Seal a source that imports by a computed name, which sealing refuses."""
+    source = b"import importlib\nHELPER = importlib.import_module('hel' + 'per')\n"
+    return _with_sources(folder, manifest_of(source), source)
+
+
 @attack(SOURCES, "refused", "object-missing", twin=imports_a_module, formats=(2,))
 def imported_source_left_out(folder, _canary):
     """Seal a manifest that lists an imported module whose bytes are not in the ledger."""
@@ -1285,14 +1328,6 @@ def pin_that_is_none(folder, _canary):
     """Pin a package that is not of the platform, to a version that is none."""
     ledger = begin(folder)
     ledger.seal(forecast().model_copy(update={"pins": {"nonsense": "garbage"}}))
-    return ledger.root
-
-
-@attack(SOURCES, "refused", "rule-unknown", formats=(2,))
-def rule_that_nobody_knows_yet(folder, _canary):
-    """Seal under a rule that this version cannot compute, so that no verdict can be given."""
-    ledger = begin(folder)
-    ledger.measure(ledger.seal(rule="regime/2"))
     return ledger.root
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from compiled import Compiled, compile_ahead
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 from ledger.measure.inputs import torch_dtype
 
 KERNELS = Path(__file__).parents[2] / "kernels"

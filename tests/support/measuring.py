@@ -5,7 +5,7 @@ from pathlib import Path
 from ledger import __version__
 from ledger.canonical import encode, object_id, record_id
 from ledger.device.facts import cpu_facts, cuda_facts
-from ledger.kernel import KernelFile, load_kernel_file
+from ledger.kernel_files import KernelFile, load_kernel_file
 from ledger.records import (
     ORDER_SCHEMA,
     CaseV2,

@@ -23,6 +23,7 @@ def counters(**changes: str) -> Counters:
         "waves": ("0.97", ""),
         "warps_active_percent": ("12.4", "%"),
     }
+    values |= {name: (value, "%") for name, value in changes.items() if name not in values}
     metrics = {
         ROWS[name].metrics["9.0"]: Metric(value=changes.get(name, value), unit=unit)
         for name, (value, unit) in values.items()

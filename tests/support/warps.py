@@ -11,8 +11,9 @@ barriers among the warps of one partition.
 from __future__ import annotations
 
 import random
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -448,22 +449,30 @@ def run_specialised(module: Any, kernel: str, grid: tuple[int, ...], arguments: 
 
     machine = Machine(seed)
     gl = Gluon(machine, grid)
-    plain = {name: value.fn for name, value in vars(module).items() if isinstance(value, JITFunction)}
     hopper = Hopper(machine)
     copies = {"async_load": hopper.tma.async_load, "async_store": hopper.tma.async_store}
-    names = {**plain, **copies, "gl": gl, "hopper": hopper, "tl": _Plain(), "grid": _Plain()}
-    kept = {name: getattr(module, name) for name in names if hasattr(module, name)}
+    stands = {**copies, "gl": gl, "hopper": hopper, "tl": _Plain(), "grid": _Plain()}
+    # Functions of other modules look up names there: each module is changed for the run.
+    functions = [value for value in vars(module).values() if isinstance(value, JITFunction)]
+    modules = {one.__name__: one for one in (module, *(sys.modules[value.fn.__module__] for value in functions))}
+    kept = [(one, name, vars(one)[name]) for one in modules.values() for name in _replaced(one, stands, JITFunction)]
+    plain = getattr(module, kernel).fn
     jobs = []
     try:
-        for name, value in names.items():
-            setattr(module, name, value)
+        for one, name, value in kept:
+            setattr(one, name, stands.get(name) or value.fn)
         for program in np.ndindex(*reversed(grid)):
             position = tuple(reversed(program)) + (0,) * 3
-            jobs.append(_job(machine, position, plain[kernel], arguments))
+            jobs.append(_job(machine, position, plain, arguments))
         machine.run(jobs)
     finally:
-        for name, value in kept.items():
-            setattr(module, name, value)
+        for one, name, value in kept:
+            setattr(one, name, value)
+
+
+def _replaced(module: Any, stands: Mapping[str, Any], function: type[Any]) -> list[str]:
+    """Return the names of a module that stand for something else during a run."""
+    return [name for name, value in vars(module).items() if name in stands or isinstance(value, function)]
 
 
 class _Plain:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 
-_DECODE = {"block_s": 32, "splits": 1, "num_warps": 4, "num_stages": 2, "dot": 1, "tma": 0, "pdl": 0, "pipeline": 0}
+_DECODE = {
+    "block_s": 32, "splits": 1, "num_warps": 4, "num_stages": 2, "tensor_cores": 1, "tma": 0, "pdl": 0,
+    "late_trigger": 0, "variant": "generic", "ctas_per_sm": 0,
+}  # fmt: skip
 
 
 def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of decode_attention: one head, groups, one and several splits, ragged keys and widths."""
     split = {**_DECODE, "splits": 3}
-    plain, plain_split = {**_DECODE, "dot": 0}, {**split, "dot": 0}
+    plain, plain_split = {**_DECODE, "tensor_cores": 0}, {**split, "tensor_cores": 0}
     return (
         Trial({"B": 1, "HQ": 1, "HKV": 1, "S": 1, "D": 1}, dtype, _DECODE),
         Trial({"B": 2, "HQ": 6, "HKV": 2, "S": 37, "D": 32}, dtype, _DECODE),
@@ -30,32 +35,33 @@ def decode_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-def direct_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of decode_attention's CUDA C++ for sm_90: clusters, then shares of all heads' keys."""
+def cuda_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of decode_attention's CUDA C++ for sm_90: clusters, then stream-K."""
     if dtype == "fp32":
         return ()
 
-    def trial(sizes: tuple[int, ...], pipeline: int, splits: int, warps: int, keys: int, scale: float = 1.0) -> Trial:
-        ways = {"pipeline": pipeline, "splits": splits, "num_warps": warps, "block_s": keys}
-        config = {**_DECODE, **ways, "num_stages": 1, "tma": 0, "pdl": 1}
+    def trial(sizes: tuple[int, ...], variant: str, splits: int, warps: int, keys: int, scale: float = 1.0) -> Trial:
+        tile = {"splits": splits, "num_warps": warps, "block_s": keys, "num_stages": 1, "tma": 0, "pdl": 1}
+        config = {**_DECODE, **tile, "variant": variant, "ctas_per_sm": int(variant == "cuda_stream_k")}
         return Trial(dict(zip(("B", "HQ", "HKV", "S", "D"), sizes, strict=True)), dtype, config, scale)
 
+    cluster, stream_k = partial(trial, variant="cuda_cluster"), partial(trial, variant="cuda_stream_k", splits=1)
     return (
-        trial((1, 1, 1, 1, 64), 2, 1, 8, 16),
-        trial((2, 6, 2, 37, 64), 2, 2, 8, 16),
-        trial((3, 14, 2, 1031, 64), 2, 8, 8, 16),
-        trial((2, 8, 2, 640, 128), 2, 2, 8, 32),
-        trial((5, 5, 5, 131, 128), 2, 1, 4, 32),
-        # Six of eight programs have no key.
-        trial((1, 8, 1, 31, 64), 2, 8, 8, 16),
+        cluster((1, 1, 1, 1, 64), splits=1, warps=8, keys=16),
+        cluster((2, 6, 2, 37, 64), splits=2, warps=8, keys=16),
+        cluster((3, 14, 2, 1031, 64), splits=8, warps=8, keys=16),
+        cluster((2, 8, 2, 640, 128), splits=2, warps=8, keys=32),
+        cluster((5, 5, 5, 131, 128), splits=1, warps=4, keys=32),
+        # Six of eight CTAs have no key.
+        cluster((1, 8, 1, 31, 64), splits=8, warps=8, keys=16),
         # Scores so far apart that references rise after a warp's first step.
-        trial((1, 8, 1, 2999, 128), 2, 2, 2, 16, 64.0),
-        trial((40, 8, 1, 3001, 64), 3, 1, 2, 16, 64.0),
-        trial((2, 8, 2, 640, 128), 3, 1, 8, 32),
-        trial((40, 6, 2, 257, 64), 3, 1, 8, 32),
-        trial((7, 7, 7, 1999, 128), 3, 1, 8, 32),
-        trial((150, 4, 1, 33, 128), 3, 1, 4, 32),
-        trial((3, 8, 1, 301, 64), 3, 1, 8, 16, 64.0),
+        cluster((1, 8, 1, 2999, 128), splits=2, warps=2, keys=16, scale=64.0),
+        stream_k((40, 8, 1, 3001, 64), warps=2, keys=16, scale=64.0),
+        stream_k((2, 8, 2, 640, 128), warps=8, keys=32),
+        stream_k((40, 6, 2, 257, 64), warps=8, keys=32),
+        stream_k((7, 7, 7, 1999, 128), warps=8, keys=32),
+        stream_k((150, 4, 1, 33, 128), warps=4, keys=32),
+        stream_k((3, 8, 1, 301, 64), warps=8, keys=16, scale=64.0),
     )
 
 
@@ -85,7 +91,10 @@ def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-_MLA = {"block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0, "pipeline": 0}
+_MLA = {
+    "block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0,
+    "variant": "generic",
+}  # fmt: skip
 
 
 def mla_decode_trials(dtype: str) -> tuple[Trial, ...]:
@@ -102,14 +111,15 @@ def mla_decode_trials(dtype: str) -> tuple[Trial, ...]:
 
 
 def mla_cluster_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of mla_decode's CUDA C++ for sm_90: one key, whole and ragged tiles, one to more than the ring."""
+    """Return trials of mla_decode's CUDA C++ for sm_90: whole and ragged tiles, from one to more than the stages."""
     if dtype == "fp32":
         return ()
-    config = {**_MLA, "block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2, "tma": 1, "pdl": 1, "pipeline": 2}
+    config = {**_MLA, "block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2, "tma": 1, "pdl": 1}
+    config["variant"] = "cuda"
     sizes = (
         (1, 128, 1, 1.0), (1, 128, 64, 1.0), (2, 128, 65, 1.0), (3, 256, 128, 1.0), (2, 128, 191, 1.0),
         (1, 384, 577, 1.0), (2, 128, 1999, 1.0),
-        # More programs than run at once, and scores so far apart that references rise again and again.
+        # More CTAs than are resident at once, and scores so far apart that references rise again and again.
         (70, 128, 331, 1.0), (2, 128, 1087, 16.0), (1, 128, 640, 256.0),
     )  # fmt: skip
     return tuple(Trial({"B": b, "H": h, "S": s}, dtype, config, scale) for b, h, s, scale in sizes)
@@ -132,7 +142,7 @@ _FLASH_SHAPES = _heads(
     (2, 16, 16, 2500, 128), (1, 32, 8, 2200, 64), (1, 3, 1, 333, 40), (1, 2, 2, 700, 96), (3, 2, 2, 515, 120),
     (1, 6, 2, 131, 32),
 )  # fmt: skip
-# Shapes that their own rule configures: on sm_90 most take the pipelined kernel.
+# Shapes that their own rule configures: on sm_90 most take a variant that other targets lack.
 ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     "flash_attention": _FLASH_SHAPES,
     "flash_attention_causal": _FLASH_SHAPES,
@@ -149,43 +159,49 @@ ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
 }  # fmt: skip
 
 _DEVICE = "common/attention_device.py"
+_SCALE = "common/attention_family.py"
+_DECODE_DEVICE, _MLA_DEVICE = "decode_attention/device.py", "mla_decode/device.py"
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("decode_attention", "missing_max_subtraction", "powers = tl.exp2(scores - risen[None, :])",
-           "powers = tl.exp2(scores) * tl.exp2(-risen)[None, :]"),
-    Mutant("decode_attention", "dropped_key_mask",
-           "scores = tl.where((keys < n_keys)[:, None], scores, -float(\"inf\"))",
-           "scores = scores + 0.0"),
-    Mutant("decode_attention", "unscaled_scores", "input_precision=\"ieee\") * scale_log2",
-           "input_precision=\"ieee\")"),
+    *(
+        Mutant("decode_attention", *edit, _DECODE_DEVICE)
+        for edit in (
+            ("missing_max_subtraction", "exponentials = tl.exp2(scores - new_maximum[None, :])",
+             "exponentials = tl.exp2(scores) * tl.exp2(-new_maximum)[None, :]"),
+            ("uncorrected_sum", "total = total * correction + tl.sum(exponentials, axis=0)",
+             "total = total + tl.sum(exponentials, axis=0)"),
+            ("lost_last_step", "last = (split + 1) * steps // SPLITS",
+             "last = tl.maximum((split + 1) * steps // SPLITS - split // 2, first + 1)"),
+            ("dropped_key_mask", "scores = tl.where((keys < n_keys)[:, None], scores, -float(\"inf\"))",
+             "scores = scores + 0.0"),
+            ("unscaled_scores", "input_precision=\"ieee\") * scale_log2", "input_precision=\"ieee\")"),
+            ("uncorrected_output", "acc * correction[None, :], input_precision", "acc, input_precision"),
+            ("unscaled_output", "y = result / total[:, None]", "y = result"),
+            ("racy_split", "if arrives_last(arrivals_ptr, head, SPLITS):", "if split == 0:"),
+            ("counter_not_reset", "tl.store(arrivals_ptr + head, 0)", "pass"),
+            ("unweighted_splits", "weights = tl.exp2(maxima - top[None, :])",
+             "weights = tl.where(known, 1.0, 0.0)"),
+            ("wrong_key_head", "cache_row = key_head.to(tl.int64) * n_keys",
+             "cache_row = (key_head // 2).to(tl.int64) * n_keys"),
+            ("first_share_again", "share = head % SHARERS * GROUP", "share = head % SHARERS * 0"),
+            ("last_share_taken_for_full", "live = tl.minimum(HEADS - share, GROUP)", "live = GROUP"),
+        )
+    ),
     Mutant("decode_attention", "natural_exponent", "return math.log2(math.e) / math.sqrt(d)",
-           "return 1.0 / math.sqrt(d)"),
-    Mutant("decode_attention", "uncorrected_sum", "total = total * kept + tl.sum(powers, axis=0)",
-           "total = total + tl.sum(powers, axis=0)"),
-    Mutant("decode_attention", "uncorrected_output", "acc * kept[None, :], input_precision", "acc, input_precision"),
-    Mutant("decode_attention", "unscaled_output", "y = result / total[:, None]", "y = result"),
-    Mutant("decode_attention", "racy_split", "if arrived == SPLITS - 1:", "if split == 0:"),
-    Mutant("decode_attention", "counter_not_reset", "tl.store(arrivals_ptr + head, 0)", "pass"),
-    Mutant("decode_attention", "unweighted_splits", "weights = tl.exp2(highs - top[None, :])",
-           "weights = tl.where(known, 1.0, 0.0)"),
-    Mutant("decode_attention", "lost_last_step", "last = (split + 1) * steps // SPLITS",
-           "last = tl.maximum((split + 1) * steps // SPLITS - split // 2, first + 1)"),
-    Mutant("decode_attention", "wrong_key_head", "cache_row = key_head.to(tl.int64) * n_keys",
-           "cache_row = (key_head // 2).to(tl.int64) * n_keys"),
-    Mutant("decode_attention", "first_share_again", "share = head % SHARERS * GROUP", "share = head % SHARERS * 0"),
-    Mutant("decode_attention", "last_share_taken_for_full", "live = tl.minimum(HEADS - share, GROUP)", "live = GROUP"),
+           "return 1.0 / math.sqrt(d)", _SCALE),
     *(
         mutant
         for kernel in ("flash_attention", "flash_attention_causal")
         for mutant in (
-            Mutant(kernel, "missing_max_subtraction", "powers = tl.exp2(scores * scale_log2 - risen[:, None])",
-                   "powers = tl.exp2(scores * scale_log2) * tl.exp2(-risen)[:, None]", _DEVICE),
+            Mutant(kernel, "missing_max_subtraction",
+                   "exponentials = tl.exp2(scores * scale_log2 - new_maximum[:, None])",
+                   "exponentials = tl.exp2(scores * scale_log2) * tl.exp2(-new_maximum)[:, None]", _DEVICE),
             Mutant(kernel, "dropped_key_mask", "seen = (keys < n_rows)[None, :]",
                    "seen = (keys < n_rows + 1000)[None, :] & (query_rows < n_rows + 1000)[:, None]", _DEVICE),
-            Mutant(kernel, "uncorrected_output", "acc = acc * kept[:, None]", "acc = acc * 1.0", _DEVICE),
-            Mutant(kernel, "uncorrected_sum", "total = total * kept + tl.sum", "total = total + tl.sum", _DEVICE),
+            Mutant(kernel, "uncorrected_output", "acc = acc * correction[:, None]", "acc = acc * 1.0", _DEVICE),
+            Mutant(kernel, "uncorrected_sum", "total = total * correction + tl.sum", "total = total + tl.sum", _DEVICE),
             Mutant(kernel, "unscaled_output", "acc = acc / total[:, None]", "acc = acc / 1.0", _DEVICE),
             Mutant(kernel, "natural_exponent", "return math.log2(math.e) / math.sqrt(d)",
-                   "return 1.0 / math.sqrt(d)", "common/attention.py"),
+                   "return 1.0 / math.sqrt(d)", _SCALE),
             Mutant(kernel, "lost_edge", "if plain < end:", "if plain + BLOCK_N <= end:", _DEVICE),
             Mutant(kernel, "wrong_key_head", "kv_head = head // GROUP",
                    "kv_head = head % (tl.num_programs(0) // GROUP)", _DEVICE),
@@ -199,44 +215,52 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("flash_attention_causal", "mask_from_the_next_tile",
            "plain = (row if CAUSAL else n_rows) // BLOCK_N * BLOCK_N",
            "plain = (row + BLOCK_M if CAUSAL else n_rows) // BLOCK_N * BLOCK_N", _DEVICE),
-    Mutant("mla_decode", "missing_max_subtraction", "powers = tl.exp2(scores - risen[:, None])",
-           "powers = tl.exp2(scores) * tl.exp2(-risen)[:, None]"),
-    Mutant("mla_decode", "dropped_key_mask", "scores = tl.where((keys < n_keys)[None, :], scores, -float(\"inf\"))",
-           "scores = scores + 0.0"),
-    Mutant("mla_decode", "dropped_rope", "scores = tl.dot(q_rope, tl.trans(rope_tile))",
-           "scores = 0.0 * tl.dot(q_rope, tl.trans(rope_tile))"),
-    Mutant("mla_decode", "scale_of_the_whole_width", "math.log2(math.e) * MLA_SCALE", "math.log2(math.e) * 576**-0.5"),
-    Mutant("mla_decode", "uncorrected_output", "acc * kept[:, None])", "acc)"),
-    Mutant("mla_decode", "racy_split", "if arrived == SPLITS - 1:", "if split == 0:"),
-    Mutant("mla_decode", "counter_not_reset", "tl.store(arrivals_ptr + tile, 0)", "pass"),
-    Mutant("mla_decode", "unweighted_splits", "weight = tl.exp2(tl.load(stats, cache_modifier=\".cg\") - top)",
-           "weight = tl.exp2(0.0 * top)"),
+    *(
+        Mutant("mla_decode", *edit, _MLA_DEVICE)
+        for edit in (
+            ("missing_max_subtraction", "exponentials = tl.exp2(scores - new_maximum[:, None])",
+             "exponentials = tl.exp2(scores) * tl.exp2(-new_maximum)[:, None]"),
+            ("dropped_key_mask", "scores = tl.where((keys < n_keys)[None, :], scores, -float(\"inf\"))",
+             "scores = scores + 0.0"),
+            ("dropped_rope", "scores = tl.dot(q_rope, tl.trans(rope_tile))",
+             "scores = 0.0 * tl.dot(q_rope, tl.trans(rope_tile))"),
+            ("uncorrected_output", "acc * correction[:, None])", "acc)"),
+            ("racy_split", "if arrives_last(arrivals_ptr, tile, SPLITS):", "if split == 0:"),
+            ("counter_not_reset", "tl.store(arrivals_ptr + tile, 0)", "pass"),
+            ("unweighted_splits", "weight = tl.exp2(tl.load(stats, cache_modifier=\".cg\") - maximum)",
+             "weight = tl.exp2(0.0 * maximum)"),
+        )
+    ),
+    Mutant("mla_decode", "scale_of_the_whole_width", "math.log2(math.e) * MLA_SCALE",
+           "math.log2(math.e) * 576**-0.5", "mla_decode/launch.py"),
 )  # fmt: skip
 
-# Wrong twins of the CUDA C++, with the number of the run in test_attention_direct.py that shows each on a CPU.
-DIRECT_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
-    (run, Mutant("decode_attention", name, find, replace, file="decode_attention/direct.cu"))
+# Wrong twins of the CUDA C++, with the number of the run in test_attention_cuda.py that shows each on a CPU.
+CUDA_MUTANTS: tuple[tuple[int, Mutant], ...] = tuple(
+    (run, Mutant("decode_attention", name, find, replace, file="decode_attention/decode.cu"))
     for run, name, find, replace in (
         (1, "unmasked_keys", "if (at + BLOCK_S > n_keys) {", "if (at + BLOCK_S > n_keys + 99) {"),
         (5, "uncorrected_output", "acc[i][0] *= even; acc[i][1] *= odd;", "acc[i][1] *= odd;"),
-        (5, "uncorrected_sum", "total *= kept;", ""),
-        (5, "correction_of_another_head", "kept, quad * 8 + 4)", "kept, quad * 8)"),
-        (9, "queries_of_the_head_before", "if (STREAM && own_step < 0) fetch_q();", ""),
-        (2, "values_of_the_step_before", "if (left > 0) fetch_v();", "if (left > WARPS) fetch_v();"),
+        (5, "uncorrected_sum", "total *= correction;", ""),
+        (5, "correction_of_another_head", "correction, quad * 8 + 4)", "correction, quad * 8)"),
+        (9, "queries_of_the_head_before", "if (STREAM_K && own_step < 0) load_q();", ""),
+        (2, "values_of_the_step_before", "if (steps_left > 0) load_v();", "if (steps_left > WARPS) load_v();"),
         (5, "unweighted_parts", "const float a = weight(stats.x, top), b", "const float a = 1.f, b"),
         (6, "parts_not_emptied", "from[e + j] = __uint_as_float(UNWRITTEN);", ""),
         (6, "stats_not_emptied", "i < ((int)blockIdx.x - writer) * 2 * GROUP", "i < 0"),
         (6, "one_part_too_few", "w = writer; w < (int)blockIdx.x;", "w = writer + 1; w < (int)blockIdx.x;"),
         (4, "sent_to_the_wrong_place", "&received[rank].values[e % SHARE]", "&received[rank].values[e]"),
-        (3, "keyless_part_counted", "high == -INFINITY ? 0.f : power", "high == INFINITY ? 0.f : power"),
-        (8, "parts_of_the_first_only", "w < (int)blockIdx.x; w += AT_ONCE", "w <= writer; w += AT_ONCE"),
+        (3, "keyless_part_counted",
+         "reference == -INFINITY ? 0.f : exp2_approx", "reference == INFINITY ? 0.f : exp2_approx"),
+        (8, "parts_of_the_first_only",
+         "w < (int)blockIdx.x; w += PARTS_IN_FLIGHT", "w <= writer; w += PARTS_IN_FLIGHT"),
         (1, "undivided_result", "const float share = 1.f / sum;", "const float share = 1.f;"),
     )
-)
-# Only where programs really run at once does a result without its wait differ; and what is not emptied shows in the
+)  # fmt: skip
+# Only where CTAs really run at once does a result without its wait differ; and what is not emptied shows in the
 # workspace, which a GPU's trial does not see, and in the next result by chance.
 GPU_MUTANTS: tuple[Mutant, ...] = (
-    *(mutant for _, mutant in DIRECT_MUTANTS if not mutant.name.endswith("_not_emptied")),
+    *(mutant for _, mutant in CUDA_MUTANTS if not mutant.name.endswith("_not_emptied")),
     Mutant("decode_attention", "parts_not_waited_for", "} while (waiting);", "} while (false);",
-           file="decode_attention/direct.cu"),
+           file="decode_attention/decode.cu"),
 )  # fmt: skip

@@ -28,7 +28,7 @@ class Trial:
 
     shape: Mapping[str, int]
     dtype: str
-    config: Mapping[str, int]
+    config: Mapping[str, Any]
     scale: float = 1.0
 
     @property

@@ -1,4 +1,4 @@
-"""Lists small trials of the row kernel in examples/kernels, for the interpreter."""
+"""Lists small trials of the kernels in examples/kernels, and their wrong twins, for the interpreter."""
 
 from __future__ import annotations
 
@@ -27,5 +27,24 @@ def absmax_norm_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
-TRIALS = {"absmax_norm": absmax_norm_trials}
-MUTANTS: tuple[Mutant, ...] = ()
+def matmul_silu_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of one element, of primes, and of rows for TMA with the result stored whole and in halves."""
+    square = {
+        "block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
+        "num_stages": 2, "tma": 0, "variant": "generic",
+    }  # fmt: skip
+    even = {"M": 67, "N": 144, "K": 112}
+    return (
+        Trial({"M": 1, "N": 1, "K": 1}, dtype, square),
+        Trial({"M": 67, "N": 131, "K": 97}, dtype, square),
+        Trial(even, dtype, {**square, "tma": 1}),
+        Trial(even, dtype, {**square, "tma": 1, "subtiles": 2}),
+    )
+
+
+TRIALS = {"absmax_norm": absmax_norm_trials, "matmul_silu": matmul_silu_trials}
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("matmul_silu", "unscaled", "z = acc * scale", "z = acc + 0.0 * scale"),
+    Mutant("matmul_silu", "sigmoid_alone", "return z * tl.sigmoid(z)", "return tl.sigmoid(z)"),
+    Mutant("matmul_silu", "sigmoid_of_the_unscaled_sum", "return z * tl.sigmoid(z)", "return z * tl.sigmoid(acc)"),
+)

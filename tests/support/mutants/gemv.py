@@ -30,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
            "acc = (acc + sum_lanes(products, LANE)).to(tl.float16).to(tl.float32)"),
     Mutant("gemv", "lost_last_step", "tl.range(0, n_inner, BLOCK_K)",
            "tl.range(0, n_inner - BLOCK_K // 2, BLOCK_K)"),
-    Mutant("gemv", "lost_last_rows", 'grid = ceil_div(n_rows, config["block_n"])',
-           'grid = max(n_rows // config["block_n"], 1)'),
+    Mutant("gemv", "lost_last_rows", 'ceil_div(shape["N"], int(config["block_n"]))',
+           'max(shape["N"] // int(config["block_n"]), 1)'),
     Mutant("gemv", "wrong_stride", "rows.to(tl.int64)[:, None] * n_inner", "rows.to(tl.int64)[:, None] * BLOCK_K"),
 )  # fmt: skip

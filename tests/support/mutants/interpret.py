@@ -24,7 +24,7 @@ def main() -> None:
     from mutants.trials import TRIALS
     from mutants.twin import load_twin
 
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
 
     kernels: dict[str, str | None] = {}
     mutants: dict[str, str | None] = {}

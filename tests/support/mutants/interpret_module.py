@@ -25,14 +25,15 @@ def main() -> None:
     from mutants.checker import judge
     from mutants.twin import load_twin
 
-    from ledger.kernel import load_kernel
+    from ledger.kernel_files import load_kernel
 
     module = importlib.import_module(sys.argv[1])
+    root = getattr(module, "ROOT", None)
     kernels: dict[str, str | None] = {}
     mutants: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, trials in module.TRIALS.items():
-            kernel = load_kernel(name, getattr(module, "ROOT", None), launch=True).kernel
+            kernel = load_kernel(name, root, launch=True).kernel
             # No bf16: the interpreter's bf16 arithmetic is wrong.
             dtypes = [dtype for dtype in kernel.dtypes if dtype != "bf16"]
             for dtype in dtypes:
@@ -40,7 +41,7 @@ def main() -> None:
                     kernels[f"{name}/{trial.id}"] = judge(kernel, trial, "cpu")
             for mutant in module.MUTANTS:
                 if mutant.kernel == name:
-                    twin = load_twin(mutant, Path(folder))
+                    twin = load_twin(mutant, Path(folder), root)
                     reasons = (judge(twin, trial, "cpu") for trial in trials(dtypes[0]))
                     mutants[f"{name}/{mutant.name}"] = next((reason for reason in reasons if reason), None)
     json.dump({"kernels": kernels, "mutants": mutants}, sys.stdout)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from mutants.checker import Trial
 from mutants.kernels import Mutant
 from mutants.trials import cluster_matmul_trials
 
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
-           "num_stages": 2, "tma": 0, "pipeline": 0}  # fmt: skip
+           "num_stages": 2, "tma": 0, "variant": "generic"}  # fmt: skip
 _SHAPES = (
     {"M": 1, "N": 1, "K": 1},
     {"M": 67, "N": 131, "K": 97},
@@ -15,8 +19,8 @@ _SHAPES = (
     {"M": 65, "N": 67, "K": 1031},
 )
 _EVEN = {"M": 67, "N": 144, "K": 112}
-# What matmul_bias_relu and matmul_fp8 know of their cluster kernels; their other ways take 0.
-_NO_CLUSTER = {"stream": 0, "pdl": 0}
+# The keys of CUDA C++ that matmul_bias_relu and matmul_fp8 have, as their other variants have them.
+_NO_CLUSTER = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0}
 
 
 def bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
@@ -46,13 +50,18 @@ def int8_trials(dtype: str) -> tuple[Trial, ...]:
     return (*plain, Trial(_EVEN, dtype, {**_SQUARE, "tma": 1}))
 
 
-def _pipelined(dtype: str, config: dict[str, int]) -> tuple[Trial, ...]:
+def _pipelined(dtype: str, config: dict[str, Any]) -> tuple[Trial, ...]:
     shapes = ({"M": 1, "N": 16, "K": 16}, _EVEN, {"M": 700, "N": 272, "K": 528}, {"M": 300, "N": 528, "K": 272})
     return tuple(Trial(shape, dtype, config) for shape in shapes)
 
 
 _WIDE = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles": 2, "programs": 3, "num_warps": 4,
-         "num_stages": 3, "tma": 1, "pipeline": 1}  # fmt: skip
+         "num_stages": 3, "tma": 1, "variant": "warp_specialised"}  # fmt: skip
+
+
+def _without_swap(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of matmul as a kernel has it that cannot swap A and B."""
+    return {key: value for key, value in config.items() if key != "swap_ab"}
 
 
 def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
@@ -61,7 +70,7 @@ def pipelined_bias_relu_trials(dtype: str) -> tuple[Trial, ...]:
     return (
         *_pipelined(dtype, wide),
         Trial({"M": 200, "N": 520, "K": 264}, dtype, {**wide, "block_n": 256}),
-        *cluster_matmul_trials(dtype),
+        *(replace(trial, config=_without_swap(trial.config)) for trial in cluster_matmul_trials(dtype)),
     )
 
 
@@ -82,15 +91,15 @@ def cluster_fp8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_fp8's CUDA C++: ragged edges, odd and even numbers of steps, whole and divided tiles."""
     whole = {
         "block_m": 128, "block_n": 128, "block_k": 128, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
-        "num_stages": 6, "promote": 1, "tma": 1, "pipeline": 2, "stream": 0, "pdl": 1,
+        "num_stages": 6, "promote": 1, "tma": 1, "variant": "cuda", **_NO_CLUSTER, "cluster_m": 2, "pdl": 1,
     }  # fmt: skip
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     return (
         Trial({"M": 1, "N": 16, "K": 16}, dtype, whole),
         Trial({"M": 700, "N": 272, "K": 528}, dtype, {**whole, **few, "pdl": 0}),
-        Trial({"M": 1000, "N": 1512, "K": 2064}, dtype, {**whole, "stream": 1}),
-        Trial({"M": 513, "N": 784, "K": 1040}, dtype, {**whole, **few, "stream": 1}),
-        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream": 1}),
+        Trial({"M": 1000, "N": 1512, "K": 2064}, dtype, {**whole, "stream_k": 1}),
+        Trial({"M": 513, "N": 784, "K": 1040}, dtype, {**whole, **few, "stream_k": 1}),
+        Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream_k": 1}),
     )
 
 
@@ -108,74 +117,59 @@ PIPELINED_TRIALS = {
     "matmul_int8": pipelined_int8_trials,
 }
 
-_ADDED = "        acc += tl.load(bias + cols, mask=cols < n_cols, other=0.0).to(tl.float32)[None, :]\n"
-_RECTIFIED = "        acc = tl.where(acc < 0.0, 0.0, acc)\n"
-_NOTE = "        # Not a maximum, which would turn NaN into 0.\n"
-_LOST_STEP = ("for step in tl.range(tiles_k):", "for step in tl.range(tiles_k - 1):")
-_INNER_MASKS = """mask=(rows < n_rows)[:, None] & (inner < n_inner)[None, :],
-                    other={zero},
-                )
-                b_tile = tl.load(
-                    b + cols.to(tl.int64)[:, None] * n_inner + inner[None, :],
-                    mask=(cols < n_cols)[:, None] & (inner < n_inner)[None, :],
-"""
+# The loops are shared; a kernel's own file has its epilogue.
+_DEVICE = "common/gemm_device.py"
+_SUM = 'acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee", out_dtype=ACC)'
+_RECTIFIED = "return tl.where(total < 0.0, 0.0, total)"
+_LOST_STEP = ("for step in tl.range(tiles_k):", "for step in tl.range(tiles_k - 1):", _DEVICE)
+_UNSCALED = ("return acc.to(tl.float32) * scale", "return acc.to(tl.float32) + 0.0 * scale", _DEVICE)
 
 
-def _of_both(name: str, zero: str) -> tuple[Mutant, ...]:
+def _of_both(name: str) -> tuple[Mutant, ...]:
     """Return the wrong twins that the two eight-bit kernels share."""
-    masks = _INNER_MASKS.format(zero=zero)
     return (
-        Mutant(name, "dropped_inner_masks", masks,
-               masks.replace("(inner < n_inner)[None, :]", "((inner < n_inner)[None, :] | True)")),
-        Mutant(name, "dropped_column_mask", "mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :]",
-               "mask=(rows < n_rows)[:, None] & ((cols < n_cols)[None, :] | True)"),
+        Mutant(name, "dropped_inner_masks", "(inner < n_inner)[None, :],", "((inner < n_inner)[None, :] | True),",
+               _DEVICE),
+        Mutant(name, "dropped_column_mask", "(cols < n_cols)[None, :]", "((cols < n_cols)[None, :] | True)", _DEVICE),
         Mutant(name, "short_last_group", "group_rows = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
-               "group_rows = GROUP_M"),
+               "group_rows = GROUP_M", _DEVICE),
         Mutant(name, "lost_last_step", *_LOST_STEP),
-        Mutant(name, "columns_of_the_first_tile", "b + cols.to(tl.int64)[:, None] * n_inner",
-               "b + (cols - col).to(tl.int64)[:, None] * n_inner"),
+        Mutant(name, "columns_of_the_first_tile", "_load_rows(b, cols, inner,", "_load_rows(b, cols - col, inner,",
+               _DEVICE),
+        Mutant(name, "unscaled_epilogue", *_UNSCALED),
     )  # fmt: skip
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("matmul_bias_relu", "dropped_bias", _ADDED, ""),
-    Mutant("matmul_bias_relu", "relu_before_bias", _ADDED + _NOTE + _RECTIFIED, _RECTIFIED + _ADDED),
-    Mutant("matmul_bias_relu", "dropped_relu", _RECTIFIED, ""),
-    Mutant("matmul_bias_relu", "bias_of_the_first_tile", "tl.load(bias + cols,", "tl.load(bias + cols - col,"),
-    Mutant("matmul_bias_relu", "bias_of_the_row", ".to(tl.float32)[None, :]\n", ".to(tl.float32)[:, None]\n"),
+    Mutant("matmul_bias_relu", "dropped_bias", "total = acc + bias", "total = acc"),
+    Mutant("matmul_bias_relu", "relu_before_bias", _RECTIFIED, "return tl.where(acc < 0.0, 0.0, acc) + bias"),
+    Mutant("matmul_bias_relu", "dropped_relu", _RECTIFIED, "return total"),
+    Mutant("matmul_bias_relu", "bias_of_the_first_tile", "tl.load(bias + cols,", "tl.load(bias + cols - col,", _DEVICE),
+    Mutant("matmul_bias_relu", "bias_of_the_row", "added.to(tl.float32)[None, :]",
+           "added.to(tl.float32)[:, None]", _DEVICE),
     Mutant("matmul_bias_relu", "lost_last_step", *_LOST_STEP),
-    *_of_both("matmul_fp8", "0.0"),
-    Mutant("matmul_fp8", "unscaled_epilogue", "(acc * scale).to(c.dtype.element_ty)",
-           "(acc + 0.0 * scale).to(c.dtype.element_ty)"),
-    Mutant("matmul_fp8", "unscaled_epilogue_through_tma", "c.store([row, col], (acc * scale).to(c.dtype))",
-           "c.store([row, col], (acc + 0.0 * scale).to(c.dtype))"),
-    Mutant("matmul_fp8", "sum_of_the_last_step_alone", "acc += tl.dot(a_tile, b_tile.T)",
-           "acc = tl.dot(a_tile, b_tile.T)"),
-    *_of_both("matmul_int8", "0"),
-    Mutant("matmul_int8", "unscaled_epilogue", "                acc.to(tl.float32) * scale,\n",
-           "                acc.to(tl.float32) + 0.0 * scale,\n"),
-    Mutant("matmul_int8", "sum_in_16_bits", "acc = tl.dot(a_tile, b_tile.T, acc, out_dtype=tl.int32)",
-           "acc = tl.dot(a_tile, b_tile.T, acc, out_dtype=tl.int32).to(tl.int16).to(tl.int32)"),
+    *_of_both("matmul_fp8"),
+    Mutant("matmul_fp8", "sum_of_the_last_step_alone", "acc += tl.dot(", "acc = tl.dot(", _DEVICE),
+    *_of_both("matmul_int8"),
+    Mutant("matmul_int8", "sum_in_16_bits", _SUM, f"{_SUM}.to(tl.int16).to(tl.int32)", _DEVICE),
 )  # fmt: skip
 
 # Of the Gluon kernels, which the interpreter cannot run.
-_DEVICE = "common/gemm_device.py"
 _BIAS_CUDA, _FP8_CUDA = "matmul_bias_relu/cluster.cu", "matmul_fp8/cluster.cu"
 _GEMM, _GEMM_KERNEL = "common/cluster_gemm.cuh", "common/cluster_gemm_kernel.cuh"
-_UNSCALED = ("return acc.to(gl.float32) * extra", "return acc.to(gl.float32) + 0.0 * extra")
 PIPELINED_MUTANTS: tuple[Mutant, ...] = (
-    Mutant("matmul_bias_relu", "pipelined_dropped_bias", "total = acc + added.to(gl.float32)[None, :]",
-           "total = acc + 0.0 * added.to(gl.float32)[None, :]"),
-    Mutant("matmul_bias_relu", "pipelined_relu_before_bias", "return gl.where(total < 0.0, 0.0, total)",
-           "return gl.where(acc < 0.0, 0.0, acc) + (total - acc)"),
+    Mutant("matmul_bias_relu", "pipelined_dropped_bias", "added = loaded.to(gl.float32)[None, :]",
+           "added = 0.0 * loaded.to(gl.float32)[None, :]", _DEVICE),
+    Mutant("matmul_bias_relu", "pipelined_relu_before_bias", _RECTIFIED,
+           "return tl.where(acc < 0.0, 0.0, acc) + bias"),
     Mutant("matmul_bias_relu", "pipelined_bias_of_the_first_tile", "cols = col + gl.arange",
-           "cols = 0 * col + gl.arange"),
+           "cols = 0 * col + gl.arange", _DEVICE),
     Mutant("matmul_bias_relu", "cluster_dropped_bias", "at < n_cols ? *(const u32*)(bias + at) : 0u", "0u", _BIAS_CUDA),
     Mutant("matmul_bias_relu", "cluster_bias_of_the_first_tile", "(const u32*)(bias + at)",
            "(const u32*)(bias + at - col)", _BIAS_CUDA),
     Mutant("matmul_bias_relu", "cluster_relu_before_bias",
            "const float sum = one + (", "const float sum = max(one, 0.f) + (", _BIAS_CUDA),
-    Mutant("matmul_fp8", "pipelined_unscaled_epilogue", *_UNSCALED, _DEVICE),
+    Mutant("matmul_fp8", "pipelined_unscaled_epilogue", *_UNSCALED),
     Mutant("matmul_fp8", "pipelined_sums_promoted_twice", "use_acc=False", "use_acc=step > 0", _DEVICE),
     Mutant("matmul_fp8", "cluster_unscaled_epilogue", "DEVICE u32 packed_scaled(float lo, float hi, float scale) {",
            "DEVICE u32 packed_scaled(float lo, float hi, float scale) {\n    scale = 1.f;", _FP8_CUDA),
@@ -185,7 +179,7 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("matmul_fp8", "cluster_sums_not_promoted", "acc[i] += sums[i];", "acc[i] = sums[i];", _GEMM_KERNEL),
     Mutant("matmul_fp8", "cluster_forgets_the_other_parts", "acc[4 * k] += v.x;", "acc[4 * k] += 0.f * v.x;",
            _GEMM),
-    Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED, _DEVICE),
+    Mutant("matmul_int8", "pipelined_unscaled_epilogue", *_UNSCALED),
     Mutant("matmul_int8", "pipelined_third_part_over_the_second", "row + TOP, col + 2 * COLS", "row + TOP, col + COLS",
            _DEVICE),
 )  # fmt: skip

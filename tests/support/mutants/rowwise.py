@@ -173,8 +173,8 @@ def _of_pipelined_loads(kernel: str, *loads: tuple[str, str]) -> tuple[Mutant, .
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("vector_add", "dropped_mask", "mask = offsets < n_elements", "mask = (offsets < n_elements) | True"),
-    Mutant("vector_add", "lost_last_block", 'grid = ceil_div(out.numel(), config["block"])',
-           'grid = max(out.numel() // config["block"], 1)'),
+    Mutant("vector_add", "lost_last_block", 'ceil_div(shape["N"], int(config["block"]))',
+           'max(shape["N"] // int(config["block"]), 1)'),
     Mutant("vector_add", "misplaced_blocks", "offsets = start + tl.arange(0, BLOCK)",
            "offsets = start // 2 + tl.arange(0, BLOCK)"),
     Mutant("rmsnorm", "fp16_squares", "if FULL > 0 else last * last, axis=1)",

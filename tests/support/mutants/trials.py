@@ -6,15 +6,17 @@ from mutants.attention import mla_cluster_trials
 from mutants.checker import Trial
 
 _SKINNY = {"block_b": 16, "block_o": 64, "block_k": 32, "num_warps": 4, "num_stages": 2}
-_PORTABLE = {"pipeline": 0, "x_stages": 0, "scalers": 0, "pdl": 0}
+# The keys of the products' CUDA C++, as the other variants have them.
+_NO_CUDA = {"cluster_m": 1, "cluster_n": 1, "swap_ab": 0, "split_k": 1, "stream_k": 0, "pdl": 0}
+_GENERIC = {"variant": "generic", "cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0}
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "programs": 3, "num_warps": 4, "num_stages": 2,
-           "pipeline": 0, "stream": 0, "pdl": 0}  # fmt: skip
+           "variant": "generic", **_NO_CUDA}  # fmt: skip
 
 
 def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
     """Return trials of rmsnorm_matmul; without tma also those whose rows have an odd size."""
-    whole = {**_SKINNY, **_PORTABLE, "split_k": 1, "tma": 0}
-    split = {**_SKINNY, **_PORTABLE, "split_k": 3, "tma": 0}
+    whole = {**_SKINNY, **_GENERIC, "split_k": 1, "tma": 0}
+    split = {**_SKINNY, **_GENERIC, "split_k": 3, "tma": 0}
     trials = [
         Trial({"B": 1, "H": 1, "O": 1}, dtype, whole),
         Trial({"B": 3, "H": 97, "O": 131}, dtype, whole),
@@ -35,21 +37,21 @@ def rmsnorm_matmul_trials(dtype: str, *, tma: bool) -> tuple[Trial, ...]:
 
 
 def many_tiles_trial(dtype: str) -> Trial:
-    """Return a trial of rmsnorm_matmul's portable kernel with more tiles in parts than any GPU runs at once.
+    """Return a trial of rmsnorm_matmul's generic variant with more tiles split along K than any GPU runs at once.
 
-    The first part of all tiles is placed before any other, so a program that does not wait finds nothing of the others.
+    The first CTA of all tiles is scheduled before any other, so a CTA that does not wait finds nothing of the others.
     """
-    return Trial({"B": 3, "H": 97, "O": 300_000}, dtype, {**_SKINNY, **_PORTABLE, "split_k": 3, "tma": 0})
+    return Trial({"B": 3, "H": 97, "O": 300_000}, dtype, {**_SKINNY, **_GENERIC, "split_k": 3, "tma": 0})
 
 
 def pipelined_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of rmsnorm_matmul's pipelined kernel, which only sm_90 runs."""
+    """Return trials of rmsnorm_matmul's warp-specialised variant, which only sm_90 runs."""
     one = {
         "block_b": 8, "block_o": 64, "block_k": 64, "split_k": 1, "num_warps": 4, "num_stages": 3, "tma": 1,
-        "pipeline": 1, "x_stages": 4, "scalers": 1, "pdl": 1,
+        "variant": "warp_specialised", "cluster_m": 1, "x_stages": 4, "scaling_warpgroups": 1, "pdl": 1,
     }  # fmt: skip
-    two = {**one, "block_b": 32, "split_k": 2, "scalers": 2}
-    wide = {**one, "block_b": 128, "block_o": 128, "split_k": 4, "num_warps": 8, "scalers": 2}
+    two = {**one, "block_b": 32, "split_k": 2, "scaling_warpgroups": 2}
+    wide = {**one, "block_b": 128, "block_o": 128, "split_k": 4, "num_warps": 8, "scaling_warpgroups": 2}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 3, "H": 104, "O": 136}, dtype, one),
@@ -63,19 +65,22 @@ def pipelined_trials(dtype: str) -> tuple[Trial, ...]:
 
 
 def cluster_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of rmsnorm_matmul's CUDA C++, which only sm_90 runs: ragged edges, one part and two, many tiles."""
+    """Return trials of rmsnorm_matmul's CUDA C++, which only sm_90 runs: ragged edges, split-K, many tiles."""
     one = {
         "block_b": 128, "block_o": 256, "block_k": 64, "split_k": 1, "num_warps": 8, "num_stages": 4, "tma": 1,
-        "pipeline": 2, "x_stages": 0, "scalers": 0, "pdl": 1,
+        "variant": "cuda_cooperative", "cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 1,
     }  # fmt: skip
     two = {**one, "block_o": 128, "split_k": 2, "num_stages": 6}
     narrow = {**one, "block_o": 64, "split_k": 2, "num_stages": 9}
     half = {**one, "block_b": 64, "block_o": 128, "split_k": 2, "num_stages": 9}
-    turns = {**one, "block_b": 64, "block_o": 64, "num_warps": 16, "num_stages": 12, "x_stages": 8, "pipeline": 3}
-    few = {**turns, "block_b": 8, "split_k": 2, "num_stages": 20, "x_stages": 20}
-    many = {**turns, "block_b": 128, "split_k": 2, "num_stages": 8}
-    wide = {**turns, "block_o": 128, "num_stages": 8}
+    ping_pong = {**one, "variant": "cuda_ping_pong", "block_b": 64, "block_o": 64, "num_warps": 16, "num_stages": 12}
+    ping_pong["x_stages"] = 8
+    few = {**ping_pong, "block_b": 8, "split_k": 2, "num_stages": 20, "x_stages": 20}
+    many = {**ping_pong, "block_b": 128, "split_k": 2, "num_stages": 8}
+    wide = {**ping_pong, "block_o": 128, "num_stages": 8}
     eight = {"num_warps": 8, "num_stages": 6, "x_stages": 5}
+    # Pairs of row tiles that share the weights.
+    pair = {"cluster_m": 2}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
@@ -87,29 +92,31 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**half, "split_k": 1}),
         Trial({"B": 59, "H": 520, "O": 264}, dtype, {**half, "block_o": 256, "split_k": 1, "num_stages": 4}),
         Trial({"B": 3, "H": 192, "O": 520}, dtype, {**one, "block_o": 64}),
-        # Fewer steps than stages, and than members of a team; teams that are not whole; two tiles of rows.
+        # Fewer steps than stages, and than column tiles that share squares; groups of them that are not whole.
         Trial({"B": 127, "H": 2000, "O": 2040}, dtype, {**half, "block_o": 64, "num_stages": 13}),
         Trial({"B": 128, "H": 4104, "O": 1160}, dtype, {**half, "pdl": 0}),
-        # More tiles than multiprocessors: a program takes one after the other.
+        # More tiles than SMs: a CTA takes one after the other.
         Trial({"B": 2100, "H": 264, "O": 4104}, dtype, one),
         Trial({"B": 300, "H": 1000, "O": 1000}, dtype, two),
         Trial({"B": 65, "H": 104, "O": 64}, dtype, one, scale=256.0),
         Trial({"B": 65, "H": 200, "O": 128}, dtype, two, scale=2.0**-10),
-        # Two parts of 256 columns, whose sums take more than a stage.
+        # Split-K with 256 columns, whose partial sums take more than a stage.
         Trial({"B": 123, "H": 1000, "O": 328}, dtype, {**one, "split_k": 2}),
         Trial({"B": 300, "H": 2120, "O": 1000}, dtype, {**one, "split_k": 2, "pdl": 0}),
-        # Groups of warps in turn: fewer steps than groups; one row tile, two and four that share the weights, three.
+        # Ping-pong warpgroups: fewer steps than groups; one row tile, two and four that share the weights, three.
         Trial({"B": 1, "H": 8, "O": 8}, dtype, {**few, "split_k": 1}),
-        Trial({"B": 59, "H": 1000, "O": 328}, dtype, turns),
-        Trial({"B": 123, "H": 1000, "O": 328}, dtype, turns),
-        Trial({"B": 128, "H": 4104, "O": 1160}, dtype, {**turns, "num_stages": 11, "x_stages": 0}),
-        Trial({"B": 200, "H": 520, "O": 264}, dtype, {**wide, "block_b": 56}),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, ping_pong),
+        Trial({"B": 123, "H": 1000, "O": 328}, dtype, {**ping_pong, **pair}),
+        Trial({"B": 128, "H": 4104, "O": 1160}, dtype, {**ping_pong, **pair, "num_stages": 11, "x_stages": 0}),
+        Trial({"B": 200, "H": 520, "O": 264}, dtype, {**wide, **pair, "block_b": 56}),
         Trial(
-            {"B": 150, "H": 2000, "O": 136}, dtype, {**turns, "num_warps": 8, "num_stages": 5, "x_stages": 0, "pdl": 0}
+            {"B": 150, "H": 2000, "O": 136},
+            dtype,
+            {**ping_pong, "num_warps": 8, "num_stages": 5, "x_stages": 0, "pdl": 0},
         ),
-        Trial({"B": 65, "H": 104, "O": 64}, dtype, turns, scale=256.0),
-        Trial({"B": 65, "H": 200, "O": 128}, dtype, turns, scale=2.0**-10),
-        # Their clusters that share the inner dimension: two, four and eight parts, one that is empty, rows not whole.
+        Trial({"B": 65, "H": 104, "O": 64}, dtype, {**ping_pong, **pair}, scale=256.0),
+        Trial({"B": 65, "H": 200, "O": 128}, dtype, {**ping_pong, **pair}, scale=2.0**-10),
+        # Their split-K: two, four and eight CTAs, one without a step, ragged rows.
         Trial({"B": 1, "H": 72, "O": 8}, dtype, few),
         Trial({"B": 5, "H": 4096, "O": 520}, dtype, {**few, "split_k": 8}),
         Trial(
@@ -117,10 +124,10 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
             dtype,
             {**few, "block_b": 24, "split_k": 4, "num_stages": 16, "x_stages": 12},
         ),
-        Trial({"B": 72, "H": 4104, "O": 1160}, dtype, {**turns, "block_b": 72, "split_k": 2, "num_warps": 8}),
+        Trial({"B": 72, "H": 4104, "O": 1160}, dtype, {**ping_pong, "block_b": 72, "split_k": 2, "num_warps": 8}),
         Trial({"B": 123, "H": 1000, "O": 328}, dtype, many),
         Trial({"B": 100, "H": 2048, "O": 1048}, dtype, {**many, "block_b": 104, "pdl": 0}),
-        # Their tiles of 128 columns: in two parts, whose sums come to lie in the ring; 16 and 8 warps; many rows.
+        # Their tiles of 128 columns: split-K, whose partial sums reuse the stages; 16 and 8 warps; many rows.
         Trial({"B": 33, "H": 2000, "O": 1064}, dtype, {**wide, "block_b": 40, "split_k": 2}),
         Trial(
             {"B": 123, "H": 1000, "O": 328},
@@ -128,30 +135,35 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
             {**wide, "block_b": 128, "split_k": 2, "num_stages": 6, "x_stages": 6},
         ),
         Trial({"B": 130, "H": 1032, "O": 1160}, dtype, {**wide, **eight, "block_b": 136, "num_stages": 7}),
-        Trial({"B": 190, "H": 1032, "O": 200}, dtype, {**turns, **eight, "block_b": 192, "x_stages": 6}),
-        # Weights scaled a step ahead: one step and two, odd and even, one group and two; most rows, one ring, two
-        # parts, weights that row tiles share, more tiles than multiprocessors.
+        Trial({"B": 190, "H": 1032, "O": 200}, dtype, {**ping_pong, **eight, "block_b": 192, "x_stages": 6}),
+        # Weights scaled a step ahead: one step and two, odd and even, one group and two; most rows, shared stages,
+        # split-K, weights that row tiles share or each load, more tiles than SMs.
         Trial({"B": 40, "H": 64, "O": 128}, dtype, {**wide, **eight, "block_b": 40}),
         Trial({"B": 123, "H": 72, "O": 200}, dtype, {**wide, **eight, "block_b": 128}),
         Trial(
-            {"B": 250, "H": 1000, "O": 328}, dtype, {**wide, **eight, "block_b": 128, "num_stages": 7, "x_stages": 6}
+            {"B": 250, "H": 1000, "O": 328},
+            dtype,
+            {**wide, **eight, **pair, "block_b": 128, "num_stages": 7, "x_stages": 6},
         ),
-        Trial({"B": 250, "H": 1032, "O": 328}, dtype, {**wide, **eight, "block_b": 128, "x_stages": 0}),
+        Trial({"B": 250, "H": 520, "O": 328}, dtype, {**wide, **eight, "block_b": 128, "num_stages": 7, "x_stages": 6}),
+        Trial({"B": 250, "H": 1032, "O": 328}, dtype, {**wide, **eight, **pair, "block_b": 128, "x_stages": 0}),
         Trial(
             {"B": 250, "H": 2000, "O": 328},
             dtype,
             {**wide, **eight, "block_b": 256, "split_k": 2, "num_stages": 5, "x_stages": 4},
         ),
-        Trial({"B": 300, "H": 1032, "O": 136}, dtype, {**wide, **eight, "block_b": 152, "x_stages": 6}),
+        Trial({"B": 300, "H": 1032, "O": 136}, dtype, {**wide, **eight, **pair, "block_b": 152, "x_stages": 6}),
         Trial(
             {"B": 70, "H": 1000, "O": 17000}, dtype, {**wide, **eight, "block_b": 72, "num_stages": 9, "x_stages": 8}
         ),
         Trial(
-            {"B": 300, "H": 1000, "O": 264}, dtype, {**turns, **eight, "block_b": 152, "num_stages": 8, "x_stages": 6}
+            {"B": 300, "H": 1000, "O": 264},
+            dtype,
+            {**ping_pong, **eight, **pair, "block_b": 152, "num_stages": 8, "x_stages": 6},
         ),
-        Trial({"B": 59, "H": 72, "O": 64}, dtype, {**turns, "num_warps": 8}),
-        Trial({"B": 440, "H": 1096, "O": 200}, dtype, {**turns, **eight, "block_b": 224, "x_stages": 6}),
-        # Few rows, which each program squares for itself: more steps than stages, one ring or two, rows not whole.
+        Trial({"B": 59, "H": 72, "O": 64}, dtype, {**ping_pong, "num_warps": 8}),
+        Trial({"B": 440, "H": 1096, "O": 200}, dtype, {**ping_pong, **eight, **pair, "block_b": 224, "x_stages": 6}),
+        # Few rows, which each CTA squares for itself: more steps than stages, shared stages or separate, ragged rows.
         Trial({"B": 29, "H": 3000, "O": 200}, dtype, {**few, **eight, "block_b": 32, "num_stages": 17, "x_stages": 0}),
         Trial({"B": 13, "H": 4104, "O": 72}, dtype, {**few, "block_b": 16, "num_stages": 8, "x_stages": 4, "pdl": 0}),
         Trial(
@@ -181,7 +193,7 @@ def pipelined_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul's pipelined kernel, which only sm_90 runs."""
     one = {
         "block_m": 128, "block_n": 128, "block_k": 64, "group_m": 2, "subtiles": 1, "programs": 3, "num_warps": 4,
-        "num_stages": 3, "tma": 1, "pipeline": 1, "stream": 0, "pdl": 0,
+        "num_stages": 3, "tma": 1, "variant": "warp_specialised", **_NO_CUDA,
     }  # fmt: skip
     return (
         Trial({"M": 1, "N": 8, "K": 8}, dtype, one),
@@ -195,16 +207,16 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul's CUDA C++, which only sm_90 runs: ragged edges, whole tiles in turn and divided ones."""
     whole = {
         "block_m": 128, "block_n": 256, "block_k": 64, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
-        "num_stages": 4, "tma": 1, "pipeline": 2, "stream": 0, "pdl": 1,
+        "num_stages": 4, "tma": 1, "variant": "cuda", **_NO_CUDA, "cluster_m": 2, "pdl": 1,
     }  # fmt: skip
     narrow = {**whole, "block_n": 128, "num_stages": 6}
-    stream, narrow_stream = {**whole, "stream": 1}, {**narrow, "stream": 1}
+    stream, narrow_stream = {**whole, "stream_k": 1}, {**narrow, "stream_k": 1}
     # Few programs take many tiles each, and of the last ones a tile and a bit; many share a tile between three or four.
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     tall = {**whole, "block_m": 192, "block_n": 192, "num_warps": 12, "num_stages": 3}
     low = {**whole, "block_m": 64, "num_warps": 4, "num_stages": 5}
     # Two programs divide the steps of a tile between them.
-    halves = {**whole, "block_n": 192, "num_stages": 5, "stream": 2}
+    halves = {**whole, "block_n": 192, "num_stages": 5, "split_k": 2}
     return (
         Trial({"M": 1, "N": 8, "K": 8}, dtype, whole),
         Trial({"M": 67, "N": 136, "K": 104}, dtype, narrow),
@@ -217,34 +229,34 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**narrow, **few, "pdl": 0}),
         # An odd number of boxes of 64 columns, of a pair and of one program; one tile after the other.
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "block_n": 192}),
-        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, **few, "pipeline": 11}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**tall, **few, "stream": 1}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "stream": 1, "pipeline": 11}),
-        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**low, "stream": 1}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "pipeline": 11}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, **few, "cluster_m": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**tall, **few, "stream_k": 1}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "stream_k": 1, "cluster_m": 1}),
+        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**low, "stream_k": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "cluster_m": 1}),
         # Clusters of two by two, of four and of five, the last with boxes that do not divide.
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "programs": 8, "pipeline": 22}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**narrow_stream, "pipeline": 22, "programs": 120}),
-        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, "pipeline": 22}),
-        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**low, "pipeline": 41}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "block_n": 192, "programs": 8, "pipeline": 41}),
-        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**low, "pipeline": 51}),
-        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 192, "pipeline": 12}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**halves, "pipeline": 22, "pdl": 0}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**whole, **few, "programs": 8, "cluster_n": 2}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**narrow_stream, "cluster_n": 2, "programs": 120}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**tall, "cluster_n": 2}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**low, "cluster_m": 4}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**low, **few, "block_n": 192, "programs": 8, "cluster_m": 4}),
+        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**low, "cluster_m": 5}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 192, "cluster_m": 1, "cluster_n": 2}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**halves, "cluster_n": 2, "pdl": 0}),
         # One step: the first of two programs has none.
         Trial({"M": 1, "N": 8, "K": 8}, dtype, halves),
-        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**halves, "pipeline": 11}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**halves, "cluster_m": 1}),
         Trial({"M": 700, "N": 264, "K": 520}, dtype, {**halves, "block_n": 256, "num_stages": 4, "pdl": 0}),
-        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "num_stages": 4, "stream": 2, "pipeline": 11}),
-        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 64, "num_stages": 2, "stream": 2}),
+        Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "num_stages": 4, "split_k": 2, "cluster_m": 1}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 64, "num_stages": 2, "split_k": 2}),
     )
 
 
 def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return trials of the same with the operands changed over: rows of tiles in eights, in every cluster."""
+    """Return trials of the same with A and B swapped: rows of tiles in eights, in every cluster."""
     two = {
         "block_m": 160, "block_n": 128, "block_k": 64, "group_m": 8, "subtiles": 1, "programs": 132, "num_warps": 8,
-        "num_stages": 4, "tma": 1, "pipeline": 111, "stream": 0, "pdl": 1,
+        "num_stages": 4, "tma": 1, "variant": "cuda", **_NO_CUDA, "swap_ab": 1, "pdl": 1,
     }  # fmt: skip
     few = {"programs": 6, "group_m": 2, "num_stages": 2}
     one, three = {**two, "block_n": 64, "num_warps": 4}, {**two, "block_n": 192, "num_warps": 12, "num_stages": 3}
@@ -258,24 +270,28 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 700, "N": 776, "K": 520}, dtype, {**two, "block_m": 256}),
         # One tile after the other.
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few}),
-        Trial({"M": 777, "N": 1304, "K": 200}, dtype, {**one, **few, "block_m": 256, "pipeline": 121}),
+        Trial({"M": 777, "N": 1304, "K": 200}, dtype, {**one, **few, "block_m": 256, "cluster_m": 2}),
         Trial({"M": 1000, "N": 776, "K": 136}, dtype, {**three, **few, "block_m": 200, "pdl": 0}),
         # Clusters: one above the other, side by side, both; boxes that do not divide.
-        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**two, "block_m": 152, "pipeline": 121}),
-        Trial({"M": 300, "N": 520, "K": 520}, dtype, {**three, "block_m": 104, "pipeline": 131}),
-        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**one, "block_m": 80, "pipeline": 112}),
-        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**three, "block_m": 192, "pipeline": 122}),
-        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "pipeline": 151}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "pipeline": 122}),
-        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "pipeline": 141}),
+        Trial({"M": 300, "N": 520, "K": 3000}, dtype, {**two, "block_m": 152, "cluster_m": 2}),
+        Trial({"M": 300, "N": 520, "K": 520}, dtype, {**three, "block_m": 104, "cluster_m": 3}),
+        Trial({"M": 391, "N": 200, "K": 584}, dtype, {**one, "block_m": 80, "cluster_n": 2}),
+        Trial({"M": 700, "N": 264, "K": 520}, dtype, {**three, "block_m": 192, "cluster_m": 2, "cluster_n": 2}),
+        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "cluster_m": 5}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "cluster_m": 2, "cluster_n": 2}),
+        Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "cluster_m": 4}),
         # Tiles divided among all clusters, and between two programs that end half of the rows each.
-        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "stream": 1}),
-        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream": 1, "pipeline": 121}),
-        Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**three, "block_m": 200, "stream": 1, "pdl": 0}),
-        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 16, "stream": 2}),
-        Trial({"M": 300, "N": 1304, "K": 1032}, dtype, {**two, "stream": 2}),
-        Trial({"M": 777, "N": 520, "K": 1000}, dtype, {**two, "block_m": 208, "stream": 2, "pipeline": 121}),
-        Trial({"M": 300, "N": 776, "K": 520}, dtype, {**three, "block_m": 112, "stream": 2, "pipeline": 122}),
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "stream_k": 1}),
+        Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream_k": 1, "cluster_m": 2}),
+        Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**three, "block_m": 200, "stream_k": 1, "pdl": 0}),
+        Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 16, "split_k": 2}),
+        Trial({"M": 300, "N": 1304, "K": 1032}, dtype, {**two, "split_k": 2}),
+        Trial({"M": 777, "N": 520, "K": 1000}, dtype, {**two, "block_m": 208, "split_k": 2, "cluster_m": 2}),
+        Trial(
+            {"M": 300, "N": 776, "K": 520},
+            dtype,
+            {**three, "block_m": 112, "split_k": 2, "cluster_m": 2, "cluster_n": 2},
+        ),
     )
 
 

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutants.attention import DIRECT_MUTANTS
+from mutants.attention import CUDA_MUTANTS
 from mutants.kernels import Mutant
 from mutants.twin import load_twin
 
-from ledger.kernel import load_kernel
+from ledger.kernel_files import load_kernel
 
 EMULATED = Path(__file__).parents[1] / "emulated"
 EMPTY = 0x7FFFDEAD
-# One rounding to fp16 of results below 4, and of powers up to 256 that weigh values below 5.
+# One rounding to fp16 of results below 4, and of exponentials up to 256 that weigh values below 5.
 TOLERANCE = 4e-3
 COMMAND = ("-std=c++20", "-O1", "-w", "-pthread")
 _PROBE = '#include <barrier>\n#include "cuda.h"\nint main() {}\n'
@@ -55,7 +55,7 @@ def _once(pattern: str, replacement: str, text: str) -> str:
 def _for_cpu(text: str) -> str:
     """Return the kernel's text with its inline assembly replaced by the functions of emulated/cuda.h."""
     bodies = {
-        r"uint4 fetched\(const u16\* p\)": "uint4 x; emulated_read(&x, p); return x;",
+        r"uint4 load_streaming\(const u16\* p\)": "uint4 x; emulated_read(&x, p); return x;",
         r"void prefetch\(const u16\* p, int bytes\)": "emulated_prefetch(p, bytes);",
         r"void mma\(.*?u32 b1\)": "emulated_mma(d, a0, a1, a2, a3, b0, b1);",
         r"u32 peer\(const void\* p, int rank\)": "return emulated_peer(p, rank);",
@@ -93,9 +93,9 @@ def _error(kernel: Any, run: Run, folder: Path) -> float:
     q, k, v = (random.standard_normal((heads, n, d)).astype(np.float16) for n in (group, s, s))
     q *= np.float16(run.gain)
     given.write_bytes(b"".join(each.tobytes() for each in (q, k, v)))
-    programs = run.programs or heads * run.splits
-    share, longer = divmod(heads * -(-s // run.block_s), programs)
-    sizes = (heads, s, programs, share, longer, ahead.shared_bytes)
+    ctas = run.ctas or heads * run.splits
+    steps, remainder = divmod(heads * -(-s // run.block_s), ctas)
+    sizes = (heads, s, ctas, steps, remainder, ahead.shared_bytes)
     try:
         done = subprocess.run([program, given, made, *map(str, sizes)], timeout=60, check=False)
     except subprocess.TimeoutExpired:
@@ -105,8 +105,8 @@ def _error(kernel: Any, run: Run, folder: Path) -> float:
     results = np.fromfile(made, np.float16, 2 * q.size).reshape(2, *q.shape)
     left = np.fromfile(made, np.int32, offset=results.nbytes)
     scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1) / math.sqrt(d)
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = powers / powers.sum(-1, keepdims=True) @ v.astype(float)
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = exponentials / exponentials.sum(-1, keepdims=True) @ v.astype(float)
     if np.isnan(results).any() or (left != EMPTY).any():
         return math.inf
     return float(np.abs(results.astype(float) - expected).max())
@@ -114,13 +114,13 @@ def _error(kernel: Any, run: Run, folder: Path) -> float:
 
 @dataclass(frozen=True)
 class Run:
-    """Hold a shape, a configuration, the programs of the stream (None: as many as the clusters have) and a gain."""
+    """Hold a shape, a configuration, the CTAs of stream-K (None: the clusters' variant) and a gain."""
 
     sizes: tuple[int, int, int, int, int]
     splits: int
     num_warps: int
     block_s: int = 16
-    programs: int | None = None
+    ctas: int | None = None
     gain: float = 1.0
 
     @property
@@ -128,49 +128,51 @@ class Run:
         return dict(zip(("B", "HQ", "HKV", "S", "D"), self.sizes, strict=True))
 
     @property
-    def config(self) -> dict[str, int]:
+    def config(self) -> dict[str, int | str]:
         return {
-            "pipeline": 2 if self.programs is None else 3,
+            "variant": "cuda_cluster" if self.ctas is None else "cuda_stream_k",
             "splits": self.splits,
             "num_warps": self.num_warps,
             "block_s": self.block_s,
             "num_stages": 1,
             "pdl": 1,
+            "late_trigger": 0,
+            "ctas_per_sm": int(self.ctas is not None),
         }
 
     @property
     def id(self) -> str:
         sizes = "-".join(map(str, self.sizes))
-        return f"{sizes}-splits{self.splits}-warps{self.num_warps}-keys{self.block_s}-programs{self.programs}"
+        return f"{sizes}-splits{self.splits}-warps{self.num_warps}-keys{self.block_s}-ctas{self.ctas}"
 
 
 RUNS = (
     Run((1, 1, 1, 1, 64), 1, 1),
     Run((2, 6, 2, 37, 64), 1, 2),
     Run((1, 4, 1, 70, 128), 2, 2),
-    # Six of eight programs have no key; scores rise by more than what is left uncorrected.
+    # Six of eight CTAs have no key; scores rise by more than what is left uncorrected.
     Run((1, 8, 1, 31, 64), 8, 1, gain=16.0),
     Run((1, 3, 1, 131, 128), 4, 2, 32),
-    # Heads of two and three programs, one that ends where a program does, and several within one.
-    Run((3, 24, 3, 90, 64), 1, 2, programs=7, gain=16.0),
-    Run((2, 8, 2, 200, 64), 1, 2, programs=9),
-    Run((2, 8, 2, 128, 64), 1, 1, programs=4),
-    Run((1, 2, 1, 160, 64), 1, 1, programs=10),
-    Run((9, 9, 9, 33, 64), 1, 4, programs=4),
-    Run((5, 15, 5, 50, 64), 1, 1, 32, programs=3),
+    # Heads of two and three CTAs, one that ends where a CTA does, and several within one.
+    Run((3, 24, 3, 90, 64), 1, 2, ctas=7, gain=16.0),
+    Run((2, 8, 2, 200, 64), 1, 2, ctas=9),
+    Run((2, 8, 2, 128, 64), 1, 1, ctas=4),
+    Run((1, 2, 1, 160, 64), 1, 1, ctas=10),
+    Run((9, 9, 9, 33, 64), 1, 4, ctas=4),
+    Run((5, 15, 5, 50, 64), 1, 1, 32, ctas=3),
 )
 
 
 @needs_compiler
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
-def test_direct_attention_is_right_on_a_cpu(run: Run, tmp_path: Path) -> None:
+def test_attention_in_cuda_is_right_on_a_cpu(run: Run, tmp_path: Path) -> None:
     assert _error(load_kernel("decode_attention", launch=True).kernel, run, tmp_path) < TOLERANCE
 
 
-MUTANTS = [pytest.param(mutant, RUNS[run], id=mutant.name) for run, mutant in DIRECT_MUTANTS]
+MUTANTS = [pytest.param(mutant, RUNS[run], id=mutant.name) for run, mutant in CUDA_MUTANTS]
 
 
 @needs_compiler
 @pytest.mark.parametrize(("mutant", "run"), MUTANTS)
-def test_a_wrong_twin_of_direct_attention_shows_on_a_cpu(mutant: Mutant, run: Run, tmp_path: Path) -> None:
+def test_a_wrong_twin_of_attention_in_cuda_shows_on_a_cpu(mutant: Mutant, run: Run, tmp_path: Path) -> None:
     assert _error(load_twin(mutant, tmp_path), run, tmp_path) > TOLERANCE

@@ -1,4 +1,4 @@
-"""Runs the warp-specialised attention kernels on NumPy arrays: their protocols, and wrong ones that must show.
+"""Runs the attention kernels in Gluon on NumPy arrays: their protocols, and wrong ones that must show.
 
 What a NumPy run cannot show (layouts, fences, the compiler) is tested on a GPU by test_kernel_attention.py.
 """
@@ -20,7 +20,8 @@ from mutants.kernels import Mutant
 from mutants.twin import load_twin
 from warps import Deadlock, Descriptor, Pointer, run_specialised
 
-from ledger.kernel import Kernel, load_kernel
+from ledger.kernel import Kernel
+from ledger.kernel_files import load_kernel
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
@@ -31,19 +32,22 @@ SEEDS = range(3)
 Shape = dict[str, int]
 
 
-DEVICE_CODE = dict.fromkeys(("flash_attention", "flash_attention_causal"), "common/attention_device.py")
+DEVICE_CODE = {
+    **dict.fromkeys(("flash_attention", "flash_attention_causal"), "common/attention_device.py"),
+    **{name: f"{name}/device.py" for name in ("decode_attention", "mla_decode")},
+}
 
 
 def _module(kernel: Kernel) -> ModuleType:
     """Return the module with a kernel's device code, of those that were loaded with the kernel."""
     package, inside, _ = kernel.config.__module__.partition(".ledger.kernels.")
-    module = DEVICE_CODE.get(kernel.name, kernel.name).removesuffix(".py").replace("/", ".")
+    module = DEVICE_CODE[kernel.name].removesuffix(".py").replace("/", ".")
     return sys.modules[f"{package}{inside}{module}"]
 
 
 def _softmax(scores: Any) -> Any:
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
 
 
 def _empty(size: int) -> Any:
@@ -68,7 +72,7 @@ def _flash(module: ModuleType, shape: Shape, seed: int, *, causal: bool = False)
         sizes = (s, heads, 2, scale, group, int(causal), 9 if pingpong else 3, pingpong)
         programs = min(3, heads * -(-s // 32))
         run_specialised(
-            module, "attention_pipelined", (programs,), [*operands, Pointer(fetched), *sizes], seed + launch
+            module, "attention_warp_specialised", (programs,), [*operands, Pointer(fetched), *sizes], seed + launch
         )
         worst = max(worst, _error(y, expected))
     return worst
@@ -90,7 +94,7 @@ def _mla(module: ModuleType, shape: Shape, seed: int) -> float:
         pointers = [Pointer(a) for a in (y.reshape(-1), partial, stats)]
         sizes = (h, s, np.float32(math.log2(math.e) / 12), splits, 1)
         run_specialised(
-            module, "mla_decode_pipelined", (blocks, splits, b), [*operands, *pointers, *sizes], seed + launch
+            module, "mla_decode_warp_specialised", (blocks, splits, b), [*operands, *pointers, *sizes], seed + launch
         )
         worst = max(worst, _error(y, expected), _left_behind(partial, stats))
     return worst
@@ -103,17 +107,23 @@ def _decode(module: ModuleType, shape: Shape, seed: int) -> float:
     q, k, v = (random.standard_normal((heads, n, d)).astype(np.float16) for n in (group, s, s))
     expected = _softmax(q.astype(float) @ k.astype(float).transpose(0, 2, 1) / math.sqrt(d)) @ v.astype(float)
     whole = {"HQ": heads * group, "HKV": heads, "D": d}
-    constants = module._pipelined_constants({"splits": splits, "num_stages": 2, "pdl": 1}, whole)
+    launch = sys.modules[module.__name__.replace(".device", ".launch")]
+    config = {"splits": splits, "num_stages": 2, "pdl": 1, "late_trigger": 0}
+    constants = launch.pipelined_constants(config, whole)
     slots, worst = heads * constants["READERS"] * splits * constants["ROWS"], 0.0
     partial, stats = _empty(slots * constants["COLS"]), _empty(slots * 2)
     block_g, block_d = max(8, 1 << (group - 1).bit_length()), 1 << (d - 1).bit_length()
-    for launch in range(2):
+    for turn in range(2):
         y = np.full((heads, group, d), np.nan, np.float16)
         operands = [Descriptor(a, [1, n, block_d]) for a, n in ((q, block_g), (k, 16), (v, 16))]
         pointers = [Pointer(a) for a in (y.reshape(-1), partial, stats)]
         sizes = (s, d, np.float32(math.log2(math.e) / math.sqrt(d)), *constants.values())
         run_specialised(
-            module, "decode_attention_pipelined", (heads * splits,), [*operands, *pointers, *sizes], seed + launch
+            module,
+            "decode_attention_software_pipelined",
+            (heads * splits,),
+            [*operands, *pointers, *sizes],
+            seed + turn,
         )
         worst = max(worst, _error(y, expected), _left_behind(partial, stats))
     return worst
@@ -160,13 +170,13 @@ CASES = [
     for name, shapes in SHAPES.items()
     for shape in shapes
 ]
-# One rounding to fp16 of results below 4, and of powers up to 1 that weigh values below 5.
+# One rounding to fp16 of results below 4, and of exponentials up to 1 that weigh values below 5.
 TOLERANCE = 5e-3
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pipelined_attention_is_right_in_any_order(name: str, shape: Shape, seed: int) -> None:
+def test_attention_in_gluon_is_right_in_any_order(name: str, shape: Shape, seed: int) -> None:
     assert RUNS[name](_module(load_kernel(name, launch=True).kernel), shape, seed) < TOLERANCE
 
 
@@ -185,7 +195,7 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
                "        blocks"),
         ("turn_not_passed_on",
                f"            if PINGPONG:\n{arrive}            products", "            products"),
-        ("uncorrected_output", "acc = acc * gl.convert_layout(kept, o_rows)[:, None]", "acc = acc * 1.0"),
+        ("uncorrected_output", "acc = acc * gl.convert_layout(correction, o_rows)[:, None]", "acc = acc * 1.0"),
         ("product_not_waited_for",
                "hopper.warpgroup_mma_wait(1, deps=(pending,))", "hopper.warpgroup_mma_wait(2, deps=(pending,))"),
         ("last_tile_unmasked",
@@ -197,44 +207,51 @@ def _flash_mutants(name: str) -> tuple[Mutant, ...]:
 MUTANTS: tuple[Mutant, ...] = (
     *_flash_mutants("flash_attention"),
     *_flash_mutants("flash_attention_causal"),
-    Mutant("mla_decode", "piece_given_up_early",
-           "        acc = hopper.warpgroup_mma_wait(1, deps=(pending,))\n"
-           "        hopper.mbarrier.arrive(empty.index(slot), count=1)\n",
-           "        hopper.mbarrier.arrive(empty.index(slot), count=1)\n"
-           "        acc = hopper.warpgroup_mma_wait(1, deps=(pending,))\n"),
-    Mutant("mla_decode", "product_not_waited_for",
-           "hopper.warpgroup_mma_wait(1, deps=(pending,))", "hopper.warpgroup_mma_wait(2, deps=(pending,))"),
-    Mutant("mla_decode", "piece_not_waited_for",
-           "hopper.mbarrier.wait(full.index(stage * 3 + piece - 1), phase)", "pass"),
-    Mutant("mla_decode", "wrong_phase", "phase = (i // 2 & 1) ^ 1", "phase = i // 2 & 1"),
-    Mutant("mla_decode", "powers_not_waited_for", "hopper.mbarrier.wait(p_full.index(stage), i // 2 & 1)", "pass"),
-    Mutant("mla_decode", "held_back_for_scores_that_never_come", "& 1, pred=i + 1 < steps)", "& 1)"),
-    Mutant("mla_decode", "sums_given_too_early",
-           "    stats.index(0).store(highest)\n    stats.index(1).store(total)\n"
-           "    hopper.mbarrier.arrive(stats_full, count=1)\n",
-           "    hopper.mbarrier.arrive(stats_full, count=1)\n"
-           "    stats.index(0).store(highest)\n    stats.index(1).store(total)\n"),
-    Mutant("mla_decode", "uncorrected_output", "            acc = acc * kept\n", "            acc = acc * 1.0\n"),
-    Mutant("mla_decode", "uncorrected_sum", "total = total * kept + gl.sum(powers, axis=1)",
-           "total = total + gl.sum(powers, axis=1)"),
-    Mutant("mla_decode", "unmasked_keys", "if at + BLOCK_S > n_keys:", "if at + BLOCK_S > n_keys + 99:"),
-    Mutant("mla_decode", "parts_not_waited_for",
-           "waiting = gl.max(gl.max(missing, axis=0), axis=0)", "waiting = 0"),
-    Mutant("mla_decode", "parts_not_emptied", "gl.store(partial_ptrs + chunk * COLS, empty)", "pass"),
-    Mutant("decode_attention", "values_not_waited_for", "hopper.mbarrier.wait(v_full.index(stage), phase)", "pass"),
-    Mutant("decode_attention", "wrong_phase", "phase = step // STAGES & 1", "phase = 0"),
-    Mutant("decode_attention", "wrong_tile",
-           "head, step + STAGES, first, last)", "head, step + STAGES - 1, first, last)"),
-    Mutant("decode_attention", "unmasked_keys",
-           "* BLOCK_S + keys < n_keys)[:, None]", "* BLOCK_S + keys < n_keys + 99)[:, None]"),
-    Mutant("decode_attention", "parts_not_emptied", "gl.store(stats_ptrs + ROWS, empty, mask=known)", "pass"),
-    Mutant("decode_attention", "absent_rows_waited_for",
-           "known = (part < SPLITS) & (element // BLOCK_D + row < GROUP)", "known = (part < SPLITS) & (row >= 0)"),
+    *(
+        Mutant("mla_decode", *edit, "mla_decode/device.py")
+        for edit in (
+            ("piece_released_early",
+             "        acc = hopper.warpgroup_mma_wait(1, deps=(pending,))\n"
+             "        hopper.mbarrier.arrive(empty.index(slot), count=1)\n",
+             "        hopper.mbarrier.arrive(empty.index(slot), count=1)\n"
+             "        acc = hopper.warpgroup_mma_wait(1, deps=(pending,))\n"),
+            ("product_not_waited_for",
+             "hopper.warpgroup_mma_wait(1, deps=(pending,))", "hopper.warpgroup_mma_wait(2, deps=(pending,))"),
+            ("piece_not_waited_for", "hopper.mbarrier.wait(full.index(stage * 3 + piece - 1), phase)", "pass"),
+            ("wrong_phase", "phase = (i // 2 & 1) ^ 1", "phase = i // 2 & 1"),
+            ("exponentials_not_waited_for", "hopper.mbarrier.wait(p_full.index(stage), i // 2 & 1)", "pass"),
+            ("held_back_for_scores_that_never_come", "& 1, pred=i + 1 < steps)", "& 1)"),
+            ("statistics_signalled_too_early",
+             "    stats.index(0).store(reference)\n    stats.index(1).store(total)\n"
+             "    hopper.mbarrier.arrive(stats_full, count=1)\n",
+             "    hopper.mbarrier.arrive(stats_full, count=1)\n"
+             "    stats.index(0).store(reference)\n    stats.index(1).store(total)\n"),
+            ("uncorrected_output", "            acc = acc * correction\n", "            acc = acc * 1.0\n"),
+            ("uncorrected_sum", "total = total * correction + gl.sum(exponentials, axis=1)",
+             "total = total + gl.sum(exponentials, axis=1)"),
+            ("unmasked_keys", "if at + BLOCK_S > n_keys:", "if at + BLOCK_S > n_keys + 99:"),
+            ("parts_not_waited_for",
+             "waiting = any_of(gl.max(is_unwritten(values).to(gl.int32), axis=2))", "waiting = 0"),
+            ("parts_not_emptied", "gl.store(partial_ptrs + chunk * COLS, reset)", "pass"),
+        )
+    ),
+    *(
+        Mutant("decode_attention", *edit, "decode_attention/device.py")
+        for edit in (
+            ("values_not_waited_for", "hopper.mbarrier.wait(v_full.index(stage), phase)", "pass"),
+            ("wrong_phase", "phase = step // STAGES & 1", "phase = 0"),
+            ("wrong_tile", "head, step + STAGES, first, last)", "head, step + STAGES - 1, first, last)"),
+            ("unmasked_keys", "* BLOCK_S + keys < n_keys)[:, None]", "* BLOCK_S + keys < n_keys + 99)[:, None]"),
+            ("parts_not_emptied", "gl.store(maxima_ptrs + ROWS, reset, mask=known)", "pass"),
+            ("absent_rows_waited_for",
+             "known = (part < SPLITS) & (element // BLOCK_D + row < GROUP)", "known = (part < SPLITS) & (row >= 0)"),
+        )
+    ),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
-def test_pipelined_run_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
+def test_run_of_gluon_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
     module = _module(load_twin(mutant, tmp_path))
     assert any(_rejected(module, mutant.kernel, shape, seed) for shape in SHAPES[mutant.kernel] for seed in SEEDS)
 

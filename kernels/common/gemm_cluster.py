@@ -1,0 +1,151 @@
+"""Checks, builds and launches matrix products in CUDA C++ over cluster_gemm_kernel.cuh, for sm_90.
+
+Imports torch, only when called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ledger.errors import InputError
+from ledger.kernel import AheadCuda, Launch
+from ledger.operations import Shape
+from ledger.records import Dtype
+from ledger.roofline import DTYPE_BYTES
+
+from . import configs
+from .cuda import Argument, CudaSource, prepare_cuda, tensor_map
+from .gemm_config import Settings, cluster_of, cuda_ctas, cuda_threads, row_step, shared_bytes, swapped, tile_rows
+from .targets import ceil_div
+from .wgmma import Kind, Wgmma, wgmma_header
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_KINDS: dict[str, Kind] = {"fp16": "f16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
+
+DIVIDED_CLOCKS = 10_700
+"""Clocks that stream-K costs a launch beside its tiles, as fitted to matmul (docs/notes/gemm.md)."""
+
+
+def check_swapped_nothing(config: Settings) -> None:
+    """Check tiles with A and B swapped for a kernel that has none; such a configuration has no key for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterGemm:
+    """Hold what differs between the CUDA C++ of kernels.
+
+    source: cuda.cuda_source with the kernel's module and file; the entry is NAME_cluster. fixed: keys that have one
+    value. even_tiles: whether the rows of C are divided evenly among tiles. swaps: whether A and B may be swapped;
+    check_swapped: checks such a tile. promotion: bytes that L2 fetches at once for a miss. divided_clocks: what
+    stream-K costs a launch beside its tiles.
+    """
+
+    name: str
+    source: Callable[..., CudaSource]
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    even_tiles: bool = False
+    swaps: bool = False
+    check_swapped: Callable[[Settings], None] = check_swapped_nothing
+    promotion: Literal[128, 256] = 128
+    divided_clocks: int = DIVIDED_CLOCKS
+
+    def check(self, config: Settings, dtype: Dtype, target: str) -> None:
+        """Check a configuration with variant cuda. Raises: InputError."""
+        (rows, cols), split, what = cluster_of(config), config["split_k"], f"{self.name}: variant is cuda"
+        if target != "sm_90" or dtype not in _KINDS:
+            raise InputError(f"{what} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
+        if not 1 <= rows <= 5 or cols not in (1, 2) or split not in (1, 2) or rows * cols * split > 8:
+            raise InputError(
+                f"{what} with cluster_m {rows}, cluster_n {cols} and split_k {split}; expected cluster_m 1 to 5, "
+                "cluster_n 1 or 2, split_k 1 or 2, and a product of at most 8"
+            )
+        configs.check_flags(self.name, config, "stream_k", "pdl", *(["swap_ab"] if self.swaps else []))
+        if config["stream_k"] and split > 1:
+            raise InputError(f"{what} with stream_k 1 and split_k {split}; expected one of them")
+        self._check_tile(config)
+        warps = config["block_n" if swapped(config) else "block_m"] // 16
+        fixed = {"block_k": 128 // DTYPE_BYTES[dtype], "num_warps": warps, "subtiles": 1, "tma": 1, **self.fixed}
+        if any(config[key] != value for key, value in fixed.items()):
+            raise InputError(f"{what}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
+        if config["num_stages"] < 2 or config["programs"] < rows * cols:
+            raise InputError(f"{what}; expected at least 2 stages and {rows * cols} programs")
+
+    def _check_tile(self, config: Settings) -> None:
+        block_m, block_n = config["block_m"], config["block_n"]
+        if swapped(config):
+            self.check_swapped(config)
+        elif block_m not in (64, 128, 192) or block_n not in (64, 128, 192, 256):
+            raise InputError(
+                f"{self.name}: tiles are {block_m} x {block_n} with variant cuda; expected 64, 128 or 192 by 64 to 256 "
+                "in steps of 64"
+            )
+
+    def program(self, config: Settings, dtype: Dtype) -> CudaSource:
+        """Return the CUDA C++ of a configuration."""
+        swap = swapped(config)
+        defines = {
+            "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"],
+            "ROWS": config["cluster_m"], "COLS": config["cluster_n"], "SPLIT": config["split_k"],
+            "STREAM": config["stream_k"], "BF16": int(dtype == "bf16"),
+            **({"SWAPPED": int(swap)} if self.swaps else {}),
+        }  # fmt: skip
+        # A is K-major, B is MN-major (K-major in fp8); swapped, B is the first operand.
+        products = Wgmma(
+            n=config["block_m" if swap else "block_n"], kind=_KINDS[dtype], a_transposed=swap, b_transposed=not swap
+        )
+        return self.source(entry=f"{self.name}_cluster", defines=defines, generated=wgmma_header(products))
+
+    def ahead(self, config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+        """Return what the compiler needs to compile the program without a GPU."""
+        return AheadCuda(
+            self.program(config, dtype),
+            programs=cuda_ctas(config, shape),
+            threads=cuda_threads(config),
+            shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], 2),
+        )
+
+    def prepare(
+        self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, dtype: Dtype,
+        bias: Tensor | None, scale: float | None,
+    ) -> Launch:  # fmt: skip
+        """Make the tensor maps and the workspace of stream-K, and return the launch."""
+        import torch
+
+        (n_rows, n_inner), n_cols = a.shape, out.shape[1]
+        ahead = self.ahead(config, {"M": n_rows, "N": n_cols, "K": n_inner}, dtype)
+        shared = ahead.programs if config["stream_k"] else 0
+        tile = config["block_m"] * config["block_n"]
+        partial = torch.empty(shared * tile + 4, dtype=torch.float32, device=a.device)
+        ready = torch.zeros(config["num_warps"] // 4 * shared + 1, dtype=torch.int32, device=a.device)
+        rows = tile_rows(config, n_rows) if self.even_tiles else config["block_m"]
+        arguments: list[Argument] = [*self._maps(a, b, out, config, rows=rows), *([] if bias is None else [bias])]
+        arguments += [partial, ready, *([] if scale is None else [float(scale)]), n_rows, n_cols, n_inner]
+        if self.even_tiles:
+            # Where the last tiles begin to load.
+            last_row = row_step(config) * ceil_div(n_rows, row_step(config)) - rows
+            arguments += [rows, last_row, max(64 * ceil_div(n_cols, 64) - config["block_n"], 0)]
+        return prepare_cuda(
+            ahead.source,  # type: ignore[arg-type]
+            programs=ahead.programs,
+            threads=ahead.threads,
+            shared_bytes=ahead.shared_bytes,
+            arguments=[*arguments, config["group_m"]],
+            overlap=bool(config["pdl"]),
+        )
+
+    def _maps(self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, rows: int) -> list[Argument]:
+        """Return the tensor maps of A, B and C. rows: those of a tile."""
+        (height, width), block_n, block_k = cluster_of(config), config["block_n"], config["block_k"]
+        if a.element_size() == 1:
+            b_box = block_n // height, block_k
+        else:
+            # Where boxes of 64 columns do not divide among CTAs, their rows do.
+            b_box = block_k // (height if block_n // 64 % height and block_k % height == 0 else 1), 64
+        # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
+        c_box = (8 if swapped(config) or config["split_k"] > 1 else 16), 64
+        boxes = ((a, (rows // width, block_k)), (b, b_box), (out, c_box))
+        return [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]

@@ -1,0 +1,107 @@
+"""Names the configuration keys of matrix products and counts what they imply: CTAs, rows of tiles, shared memory.
+
+`variant` is "generic" (Triton), "warp_specialised" (Gluon, sm_90) or "cuda" (CUDA C++, sm_90). Only "cuda" has clusters
+of cluster_m by cluster_n CTAs, swap_ab (A and B swapped: a tile's rows are wgmma's columns), split_k (CTAs that divide
+a tile's steps along K) and stream_k (all clusters divide the last tiles along K). Imports neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.operations import Shape
+
+from .targets import ceil_div
+
+Settings = Mapping[str, Any]
+
+GENERIC, WARP_SPECIALISED, CUDA = "generic", "warp_specialised", "cuda"
+
+KEYS = (
+    "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma", "variant",
+)  # fmt: skip
+CUDA_DEFAULTS = {"cluster_m": 1, "cluster_n": 1, "split_k": 1, "stream_k": 0, "pdl": 0}
+"""Keys of kernels that have CUDA C++, with their values in the other variants."""
+
+SWAP_DEFAULTS = {"swap_ab": 0}
+"""The same for kernels whose CUDA C++ can swap A and B."""
+
+GROUP = 8
+"""Rows of tiles, of a cluster or of a CTA, that share the columns of B which they read while these are in L2."""
+
+CLUSTERS = ((1, 1), (2, 1), (2, 2), (4, 1))
+"""Clusters along M and N that launch rules choose from."""
+
+
+def resident(cluster: tuple[int, int]) -> int:
+    """Return how many CTAs of such clusters an H200 holds at once: a cluster lies within a group of SMs."""
+    return 120 if cluster in ((2, 2), (4, 1)) else 132
+
+
+def cluster_of(config: Settings) -> tuple[int, int]:
+    """Return the CTAs of a cluster along M and along N."""
+    return config["cluster_m"], config["cluster_n"]
+
+
+def swapped(config: Settings) -> bool:
+    """Tell whether A and B are swapped."""
+    return bool(config.get("swap_ab"))
+
+
+def lines(columns: int) -> int:
+    """Return in how many lines of L2 128 bytes of a row of so many 2-byte elements lie."""
+    return 1 if columns % 64 == 0 else 2
+
+
+def cuda_threads(config: Settings) -> int:
+    """Return the threads of a CTA of the CUDA C++: the warps that multiply, and four of which one loads."""
+    return int(32 * config["num_warps"] + 128)
+
+
+def cuda_ctas(config: Settings, shape: Shape) -> int:
+    """Return the CTAs of a launch of the CUDA C++."""
+    rows, cols = cluster_of(config)
+    tiles = ceil_div(shape["M"], rows * config["block_m"]) * ceil_div(shape["N"], cols * config["block_n"])
+    if config["split_k"] > 1:
+        return int(rows * cols * config["split_k"] * tiles)
+    pieces = tiles * ceil_div(shape["K"], config["block_k"]) if config["stream_k"] else tiles
+    return int(rows * cols * min(pieces, config["programs"] // (rows * cols)))
+
+
+def row_step(config: Settings) -> int:
+    """Return what the rows of tiles are a multiple of: those stored at once, 8 of each that shares them if swapped."""
+    return 8 * int(config["cluster_n"]) if swapped(config) else 16
+
+
+def tile_rows(config: Settings, n_rows: int) -> int:
+    """Return the rows of each tile of the CUDA C++ with even tiles: even shares in whole steps."""
+    rows, step = config["cluster_m"], row_step(config)
+    return int(step * ceil_div(n_rows, step * rows * ceil_div(n_rows, rows * config["block_m"])))
+
+
+def group_rows(config: Settings, shape: Shape) -> int:
+    """Return how many rows of clusters' tiles form a group: groups are of equal size, at most GROUP."""
+    tiles_m = ceil_div(shape["M"], config["cluster_m"] * config["block_m"])
+    return ceil_div(tiles_m, ceil_div(tiles_m, GROUP))
+
+
+def ring_bytes(config: Settings, element: int) -> int:
+    """Return the shared memory of all stages, in bytes. element: bytes of an element of A and B."""
+    return int(config["num_stages"] * element * config["block_k"] * (config["block_m"] + config["block_n"]))
+
+
+def shared_bytes(config: Settings, element: int, output: int) -> int:
+    """Return an upper bound of the shared memory of a CTA, in bytes. element, output: bytes of one of A, one of C."""
+    ring, tile = ring_bytes(config, element), config["block_m"] * config["block_n"]
+    if config["variant"] == CUDA:
+        # Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two
+        # of 64. Half of the accumulators of a split tile come from the other CTA, to where the ring was.
+        store = config["num_warps"] * 2 * 16 * 64 * 2
+        used = max(ring, 2 * tile + store) if config["split_k"] > 1 else ring + store
+        return int(used + 16 * config["num_stages"])
+    # With TMA the result leaves through a buffer of its own; without, through what the loop has left. The last terms
+    # cover barriers.
+    if config["tma"]:
+        return int(ring + output * tile // config["subtiles"] + 1024)
+    return int(max(ring, 4 * config["block_m"] * (config["block_n"] + 8)) + 64)

@@ -1,0 +1,67 @@
+"""Runs Nsight Compute as a subprocess and explains its failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Done:
+    """Hold the end of a command: exit code, output and, where it ran too long, the limit in seconds."""
+
+    code: int
+    output: str
+    timed_out_s: int | None = None
+
+
+def run_command(command: Sequence[str], *, timeout_s: int, folder: Path | None) -> Done:
+    """Run a command in its own process group, with a private TMPDIR and the C locale, and return its output."""
+    package = Path(__file__).resolve().parent.parent.parent
+    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": path}
+    if folder is not None:
+        environment["TMPDIR"] = str(folder)
+    with subprocess.Popen(
+        list(command),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return Done(-1, output, timed_out_s=timeout_s)
+    return Done(process.returncode, output)
+
+
+def explain(done: Done) -> str:
+    """Return in one line why a run of ncu gave no report."""
+    if done.timed_out_s is not None:
+        return f"ncu did not end within {done.timed_out_s} s"
+    if "ERR_NVGPUCTRPERM" in done.output:
+        return (
+            "hardware counters are not available to this user (ERR_NVGPUCTRPERM): the driver lets only an "
+            "administrator of the host read them; ask for NVreg_RestrictProfilingToAdminUsers=0"
+        )
+    if "InterprocessLockFailed" in done.output or "LibraryNotLoaded" in done.output:
+        return f"ncu could not start its profiler: {_last_error(done.output)}"
+    return f"ncu ended with {done.code}: {_last_error(done.output)}"
+
+
+def _last_error(output: str) -> str:
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("==ERROR==")]
+    return (errors or lines or ["it printed nothing"])[-1][:400]

@@ -1,0 +1,144 @@
+"""Finds and loads kernels: those of the repository (kernels/NAME) before those that ship with the package.
+
+What executes are the bytes of a kernel's closure (ledger.sources). Imports neither torch nor triton itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from ledger.errors import InputError, MachineError, UnknownName
+from ledger.kernel import Kernel, model_only
+from ledger.operations import Shape
+from ledger.records import CaseV2, Dtype, Hardware, is_gpu
+from ledger.sources.closure import Closure
+from ledger.sources.collector import collect
+from ledger.sources.loader import load
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """Hold a kernel together with the very sources it was loaded from."""
+
+    kernel: Kernel
+    closure: Closure
+    shipped: bool
+
+    @property
+    def path(self) -> FilePath:
+        """Return the file of the kernel's own module."""
+        return self.closure.source.file
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of the manifest of its sources."""
+        return self.closure.sha256
+
+
+def shipped_folder(name: str) -> FilePath:
+    """Return the folder (kernels, hardware) that came with the package: inside a wheel, beside it when editable."""
+    package = FilePath(__file__).parent
+    inside = package / "shipped" / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+def _kernel_paths(root: FilePath | None) -> dict[str, tuple[FilePath, bool]]:
+    found: dict[str, tuple[FilePath, bool]] = {}
+    folders = [(shipped_folder("kernels"), True)]
+    if root is not None and (root / "kernels").resolve() != folders[0][0].resolve():
+        folders.append((root / "kernels", False))
+    for folder, shipped in folders:
+        for path in sorted((*folder.glob("*.py"), *folder.glob("*/__init__.py"))):
+            name = path.parent.name if path.name == "__init__.py" else path.stem
+            if not name.startswith("_") and name != "common" and path != folder / "__init__.py":
+                found[name] = (path, shipped)
+    return found
+
+
+def kernel_names(root: FilePath | None = None) -> tuple[str, ...]:
+    """Return the names of all kernels: the repository's and those shipped with the package."""
+    return tuple(sorted(_kernel_paths(root)))
+
+
+def execute(closure: Closure, *, launch: bool, shipped: bool) -> KernelFile:
+    """Return the kernel of a closure; `launch` asks for the real triton, otherwise only the model is usable.
+
+    Raises: InputError when the sources break the contract; MachineError when triton is missing.
+    """
+    path = closure.source.path
+    try:
+        with model_only(not launch):
+            module = load(closure, variant="" if launch else "_model")
+    except MachineError:
+        raise
+    # A kernel's module may raise anything, SystemExit included.
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path}: cannot be loaded ({type(error).__name__}: {error}); see CONTRIBUTING.md") from error
+    kernel = getattr(module, "KERNEL", None)
+    if not isinstance(kernel, Kernel):
+        raise InputError(f"{path}: no constant KERNEL of type ledger.kernel.Kernel; expected exactly one")
+    name = closure.entry.rpartition(".")[2]
+    if kernel.name != name:
+        raise InputError(f"{path}: KERNEL.name is {kernel.name!r}; expected the name of its file, {name!r}")
+    return KernelFile(kernel, closure, shipped)
+
+
+def load_kernel_file(
+    path: FilePath, *, root: FilePath | None = None, launch: bool = False, shipped: bool = False
+) -> KernelFile:
+    """Load one kernel file with the sources that it imports from the work tree `root`. Raises: as `execute`."""
+    return execute(collect(path, root=root, shipped=shipped_folder("kernels")), launch=launch, shipped=shipped)
+
+
+def kernel_closure(name: str, root: FilePath | None = None) -> tuple[Closure, bool]:
+    """Return the sources of a kernel, the repository's before the shipped one, and whether it is shipped; runs nothing.
+
+    Raises: UnknownName, InputError.
+    """
+    paths = _kernel_paths(root)
+    if name not in paths:
+        known = ", ".join(sorted(paths)) or "none"
+        raise UnknownName(f"kernel {name!r} is not known; expected one of: {known}")
+    path, shipped = paths[name]
+    folder = path.parent.parent if path.name == "__init__.py" else path.parent
+    if (folder / f"{name}.py").is_file() and (folder / name / "__init__.py").is_file():
+        raise InputError(f"kernel {name!r} is both {name}.py and {name}/__init__.py in {folder}; expected one of them")
+    return collect(path, root=root, shipped=shipped_folder("kernels")), shipped
+
+
+def load_kernel(name: str, root: FilePath | None = None, *, launch: bool = False) -> KernelFile:
+    """Load a kernel by name, the repository's before the shipped one. Raises: UnknownName, InputError."""
+    closure, shipped = kernel_closure(name, root)
+    return execute(closure, launch=launch, shipped=shipped)
+
+
+def implementation_for(kernel: Kernel, hardware: Hardware) -> str:
+    """Return which implementation runs on a device: triton on a GPU, torch-cpu on a CPU."""
+    wanted = "triton" if is_gpu(hardware.target) else "torch-cpu"
+    if wanted not in kernel.implementations:
+        have = ", ".join(kernel.implementations)
+        raise InputError(f"{kernel.name} has no {wanted} implementation for {hardware.name}; expected one of: {have}")
+    return wanted
+
+
+def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, threads: int | None = None) -> CaseV2:
+    """Return the case of a cell, with the launch configuration that this kernel would use there.
+
+    Raises: InputError for shape keys, a dtype or a configuration that the kernel or the chip does not have.
+    """
+    kernel.check_offers(shape, dtype)
+    implementation = implementation_for(kernel, hardware)
+    config = kernel.config(shape, dtype, hardware.target) if implementation == "triton" else {}
+    if implementation == "triton":
+        kernel.check_config(config, shape, dtype, hardware.target)
+    return CaseV2(
+        kernel=kernel.name,
+        shape=dict(shape),
+        dtype=dtype,
+        hardware=hardware.name,
+        implementation=implementation,
+        config=dict(config),
+        threads=threads,
+        arguments=None,
+    )

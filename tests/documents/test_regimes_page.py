@@ -1,0 +1,67 @@
+"""Compares what docs/regimes.md says of both rules with every record of this ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledger.analysis.metric_readings import readings
+from ledger.evidence.judge import judge
+from ledger.evidence.object_checks import record_blobs
+from ledger.git.history import read_history
+from ledger.git.reader import Reader, quiet_environment
+from ledger.render.rules_page import ComparedCell, compared_cells, rules_page
+
+ROOT = Path(__file__).parents[2]
+PAGE = " ".join((ROOT / "docs" / "regimes.md").read_text(encoding="utf-8").split())
+
+
+@pytest.fixture(scope="module")
+def book():
+    reader = Reader(ROOT / ".git", quiet_environment())
+    history = read_history(reader, wait=False)
+    with reader.blobs() as blobs:
+        blobs.plan(record_blobs(history))
+        return judge(history, blobs.read)
+
+
+@pytest.fixture(scope="module")
+def cells(book) -> list[ComparedCell]:
+    return list(compared_cells(book))
+
+
+def test_the_page_counts_what_regime_2_changes(book, cells):
+    determined = [cell for cell in cells if cell.preview.regimes]
+    two = [cell for cell in determined if len(cell.preview.regimes) > 1]
+    differ = [cell for cell in determined if not cell.agrees]
+    said = (
+        f"{len(determined)} of {len(cells)} cells are determined, {len(two)} with two regimes, and {len(differ)} get "
+        "another regime"
+    )
+    assert said in PAGE
+    to_hbm = [cell for cell in differ if cell.preview.regimes == ("hbm-bound",)]
+    assert len(to_hbm) > len(differ) / 2
+    assert said.split(" cells")[0].split(" of ")[0] in rules_page(book)
+
+
+def test_the_page_says_how_profiled_and_timed_durations_differ(cells):
+    ratios = []
+    for cell in cells:
+        assert cell.view.counted is not None and cell.view.hardware is not None
+        record = cell.view.counted.recorded.measurement
+        assert record.counters is not None and record.timing is not None
+        profiled_ns = readings(record.counters, cell.view.hardware.target).values["duration"]
+        ratios.append(1000 * profiled_ns / record.timing.median_ps)
+    longer = sum(ratio > 1.2 for ratio in ratios)
+    assert f"over 1.2 times the timed call in {longer} of {len(ratios)} cells, {max(ratios):.2f} at most" in PAGE
+
+
+def test_no_load_of_a_recorded_cell_is_above_its_peak(cells):
+    assert not [cell for cell in cells if "above 105%" in cell.preview.reason]
+
+
+def test_the_verdict_of_record_is_that_of_the_sealed_rule(book, cells):
+    assert len(cells) == sum(view.counted is not None for view in book.cells)
+    assert {view.sealed.prediction.rule for view in book.cells} == {"regime/1"}
+    assert all(view.counted.verification.also_regime is None for view in book.cells if view.counted is not None)
