@@ -105,12 +105,12 @@ def percent_of_roof(work: Work, roof: Roof, duration_s: float) -> float:
 
 
 def memory_side(work: Work, roof: Roof) -> bool:
-    """Tell whether the case lies left of the ridge, where memory sets its time lower bound."""
+    """Tell whether the case is on the memory-bound side of the ridge, where memory sets its time lower bound."""
     return work.flops * roof.bandwidth_bytes_per_s <= work.bytes * roof.peak_flop_per_s
 
 
 def ceilings_of(hardware: Hardware, kind: CeilingKind | None) -> tuple[CeilingKind, Ceilings]:
-    """Return the named set of ceilings, or the default: the data sheet's where there is one, else the burst's.
+    """Return the named set of ceilings, or the default: the datasheet's where there is one, else the burst's.
 
     Raises: InputError when the profile has no such set.
     """
@@ -122,7 +122,7 @@ def ceilings_of(hardware: Hardware, kind: CeilingKind | None) -> tuple[CeilingKi
 
 
 def make_roof(ceilings: CeilingKind, path: Path, peak_flop_per_s: int, bandwidth_bytes_per_s: int) -> Roof:
-    """Return a roof; one whose peak is 2**53 FLOP/s or more has a place in version 2 of the format alone."""
+    """Return a roof; one whose peak is 2**53 FLOP/s or more needs version 2 of the format."""
     kind = Roof if peak_flop_per_s <= MAX_INTEGER else RoofV2
     return kind(
         ceilings=ceilings,

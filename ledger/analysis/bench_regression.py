@@ -25,7 +25,7 @@ class RatioChange:
 
     @property
     def sentence(self) -> str:
-        """Return the change in words."""
+        """Return the change as text."""
         way = "slower" if self.change > 0 else "faster"
         return f"{self.cell}: {abs(self.change):.1%} {way} than before, relative to {self.baseline}"
 

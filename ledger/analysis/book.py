@@ -1,7 +1,6 @@
 """Defines what a whole ledger says once it has been read and judged. Pure data; nothing here does I/O.
 
-A Book is built by evidence.judge from a history that repository.repo has read; report, score, plot, status and audit
-only render it.
+evidence.judge builds a Book from a history that git.history has read. report, score, plot, status and audit render it.
 """
 
 from __future__ import annotations
@@ -16,12 +15,16 @@ State = Literal["open", "stale", "void", "measured", "failed", "refused"]
 
 @dataclass(frozen=True)
 class Commit:
-    """Identify a commit; `when` is its own claim (ISO 8601), which proves nothing."""
+    """Identify a commit.
+
+    when: the date that the commit claims (ISO 8601); it proves nothing. position: index in a topological order of the
+    history, oldest first.
+    """
 
     sha: str
     when: str
     author: str
-    position: int  # place in a topological order of the history, oldest first
+    position: int
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Finds what in a measurement contradicts its seal, the hardware, the dtype or itself. Pure.
+"""Checks a measurement against its seal, the hardware, the dtype and itself. Pure.
 
-A contradiction refuses the evidence. What is odd and yet possible (a clock that moved, a result above a *measured*
+A contradiction refuses the evidence. What is unusual but possible (a clock that moved, a result above a *measured*
 ceiling, inputs that may have stayed in the cache) is flagged and never refused. Each check has one function, one code
 and a planted wrong input in tests/analysis/test_consistency.py.
 """
@@ -39,7 +39,7 @@ def _flag(code: str, message: str) -> Finding:
     return Finding(code=code, severity="flag", path="", message=message)
 
 
-def refute(
+def check_all(
     *, forecast: Forecast, measurement: Measurement, hardware: Hardware, totals: CounterTotals | None
 ) -> tuple[Finding, ...]:
     """Return every finding about one measurement, refusals and flags, in the order of the checks."""
@@ -58,7 +58,7 @@ def refute(
 
 
 def work(forecast: Forecast) -> Iterator[Finding]:
-    """Check that the sealed work is some work: nothing is a percentage of no time."""
+    """Check that the sealed work is not empty: a percentage of a bound of zero is undefined."""
     if not (forecast.work.flops or forecast.work.bytes):
         yield _refuse("work-empty", "the sealed work is no operation and no byte; expected some")
 
@@ -112,7 +112,7 @@ def timing(seen: Timing) -> Iterator[Finding]:
         yield _refuse(
             "timing-inconsistent",
             f"interval {seen.low_ps} to {seen.high_ps} ps around {seen.median_ps} ps; expected it to hold the "
-            f"median and to lie within the rounds, {shortest} to {longest} ps",
+            f"median and to be within the rounds, {shortest} to {longest} ps",
         )
 
 
@@ -125,10 +125,10 @@ def warm(forecast: Forecast, seen: Timing) -> Iterator[Finding]:
 
 
 def physical_roof(forecast: Forecast, hardware: Hardware) -> Roof | None:
-    """Return the data sheet's roof of the sealed path, the peak at the highest clock the chip has; None without one.
+    """Return the datasheet's roof of the sealed path, the peak at the highest clock the chip has; None without one.
 
     A peak is rated at some clock, and a short run may boost past it (H100 fp16: 989.4 TFLOP/s at 1830 MHz, 1070 at
-    1980). Only what the chip cannot do at any clock refutes a result.
+    1980). Only a result that the chip cannot reach at any clock is refused.
     """
     ceilings = hardware.ceilings.get("datasheet")
     peak = ceilings.peaks.get(forecast.roof.path) if ceilings else None
@@ -150,7 +150,7 @@ def above_roof(forecast: Forecast, hardware: Hardware, seen: Timing) -> Iterator
     if percent > 100 * ROOF_MARGIN:
         yield _refuse(
             "above-roof",
-            f"{percent:.1f}% of what the data sheet of {hardware.name} allows at any clock; expected at most "
+            f"{percent:.1f}% of what the datasheet of {hardware.name} allows at any clock; expected at most "
             f"{100 * ROOF_MARGIN:.0f}% (the work was not all done, or its data came from a cache)",
         )
 

@@ -1,6 +1,6 @@
 """Defines the typed totals of one profiled call, all in base units. Pure; imports nothing of ledger.
 
-None means that the profiler did not tell; it never means zero.
+None means that the profiler gave no value; it never means zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class CounterTotals:
     """Hold what the counters say of one call, summed or weighted by time over the kernels that it launched.
 
     Units: picoseconds, bytes, hertz, operations; `_pct` in percent of the sustained peak over the elapsed time.
-    bank_conflict_share is from 0 to 1; threads_per_instruction, of 32, tells divergence.
+    bank_conflict_share is from 0 to 1; threads_per_instruction, of 32, shows divergence.
     tensor_ops_by_path: operations of the tensor cores by the instruction path that their source dtype makes; a path of
     which the profiler did not print every row is absent.
     """

@@ -1,8 +1,8 @@
 """Drills a student on measured cells: which resource bound them, and what percent of their roof they reached. Pure.
 
-A question is a sealed and measured cell. The student's answer takes the place of its forecast; verdict, gap and the
-sentence that explains it are then computed as for any forecast, and scored as any is. A drill file holds
-cells of a ledger without what an answer does not need (single rounds, samples, files); it is no evidence.
+A question is a sealed and measured cell. The student's answer replaces its forecast; verdict, gap and the sentence
+that explains it are then computed and scored as for any forecast. A drill file holds cells of a ledger without what
+an answer does not need (single rounds, samples, files); it is not evidence.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Drill(Record):
 
 @dataclass(frozen=True)
 class Answered:
-    """Hold a question with the student's forecast in the place of the sealed one, judged."""
+    """Hold a question with the student's forecast instead of the sealed one, judged."""
 
     question: Question
     view: CellView
@@ -75,14 +75,14 @@ def drill_of(book: Book, tool: RecordTool) -> Drill:
         if run is None or view.hardware is None or not run.verification.regimes:
             continue
         hardware[view.forecast.hardware_sha256] = view.hardware
-        bare = _bare(run.recorded.measurement, view.hardware)
-        questions.append(Question(seal=view.sealed.id, forecast=view.forecast, measurement=bare))
+        reduced = _reduced(run.recorded.measurement, view.hardware)
+        questions.append(Question(seal=view.sealed.id, forecast=view.forecast, measurement=reduced))
     if not questions:
         raise InputError("no cell of this ledger is measured with a known regime; expected at least one to drill on")
     return Drill(schema="ledger/drill/1", tool=tool, hardware=hardware, questions=tuple(questions))
 
 
-def _bare(measurement: Measurement, hardware: Hardware) -> Measurement:
+def _reduced(measurement: Measurement, hardware: Hardware) -> Measurement:
     """Return a measurement without what no verdict needs."""
     timing, counters = measurement.timing, measurement.counters
     assert timing is not None
@@ -111,7 +111,7 @@ def _none_of(samples: Any) -> Any:
 
 
 def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
-    """Return questions in an order drawn from the seed, each shape once before any stands again in another dtype."""
+    """Return questions in an order drawn from the seed, each shape once before any is repeated in another dtype."""
     shuffled = list(drill.questions)
     random.Random(seed).shuffle(shuffled)
     seen: set[object] = set()
@@ -132,10 +132,10 @@ def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
     verdict = verify_cell(
         forecast=forecast, measurement=question.measurement, hardware=hardware, blind=True, findings=()
     )
-    nowhere = Commit(sha="0" * 40, when="", author=STUDENT, position=0)
-    recorded = Recorded(id=question.seal, path="", commit=nowhere, measurement=question.measurement)
+    no_commit = Commit(sha="0" * 40, when="", author=STUDENT, position=0)
+    recorded = Recorded(id=question.seal, path="", commit=no_commit, measurement=question.measurement)
     view = CellView(
-        sealed=Sealed(id=question.seal, path="", commit=nowhere, prediction=_prediction(forecast)),
+        sealed=Sealed(id=question.seal, path="", commit=no_commit, prediction=_prediction(forecast)),
         forecast=forecast,
         hardware=hardware,
         state="measured",
@@ -148,7 +148,7 @@ def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
 
 
 def _forecast(sealed: Forecast, guess: Guess) -> Forecast:
-    """Return a sealed forecast with a guess in its place. Raises: RecordError."""
+    """Return a sealed forecast with its numbers replaced by a guess. Raises: RecordError."""
     with record_errors(sealed.cell):
         return Forecast(
             cell=sealed.cell,

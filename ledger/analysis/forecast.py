@@ -1,9 +1,8 @@
 """Forecasts regime and percent from work, roof and profile alone, by named models with their assumptions. Pure.
 
-These are yardsticks: a forecaster who cannot beat them knows nothing that the roofline does not know. None of them
-has seen a measurement of the kernel; they know the chip's ceilings and nothing of the kernel's code. Each model is a
-time; the regime then follows from rule regime/1, applied to the loads that this time implies, so that a model is held
-to the very rule that judges it (L2 and shared memory are not modelled and count as idle).
+These are baselines for other forecasters. They use the chip's ceilings, no measurement of the kernel and nothing of its
+code. Each model is a time; the regime then follows from rule regime/1, applied to the loads that this time implies, so
+that the rule that judges a model also makes its regime (L2 and shared memory are not modelled and count as idle).
 
 Accuracy to expect of the naive roofline: off by a third on average, after the tables of NeuSight (Lee, Phanishayee,
 Mahajan, ASPLOS 2025) for inference on an H100.
@@ -49,7 +48,7 @@ def naive(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | None
 
 
 def thumb(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | None:
-    """Forecast 90% of the data sheet's bandwidth, 70% of its arithmetic and 1 µs of launch, for GPUs.
+    """Forecast 90% of the datasheet's bandwidth, 70% of its arithmetic and 1 µs of launch, for GPUs.
 
     Assumes: what one device showed holds for others. Source: measured on an NVIDIA H200 (copy 4.27 and read 4.30 of
     4.8 TB/s; GEMM 698 and 735 of 989 TFLOP/s; an empty graph node 0.48 to 0.49 µs).
@@ -82,7 +81,7 @@ def reached(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | No
 def serial(work: Work, roof: Roof, hardware: Hardware) -> AnalyticForecast | None:
     """Forecast that traffic and arithmetic follow each other, at the measured ceilings, after one launch.
 
-    Assumes: no overlap at all. At most twice the time of `reached`: between the two lies a kernel that overlaps some.
+    Assumes: no overlap at all. At most twice the time of `reached`; a kernel that overlaps partly is between the two.
     """
     parts = _measured_parts(work, roof, hardware)
     if parts is None:

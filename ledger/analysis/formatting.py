@@ -1,4 +1,4 @@
-"""Turns numbers and foreign text into words that are safe and easy to read. Pure; imports records only.
+"""Formats numbers, and makes text of records safe to print. Pure; imports records only.
 
 Every field of a record was written by somebody else. What reaches a terminal or a page goes through `harmless`, so
 that no escape sequence, bidirectional mark or invisible character of a field can act there.
@@ -98,5 +98,5 @@ def _shape_text(sizes: tuple[tuple[str, int], ...]) -> str:
 
 
 def case_text(case: Case) -> str:
-    """Return what a case measures in a few words: rmsnorm_matmul B=32 H=O=4096 fp16 on h200."""
+    """Return the name of a case: rmsnorm_matmul B=32 H=O=4096 fp16 on h200."""
     return f"{case.kernel} {shape_text(case.shape)} {case.dtype} on {case.hardware}"

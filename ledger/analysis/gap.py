@@ -1,4 +1,4 @@
-"""Splits the gap between a forecast and its measurement into causes and says it in one sentence. Pure.
+"""Splits the gap between a forecast and its measurement into causes, and explains it in one sentence. Pure.
 
 Measured over predicted time is the product of the causes. The forecast, P percent of a roof, is read as: the binding
 ceiling is used at P percent during the whole call, moving the modelled bytes (left of the ridge) or doing the
@@ -29,18 +29,18 @@ from ledger.records import Cause, CeilingKind, Forecast, Gap, Hardware, Measurem
 from ledger.roofline import base_units, ceilings_of, memory_side, percent_of_roof, time_lower_bound_s
 
 HIT_POINTS = 5.0
-_WORTH_SAYING = math.log(1.03)
-_AT_MOST = 2
-# A profiled launch that differs by this much is no longer quite the timed one.
-_UNLIKE = math.log(1.05)
-# Outside these a reading is no reading; it would only drown the other causes.
+_NAMED_FROM = math.log(1.03)
+_MOST_NAMED = 2
+# A profiled launch whose time differs by this much is reported.
+_DIFFERENT_LAUNCH = math.log(1.05)
+# A reading outside these limits is ignored.
 _CLOCKS = (1e7, 1e10)  # Hz
 _WAVES = (1e-3, 1e7)
 
 
 @dataclass(frozen=True)
 class _Call:
-    """Hold one measured call beside its forecast, in base units; None where nothing tells."""
+    """Hold one measured call with its forecast, in base units; None where unknown."""
 
     forecast: Forecast
     hardware: Hardware
@@ -175,7 +175,7 @@ def _rate_note(call: _Call, reached: float, lowered: float, *, counted: bool) ->
     if counted or (call.totals is not None and not call.left_of_ridge):
         subject = "while moving, DRAM delivered" if call.left_of_ridge else "the arithmetic ran at"
     note = f"{subject} {si(reached, f'{unit}/s')} where the forecast needs {si(needed, f'{unit}/s')}"
-    if abs(math.log(lowered)) >= _WORTH_SAYING:
+    if abs(math.log(lowered)) >= _NAMED_FROM:
         note += " of what that clock and those waves leave"
     best = _best_bandwidth(call.hardware) if call.left_of_ridge else None
     return note if best is None or needed <= best else f"{note} and the best measured here is {si(best, 'B/s')}"
@@ -195,19 +195,19 @@ def _sentence(call: _Call, points: float, causes: tuple[Cause, ...], verdict: st
         side = "above" if points > 0 else "below"
         lead = f"{abs(points):.1f} points {side} the forecast ({measured:.1f}% for {predicted:g}%)"
     hit = abs(points) <= HIT_POINTS
-    told = [f"{cause.note} (×{cause.factor:.2f})" for cause in _telling(causes, slower=points < 0, hit=hit)]
-    explained = f": {', and '.join(told)}" if told else ""
+    explanations = [f"{cause.note} (×{cause.factor:.2f})" for cause in _largest(causes, slower=points < 0, hit=hit)]
+    explained = f": {', and '.join(explanations)}" if explanations else ""
     return f"{lead}{explained}; {verdict}." if verdict else f"{lead}{explained}."
 
 
-def _telling(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Cause]:
+def _largest(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Cause]:
     """Return the one or two causes that explain most; for a miss only those that push its way."""
     weighed = [
         cause
         for cause in causes
-        if abs(math.log(cause.factor)) >= _WORTH_SAYING and (hit or (cause.factor > 1) == slower)
+        if abs(math.log(cause.factor)) >= _NAMED_FROM and (hit or (cause.factor > 1) == slower)
     ]
-    return sorted(weighed, key=lambda cause: -abs(math.log(cause.factor)))[:_AT_MOST]
+    return sorted(weighed, key=lambda cause: -abs(math.log(cause.factor)))[:_MOST_NAMED]
 
 
 def verdict_text(predicted: Regime, measured: tuple[Regime, ...], reason: str) -> str:
@@ -224,6 +224,6 @@ def _profile_text(call: _Call, totals: CounterTotals, regimes: tuple[Regime, ...
     if "latency-bound" in regimes:
         parts += [f"{totals.waves:.2f} waves"] if totals.waves is not None else []
         parts += [f"{totals.occupancy_pct:.0f}% of the warps active"] if totals.occupancy_pct is not None else []
-    if totals.duration_ps and abs(math.log(totals.duration_ps * 1e-12 / call.time_s)) >= _UNLIKE:
+    if totals.duration_ps and abs(math.log(totals.duration_ps * 1e-12 / call.time_s)) >= _DIFFERENT_LAUNCH:
         parts.append(f"the profiled launch {totals.duration_ps * 1e-12 / call.time_s:.2f} times as long as the timed")
     return f", with {' and '.join(parts)}" if parts else ""

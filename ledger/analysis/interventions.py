@@ -1,4 +1,4 @@
-"""Names the regime where no counters are: what was varied, and what moved the time. Pure; imports regime.
+"""Names the regime without counters, by what changed the time of a call. Pure.
 
 This is grade B of docs/regimes.md. It reads only a measurement without counters that carries interventions; one
 that has counters is judged by them, and one that has neither stays undetermined. docs/measurement.md explains it.
@@ -112,7 +112,7 @@ class _Cell:
         return _MILLION * self.fell_ppm(widest) // max(share(widest), 1)
 
     @property
-    def telling(self) -> Half | None:
+    def operations_only(self) -> Half | None:
         """Return the axis that takes operations away and leaves bytes, where one does."""
         apart = {half: self.flops_ppm(half) - self.bytes_ppm(half) for half in self.seen.halves}
         best = max(apart, key=lambda half: apart[half])
@@ -162,7 +162,7 @@ def _shared(cell: _Cell) -> Named:
         return "hbm-bound", "B", f"with its data in the cache a call takes {100 * warm_ps // seen.cold_ps}% of the time"
     memory: Regime = "l2-bound" if cell.fits else "hbm-bound"
     where = "as long in the cache" if cell.fits else "and its data do not fit the cache"
-    half = cell.telling
+    half = cell.operations_only
     if half is None:
         if memory_side(cell.work, cell.roof):
             return memory, "B", f"left of the ridge, {where}"

@@ -1,8 +1,7 @@
-"""Sets a measurement beside its forecast: regime, percent, gap, grade and findings. Pure.
+"""Compares a measurement with its forecast: regime, percent, gap, grade and findings. Pure.
 
-The parts: regime names what binds, interventions where no counters are, gap explains the
-difference, refute finds contradictions.
-Nothing here is stored; a verdict is computed from the evidence and the sealed rule every time.
+regime names the resource that binds, interventions does so without counters, gap explains the difference, and
+consistency finds contradictions. Nothing is stored: a verdict is computed from the evidence and the sealed rule.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import statistics
 
 from ledger.analysis import gap as gaps
 from ledger.analysis import regime as regimes
-from ledger.analysis.consistency import refute
+from ledger.analysis.consistency import check_all
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
@@ -122,7 +121,7 @@ def _gap(forecast: Forecast, measurement: Measurement, hardware: Hardware, verdi
 
 def refutations(*, forecast: Forecast, measurement: Measurement, hardware: Hardware) -> tuple[Finding, ...]:
     """Return what contradicts the seal, the hardware, the dtype or the measurement itself; the caller adds the path."""
-    return refute(
+    return check_all(
         forecast=forecast,
         measurement=measurement,
         hardware=hardware,

@@ -26,7 +26,7 @@ STATE_TEXT: dict[State, str] = {
 
 @dataclass(frozen=True)
 class ReportRow:
-    """Hold one line of a report; `number` is its place, from 1."""
+    """Hold one line of a report; `number` counts from 1."""
 
     number: int
     view: CellView
@@ -52,7 +52,7 @@ def missing(book: Book) -> tuple[CellView, ...]:
 
 
 def void_reason(book: Book, view: CellView) -> str | None:
-    """Return why a cell was withdrawn, in its author's words."""
+    """Return why a cell was withdrawn, by its author's reason."""
     for voided in book.voids:
         if voided.void.seal == view.sealed.id and voided.void.cell in (None, view.forecast.cell):
             return voided.void.why

@@ -1,7 +1,7 @@
 """Scores a forecaster: errors, intervals and probabilities, blind and informed apart. Pure.
 
 Units: errors and interval scores in points of percent-of-roof. Only cells that were measured are scored, every
-revision on its own; what cannot be scored is None, never zero, and counts stand beside every mean.
+revision on its own; what cannot be scored is None, never zero, and every mean has its count.
 
     bias            mean of measured minus predicted
     error           mean of |measured minus predicted|
@@ -10,9 +10,9 @@ revision on its own; what cannot be scored is None, never zero, and counts stand
     Brier score     Σ over regimes of (probability - outcome)², from 0 (best) to 2
     log score       -ln of the probability given to the regime that was measured
 
-A bare regime counts as probability 1 on it. A probability of zero is taken as one millionth, the resolution of the
-record, so that a single certain mistake costs 13.8 and not infinity. An interval of 90 points or more says nothing;
-it is vacuous and counted apart, though its interval score still counts.
+A regime without probabilities counts as probability 1. A probability of zero counts as one millionth, the resolution
+of the record, so that one certain mistake costs 13.8 and not infinity. An interval of 90 points or more is vacuous: it
+is left out of coverage and counted apart; its interval score still counts.
 
 Source: Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", JASA 102(477), 2007 (interval
 score: section 6.2).
@@ -110,7 +110,7 @@ def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
         for forecast, measured, _ in results
         if forecast.low_milli is not None and forecast.high_milli is not None
     ]
-    telling = [(low, high, measured) for low, high, measured in intervals if high - low < VACUOUS_POINTS]
+    informative = [(low, high, measured) for low, high, measured in intervals if high - low < VACUOUS_POINTS]
     regimes = [(forecast, named) for forecast, _, named in results if named]
     return Score(
         forecaster=forecaster,
@@ -120,8 +120,8 @@ def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
         bias=_mean(gaps),
         error=_mean(abs(points) for points in gaps),
         intervals=len(intervals),
-        vacuous=len(intervals) - len(telling),
-        coverage=_mean(float(low <= measured <= high) for low, high, measured in telling),
+        vacuous=len(intervals) - len(informative),
+        coverage=_mean(float(low <= measured <= high) for low, high, measured in informative),
         interval_score=_mean(interval_score(*interval) for interval in intervals),
         regimes=len(regimes),
         regime_right=_mean(float(forecast.regime in named) for forecast, named in regimes),

@@ -1,4 +1,4 @@
-"""Tells how steady a timing was: rounds far from the median, and a time that drifted. Pure; drops nothing."""
+"""Computes how steady a timing was: rounds far from the median, and drift over time. Pure; drops no round."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LEAST = 1e-3
 
 @dataclass(frozen=True)
 class Steadiness:
-    """Hold what a timing's rounds show: outliers by place, and how the last third's median stands to the first's."""
+    """Hold the indices of a timing's outliers, and its drift: the last third's median ÷ the first third's, minus 1."""
 
     outliers: tuple[int, ...]
     drift: float
 
     @property
     def words(self) -> str:
-        """Return it in words, for a table."""
+        """Return it as text, for a table."""
         return f"{len(self.outliers)} outliers, drift {100 * self.drift:+.1f}%"
 
 
@@ -31,6 +31,6 @@ def steadiness(rounds_ps: Sequence[int]) -> Steadiness:
     spread = max(_SCALE * median([abs(one - middle) for one in rounds_ps]), _LEAST * middle)
     third = max(len(rounds_ps) // 3, 1)
     return Steadiness(
-        outliers=tuple(place for place, one in enumerate(rounds_ps) if abs(one - middle) > _FAR * spread),
+        outliers=tuple(index for index, one in enumerate(rounds_ps) if abs(one - middle) > _FAR * spread),
         drift=median(rounds_ps[-third:]) / median(rounds_ps[:third]) - 1,
     )

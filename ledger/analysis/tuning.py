@@ -4,8 +4,9 @@ A candidate is dropped where the architecture cannot run it, where its registers
 an SM, or where its time lower bound is far above the best one's and far above that of the kernel's own configuration.
 The bound is the largest of four: the arithmetic of the busiest SM, which gets ⌈tiles ÷ SMs⌉ tiles whole; what that SM
 reads, at the width of its port to L2; compulsory traffic at full bandwidth; and, where a candidate says how many bytes
-it keeps under way, compulsory traffic at those bytes a memory latency (Little's law). What a candidate's launch was
-measured to cost beside its tiles is added. It leaves out other launches, shared memory and L2's own bandwidth.
+it keeps in flight, compulsory traffic at those bytes a memory latency (Little's law). The measured cost of a
+candidate's launch in addition to its tiles is added. The bound leaves out other launches, shared memory and L2's own
+bandwidth.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from ledger.roofline import roof_of
 LOG_SCHEMA = "ledger/tune-log/1"
 FILE_SCHEMA = "ledger/tune/1"
 KEEP = 1.4
-"""How far above the best bound, and above that of the kernel's own configuration, a candidate's may lie to be timed.
+"""How far above the best bound, and above that of the kernel's own configuration, a candidate's may be to be timed.
 
-The best bound may be one that its candidate is far from reaching: in two of the first seven cells tuned on an H200 the
-fastest lay 1.33 above it."""
+The candidate with the best bound may be far from reaching it: in two of the first seven cells tuned on an H200 the
+fastest had a bound 1.33 times the best."""
 
 PORT_BYTES_PER_CLOCK = 64
 """Bytes that an SM takes from L2 in a clock at most. Assumed; a product of 3584³ in fp16 on an H200 took about 40."""
@@ -38,7 +39,7 @@ LATENCY_S = 0.5e-6
 """Seconds that a load of DRAM takes at least. Assumed, on the low side: a longer one would drop more candidates."""
 
 NOISE = 0.03
-"""How far apart, as a share, two configurations may lie and count as equally fast."""
+"""Largest difference, as a share, between two configurations that count as equally fast."""
 
 SHOWN = 12
 
@@ -246,17 +247,17 @@ def merged(earlier: Mapping[str, Any] | None, document: Mapping[str, Any]) -> di
             raise InputError(
                 f"the earlier file's {key} is {earlier.get(key)!r}; expected {document[key]!r}: name another --output"
             )
-    new = {_place(one) for one in document["rows"]}
-    kept = [one for one in earlier["rows"] if _place(one) not in new]
+    new = {_cell_key(one) for one in document["rows"]}
+    kept = [one for one in earlier["rows"] if _cell_key(one) not in new]
     return {**document, "rows": [*kept, *document["rows"]]}
 
 
-def _place(row: Mapping[str, Any]) -> str:
+def _cell_key(row: Mapping[str, Any]) -> str:
     return canonical({"shape": row["shape"], "dtype": row["dtype"]}).decode()
 
 
 def drifted(kernel: Kernel, row: Mapping[str, Any], target: str) -> str | None:
-    """Return in words how a kernel's rule disagrees with what was tuned, None where it takes one of the fastest."""
+    """Return how a kernel's rule disagrees with what was tuned, None where it takes one of the fastest."""
     chosen = kernel.config(row["shape"], row["dtype"], target)
     ratios = {config_key(one["config"]): one["ratio"] for one in row["fastest"]}
     best = min(ratios.values())

@@ -1,4 +1,4 @@
-"""Says what work an operation is by its own definition, to hold a sealed work model against. Pure.
+"""Computes the work of an operation from its definition, to check a sealed work model. Pure.
 
 The tensors of an operation are its compulsory traffic, each input read once and each output written once. How wide an
 element is stored is a kernel's choice, and so is how a division is counted; what no such choice explains is excess.
@@ -39,7 +39,7 @@ def usual_flops(operation: Operation, shape: Shape) -> int:
 
 
 def excess(operation: Operation, shape: Shape, work: Work) -> str | None:
-    """Return in words what in a work model is more than the operation can be, or None.
+    """Return what in a work model is more than the operation can be, or None.
 
     That is more bytes than its tensors hold at eight bytes an element, or four times the operations usually counted.
     Less is no excess: it makes the percent of the roof smaller.

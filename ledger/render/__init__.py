@@ -1,1 +1,1 @@
-"""Renders what was found: lines, pages, cards and plots."""
+"""Renders reports, pages, cards and plots."""

@@ -1,6 +1,6 @@
-"""Turns the rows of a bench into points of a roofline plot: ours, and the fastest library that gives the same result.
+"""Makes points of a roofline plot from the rows of a bench: ours, and the fastest library with the same result.
 
-A bench is no evidence: nobody forecast it and nothing binds it to a seal, so its dots have no forecast and no regime.
+A bench is not evidence: it has no forecast and no seal, so its dots have no forecast and no regime.
 """
 
 from __future__ import annotations

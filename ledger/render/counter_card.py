@@ -1,4 +1,4 @@
-"""Says all that the hardware counters of one measured call told, in words. Pure; report prints it for cells named."""
+"""Formats all hardware counters of one measured call. Pure; report prints it for the cells that are named."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _shared(seen: MetricReadings) -> Iterator[str]:
     for way in ("load", "store"):
         share = seen.bank_conflict_share_of(way)
         if share is not None:
-            flagged = " (10% or more is much)" if share >= _CONFLICTS_FLAGGED else ""
+            flagged = " (high: 10% or more)" if share >= _CONFLICTS_FLAGGED else ""
             yield f"bank conflicts {100 * share:.1f}% of the wavefronts of {way}s{flagged}"
 
 

@@ -15,10 +15,14 @@ from ledger.roofline import arithmetic_intensity, memory_side, ridge_point, time
 
 def roof_sentence(work: Work, roof: Roof) -> str:
     """Return what a person needs to know before naming a percent: work, intensity, ridge, roof and floor."""
-    side = "left of the ridge: memory sets the floor" if memory_side(work, roof) else "right of it: arithmetic does"
+    side = (
+        "on the memory-bound side: memory sets the time lower bound"
+        if memory_side(work, roof)
+        else "on the compute-bound side: arithmetic does"
+    )
     return (
         f"{si(work.flops, 'FLOP')} over {si(work.bytes, 'B')} is {arithmetic_intensity(work):.3g} FLOP/byte; "
-        f"the ridge is at {ridge_point(roof):.3g} ({roof.path}, {roof.ceilings}), so it lies {side}; "
+        f"the ridge is at {ridge_point(roof):.3g} ({roof.path}, {roof.ceilings}), so it is {side}; "
         f"no faster than {time_lower_bound_s(work, roof) * 1e6:.3g} µs"
     )
 

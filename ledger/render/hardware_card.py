@@ -1,7 +1,7 @@
-"""Renders one hardware profile as a card of one screen, and as plain JSON. Writes to the console given.
+"""Renders one hardware profile as a card of one screen, and as JSON. Writes to the console given.
 
-Nothing on the card is typed in: ridge points and totals are computed from the profile. Left out: what the profile
-does not say; a path that the chip lacks is named as lacking, never shown as zero.
+Ridge points and totals are computed from the profile. What the profile does not say is left out; a path that the chip
+lacks is named as lacking, never shown as zero.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["document", "kernel_document", "render", "render_kernel", "render_ker
 _KINDS: tuple[CeilingKind, ...] = get_args(CeilingKind)
 _WIDE = 96
 _HEADLINE: Path = "fp16_tensor"
-_KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
+_KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "datasheet", "burst": "burst", "sustained": "sustained"}
 
 
 def kinds_of(hardware: Hardware) -> tuple[CeilingKind, ...]:
-    """Return the sets of ceilings that a profile has, the data sheet's first."""
+    """Return the sets of ceilings that a profile has, the datasheet's first."""
     return tuple(kind for kind in _KINDS if kind in hardware.ceilings)
 
 
 def lacking(hardware: Hardware) -> tuple[Path, ...]:
-    """Return the paths that the data sheet names and the chip does not have; none without a data sheet."""
+    """Return the paths that the datasheet names and the chip does not have; none without a datasheet."""
     sheet = hardware.ceilings.get("datasheet")
     return () if sheet is None else tuple(path for path in PATH_NAMES if sheet.peaks.get(path) is None)
 
@@ -80,7 +80,7 @@ def render(hardware: Hardware, console: Console) -> None:
     console.print(_peaks(hardware, wide=console.width >= _WIDE))
     if missing := lacking(hardware):
         words = ", ".join(_path_text(hardware, path) for path in missing)
-        console.print(Text(f"no figure for {words}", style="dim"))
+        console.print(Text(f"no number for {words}", style="dim"))
     console.print(Text("ridge in FLOP/byte of DRAM traffic: peak ÷ DRAM bandwidth", style="dim"))
     console.print()
     console.print(_pyramid(hardware))
@@ -113,7 +113,7 @@ def _path_text(hardware: Hardware, path: Path) -> str:
 
 
 def _peaks(hardware: Hardware, *, wide: bool) -> Table:
-    """Return the peaks by path; what a peak is rated at stands only where the terminal has room for it."""
+    """Return the peaks by path; what a peak is rated at is shown only on wide terminals."""
     kinds = kinds_of(hardware)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Dense peaks, TFLOP/s", no_wrap=True)
@@ -151,7 +151,7 @@ def _peak(hardware: Hardware, path: Path, kinds: Sequence[CeilingKind]) -> Itera
 
 
 def _pyramid(hardware: Hardware) -> Table:
-    """Return the memory levels from the narrow top to the wide foot, each with its size and bandwidths."""
+    """Return the memory levels, the fastest first, each with its size and bandwidths."""
     memory, kinds, sms = hardware.memory, kinds_of(hardware), hardware.limits.sms
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Bandwidth pyramid")

@@ -1,4 +1,4 @@
-"""Renders what the compiler made of a kernel, one column an architecture, and as JSON. Writes to the console given."""
+"""Renders how a kernel compiles, one column for each architecture, and as JSON. Writes to the console given."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Renders what a kernel file says of itself: formula, shapes, work, tolerances, what its work model leaves out.
+"""Renders a kernel file: formula, shapes, work, tolerances, what its work model leaves out.
 
-Reads the model only; neither torch nor triton is needed.
+Needs neither torch nor triton.
 """
 
 from __future__ import annotations

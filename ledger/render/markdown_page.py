@@ -45,8 +45,8 @@ def results_table(listed: Sequence[ReportRow]) -> str:
 
 def counters_table(listed: Sequence[ReportRow]) -> str:
     """Return the table of what the hardware counters said, for the rows that have any; empty where none has."""
-    told = [(row, lines.counter_text(row)) for row in listed]
-    body = [_escaped(str(row.number), lines.cell_text(row.view), *words) for row, words in told if words]
+    counters = [(row, lines.counter_text(row)) for row in listed]
+    body = [_escaped(str(row.number), lines.cell_text(row.view), *values) for row, values in counters if values]
     if not body:
         return ""
     return table(("#", "cell", *lines.COUNTER_HEADINGS), body, right=(0, *range(2, 2 + len(lines.COUNTER_HEADINGS))))
@@ -61,7 +61,7 @@ def markdown(book: Book) -> str:
             _bullets(f"`{finding.code}` {escape(f'{finding.path}: {finding.message}')}" for finding in book.refused),
         )
     listed = rows(book)
-    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    explained = [(row, lines.sentence(row)) for row in listed if row.run is not None]
     counters = counters_table(listed)
     return _join(
         "# Report",
@@ -69,8 +69,8 @@ def markdown(book: Book) -> str:
         *(escape(words) for words in lines.summary_text(book)),
         results_table(listed) if listed else "",
         escape(lines.LEGEND) if listed else "",
-        "## Why" if told else "",
-        _bullets(f"**{row.number}.** {escape(words)}" for row, words in told),
+        "## Why" if explained else "",
+        _bullets(f"**{row.number}.** {escape(words)}" for row, words in explained),
         "## Counters" if counters else "",
         counters,
         *_section("Not measured", [escape(words) for words in lines.missing_text(book)]),
@@ -94,7 +94,7 @@ def _join(*parts: str) -> str:
 
 
 def forecast_table(forecasts: Iterable[Forecast]) -> str:
-    """Return a table of forecasts, with the numbers that each had to go by."""
+    """Return a table of forecasts, with the roof that each is a percentage of."""
     headings = ("cell", "FLOP/byte", "ridge", "side", "roof time", "regime", "percent", "interval", "probabilities")
     return table(headings, (_forecast(forecast) for forecast in forecasts), right=(1, 2, 4, 6))
 

@@ -1,6 +1,7 @@
 """Draws the dots of a roofline by name on a linear scale of percent, in columns; matplotlib's axes are given. Pure.
 
-Differences that a log scale hides can be seen here: hollow where the forecast put a dot, filled where it was measured.
+A linear scale shows differences that a log scale hides. Hollow: where the forecast put a dot; filled: where it was
+measured.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from ledger.render.plot_style import MARKERS, colour_of, rim_of
 
 AXES_INCHES = 2.35
 _REGIME_INCHES = 1.05
-# Of a name at 7 points, where it is of wide letters.
+# Width of a wide letter at 7 points.
 _CHARACTER_INCHES = 0.062
 _LONGEST_LABEL = 80
 _MOST_ROWS = 50
-# Between points that all but touch an arrow is only a blot.
+# Shorter arrows cannot be read.
 _NO_ARROW_POINTS = 3.0
 
 
@@ -33,7 +34,7 @@ def columns(plot: RooflinePlot) -> list[Sequence[Dot]]:
 
 
 def label_inches(plot: RooflinePlot, dots: Sequence[Dot]) -> float:
-    """Return the room that the names of a column's rows take."""
+    """Return the width of the names of a column's rows."""
     return _CHARACTER_INCHES * max(len(_label(plot, dot)) for dot in dots)
 
 

@@ -1,6 +1,6 @@
 """Draws a roofline plot with matplotlib: the log-log roofline, and beside it one row a dot. Writes PNG and SVG.
 
-Left, the roofs: a colour a device, a line style a source (data sheet solid, burst dashed, sustained dotted), a marker
+Left, the roofs: a colour a device, a line style a source (datasheet solid, burst dashed, sustained dotted), a marker
 a dtype, so that the plot reads without colour and in print. Right, every dot by name on a linear scale of percent,
 where differences that a log scale hides can be seen: hollow where the forecast put it, filled where it was measured.
 """
@@ -21,7 +21,7 @@ from ledger.render.plot_layout import (
     clusters,
     device_text,
     highest,
-    place,
+    position,
     push_apart,
     spread,
 )
@@ -29,17 +29,21 @@ from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
 from ledger.render.plot_style import BENCH_RIM, MARKERS, colour_of, rim_of
 
 _STYLES = {"datasheet": "solid", "burst": (0, (5, 2)), "sustained": (0, (1, 1.5))}
-# Where a cluster's name may stand: place on the cluster's box, alignment, and points to move down.
-_PLACES: list[tuple[float, float, str, float]] = [
+# Where a cluster's name may be: position on the cluster's box, alignment, and points to move down.
+_LABEL_POSITIONS: list[tuple[float, float, str, float]] = [
     (0.5, 0, "center", -1),
     (1, 0.5, "left", 0),
     (1, 0, "left", -1),
     (1, 0.2, "left", 0),
     (0, 0, "right", -1),
 ]
-_PLACES += [(at, 1, across, up) for up in (9.0, 18.0) for at, across in ((0.5, "center"), (1, "left"), (1, "right"))]
-_PLACES += [(place, 0, across, -8.0 * step) for step in (1, 2, 3) for place, across in ((0.5, "center"), (1, "left"))]
-# Between points that all but touch an arrow is only a blot.
+_LABEL_POSITIONS += [
+    (at, 1, across, up) for up in (9.0, 18.0) for at, across in ((0.5, "center"), (1, "left"), (1, "right"))
+]
+_LABEL_POSITIONS += [
+    (at, 0, across, -8.0 * step) for step in (1, 2, 3) for at, across in ((0.5, "center"), (1, "left"))
+]
+# Shorter arrows cannot be read.
 _NO_ARROW_RATIO = 0.12
 _ROW_INCHES = 0.155
 _AXES_INCHES = 6.2
@@ -173,10 +177,10 @@ def _label_ceilings(axes: Any, plot: RooflinePlot, *, low: float, high: float) -
 
 def _draw_dot(axes: Any, plot: RooflinePlot, dot: Dot, factor: float) -> None:
     colour, marker = colour_of(plot, dot.device), MARKERS[dot.dtype]
-    end = place(dot, dot.flop_per_s, factor)
+    end = position(dot, dot.flop_per_s, factor)
     size = 3.6 if _many(plot) else 4.5
     if dot.predicted_flop_per_s is not None:
-        start = place(dot, dot.predicted_flop_per_s, factor)
+        start = position(dot, dot.predicted_flop_per_s, factor)
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0.7, "mutation_scale": 6, "shrinkA": 2, "shrinkB": 2.5}
         if abs(math.log(start[1] / end[1])) > _NO_ARROW_RATIO:
             axes.annotate("", xy=end, xytext=start, arrowprops=arrow)
@@ -185,19 +189,19 @@ def _draw_dot(axes: Any, plot: RooflinePlot, dot: Dot, factor: float) -> None:
 
 
 def _label_clusters(axes: Any, plot: RooflinePlot, fanned: Sequence[float]) -> None:
-    """Name each cluster below or beside it where its words cover neither a dot nor other words, or not at all."""
+    """Name each cluster below or beside it where the text covers neither a dot nor other text, or not at all."""
     from matplotlib.transforms import Bbox
 
     factors = {id(dot): factor for dot, factor in zip(plot.dots, fanned, strict=True)}
     boxes: dict[int, Any] = {}
     for dot in plot.dots:
         rates = [rate for rate in (dot.flop_per_s, dot.predicted_flop_per_s) if rate is not None]
-        ends = axes.transData.transform([place(dot, rate, factors[id(dot)]) for rate in (min(rates), max(rates))])
+        ends = axes.transData.transform([position(dot, rate, factors[id(dot)]) for rate in (min(rates), max(rates))])
         boxes[id(dot)] = Bbox(ends).padded(3)
     taken, renderer, inside = list(boxes.values()), axes.figure.canvas.get_renderer(), axes.get_window_extent()
     for group in clusters(plot.dots):
         around = Bbox.union([boxes[id(dot)] for dot in group])
-        for dx, dy, across, along in _PLACES:
+        for dx, dy, across, along in _LABEL_POSITIONS:
             anchor = (around.x0 + dx * around.width, around.y0 + dy * around.height)
             offset = ({"center": 0, "left": 3, "right": -3}[across], along)
             text = axes.annotate(

@@ -34,11 +34,11 @@ def highest(plot: RooflinePlot, device: str, kind: CeilingKind) -> float:
 
 
 def push_apart(wanted: Sequence[float], apart: float) -> list[float]:
-    """Return places in the order of `wanted` (ascending) at least `apart` from each other, each near its wish."""
+    """Return positions in the order of `wanted` (ascending), at least `apart` from each other, each near its own."""
     groups: list[tuple[float, int]] = []
-    for wish in wanted:
-        centre, count = wish, 1
-        # A group that touches the one below joins it; both then share the mean of their wishes.
+    for want in wanted:
+        centre, count = want, 1
+        # A group that touches the one below joins it; both then share the mean of the wanted positions.
         while groups and groups[-1][0] + (groups[-1][1] + count) * apart / 2 > centre:
             below, number = groups.pop()
             centre = (below * number + centre * count) / (number + count)
@@ -53,13 +53,13 @@ def spread(dots: Sequence[Dot], span: float) -> list[float]:
     order = sorted(range(len(dots)), key=lambda i: (dots[i].intensity_flop_per_byte, dots[i].dtype, i))
     wanted = [math.log(dots[i].intensity_flop_per_byte) for i in order]
     crowd = max((sum(abs(w - v) < 10 * step for v in wanted) for w in wanted), default=1)
-    places = push_apart(wanted, step * min(1.0, 14 / crowd))
-    moved = {i: math.exp(place - wish) for i, place, wish in zip(order, places, wanted, strict=True)}
+    positions = push_apart(wanted, step * min(1.0, 14 / crowd))
+    moved = {i: math.exp(moved_to - want) for i, moved_to, want in zip(order, positions, wanted, strict=True)}
     return [moved[i] for i in range(len(dots))]
 
 
-def place(dot: Dot, rate: float, factor: float) -> tuple[float, float]:
-    """Return where a dot is drawn once moved: along its roof, so that its distance to the roof stays true."""
+def position(dot: Dot, rate: float, factor: float) -> tuple[float, float]:
+    """Return where a moved dot is drawn: along its roof, so that its distance to the roof stays true."""
     return dot.intensity_flop_per_byte * factor, rate * factor if dot.left_of_ridge else rate
 
 
@@ -80,7 +80,7 @@ def clusters(dots: Sequence[Dot]) -> list[list[Dot]]:
 
 
 def cluster_text(group: Sequence[Dot]) -> str:
-    """Return what the dots of a group have in common: the kernel, the sizes and the dtype that all share."""
+    """Return what the dots of a group share: the kernel, the sizes and the dtype that all share."""
     first = group[0]
     sizes = {key: size for key, size in first.shape.items() if all(dot.shape.get(key) == size for dot in group)}
     dtypes = {dot.dtype for dot in group}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.records import Dtype
 from ledger.render.plot_model import Dot, RooflinePlot
 
-# Okabe, Ito, "Color Universal Design": told apart with any common colour blindness.
+# Okabe, Ito, "Color Universal Design": distinct under every common colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS: dict[Dtype, str] = {
     "fp64": "P",

@@ -14,7 +14,7 @@ _KINDS: tuple[CeilingKind, ...] = ("burst", "sustained", "datasheet")
 _KIND_NAMES: dict[CeilingKind, str] = {
     "burst": "measured in bursts",
     "sustained": "measured, sustained",
-    "datasheet": "data sheet",
+    "datasheet": "datasheet",
 }
 
 
@@ -33,7 +33,7 @@ def dot_page(plot: RooflinePlot) -> str:
 
 
 def _table(headings: Sequence[str], left: int, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a Markdown table whose first `left` columns are words and the others numbers."""
+    """Yield a Markdown table whose first `left` columns are text and the others numbers."""
     yield "| " + " | ".join(headings) + " |"
     yield "|" + "---|" * left + "---:|" * (len(headings) - left)
     for row in rows:

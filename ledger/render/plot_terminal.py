@@ -64,7 +64,7 @@ def print_plot(plot: RooflinePlot, console: Console) -> None:
 
 
 def _roofs(canvas: _Canvas, plot: RooflinePlot) -> None:
-    """Draw the slopes and ceilings, data sheet last, so that it covers measured ones where they meet."""
+    """Draw the slopes and ceilings, datasheet last, so that it covers measured ones where they meet."""
     order = ("sustained", "burst", "datasheet")
     for slope in sorted(plot.slopes, key=lambda line: (line.level == "DRAM", order.index(line.kind))):
         own = _same(plot.ceilings, slope)
@@ -94,7 +94,7 @@ def _dots(canvas: _Canvas, dots: Sequence[Dot], letters: Sequence[str]) -> None:
     for dot, letter in zip(dots, letters, strict=True):
         x, y = dot.intensity_flop_per_byte, dot.flop_per_s
         column, row = canvas.column(x), min(max(canvas.row(y), 0), canvas.height - 1)
-        # A letter that would cover another goes to the nearest free place beside it.
+        # A letter that would cover another goes to the nearest free column.
         beside = sorted(range(canvas.width), key=lambda other: (abs(other - column), -other))
         free = next((other for other in beside if canvas.cells[row][other] not in _LETTERS), column)
         canvas.cells[row][free] = letter

@@ -1,7 +1,7 @@
 """Renders a judged ledger on a terminal, and gathers the other renderings under one name. Writes to the console given.
 
-JSON comes from model.rows, Markdown from markdown, the HTML page from page.
-Text from records is wrapped in rich.text.Text, which reads no markup, after wording.harmless has made it safe.
+JSON comes from analysis.report_rows, Markdown from markdown_page, the HTML page from html_page. Text from records is
+made safe by formatting.harmless and wrapped in rich.text.Text, which reads no markup.
 """
 
 from __future__ import annotations
@@ -109,27 +109,27 @@ def _gap_style(row: ReportRow) -> str:
 
 
 def _sentences(listed: tuple[ReportRow, ...], console: Console) -> None:
-    told = [(row, lines.sentence(row)) for row in listed if row.run is not None]
-    if not told:
+    explained = [(row, lines.sentence(row)) for row in listed if row.run is not None]
+    if not explained:
         return
     console.print(Text("Why", style="bold"))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", style="dim")
     grid.add_column()
-    for row, words in told:
-        grid.add_row(Text(str(row.number)), Text(words))
+    for row, text in explained:
+        grid.add_row(Text(str(row.number)), Text(text))
     console.print(grid)
     console.print()
 
 
 def _counters(listed: tuple[ReportRow, ...], console: Console) -> None:
-    """Print what the hardware counters told of the cells that were named."""
+    """Print the hardware counters of the cells that were named."""
     for row in listed:
-        if told := counter_lines(row):
+        if counters := counter_lines(row):
             console.print(Text(f"Counters of {row.number}, {lines.cell_text(row.view)}", style="bold"))
             grid = Table.grid(padding=(0, 1))
-            for title, words in told:
-                grid.add_row(Text(title, style="dim"), Text(harmless(words, 400)))
+            for title, text in counters:
+                grid.add_row(Text(title, style="dim"), Text(harmless(text, 400)))
             console.print(grid)
             console.print()
 

@@ -1,7 +1,7 @@
-"""Says the parts of a report line in words, the same for terminal, Markdown and HTML. Pure.
+"""Formats the parts of a report line, the same for terminal, Markdown and HTML. Pure.
 
-Every text that comes out is harmless: foreign fields pass through wording.harmless here, and the renderers only add
-their own escaping.
+Every text returned is safe to print: fields of records pass through formatting.harmless, and each renderer adds its own
+escaping.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEGEND = (
     "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
     "Grade: A hardware counters, B timing and an intervention, C timing only. "
     "Blind: this history held no measurement of the cell before the seal; revised: an earlier forecast of the cell "
-    "stands too; again: a later run, which does not count."
+    "exists; again: a later run, which does not count."
 )
 
 COUNTER_HEADINGS = (
@@ -139,12 +139,12 @@ def _ranges(numbers: list[int]) -> str:
 
 def finding_text(book: Book) -> list[str]:
     """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
-    told, words = set(), []
+    listed, words = set(), []
     for row in rows(book):
         for finding in row.run.verification.findings if row.run else ():
-            told.add(finding)
+            listed.add(finding)
             words.append(harmless(f"#{row.number} {finding.code}: {finding.message}", 600))
-    others = [finding for finding in book.findings if finding not in told]
+    others = [finding for finding in book.findings if finding not in listed]
     return words + [harmless(f"{finding.code}: {finding.path}: {finding.message}", 600) for finding in others]
 
 

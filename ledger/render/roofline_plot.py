@@ -21,7 +21,7 @@ from ledger.records import CeilingKind, Hardware, Path, Peak, Quantity
 from ledger.render.plot_model import Ceiling, Device, Dot, RooflinePlot, Slope, document
 from ledger.roofline import arithmetic_intensity, base_units, memory_side
 
-KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "data sheet", "burst": "burst", "sustained": "sustained"}
+KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "datasheet", "burst": "burst", "sustained": "sustained"}
 
 # Peaks this close are one line with both names.
 _SAME = 0.005

@@ -61,7 +61,7 @@ def _links(names: list[str]) -> str:
 
 
 def _benchmark_pages(folder: FilePath) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of a page for each JSON file that ledger bench, tune or a test of the timer wrote."""
+    """Yield the name and text of a page for each JSON file of a bench, of tuning or of a timer comparison."""
     for path in sorted(folder.rglob("*.json")):
         page = _benchmark_page(parse_json(read_bytes(path), what=str(path)), str(path))
         if page is not None:

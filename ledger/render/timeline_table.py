@@ -1,4 +1,4 @@
-"""Shows what a timeline holds, one slice a row. Pure; the caller prints it."""
+"""Renders a timeline, one slice a row. Pure; the caller prints it."""
 
 from __future__ import annotations
 

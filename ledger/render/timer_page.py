@@ -1,4 +1,4 @@
-"""Renders what the timer was compared with: CUPTI for the same launches, Nsight Compute, and itself. Pure."""
+"""Renders comparisons of the timer with CUPTI, with Nsight Compute and with itself. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NCU_HEADINGS = ("call", "timer, µs", "ncu, µs", "ncu to timer", "timer, MHz", 
 
 
 def render_markdown(document: Mapping[str, Any]) -> str | None:
-    """Return a comparison of the timer as Markdown; None for a document that is none."""
+    """Return a comparison of the timer as Markdown; None for any other document."""
     if "pairs_us" in document:
-        return f"# The timer beside itself\n\n{self_test_text(document)}\n"
+        return f"# The timer compared with itself\n\n{self_test_text(document)}\n"
     rows = document.get("rows")
     first = rows[0] if isinstance(rows, list) and rows else {}
     if "cupti" in first:
-        return _page("The timer beside CUPTI", document, CUPTI_HEADINGS, cupti_lines(document))
+        return _page("The timer compared with CUPTI", document, CUPTI_HEADINGS, cupti_lines(document))
     if "ncu" in first:
-        return _page("The timer beside Nsight Compute", document, NCU_HEADINGS, ncu_lines(document))
+        return _page("The timer compared with Nsight Compute", document, NCU_HEADINGS, ncu_lines(document))
     return None
 
 
@@ -45,7 +45,7 @@ def _to(value: float, base: float) -> str:
 
 
 def cupti_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the rows of the table that sets CUPTI beside the timer, for the same launches and apart."""
+    """Return the rows of the comparison with CUPTI, for the same launches and for separate ones."""
     found = []
     for row in document["rows"]:
         timer, cupti = row["timer"]["us"], row["cupti"]
@@ -64,7 +64,7 @@ def cupti_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def ncu_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the rows of the table that sets ncu beside the timer, in time and in cycles of the SM clock."""
+    """Return the rows of the comparison with ncu, in time and in cycles of the SM clock."""
     found = []
     for row in document["rows"]:
         timer, ncu = row["timer"], row["ncu"]

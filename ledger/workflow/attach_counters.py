@@ -1,7 +1,7 @@
-"""Fills in counters that somebody made by hand, in a measurement that is not taken in yet. Reads the report's file.
+"""Adds counters from a report that the user made to a measurement that is not ingested yet. Reads the report's file.
 
-A record already in the ledger is never touched: counters belong to the run that they are of, and a run is one record.
-Everything is checked before anything is changed, and the folder of the measurement stays as it is.
+A record already in the ledger is never changed: counters belong to one run, and a run is one record. All checks run
+before anything is changed, and the folder of the measurement stays as it is.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ledger.records import Attachment, Counters, Measurement
 from ledger.workflow.ingest import Incoming, incoming_of
 
 MOST_APART = 2.0
-"""How many times longer or shorter a profiled call may be than the timed one."""
+"""Largest ratio between the times of the profiled and of the timed call."""
 
 
 def attach(incoming: Sequence[Incoming], path: FilePath, *, view: CellView, launched: str) -> list[Incoming]:
     """Return the measurements with the counters of a report in that of one cell, and the report kept beside them.
 
     launched: Kernel.launched of the cell's kernel. Raises: InputError, ParseError, RecordError for a report that is
-    none, is of another kernel, device or unit, or of another call; EvidenceRefused where counters are there already.
+    not one, is of another kernel, device or unit, or of another call; EvidenceRefused where counters are there already.
     """
     hardware = view.hardware
     assert hardware is not None
-    places = [n for n, item in enumerate(incoming) if _is_of(item.measurement, view)]
-    if not places:
+    indices = [n for n, item in enumerate(incoming) if _is_of(item.measurement, view)]
+    if not indices:
         raise InputError(f"{view.short_name}: no measurement of it in the folder given by --from; expected one")
-    measurement = incoming[places[-1]].measurement
+    measurement = incoming[indices[-1]].measurement
     if measurement.counters is not None:
         raise EvidenceRefused(f"{view.short_name}: its measurement has counters already; expected one without")
     if measurement.timing is None:
@@ -46,7 +46,7 @@ def attach(incoming: Sequence[Incoming], path: FilePath, *, view: CellView, laun
     _check_call(counters, hardware.target, measurement.timing.median_ps, path)
     filled, kept = _filled(measurement, counters, report, path)
     items = list(incoming)
-    items[places[-1]] = incoming_of(filled, {**incoming[places[-1]].attachments, **kept})
+    items[indices[-1]] = incoming_of(filled, {**incoming[indices[-1]].attachments, **kept})
     return items
 
 
@@ -55,11 +55,9 @@ def _is_of(measurement: Measurement, view: CellView) -> bool:
 
 
 def _check_kernels(report: HandMade, launched: str, path: FilePath) -> None:
-    foreign = [kernel.name for kernel in report.kernels if not re.search(launched, kernel.name)]
-    if foreign:
-        raise InputError(
-            f"{path}: holds kernel {foreign[0][:120]!r}; expected only what the cell launches ({launched})"
-        )
+    others = [kernel.name for kernel in report.kernels if not re.search(launched, kernel.name)]
+    if others:
+        raise InputError(f"{path}: holds kernel {others[0][:120]!r}; expected only what the cell launches ({launched})")
 
 
 def _counters(report: HandMade, path: FilePath) -> Counters:

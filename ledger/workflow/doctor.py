@@ -1,4 +1,4 @@
-"""Examines this machine and this ledger in plain words, and repairs only what is the ledger's own."""
+"""Examines this machine and this ledger, and repairs only files of the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ledger.releases import TORCH, TRITON, Supported
 
 @dataclass(frozen=True)
 class Condition:
-    """Hold one thing that was looked at; `remedy` is what the user can do, if anything."""
+    """Hold the result of one check; `remedy` is what the user can do, if anything."""
 
     what: str
     state: Literal["good", "missing", "broken", "repaired"]
@@ -83,7 +83,7 @@ def _work_tree(repository: Repository, *, repair: bool) -> Iterator[Condition]:
         return
     if repair:
         for path in repository.finish_pending():
-            yield Condition(f"{path}: committed by a writer that was killed; brought back here", "repaired")
+            yield Condition(f"{path}: committed by a writer that was killed; restored", "repaired")
     lost = repository.lost_records()
     if not lost:
         yield Condition("every committed record is in the work tree and the index", "good")

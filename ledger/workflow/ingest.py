@@ -49,7 +49,7 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Outcome:
     """Hold what became of one measurement: its commit, or what refused it."""
 
     cell: str
@@ -66,7 +66,7 @@ class Ingested:
     A book that is refused means that the ledger was refused before; then nothing was committed.
     """
 
-    taken: tuple[Taken, ...]
+    taken: tuple[Outcome, ...]
     book: Book
 
 
@@ -88,7 +88,7 @@ def read_folder(folder: FilePath) -> list[Incoming]:
 
 
 def incoming_of(measurement: Measurement, attachments: Mapping[str, bytes]) -> Incoming:
-    """Return a measurement ready to be ingested; attachments lie by the path that they will have."""
+    """Return a measurement ready to be ingested; `attachments` by the path that they will have."""
     data = encode(measurement)
     return Incoming(record_path("verifications", record_id(type(measurement), data)), data, measurement, attachments)
 
@@ -117,13 +117,13 @@ def ingest(
     taken = []
     for item in fresh:
         if item.path in refusals:
-            taken.append(Taken(item.short_name, item.path, None, None, refusals[item.path]))
+            taken.append(Outcome(item.short_name, item.path, None, None, refusals[item.path]))
             continue
         message = f"Measure {item.measurement.cell}: {item.measurement.status}\n\nSeal-Id: {item.measurement.seal}\n"
         message += f"Record-Id: {FilePath(item.path).stem}\n"
         # With the date that was judged: one before its seal's is disclosed.
         written = repository.commit(partial(_same, item.files, message), sign=sign, date=date)
-        taken.append(Taken(item.short_name, item.path, written.commit, written.index_note))
+        taken.append(Outcome(item.short_name, item.path, written.commit, written.index_note))
     made = [item.commit for item in taken if item.commit is not None]
     return Ingested(tuple(taken), rehearsal.settled(book, made))
 
@@ -217,13 +217,13 @@ class _Rehearsal:
                 return judge(history, blobs.read, current=self._current)
         by_position = {commit.position: commit for commit in commits}
 
-        def told(recorded: Recorded) -> Recorded:
+        def dated(recorded: Recorded) -> Recorded:
             commit = by_position.get(recorded.commit.position)
             return recorded if commit is None else replace(recorded, commit=commit)
 
         cells = tuple(
-            replace(cell, runs=tuple(replace(run, recorded=told(run.recorded)) for run in cell.runs))
+            replace(cell, runs=tuple(replace(run, recorded=dated(run.recorded)) for run in cell.runs))
             for cell in book.cells
         )
         head = commits[-1].sha if commits else book.head
-        return replace(book, head=head, cells=cells, records=tuple(map(told, book.records)))
+        return replace(book, head=head, cells=cells, records=tuple(map(dated, book.records)))

@@ -1,4 +1,4 @@
-"""Founds a ledger: the folders, the attributes that keep git from touching record bytes, a repository if needed."""
+"""Creates a ledger: its folders, git attributes that keep record bytes unchanged, and a repository if needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selects cells, writes orders, and withdraws forecasts."""
+"""Selects the cells that a user names, and computes the digests of kernels and profiles as they are now."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ledger.records import (
 
 
 def current_digests(root: FilePath) -> CurrentDigest:
-    """Return what tells the digest of a kernel or profile as it is now, for telling open cells from stale ones.
+    """Return a function that gives the digest of a kernel or profile as it is now; it separates open from stale cells.
 
-    Only what is asked for is read. None for a name that is not here; empty for what cannot be read any more, so that
-    its open cells count as stale.
+    Only what is asked for is read. None for an unknown name; empty for what cannot be read any more, so that its open
+    cells count as stale.
     """
 
     @cache

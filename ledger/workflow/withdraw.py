@@ -20,7 +20,7 @@ def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[s
     Raises: UnknownName; EvidenceRefused for a cell that is already measured, withdrawn or refused; InputError.
     """
     if not why.strip():
-        raise InputError("--why: empty; expected the reason, in words")
+        raise InputError("--why: empty; expected the reason")
     cells = named(book, name)
     for cell in cells:
         if cell.state not in ("open", "stale", "failed"):

@@ -1,4 +1,4 @@
-"""Plants one wrong input for every check of ledger.refute, and its honest neighbour just inside the bound."""
+"""Plants one wrong input for every check of analysis.consistency, and a valid input just inside the bound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from samples import (
     state,
 )
 
-from ledger.analysis.consistency import refute
+from ledger.analysis.consistency import check_all
 from ledger.analysis.counters import CounterTotals
 from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Work
 
@@ -34,7 +34,7 @@ def codes(
     hardware: Hardware = TOY,
     totals: CounterTotals | None = None,
 ) -> list[tuple[str, str]]:
-    found = refute(forecast=forecast, measurement=measurement, hardware=hardware, totals=totals)
+    found = check_all(forecast=forecast, measurement=measurement, hardware=hardware, totals=totals)
     return [(finding.code, finding.severity) for finding in found]
 
 
@@ -117,7 +117,7 @@ def test_interval_holds_the_median_and_lies_within_the_rounds(low: int, high: in
     assert codes(make_measurement(FORECAST, timing=timing)) == [("timing-inconsistent", "refused")]
 
 
-# The data sheet allows 1 ms; five percent more is 1 ms / 1.05 = 952,380,953 ps.
+# The datasheet allows 1 ms; five percent more is 1 ms / 1.05 = 952,380,953 ps.
 
 
 def test_faster_than_the_data_sheet_is_refused() -> None:
@@ -230,7 +230,7 @@ def test_messages_tell_got_and_expected() -> None:
         after=state(900),
         timing=make_timing(rounds_ps=(10, 21, 30, 41), median_ps=20, low_ps=10, high_ps=41, bytes_per_set=10**9),
     )
-    told = {f.code: f.message for f in refute(forecast=FORECAST, measurement=measurement, hardware=TOY, totals=None)}
+    told = {f.code: f.message for f in check_all(forecast=FORECAST, measurement=measurement, hardware=TOY, totals=None)}
     assert told["kernel-changed"] == "kernel source was efefefefefef when measured; sealed is aaaaaaaaaaaa"
     assert told["clock-moved"] == "the SM clock went from 1000 to 900 MHz (-10.0%; sealed: 5%)"
     assert told["timing-inconsistent"] == "median is 20 ps; its rounds give 25.5 ps"

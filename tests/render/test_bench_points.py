@@ -182,7 +182,7 @@ def two_devices() -> RooflinePlot:
 def test_the_page_sets_the_devices_side_by_side() -> None:
     page = dot_page(two_devices())
     assert "## toy against cpu" in page
-    assert "DRAM bandwidths (data sheet): 1.00 TB/s and 10.0 GB/s, a ratio of 100." in page
+    assert "DRAM bandwidths (datasheet): 1.00 TB/s and 10.0 GB/s, a ratio of 100." in page
     # 4 ms over 50 us is 80, of a ratio of 100.
     assert "| matmul M=N=K=1000 fp32 | 40.0 TFLOP/s | 500 GFLOP/s | 80 | 0.80 |" in page
 

@@ -49,7 +49,7 @@ def test_card_h100_is_worth_memorising() -> None:
 
 def test_card_names_what_the_chip_lacks() -> None:
     text = shown(load_hardware("t4"))
-    assert "no figure for fp64 tensor cores, tf32 tensor cores, bf16 tensor cores, fp8 tensor cores" in text
+    assert "no number for fp64 tensor cores, tf32 tensor cores, bf16 tensor cores, fp8 tensor cores" in text
     assert not any(line.startswith("bf16") for line in text.splitlines())
 
 

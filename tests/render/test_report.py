@@ -340,11 +340,11 @@ def test_site_has_a_page_for_the_report_each_seal_and_each_benchmark(tmp_path: P
     written = write_site(book(), root, folder)
     assert sorted(path.relative_to(folder).as_posix() for path in written) == [
         "benchmarks/toy.md", "benchmarks/tuning/matmul-toy.md", "index.md",
-        f"predictions/{page_name(CAMPAIGN)}", f"predictions/{page_name(LATER)}", "report.html", "report.md",
+        f"predictions/{page_name(CAMPAIGN)}", f"predictions/{page_name(LATER)}", "report.html", "report.md", "rules.md",
     ]  # fmt: skip
     index = (folder / "index.md").read_text()
     targets = re.findall(r"\]\(([^)]+)\)", index)
-    assert len(targets) == 7 and all((folder / target).is_file() for target in targets)
+    assert len(targets) == 8 and all((folder / target).is_file() for target in targets)
     assert "| matmul | M=8 | fp16 | 2.00 |" in (folder / "benchmarks/toy.md").read_text()
     assert "| 0.9000 | yes | block=32 |" in (folder / "benchmarks/tuning/matmul-toy.md").read_text()
     assert (folder / "report.md").read_text() == report.markdown(book())

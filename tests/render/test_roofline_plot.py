@@ -29,7 +29,7 @@ from ledger.record_files import load_hardware
 from ledger.records import Hardware, Regime
 from ledger.render import plot_image as drawing
 from ledger.render import roofline_plot as plot
-from ledger.render.plot_layout import bounds, cluster_text, clusters, place, push_apart, regime_text, spread
+from ledger.render.plot_layout import bounds, cluster_text, clusters, position, push_apart, regime_text, spread
 from ledger.render.plot_model import Dot, RooflinePlot
 from ledger.render.plot_model import document as plot_document
 from ledger.render.plot_table import dot_page
@@ -71,12 +71,12 @@ def test_document_has_a_dot_for_every_verified_cell() -> None:
 def test_document_names_every_roof_with_its_source() -> None:
     value = document()
     assert [(line["kind"], line["paths"], line["flop_per_s"], line["label"]) for line in value["ceilings"]] == [
-        ("datasheet", ["fp16_tensor"], 100e12, "100 TFLOP/s fp16 tensor, data sheet"),
-        ("datasheet", ["fp32"], 10e12, "10.0 TFLOP/s fp32 cores, data sheet"),
+        ("datasheet", ["fp16_tensor"], 100e12, "100 TFLOP/s fp16 tensor, datasheet"),
+        ("datasheet", ["fp32"], 10e12, "10.0 TFLOP/s fp32 cores, datasheet"),
         ("burst", ["fp16_tensor"], 80e12, "80.0 TFLOP/s fp16 tensor, burst"),
     ]
     assert [(line["level"], line["bytes_per_s"], line["label"]) for line in value["slopes"]] == [
-        ("DRAM", 1e12, "DRAM 1.00 TB/s, data sheet"),
+        ("DRAM", 1e12, "DRAM 1.00 TB/s, datasheet"),
         ("DRAM", 0.9e12, "DRAM 900 GB/s, burst"),
         ("L2", 3e12, "L2 3.00 TB/s, burst"),
     ]
@@ -86,12 +86,12 @@ def test_document_names_every_roof_with_its_source() -> None:
 def test_equal_peaks_are_one_line() -> None:
     labels = [line.label for line in plot.plot_of([load_hardware("h100_sxm")], None).ceilings]
     assert labels == [
-        "1.98 PFLOP/s fp8, int8 tensor, data sheet",
-        "989 TFLOP/s fp16, bf16 tensor, data sheet",
-        "495 TFLOP/s tf32 tensor, data sheet",
-        "134 TFLOP/s fp16 cores, data sheet",
-        "66.9 TFLOP/s fp32 cores; fp64 tensor, data sheet",
-        "33.5 TFLOP/s fp64 cores, data sheet",
+        "1.98 PFLOP/s fp8, int8 tensor, datasheet",
+        "989 TFLOP/s fp16, bf16 tensor, datasheet",
+        "495 TFLOP/s tf32 tensor, datasheet",
+        "134 TFLOP/s fp16 cores, datasheet",
+        "66.9 TFLOP/s fp32 cores; fp64 tensor, datasheet",
+        "33.5 TFLOP/s fp64 cores, datasheet",
     ]
 
 
@@ -174,7 +174,7 @@ def test_push_apart_leaves_alone_what_is_apart() -> None:
 def test_fanned_dots_keep_their_distance_to_the_roof() -> None:
     dots = toy_plot().dots
     for dot, factor in zip(dots, spread(dots, 1e4), strict=True):
-        x, y = place(dot, dot.flop_per_s, factor)
+        x, y = position(dot, dot.flop_per_s, factor)
         roof = min(100e12, x * 1e12)
         assert y / roof == pytest.approx(dot.percent / 100, rel=1e-6)
     assert len({round(factor, 6) for factor in spread(dots, 1e4)[:4]}) == 4
