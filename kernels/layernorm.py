@@ -46,7 +46,7 @@ def _whole(values, masks, edge, edge_mask, eps, N_COLS: tl.constexpr, RAGGED: tl
     centred = ()
     squares = tl.zeros(values[0].shape, dtype=tl.float32)
     for i in tl.static_range(len(values)):
-        centred = centred + (values[i] - mean,)  # noqa: RUF005
+        centred = centred + (values[i] - mean,)  # type: ignore[assignment]  # noqa: RUF005
         apart = tl.where(masks[i], centred[i], 0.0)
         squares += apart * apart
     total = tl.sum(squares, axis=1)
@@ -134,7 +134,7 @@ def _tile(cell: Cell) -> Tile:
         tile = tile._replace(block_n=2048, num_warps=4)
     if n <= NARROW and (aligned or n <= NARROW // 2 or (two_bytes and copied)):
         halved = (n % 2 and n <= 64) or (not aligned and NARROW // 8 < n <= NARROW // 4)
-        tiles = _SMALL_TILES if cell.x_bytes < SMALL_BYTES else _TILES
+        tiles: tuple[tuple[int, int, int, int], ...] = _SMALL_TILES if cell.x_bytes < SMALL_BYTES else _TILES
         if not aligned:
             tiles = _RAGGED_TILES if copied else ()
         warps = 2 if power_of_two(n) * cell.element == 2048 else 4

@@ -94,7 +94,7 @@ def _tile(cell: Cell) -> Tile:
         block_n, num_warps = between(blocks, n, tile[:2])
         tile = tile._replace(block_n=block_n, num_warps=num_warps)
     if n <= NARROW and (cell.aligned or two_bytes or n <= NARROW // 2):
-        tiles = _SMALL_TILES if cell.x_bytes < SMALL_BYTES else _TILES
+        tiles: tuple[tuple[int, int, int, int], ...] = _SMALL_TILES if cell.x_bytes < SMALL_BYTES else _TILES
         if not cell.aligned:
             tiles = _RAGGED_TILES if cell.copied else _SMALL_RAGGED_TILES
         tile = whole_rows(tile, cell, tiles=tiles)

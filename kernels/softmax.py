@@ -62,7 +62,7 @@ def _whole(values, masks, edge, edge_mask, eps, N_COLS: tl.constexpr, RAGGED: tl
     powers = ()
     for i in tl.static_range(len(values)):
         power = _exp(values[i] - highest[:, None])
-        powers = powers + (power,)  # noqa: RUF005
+        powers = powers + (power,)  # type: ignore[assignment]  # noqa: RUF005
         totals += power
     total = tl.sum(totals, axis=1)
     if RAGGED:

@@ -42,7 +42,7 @@ def _variations(own: Config) -> Iterator[Config]:
         yield from variations(own, choices)
         return
     for config in variations(own, choices | {"x_stages": (4, 8), "scaling_warpgroups": (1, 2)}):
-        yield {**config, "num_warps": config["block_o"] // 16}
+        yield {**config, "num_warps": int(config["block_o"]) // 16}
 
 
 def _ping_pong_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[Config]:

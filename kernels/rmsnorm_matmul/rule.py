@@ -84,7 +84,7 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> Config:
     block_o = 64 if target != "sm_100" else 128
     while block_o < largest_o and 4 * tiles_b * ceil_div(o, block_o) > sms:
         block_o *= 2
-    config = {
+    config: dict[str, int | str] = {
         "variant": "generic",
         "block_b": block_b,
         "block_o": block_o,
@@ -95,8 +95,9 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> Config:
         "tma": int(target in TMA_TARGETS and o * DTYPE_BYTES[dtype] % TMA_ALIGNMENT == 0),
         **NEUTRAL["generic"],
     }
-    while not _fits(config, dtype, h, target) and config["num_stages"] > 1:
-        config["num_stages"] -= 1
+    while num_stages > 1 and not _fits(config, dtype, h, target):
+        num_stages -= 1
+        config["num_stages"] = num_stages
     return config
 
 
@@ -141,9 +142,10 @@ def _warp_specialised_config(shape: Shape, dtype: Dtype) -> Config:
         **NEUTRAL["warp_specialised"],
     }  # fmt: skip
     steps = ceil_div(ceil_div(h, block_k), split_k)
-    while config["num_stages"] < steps and _fits({**config, "num_stages": config["num_stages"] + 1}, dtype, h):
-        config["num_stages"] += 1
-    return config
+    num_stages = 2
+    while num_stages < steps and _fits({**config, "num_stages": num_stages + 1}, dtype, h):
+        num_stages += 1
+    return {**config, "num_stages": num_stages}
 
 
 # Cooperative warpgroups
