@@ -12,6 +12,7 @@ from statistics import median_high, median_low
 
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import si
+from ledger.analysis.protocols import STEADY_GRAPH
 from ledger.records import (
     CeilingKind,
     Finding,
@@ -22,6 +23,7 @@ from ledger.records import (
     MeasurementV2,
     Roof,
     Timing,
+    TimingV2,
 )
 from ledger.roofline import base_units, ceilings_of, make_roof, percent_of_roof
 from ledger.sources.platform import contradicted_pins
@@ -51,7 +53,7 @@ def check_all(
             *above_roof(forecast, hardware, measurement.timing),
             *above_ceiling(forecast, hardware, measurement.timing),
         ]
-    found += clock(forecast, measurement)
+    found += [*settled(forecast, measurement), *clock(forecast, measurement)]
     if totals is not None:
         found += tensor_operations(forecast, totals)
     return tuple(found)
@@ -169,11 +171,35 @@ def above_ceiling(forecast: Forecast, hardware: Hardware, seen: Timing) -> Itera
             yield _flag("above-ceiling", f"{percent:.1f}% of the {kind} ceiling measured on {hardware.name}")
 
 
+def _clocks(measurement: Measurement) -> tuple[int | None, int | None]:
+    """Return the SM clock at the beginning and at the end of the timed rounds, in MHz."""
+    if measurement.protocol.name == STEADY_GRAPH.name and isinstance(measurement.timing, TimingV2):
+        inside = measurement.timing.sm_clock_mhz or (None,)
+        return inside[0], inside[-1]
+    before, after = measurement.before, measurement.after
+    return before.sm_clock_mhz if before else None, after.sm_clock_mhz if after else None
+
+
+def settled(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
+    """Flag a timing by cold-graph/2 that ended before its time and clock had settled."""
+    timing, sealed = measurement.timing, forecast.protocol.parameters
+    if forecast.protocol.name != STEADY_GRAPH.name or timing is None:
+        return
+    least = sealed.get("settle_batches", 0) * sealed.get("batch_ms", 0)
+    if len(timing.rounds_ps) < least:
+        yield _flag("not-settled", f"{len(timing.rounds_ps)} rounds agree in time and SM clock; expected {least}")
+    wide = 1e6 * (timing.high_ps - timing.low_ps) / (2 * timing.median_ps)
+    if wide > sealed.get("ci_target_ppm", 0):
+        yield _flag(
+            "not-settled",
+            f"the interval of the median is ± {wide / 1e4:.2f}%; sealed: {sealed['ci_target_ppm'] / 1e4:g}%",
+        )
+
+
 def clock(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
     """Flag an SM clock that moved during timing by more than the sealed tolerance."""
     tolerance = forecast.protocol.parameters.get("clock_tolerance_ppm")
-    before = measurement.before.sm_clock_mhz if measurement.before else None
-    after = measurement.after.sm_clock_mhz if measurement.after else None
+    before, after = _clocks(measurement)
     if tolerance is None or not before or not after:
         return
     if abs(after - before) * 1_000_000 > tolerance * before:

@@ -19,6 +19,22 @@ COLD_GRAPH = Protocol(
     },
 )
 
+STEADY_GRAPH = Protocol(
+    name="cold-graph/2",
+    parameters={
+        "footprint_l2_multiple": 5,
+        "footprint_min_bytes": 268_435_456,
+        "warmup_rounds": 5,
+        "batch_ms": 20,
+        "settle_batches": 5,
+        "settle_ppm": 10_000,
+        "ci_target_ppm": 5_000,
+        "budget_ms": 4_000,
+        "sample_elements": 32,
+        "clock_tolerance_ppm": 50_000,
+    },
+)
+
 COLD_CPU = Protocol(
     name="cold-cpu/1",
     parameters={
@@ -34,9 +50,14 @@ COLD_CPU = Protocol(
     },
 )
 
-PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (COLD_GRAPH, COLD_CPU)}
+PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (COLD_GRAPH, STEADY_GRAPH, COLD_CPU)}
 
 
 def protocol_for(implementation: str) -> Protocol:
-    """Return the protocol by which an implementation is timed."""
+    """Return the protocol by which a sealed cell of an implementation is timed."""
+    return COLD_CPU if implementation == "torch-cpu" else STEADY_GRAPH
+
+
+def interleaved_protocol_for(implementation: str) -> Protocol:
+    """Return the protocol of contestants that are timed in turn, round by round."""
     return COLD_CPU if implementation == "torch-cpu" else COLD_GRAPH

@@ -10,6 +10,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+STEADY = "steady/1"
+"""The extension of a measurement that says how a timing by cold-graph/2 settled."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -46,11 +49,3 @@ def _within(batches: Sequence[Batch], tolerance_ppm: int) -> bool:
     return all(
         1e6 * (max(values) - min(values)) <= tolerance_ppm * min(values) for values in (medians, clocks) if values
     )
-
-
-def apart(first: Batch, tail: Sequence[Batch], *, tolerance_ppm: int) -> bool:
-    """Tell whether the boost state differs from the steady one: in time, or in clock where both are known."""
-    rounds = tuple(one for batch in tail for one in batch.rounds_ps)
-    clocks = [batch.clock_mhz for batch in tail if batch.clock_mhz is not None]
-    steady = Batch(rounds, round(statistics.median(clocks)) if clocks else None)
-    return not _within([first, steady], tolerance_ppm)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.analysis.protocols import protocol_for
+from ledger.analysis.protocols import interleaved_protocol_for
 from ledger.analysis.stability import steadiness
 from ledger.device.facts import cpu_cores, facts_for, import_torch, require_profile
 from ledger.kernel import Kernel
@@ -189,7 +189,7 @@ def _conditions(facts: DeviceFacts, hardware: Hardware, file: KernelFile, case: 
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         driver=facts.driver,
         kernel_sha256={file.kernel.name: file.sha256},
-        protocol=protocol_for(case.implementation).name,
+        protocol=interleaved_protocol_for(case.implementation).name,
         overlap=overlap_note(case),
         fp32_products=_fp32_products(),
         software=facts.software,

@@ -14,7 +14,7 @@ from statistics import median_high
 from typing import Any
 
 from ledger.analysis.formatting import usual_order
-from ledger.analysis.protocols import protocol_for
+from ledger.analysis.protocols import interleaved_protocol_for
 from ledger.device.facts import cpu_state
 from ledger.errors import MachineError, explained
 from ledger.kernel import Kernel, Launch, Prepare
@@ -83,7 +83,7 @@ def line_up(kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str, only
 
     Raises: MachineError when ours is wrong.
     """
-    parameters = parameters_of(protocol_for(case.implementation))
+    parameters = parameters_of(interleaved_protocol_for(case.implementation))
     sets = cold_sets(kernel, case, facts, parameters, device=device)
     reference = kernel.reference(sets[0].inputs)
     first = _prepare(kernel, case, sets, reference, kernel.implementations[case.implementation])

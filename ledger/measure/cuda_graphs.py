@@ -1,4 +1,4 @@
-"""Times calls as nodes of a CUDA graph, by the protocol cold-graph/1. Imports torch, only when called.
+"""Times calls as nodes of a CUDA graph, by the protocols cold-graph/1 and /2. Imports torch, only when called.
 
 In a graph the time has no gaps from the host: kernels start as soon as the device can start them.
 """
@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.analysis.steady_timing import Batch
 from ledger.device.facts import cuda_state
 from ledger.kernel import Launch
-from ledger.measure.timer import Parameters, Timed, enough_rounds, median_interval
+from ledger.measure.steady_timer import time_until_steady
+from ledger.measure.timer import Parameters, SteadyParameters, Timed, enough_rounds, median_interval
 from ledger.records import DeviceState
 
 _ROUND_MS = 1.0
@@ -105,8 +107,47 @@ class GraphRounds:
         """Run `count` rounds and return picoseconds per call of each; the state under load is read after each batch."""
         samples = replay_ps(self._graph, count, calls=self.calls)
         if self.watch:
-            self.states.append(state_under(self._graph))
+            self.states.append(self.state())
         return samples
+
+    def state(self) -> DeviceState:
+        """Return the device's state under the load of the rounds."""
+        return state_under(self._graph)
+
+    def timed(self, count: int) -> tuple[list[int], int | None]:
+        """Run `count` rounds and return picoseconds per call of each, and the SM clock counted across them in MHz."""
+        from ledger.device.probe_kernels import clock_mhz, stamp_launch, stamps
+
+        first, second = stamps(), stamps()
+        self._graph.replay()
+        stamp_launch(first)()
+        samples = replay_ps(self._graph, count, calls=self.calls)
+        self._graph.replay()
+        stamp_launch(second)()
+        return samples, clock_mhz(first, second)
+
+
+@dataclass
+class GraphBatches:
+    """Take batches of rounds of one CUDA graph, with the SM clock counted across the rounds of each batch."""
+
+    rounds: GraphRounds
+
+    def batch(self, duration_ms: int) -> Batch:
+        """Run rounds for about `duration_ms` and return their times with the clock counted across them."""
+        times, clock = self.rounds.timed(max(1, round(duration_ms / _ROUND_MS)))
+        return Batch(tuple(times), clock)
+
+
+def time_graph_steadily(launches: Sequence[Launch], parameters: SteadyParameters) -> Timed:
+    """Time the launches, one an input set, by cold-graph/2: until the time and the clock have settled."""
+    rounds = GraphRounds(launches, watch=False)
+    rounds.take(parameters.warmup_rounds)
+    before = rounds.state()
+    found = time_until_steady(GraphBatches(rounds), parameters)
+    return Timed(
+        found.rounds_ps, rounds.calls, found.interval, before, rounds.state(), found.clocks_mhz, found.document()
+    )
 
 
 def time_graph(launches: Sequence[Launch], parameters: Parameters) -> Timed:

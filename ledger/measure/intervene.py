@@ -16,7 +16,7 @@ from ledger.kernel import Kernel, Launch
 from ledger.measure.correctness import compare
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
-from ledger.measure.timer import CpuRounds, Parameters, median_interval, set_count
+from ledger.measure.timer import CpuRounds, Parameters, SteadyParameters, median_interval, set_count
 from ledger.records import OrderedCell, Work
 
 _BUDGET_S = {"cuda": 0.5, "cpu": 2.5}
@@ -43,7 +43,7 @@ def intervene(
     call_ps: int,
     target: str,
     l2_bytes: int | None,
-    parameters: Parameters,
+    parameters: Parameters | SteadyParameters,
     device: Device,
 ) -> dict[str, int]:
     """Return the readings of the interventions, as a record stores them, without those that exceed the time budget.

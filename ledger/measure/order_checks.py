@@ -13,7 +13,7 @@ from ledger.kernel import Kernel
 from ledger.kernel_files import KernelFile
 from ledger.measure.inputs import torch_dtype
 from ledger.measure.run_cell import device_of
-from ledger.measure.timer import parameters_of
+from ledger.measure.timer import check_protocol
 from ledger.records import DeviceFactsV2, Digest, Hardware, Order, OrderedCell, is_gpu
 from ledger.sources.platform import contradicted_pins
 
@@ -90,4 +90,4 @@ def _check_case(cell: OrderedCell, kernel: Kernel, hardware: Hardware) -> None:
     if (device_of(cell) == "cuda") != is_gpu(hardware.target):
         raise InputError(f"cell {cell.cell}: protocol {cell.protocol.name} does not fit {hardware.target}")
     torch_dtype(case.dtype)
-    parameters_of(cell.protocol)
+    check_protocol(cell.protocol)

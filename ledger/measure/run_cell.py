@@ -11,15 +11,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ledger.analysis.steady_timing import STEADY
 from ledger.device.facts import cpu_cores, import_torch
 from ledger.errors import explained
 from ledger.kernel import Kernel, Launch
 from ledger.launches import recording
 from ledger.measure.correctness import compare, explain_failure, sample
-from ledger.measure.cuda_graphs import time_graph
+from ledger.measure.cuda_graphs import time_graph, time_graph_steadily
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measure.intervene import intervene
-from ledger.measure.timer import CONFIDENCE_PPM, Timed, parameters_of, set_count, time_cpu
+from ledger.measure.timer import (
+    CONFIDENCE_PPM,
+    Parameters,
+    SteadyParameters,
+    Timed,
+    sealed_parameters_of,
+    set_count,
+    time_cpu,
+)
 from ledger.philox_inputs import derive_key
 from ledger.records import Binary, Correctness, DeviceFacts, DeviceState, OrderedCell, Samples, TimingV2
 
@@ -113,7 +122,7 @@ def _run(
     vary: bool,
     on_stage: Callable[[Stage], None],
 ) -> Outcome:
-    parameters, device = parameters_of(cell.protocol), device_of(cell)
+    parameters, device = sealed_parameters_of(cell.protocol), device_of(cell)
     on_stage("inputs")
     size = bytes_per_set(kernel.operation, cell.case.shape, cell.case.dtype)
     sets = list(sets_of(cell, kernel, count=set_count(size, facts.l2_bytes, parameters)))
@@ -129,7 +138,7 @@ def _run(
 
     on_stage("timing")
     sets[0].out.fill_(float("nan"))
-    timed = time_cpu(launches, parameters) if device == "cpu" else time_graph(launches, parameters)
+    timed = _timed(launches, parameters, device)
     again = check.compare()
     if not again.passed:
         calls = len(timed.rounds_ps) * timed.calls_per_round
@@ -142,12 +151,19 @@ def _run(
         timing=_timing(timed, sets, launch_ps=launch_ps),
         before=timed.before,
         after=timed.after,
+        extensions={} if timed.steadiness is None else {STEADY: dict(timed.steadiness)},
         ran=tuple(ran),
     )
     if not vary:
         return outcome
     on_stage("varying")
     return _varied(outcome, cell, kernel, launches, facts=facts, call_ps=timed.interval.median)
+
+
+def _timed(launches: Sequence[Launch], parameters: Parameters | SteadyParameters, device: str) -> Timed:
+    if isinstance(parameters, SteadyParameters):
+        return time_graph_steadily(launches, parameters)
+    return time_cpu(launches, parameters) if device == "cpu" else time_graph(launches, parameters)
 
 
 def _varied(
@@ -168,12 +184,12 @@ def _varied(
             call_ps=call_ps,
             target=facts.target,
             l2_bytes=facts.l2_bytes,
-            parameters=parameters_of(cell.protocol),
+            parameters=sealed_parameters_of(cell.protocol),
             device=device_of(cell),
         )
     # A failure at another shape must not lose the measurement of the sealed one.
     except Exception as error:  # noqa: BLE001
-        return replace(outcome, extensions={"interventions_missing/1": explained(error, 400)})
+        return replace(outcome, extensions={**outcome.extensions, "interventions_missing/1": explained(error, 400)})
     return replace(outcome, interventions=varied)
 
 

@@ -13,32 +13,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ledger.analysis.steady_timing import Batch, steady_tail
-from ledger.measure.timer import Interval, median_interval
-
-
-@dataclass(frozen=True)
-class SteadyParameters:
-    """Hold the parameters of cold-graph/2 by name; the units stand in the names.
-
-    batch_ms: length of a batch. settle_batches: how many last batches must agree within settle_ppm.
-    """
-
-    footprint_l2_multiple: int
-    footprint_min_bytes: int
-    warmup_rounds: int
-    batch_ms: int
-    settle_batches: int
-    settle_ppm: int
-    ci_target_ppm: int
-    budget_ms: int
-    sample_elements: int
-    clock_tolerance_ppm: int
+from ledger.measure.timer import Interval, SteadyParameters, median_interval
 
 
 class Batches(Protocol):
     """Take batches of rounds from a device that stays busy in between."""
-
-    calls: int
 
     def batch(self, duration_ms: int) -> Batch:
         """Run rounds for about `duration_ms` and return their times with the clock counted across them."""
@@ -58,6 +37,22 @@ class SteadyTiming:
     def rounds_ps(self) -> tuple[int, ...]:
         """Return the rounds of the tail, in order."""
         return _rounds(self.tail)
+
+    @property
+    def clocks_mhz(self) -> tuple[int | None, ...]:
+        """Return the clock of each round of the tail: that of its batch."""
+        return tuple(batch.clock_mhz for batch in self.tail for _ in batch.rounds_ps)
+
+    def document(self) -> dict[str, int | bool | None]:
+        """Return what a record keeps of how the timing settled; the first batch is the boost state."""
+        first = self.batches[0]
+        return {
+            "batches": len(self.batches),
+            "boost_clock_mhz": first.clock_mhz,
+            "boost_ps": round(first.median_ps),
+            "settled": self.settled,
+            "tail_batches": len(self.tail),
+        }
 
 
 def _rounds(batches: Sequence[Batch]) -> tuple[int, ...]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_high, median_low
 from typing import Protocol
 
 import numpy as np
 
-from ledger.analysis.protocols import PROTOCOLS
+from ledger.analysis.protocols import COLD_GRAPH, PROTOCOLS, STEADY_GRAPH
 from ledger.device.facts import cpu_state
 from ledger.errors import InputError
 from ledger.kernel import Launch
@@ -46,18 +46,52 @@ class Parameters:
     clock_tolerance_ppm: int
 
 
+@dataclass(frozen=True)
+class SteadyParameters:
+    """Hold the parameters of cold-graph/2 by name; the units stand in the names.
+
+    batch_ms: length of a batch. settle_batches: how many last batches must agree within settle_ppm.
+    """
+
+    footprint_l2_multiple: int
+    footprint_min_bytes: int
+    warmup_rounds: int
+    batch_ms: int
+    settle_batches: int
+    settle_ppm: int
+    ci_target_ppm: int
+    budget_ms: int
+    sample_elements: int
+    clock_tolerance_ppm: int
+
+
 def parameters_of(protocol: ProtocolRecord) -> Parameters:
+    """Return the parameters of a protocol of rounds. Raises: InputError for one that this version cannot follow."""
+    check_protocol(protocol)
+    if protocol.name == STEADY_GRAPH.name:
+        raise InputError(f"timing protocol {protocol.name} has batches; expected one of rounds: {COLD_GRAPH.name}")
+    return Parameters(**protocol.parameters)
+
+
+def sealed_parameters_of(protocol: ProtocolRecord) -> Parameters | SteadyParameters:
     """Return the parameters of a sealed protocol. Raises: InputError for one that this version cannot follow."""
+    check_protocol(protocol)
+    if protocol.name == STEADY_GRAPH.name:
+        return SteadyParameters(**protocol.parameters)
+    return Parameters(**protocol.parameters)
+
+
+def check_protocol(protocol: ProtocolRecord) -> None:
+    """Check that this version knows a protocol and all its parameters. Raises: InputError."""
     known = PROTOCOLS.get(protocol.name)
     if known is None or set(known.parameters) != set(protocol.parameters):
         raise InputError(
             f"timing protocol {protocol.name} with {', '.join(sorted(protocol.parameters))} is not known; "
             f"expected one of: {', '.join(PROTOCOLS)}"
         )
-    return Parameters(**protocol.parameters)
 
 
-def set_count(bytes_per_set: int, l2_bytes: int | None, parameters: Parameters) -> int:
+def set_count(bytes_per_set: int, l2_bytes: int | None, parameters: Parameters | SteadyParameters) -> int:
     """Return how many input sets the rotation needs: enough bytes in all, at least 2 and at most MAX_SETS.
 
     If MAX_SETS sets still fit in the cache the case is measured warm, which input_sets × bytes_per_set of its record
@@ -108,7 +142,8 @@ class Timed:
     interval: Interval
     before: DeviceState
     after: DeviceState
-    clocks_mhz: tuple[int, ...]
+    clocks_mhz: tuple[int | None, ...]
+    steadiness: Mapping[str, int | bool | None] | None = None
 
 
 class Rounds(Protocol):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.analysis.protocols import protocol_for
+from ledger.analysis.protocols import interleaved_protocol_for
 from ledger.analysis.tuning import (
     Choice,
     Entry,
@@ -185,7 +185,7 @@ class _Run:
         """Make the input sets and the reference."""
         self.kernel, self.own, self.cell, self.log = kernel, case.config, cell, log
         self.tolerance = kernel.tolerances[case.dtype]
-        self.parameters = parameters_of(protocol_for("triton"))
+        self.parameters = parameters_of(interleaved_protocol_for("triton"))
         # A short first timing; only the fastest are timed by the whole protocol.
         self.quick = replace(self.parameters, min_rounds=5, max_rounds=15, budget_ms=100)
         self.sets = cold_sets(kernel, case, facts, self.parameters, device="cuda")

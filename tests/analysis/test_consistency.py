@@ -20,8 +20,9 @@ from samples import (
     state,
 )
 
-from ledger.analysis.consistency import check_all
+from ledger.analysis.consistency import check_all, settled
 from ledger.analysis.counters import CounterTotals
+from ledger.analysis.protocols import STEADY_GRAPH
 from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Work
 
 FORECAST = make_forecast()
@@ -156,6 +157,25 @@ def test_profile_without_data_sheet_is_never_refused() -> None:
 def test_clock_that_moved_is_flagged(before: int | None, after: int | None, flagged: bool) -> None:
     measurement = make_measurement(FORECAST, before=state(before), after=state(after))
     assert codes(measurement) == ([("clock-moved", "flag")] if flagged else [])
+
+
+STEADY_FORECAST = make_forecast(protocol=STEADY_GRAPH)
+
+
+def steadily(rounds: int, *, low: int, high: int) -> Measurement:
+    """Return a measurement by cold-graph/2 with a median of 2 ms."""
+    timing = make_timing(rounds_ps=(2 * MS,) * rounds, median_ps=2 * MS, low_ps=low, high_ps=high)
+    return make_measurement(STEADY_FORECAST, timing=timing)
+
+
+def test_a_timing_that_had_not_settled_is_flagged() -> None:
+    # Sealed: 5 batches of 20 rounds, and an interval of ± 0.5%: 1.99 to 2.01 ms.
+    narrow = {"low": 1_990_000_000, "high": 2_010_000_000}
+    assert list(settled(STEADY_FORECAST, steadily(100, **narrow))) == []
+    assert [one.code for one in settled(STEADY_FORECAST, steadily(99, **narrow))] == ["not-settled"]
+    (wide,) = settled(STEADY_FORECAST, steadily(100, low=1_990_000_000, high=2_010_000_001))
+    assert (wide.code, wide.severity) == ("not-settled", "flag")
+    assert list(settled(FORECAST, make_measurement(FORECAST))) == []
 
 
 def test_small_input_sets_are_flagged() -> None:
