@@ -69,7 +69,7 @@ def _verdict(regime: Regime | None, grade: Grade, reason: str) -> Verdict:
 def _by_timed_loads(
     forecast: Forecast, measurement: Measurement, seen: MetricReadings, *, special: bool = True
 ) -> Verdict:
-    profile, call = profile_of(seen), timed_call_of(measurement)
+    profile, call = profile_of(seen), timed_call_of(forecast, measurement)
     loads = timed_loads(profile, call, forecast.roof.path, special=special)
     return decide(loads, call, on_memory_side=memory_side(forecast.work, forecast.roof), stall=profile.stall)
 
@@ -94,18 +94,20 @@ def profile_of(seen: MetricReadings) -> Profile:
     )
 
 
-def timed_call_of(measurement: Measurement) -> TimedCall:
+def timed_call_of(forecast: Forecast, measurement: Measurement) -> TimedCall:
     """Return the timed call of a measurement, at the clock inside its rounds or else the one read after them."""
     timing, after = measurement.timing, measurement.after
     assert timing is not None, "a regime needs a measured time"
     inside = [one for one in timing.sm_clock_mhz if one] if isinstance(timing, TimingV2) else []
     clock_mhz = statistics.median(inside) if inside else after.sm_clock_mhz if after else None
     idle = measurement.extensions.get(IDLE_LAUNCH)
+    exceeds = timing.input_sets * timing.bytes_per_set >= 2 * (measurement.device.l2_bytes or 0)
     return TimedCall(
         call_ps=timing.median_ps,
         clock_hz=None if clock_mhz is None else 1e6 * clock_mhz,
         launch_ps=timing.launch_ps,
         idle_launch_ps=idle if isinstance(idle, int) and idle > 0 else None,
+        written_bytes=forecast.work.bytes_written if exceeds else 0,
     )
 
 

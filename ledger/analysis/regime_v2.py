@@ -60,13 +60,15 @@ class Profile:
 class TimedCall:
     """Hold the timed call. Units: picoseconds, hertz; None where it was not measured.
 
-    launch_ps: an empty node of a CUDA graph. idle_launch_ps: an empty launch on an idle stream.
+    launch_ps: an empty node of a CUDA graph. idle_launch_ps: an empty launch on an idle stream. written_bytes: what a
+    call writes to DRAM at least, where its input sets exceed the L2 so that every output leaves it; else 0.
     """
 
     call_ps: int
     clock_hz: float | None
     launch_ps: int | None
     idle_launch_ps: int | None = None
+    written_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,26 @@ def timed_loads(profile: Profile, call: TimedCall, path: Path, *, special: bool 
     needed = {own, "xu_percent"} if special else {own}
     pipes = [values[name] for name in _PIPES if name in values] if needed <= set(values) else []
     fixed = {
-        resource: _milli(max(values[name] for name in names), longer) if set(names) <= set(values) else None
+        resource: max(values[name] for name in names) if set(names) <= set(values) else None
         for resource, names in _FIXED_CLOCK.items()
     }
     return {
-        **fixed,
+        "dram": _milli(fixed["dram"], longer * _written_back(values, call)),
+        "l2": _milli(fixed["l2"], longer),
         "smem": _milli(values.get("smem_percent"), cycles),
         "arithmetic": _milli(max(pipes) if pipes else None, cycles),
     }
+
+
+def _written_back(values: Mapping[str, float], call: TimedCall) -> float:
+    """Return all DRAM traffic of a timed call ÷ the traffic counted.
+
+    A single profiled launch leaves output in the L2, which in the timed rotation is written back during later calls.
+    """
+    written, counted = values.get("dram_write_bytes"), values.get("dram_read_bytes", 0.0)
+    if written is None or written + counted <= 0:
+        return 1.0
+    return 1 + max(0.0, call.written_bytes - written) / (written + counted)
 
 
 def _milli(percent: float | None, factor: float | None) -> int | None:

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.analysis.metric_readings import readings
+from ledger.analysis.metrics import metric_names
+from ledger.analysis.reconcile import profile_of
 from ledger.analysis.regime_v2 import Profile, TimedCall, Verdict, decide, loads_text, timed_loads
-from ledger.records import Regime
+from ledger.device.ncu_csv import parse_raw
+from ledger.records import Counters, Regime
 
 CALL = TimedCall(call_ps=10_000_000, clock_hz=1.8e9, launch_ps=500_000)
 
@@ -99,6 +103,18 @@ def test_loads_are_counts_over_the_timed_call():
     assert found == {"dram": 60_000, "l2": 45_000, "smem": 31_250, "arithmetic": 47_500}
 
 
+def test_writes_left_in_l2_count_as_dram_traffic_of_a_timed_call():
+    # 30 MB read and 10 MB of 30 MB written were counted: in the rotation 60 MB move, 1.5 times as many.
+    values = {**SHARES, "dram_read_bytes": 30e6, "dram_write_bytes": 10e6}
+    profile = Profile(values, duration_ps=10_000_000, clock_hz=1.8e9)
+    rotating = TimedCall(call_ps=10_000_000, clock_hz=1.8e9, launch_ps=None, written_bytes=30_000_000)
+    assert timed_loads(profile, rotating, "fp16_tensor")["dram"] == 60_000
+    # Where more was written than the output, or the sets fit the L2, nothing is added.
+    assert timed_loads(profile, CALL, "fp16_tensor")["dram"] == 40_000
+    less = TimedCall(call_ps=10_000_000, clock_hz=1.8e9, launch_ps=None, written_bytes=9_000_000)
+    assert timed_loads(profile, less, "fp16_tensor")["dram"] == 40_000
+
+
 @pytest.mark.parametrize("absent", ["xu_percent", "tensor_percent"])
 def test_an_absent_pipe_leaves_the_arithmetic_unknown(absent: str):
     values = {name: share for name, share in SHARES.items() if name != absent}
@@ -145,3 +161,28 @@ def test_published_profiles_get_the_name_that_their_authors_give(case):
 @pytest.mark.parametrize("case", PUBLISHED["disagree"], ids=lambda case: case["case"])
 def test_published_profiles_whose_authors_contradict_their_own_readings(case):
     assert case["stated"] not in published(case).regimes
+
+
+# Kernels built to be each regime (tests/gpu/regimes.py), recorded on an H200
+
+
+BUILT = {
+    "streaming_read": ("hbm-bound",),
+    "big_gemm": ("compute-bound", "smem-bound"),
+    "conflicted_transpose": ("smem-bound",),
+    "empty": ("launch-bound",),
+    "l2_loop": ("l2-bound",),
+    "pointer_chase": ("latency-bound",),
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_kernels_built_to_be_a_regime_get_its_name(name: str):
+    folder = Path(__file__).parents[1] / "assets" / "regimes"
+    kernels = parse_raw((folder / f"{name}.csv").read_text(encoding="utf-8"), wanted=metric_names("9.0"), what=name)
+    counters = Counters(tool="ncu", command="", cache_control="all", clock_control="none", kernels=kernels)
+    profile = profile_of(readings(counters, "sm_90"))
+    times = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    call = TimedCall(times["call_ps"], profile.clock_hz, times["launch_ps"])
+    found = decide(timed_loads(profile, call, "fp16_tensor"), call, on_memory_side=name != "big_gemm")
+    assert (found.regimes, found.grade) == (BUILT[name], "A"), found.reason
