@@ -12,6 +12,7 @@ from typing import Any
 
 from ledger.analysis.book import Book, CellView, Run, State
 from ledger.analysis.reconcile import totals_of
+from ledger.analysis.repeats import spread_percent
 from ledger.records import Finding
 
 STATE_TEXT: dict[State, str] = {
@@ -126,6 +127,7 @@ def _measured(view: CellView, run: Run) -> dict[str, Any] | None:
         "duration_us": timing.median_ps / 1e6,
         "ci_low_us": timing.low_ps / 1e6,
         "ci_high_us": timing.high_ps / 1e6,
+        "repeat_spread_percent": spread_percent(view),
         "launch_us": None if timing.launch_ps is None else timing.launch_ps / 1e6,
         "counters": None if totals is None else asdict(totals),
     }

@@ -9,12 +9,13 @@ import typer
 
 from ledger.cli.challenge import ChallengeOption, anchor
 from ledger.cli.open_ledger import OpenLedger, open_ledger, refuse_if_refused
-from ledger.cli.options import Ids, JsonOption
+from ledger.cli.options import AgainOption, Ids, JsonOption
 from ledger.cli.output import emit, out, say
 
 
 def order(
     ids: Ids = None,
+    again: AgainOption = False,
     challenge: ChallengeOption = None,
     output: Annotated[FilePath, typer.Option("-o", "--output", help="File to write.")] = FilePath("order.json"),
     as_json: JsonOption = False,
@@ -29,7 +30,7 @@ def order(
     opened = open_ledger()
     refuse_if_refused(opened.book)
     report_stale(opened)
-    record = write_order(select(opened.book, ids or []), root=opened.root, anchor=anchor(challenge))
+    record = write_order(select(opened.book, ids or [], again=again), root=opened.root, anchor=anchor(challenge))
     write_record(output, record)
     carried = carried_names(record)
     if as_json:

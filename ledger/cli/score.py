@@ -9,6 +9,7 @@ from ledger.cli.output import emit, out
 
 def score(as_json: JsonOption = False) -> None:
     """Score the forecasters: bias, error, coverage, and proper scores of intervals and probabilities."""
+    from ledger.analysis.repeats import repeat_spread
     from ledger.analysis.score import document, score_book
     from ledger.render.score_table import render_scores
 
@@ -18,4 +19,4 @@ def score(as_json: JsonOption = False) -> None:
     if as_json:
         emit(document(scores))
     else:
-        render_scores(scores, out())
+        render_scores(scores, out(), repeats=repeat_spread(book))

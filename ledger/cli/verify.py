@@ -12,7 +12,7 @@ import typer
 from ledger.cli.challenge import ChallengeOption, anchor
 from ledger.cli.measure import run_locally, show_summary
 from ledger.cli.open_ledger import OpenLedger, freeze_records, open_ledger, refuse_if_refused
-from ledger.cli.options import CountersOption, FullOption, Ids, JsonOption, PriceOption
+from ledger.cli.options import AgainOption, CountersOption, FullOption, Ids, JsonOption, PriceOption
 from ledger.cli.order import report_stale
 from ledger.cli.output import emit, out, say
 from ledger.cli.report import check_miss
@@ -20,12 +20,14 @@ from ledger.cli.witness import TsaOption, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
+    from ledger.analysis.book import CellView
     from ledger.workflow.ingest import Incoming, Ingested
 
 
 def verify(
     ids: Ids = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Folder written by: ledger measure.")] = None,
+    again: AgainOption = False,
     counters: CountersOption = "auto",
     full: FullOption = None,
     challenge: ChallengeOption = None,
@@ -43,12 +45,14 @@ def verify(
 ) -> None:
     """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
     from ledger.workflow.ingest import ingest, read_folder
+    from ledger.workflow.select import select
 
-    _check_options(source, challenge, ncu_report, cell)
+    _check_options(source, challenge, ncu_report, cell, again=again)
     opened = open_ledger()
     folder = source or opened.repository.git_dir / "ledger" / "measuring"
     if source is None:
-        _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour)
+        cells = select(opened.book, ids or [], again=again)
+        _measure_locally(opened, cells, folder, counters, full, challenge, price_per_hour)
     incoming = read_folder(folder)
     if ncu_report is not None and cell is not None:
         incoming = _with_counters(opened, incoming, ncu_report, cell)
@@ -67,8 +71,10 @@ def verify(
 
 
 def _check_options(
-    source: FilePath | None, challenge: str | None, ncu_report: FilePath | None, cell: str | None
+    source: FilePath | None, challenge: str | None, ncu_report: FilePath | None, cell: str | None, *, again: bool
 ) -> None:
+    if again and source is not None:
+        raise InputError("--again: expected without --from, which was measured already: give it to ledger order")
     if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
         raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
     if challenge is not None and source is not None:
@@ -77,7 +83,7 @@ def _check_options(
 
 def _measure_locally(
     opened: OpenLedger,
-    ids: Sequence[str],
+    cells: Sequence[CellView],
     folder: FilePath,
     counters: str,
     full: list[str] | None,
@@ -85,11 +91,10 @@ def _measure_locally(
     price: float | None,
 ) -> None:
     from ledger.workflow.order import write_order
-    from ledger.workflow.select import select
 
     refuse_if_refused(opened.book)
     report_stale(opened)
-    record = write_order(select(opened.book, ids), root=opened.root, anchor=anchor(challenge))
+    record = write_order(cells, root=opened.root, anchor=anchor(challenge))
     show_summary(run_locally(record, folder, counters, full, opened.root), price, as_json=False)
 
 

@@ -12,6 +12,7 @@ from statistics import fmean
 from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.reconcile import totals_of
+from ledger.analysis.repeats import repeat_spread
 from ledger.analysis.report_rows import STATE_TEXT, ReportRow, counted, rows, void_reason
 from ledger.records import Forecast, Verification
 
@@ -149,7 +150,7 @@ def finding_text(book: Book) -> list[str]:
 
 
 def summary_text(book: Book) -> tuple[str, ...]:
-    """Return the head and the result of a book in three lines at most."""
+    """Return the head and the result of a book in four lines at most."""
     states = Counter(view.state for view in book.cells)
     parts = [f"{states[state]} {state}" for state in states]
     head = f"{count_text(len(book.seals), 'seal')}, {count_text(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
@@ -166,6 +167,7 @@ def summary_text(book: Book) -> tuple[str, ...]:
         head,
         f"{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed; {blind} of {len(results)} blind",
         _evidence_text(results),
+        *((f"repeats: {spread.text}",) if (spread := repeat_spread(book)) is not None else ()),
     )
 
 

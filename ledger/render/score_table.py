@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.analysis.formatting import harmless, signed
+from ledger.analysis.repeats import RepeatSpread
 from ledger.analysis.score import Score
 
 _LABELS = (
@@ -29,7 +30,7 @@ _LEGEND = (
 _LONGEST_NAME = 30
 
 
-def render_scores(scores: Sequence[Score], console: Console) -> None:
+def render_scores(scores: Sequence[Score], console: Console, *, repeats: RepeatSpread | None = None) -> None:
     """Print the scores, one column for each forecaster and sight; a dash stands for what cannot be scored."""
     if not scores:
         console.print("Nothing to score: no forecast is sealed, or the ledger is refused.")
@@ -43,6 +44,8 @@ def render_scores(scores: Sequence[Score], console: Console) -> None:
         table.add_row(Text(label), *(Text(value) for value in values))
     console.print(table)
     console.print(Text(_LEGEND, style="dim"))
+    if repeats is not None:
+        console.print(Text(f"Repeats: {repeats.text}; an error below that shows no skill.", style="dim"))
 
 
 def _column(score: Score) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ CUPTI_HEADINGS = (
     "MHz alone, again",
 )
 NCU_HEADINGS = ("call", "timer, µs", "ncu, µs", "ncu to timer", "timer, MHz", "ncu, MHz", "in cycles")
+STEADY_HEADINGS = ("call", "boost, µs", "boost, MHz", "steady, µs", "steady, MHz", "steady to boost", "again, µs")
 
 
 def render_markdown(document: Mapping[str, Any]) -> str | None:
@@ -28,6 +29,8 @@ def render_markdown(document: Mapping[str, Any]) -> str | None:
     first = rows[0] if isinstance(rows, list) and rows else {}
     if "cupti" in first:
         return _page("The timer compared with CUPTI", document, CUPTI_HEADINGS, cupti_lines(document))
+    if "boost" in first:
+        return _page("Boost and steady state", document, STEADY_HEADINGS, steady_lines(document))
     if "ncu" in first:
         return _page("The timer compared with Nsight Compute", document, NCU_HEADINGS, ncu_lines(document))
     return None
@@ -71,4 +74,14 @@ def ncu_lines(document: Mapping[str, Any]) -> list[str]:
         cycles = _to(ncu["us"] * ncu["mhz"], timer["us"] * timer["mhz"])
         words = [row["case"], f"{timer['us']:.2f}", f"{ncu['us']:.2f}", _to(ncu["us"], timer["us"])]
         found.append(f"| {' | '.join([*words, str(timer['mhz']), str(ncu['mhz']), cycles])} |")
+    return found
+
+
+def steady_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the rows of first and steady batches by cold-graph/2, and the steady time of another process."""
+    found = []
+    for row in document["rows"]:
+        boost, steady = row["boost"], row["steady"]
+        words = [row["case"], f"{boost['us']:.2f}", str(boost["mhz"]), f"{steady['us']:.2f}", str(steady["mhz"])]
+        found.append(f"| {' | '.join([*words, _to(steady['us'], boost['us']), format(row['again_us'], '.2f')])} |")
     return found

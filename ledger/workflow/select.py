@@ -37,12 +37,14 @@ def current_digests(root: FilePath) -> CurrentDigest:
     return digest
 
 
-def select(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
-    """Return the cells that a user named, or every open one.
+def select(book: Book, wanted: Sequence[str], *, again: bool = False) -> tuple[CellView, ...]:
+    """Return the cells that a user named, or every open one; with `again` the measured ones that can be repeated.
 
     wanted: seal ids, or SEAL#CELL names; a seal's id may be shortened to four digits or more. Raises: UnknownName for
     a name that fits nothing or several seals; EvidenceRefused for a named cell that is stale, void or refused.
     """
+    if again:
+        return _repeatable(book, wanted)
     if not wanted:
         return tuple(cell for cell in book.cells if cell.state == "open")
     chosen = {cell.name: cell for name in wanted for cell in named(book, name)}
@@ -52,6 +54,15 @@ def select(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
         if cell.state in ("stale", "void", "refused"):
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected an open cell: seal a new forecast")
     return tuple(chosen.values())
+
+
+def _repeatable(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:
+    """Return measured cells of format 2, all or those named. Raises: InputError where there is none; UnknownName."""
+    cells = book.cells if not wanted else [cell for name in wanted for cell in named(book, name)]
+    found = {cell.name: cell for cell in cells if cell.state == "measured" and isinstance(cell.forecast, ForecastV2)}
+    if not found:
+        raise InputError("--again: no measured cell of format 2; expected one: ledger verify, or see ledger status")
+    return tuple(found.values())
 
 
 def other_format(cell: CellView) -> str:

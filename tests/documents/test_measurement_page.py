@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from gpu.agreement import CASES
 
 from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
-from ledger.render.timer_page import cupti_lines, ncu_lines
+from ledger.render.timer_page import cupti_lines, ncu_lines, steady_lines
 
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs" / "measurement.md").read_text(encoding="utf-8").split())
@@ -57,6 +58,19 @@ def test_the_timer_agrees_with_cupti_within_3_percent_for_the_same_launches():
         # The timer's call also holds what lies between a library's two kernels.
         between_us = cupti["gap_us"] if len(cupti["kernels"]) > 1 else 0
         assert cupti["us"] + between_us == pytest.approx(cupti["timer_us"], rel=0.03), row["case"]
+
+
+def test_the_page_says_how_boost_and_steady_states_differ():
+    rows = {row["case"]: row for row in timer_rows("steady")}
+    apart = [row for row in rows.values() if row["steady"]["us"] > 1.02 * row["boost"]["us"]]
+    assert f"{len(apart)} of {len(rows)} calls have a steady state more than 2% slower than their boost" in PAGE
+    large, small = rows["matmul-K4096-M4096-N4096-bf16"], rows["matmul-K4096-M2048-N4096-bf16"]
+    assert f"{large['boost']['us']:.1f} µs at {large['boost']['mhz']} MHz in its first 20 ms" in PAGE
+    assert f"{large['steady']['us']:.1f} µs at {large['steady']['mhz']} MHz in its steady state" in PAGE
+    assert f"takes {small['boost']['us']:.1f} and {small['steady']['us']:.1f} µs" in PAGE
+    again = [100 * abs(row["again_us"] / row["steady"]["us"] - 1) for row in rows.values()]
+    assert f"within {statistics.median(again):.1f}% in the median, {max(again):.1f}% at most" in PAGE
+    assert len(steady_lines({"rows": list(rows.values())})) == len(rows)
 
 
 @pytest.mark.parametrize(("name", "render"), [("cupti", cupti_lines), ("ncu", ncu_lines)])
