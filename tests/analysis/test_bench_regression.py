@@ -90,7 +90,7 @@ def test_what_cannot_be_compared_is_told(now, before, words: str):
 def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Replace the timer by a document and stand in an empty folder with a CPU profile at hand."""
     import ledger.device.local_profile
-    import ledger.kernel
+    import ledger.kernel_files
     from ledger.kernel_files import load_kernel
     from ledger.record_files import load_hardware
 
@@ -101,7 +101,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(
         ledger.device.local_profile, "profile_of_this_machine", lambda root, name: load_hardware("h200")
     )
-    monkeypatch.setattr(ledger.kernel, "load_kernel", lambda name, root, launch: load_kernel(name))
+    monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda name, root, launch: load_kernel(name))
     found = SimpleNamespace(document=lambda: copy.deepcopy(document))
     monkeypatch.setattr(benches, "bench", lambda *_, **__: found)
     return document

@@ -85,6 +85,9 @@ def test_a_kernel_that_inflates_its_work_cannot_be_sealed(tmp_path):
         pct=90.0,
     )
     assert draft(request, root=tmp_path).forecast.work.flops == 2 * 64**3
-    path.write_text(source.replace("flops=2 * m * n * k", "flops=200 * m * n * k"))
+    inflated = "lambda shape, dtype: work(shape, dtype).model_copy(update={'flops': 200 * 64**3})"
+    path.write_text(
+        f"{source}\nfrom dataclasses import replace\n\nwork = KERNEL.work\nKERNEL = replace(KERNEL, work={inflated})\n"
+    )
     with pytest.raises(InputError, match=r"kernel matmul: its work model says .* computed"):
         draft(request, root=tmp_path)

@@ -137,7 +137,7 @@ def test_report_names_single_cells_and_writes_pages_that_git_does_not_see(sealed
     assert printed(sealed, "report", name, "--json")["missing"]
     head = printed(sealed, "report", "--json")["head"]
     folder = tmp_path / "site"
-    assert "wrote 4 pages" in run(sealed, "report", "--site", str(folder)).stderr
+    assert "wrote 5 pages" in run(sealed, "report", "--site", str(folder)).stderr
     assert (folder / "report.md").is_file() and (folder / "report.html").is_file()
     assert printed(sealed, "report", "--json")["head"] == head
     assert run(sealed, "report", "abcdef").returncode == 2

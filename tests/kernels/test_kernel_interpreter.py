@@ -17,7 +17,7 @@ from mutants.trials import TRIALS
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
     pytest.skip("torch and triton are not both installed", allow_module_level=True)
 
-SCRIPT = Path(__file__).parents[1] / "mutants" / "interpret.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "mutants" / "interpret.py"
 TRIAL_IDS = [
     f"{name}/{trial.id}"
     for name, trials in TRIALS.items()

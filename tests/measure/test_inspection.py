@@ -186,10 +186,10 @@ def test_command_prints_json_and_a_card(monkeypatch: Any):
 def test_command_warns_when_the_kernel_file_names_another_path(monkeypatch: Any):
     from dataclasses import replace
 
-    import ledger.kernel
+    import ledger.kernel_files
 
     real = load_kernel("matmul", launch=True)
     boastful = replace(real, kernel=replace(real.kernel, path=lambda *_: "fp16_tensor"))
-    monkeypatch.setattr(ledger.kernel, "load_kernel", lambda *_, **__: boastful)
+    monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda *_, **__: boastful)
     done = CliRunner().invoke(app, ["inspect", "matmul", "--arch", "t4"])
     assert "the kernel file names fp16_tensor" in done.stderr.replace("\n", " ")

@@ -18,7 +18,7 @@ from ledger.kernel_files import load_kernel
 from ledger.measure.inputs import torch_dtype
 
 KERNELS = Path(__file__).parents[2] / "kernels"
-SCRIPT = Path(__file__).parents[1] / "mutants" / "interpret_module.py"
+SCRIPT = Path(__file__).parent / "mutants" / "interpret_module.py"
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
 
 

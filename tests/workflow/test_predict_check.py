@@ -41,11 +41,9 @@ def boastful(repository: Path) -> Path:
     file = repository / "kernels" / "boastful" / "__init__.py"
     shutil.copytree(source_file("matmul").parent, file.parent)
     source = file.read_text(encoding="utf-8")
-    honest = "path=matmul_path,"
-    assert honest in source
-    boast = 'path=lambda dtype, target, implementation: "fp16_tensor",'
-    changed = source.replace(honest, boast).replace('name="matmul"', 'name="boastful"')
-    file.write_text(changed, encoding="utf-8")
+    assert 'name="matmul"' in source
+    boast = "\nfrom dataclasses import replace\n\nKERNEL = replace(KERNEL, path=lambda *_: 'fp16_tensor')\n"
+    file.write_text(source.replace('name="matmul"', 'name="boastful"') + boast, encoding="utf-8")
     return repository
 
 
