@@ -35,9 +35,8 @@ class Trial:
     def id(self) -> str:
         """Return the trial as a readable name."""
         shape = "-".join(f"{key}{value}" for key, value in self.shape.items())
-        config = "-".join(
-            f"{key}{value}" for key, value in self.config.items() if key in ("split_k", "tma", "subtiles")
-        )
+        # The whole configuration: two trials of one shape must not share a name, or one hides the other's verdict.
+        config = "-".join(f"{key}{value}" for key, value in self.config.items())
         return f"{shape}-{self.dtype}-{config}-x{self.scale:g}"
 
 
