@@ -1,20 +1,20 @@
 """Splits the gap between a forecast and its measurement into causes, and explains it in one sentence. Pure.
 
 Measured over predicted time is the product of the causes. The forecast, P percent of a roof, is read as: the binding
-ceiling is used at P percent during the whole call, moving the modelled bytes (left of the ridge) or doing the
-modelled operations (right of it). With L the time of an empty launch and T the measured call:
+ceiling is used at P percent during the whole call, moving the modelled bytes (memory-bound side) or doing the
+modelled operations (compute-bound side). With L the time of an empty launch and T the measured call:
 
     work         bytes (operations) that the counters saw ÷ those modelled
-    clock        rated clock of the peak ÷ SM clock seen, right of the ridge only
-    waves        whole waves ÷ waves, right of the ridge only: the last wave leaves SMs empty
+    clock        rated clock of the peak ÷ SM clock of the timed rounds, compute-bound side only
+    waves        whole waves ÷ waves, compute-bound side only: the last wave leaves SMs empty
     launch       T ÷ (T - L)
     ceiling      the rate that the forecast needs ÷ the rate reached in T - L
     unexplained  the same rest under another name, where it is not a ceiling that held the rate down: the measured
                  regime is none of the roofline's own, or there are no counters, and nothing tells work from rate
 
-A factor above one makes the call slower than forecast. Left of the ridge a low SM clock or a last wave half empty
-does not by itself slow DRAM down, so neither is given as a cause there. The times are the timer's; of the profiler
-only counts and clocks are taken, because a profiled launch is often the slower one.
+A factor above one makes the call slower than forecast. On the memory-bound side a low SM clock or a last wave half
+empty does not by itself slow DRAM down, so neither is a cause there. Times are those of the timer; the profiler gives
+counts, and the clock where a record has none of its rounds, because a profiled launch is often slower.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import si
+from ledger.analysis.steady_timing import rounds_clock_mhz
 from ledger.records import Cause, CeilingKind, Forecast, Gap, Hardware, Measurement, Regime
 from ledger.roofline import base_units, ceilings_of, memory_side, percent_of_roof, time_lower_bound_s
 
@@ -48,6 +49,7 @@ class _Call:
     time_s: float
     launch_s: float | None
     timer_clock_hz: float | None
+    rounds_clock_hz: float | None
     left_of_ridge: bool
 
     @property
@@ -62,8 +64,8 @@ class _Call:
 
     @property
     def clock_hz(self) -> float | None:
-        """Return the SM clock under the profiler, else the one read after timing."""
-        return (self.totals.sm_clock_hz if self.totals else None) or self.timer_clock_hz
+        """Return the SM clock inside the timed rounds, else the one under the profiler, else the one read after."""
+        return self.rounds_clock_hz or (self.totals.sm_clock_hz if self.totals else None) or self.timer_clock_hz
 
     @property
     def modelled(self) -> int:
@@ -96,6 +98,7 @@ def gap(
     assert timing is not None, "a gap needs a measured time"
     assert forecast.work.flops or forecast.work.bytes, "a gap needs work"
     after = measurement.after.sm_clock_mhz if measurement.after else None
+    inside = rounds_clock_mhz(timing)
     call = _Call(
         forecast=forecast,
         hardware=hardware,
@@ -103,6 +106,7 @@ def gap(
         time_s=timing.median_ps * 1e-12,
         launch_s=None if timing.launch_ps is None else timing.launch_ps * 1e-12,
         timer_clock_hz=None if after is None else after * 1e6,
+        rounds_clock_hz=None if inside is None else inside * 1e6,
         left_of_ridge=memory_side(forecast.work, forecast.roof),
     )
     points = percent_of_roof(forecast.work, forecast.roof, call.time_s) - forecast.percent_milli / 1000

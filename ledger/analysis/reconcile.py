@@ -6,8 +6,6 @@ consistency finds contradictions. Nothing is stored: a verdict is computed from 
 
 from __future__ import annotations
 
-import statistics
-
 from ledger.analysis import gap as gaps
 from ledger.analysis import regime as regimes
 from ledger.analysis.consistency import check_all
@@ -16,6 +14,7 @@ from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
 from ledger.analysis.metric_readings import MetricReadings, readings, totals
 from ledger.analysis.regime_v2 import Profile, TimedCall, Verdict, decide, timed_loads
+from ledger.analysis.steady_timing import rounds_clock_mhz
 from ledger.records import (
     Finding,
     Forecast,
@@ -25,7 +24,6 @@ from ledger.records import (
     Measurement,
     Regime,
     RegimeRule,
-    TimingV2,
     Verification,
 )
 from ledger.roofline import memory_side, percent_of_roof
@@ -98,8 +96,7 @@ def timed_call_of(forecast: Forecast, measurement: Measurement) -> TimedCall:
     """Return the timed call of a measurement, at the clock inside its rounds or else the one read after them."""
     timing, after = measurement.timing, measurement.after
     assert timing is not None, "a regime needs a measured time"
-    inside = [one for one in timing.sm_clock_mhz if one] if isinstance(timing, TimingV2) else []
-    clock_mhz = statistics.median(inside) if inside else after.sm_clock_mhz if after else None
+    clock_mhz = rounds_clock_mhz(timing) or (after.sm_clock_mhz if after else None)
     idle = measurement.extensions.get(IDLE_LAUNCH)
     exceeds = timing.input_sets * timing.bytes_per_set >= 2 * (measurement.device.l2_bytes or 0)
     return TimedCall(

@@ -10,8 +10,16 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ledger.records import Timing, TimingV2
+
 STEADY = "steady/1"
 """The extension of a measurement that says how a timing by cold-graph/2 settled."""
+
+
+def rounds_clock_mhz(timing: Timing) -> float | None:
+    """Return the median SM clock inside the timed rounds, None where it was not recorded."""
+    inside = [one for one in timing.sm_clock_mhz if one] if isinstance(timing, TimingV2) else []
+    return statistics.median(inside) if inside else None
 
 
 @dataclass(frozen=True)
