@@ -173,7 +173,7 @@ KERNEL = GEMM.kernel(
     operation=MATMUL,
     summary="matrix product",
     formula="C = A · B",
-    excludes="re-reads of A and B by other tiles and sums handed on between programs (L2), padding to whole tiles",
+    excludes="re-reads of A and B by other tiles and partial sums exchanged between CTAs (L2), padding to whole tiles",
     tolerances=TOLERANCES,
     reference=reference,
     torch_cpu=TORCH,

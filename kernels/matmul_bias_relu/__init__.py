@@ -93,7 +93,7 @@ KERNEL = GEMM.kernel(
     operation=MATMUL_BIAS_RELU,
     summary="matrix product with a bias and a rectifier",
     formula="C = max(0, A · B + bias)",
-    excludes="re-reads of A, B, bias and sums handed on between programs (L2), padding to whole tiles",
+    excludes="re-reads of A, B, bias, partial sums exchanged between CTAs (L2), padding to whole tiles",
     tolerances=TOLERANCES,
     reference=reference,
     torch_cpu=TORCH,

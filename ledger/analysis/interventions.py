@@ -165,8 +165,8 @@ def _shared(cell: _Cell) -> Named:
     half = cell.operations_only
     if half is None:
         if memory_side(cell.work, cell.roof):
-            return memory, "B", f"left of the ridge, {where}"
-        return "compute-bound", "B", "right of the ridge, and no slower with cold data"
+            return memory, "B", f"on the memory-bound side, {where}"
+        return "compute-bound", "B", "on the compute-bound side, and no slower with cold data"
     fell = cell.fell_ppm(half)
     words = f"at half {half.axis} the time fell by {max(fell, 0) // 10_000}%"
     if 2 * fell >= cell.flops_ppm(half) + cell.bytes_ppm(half):

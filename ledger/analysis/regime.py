@@ -19,7 +19,7 @@ from ledger.roofline import memory_side
 THRESHOLD_MILLI = 60_000
 TIE_MILLI = 5_000
 
-# In the order of a tie left of the ridge: of two memory levels the outer one, whose traffic passes through the inner.
+# The order of a tie on the memory-bound side: of two memory levels the outer one, whose traffic passes the inner one.
 _MEMORY_ORDER: tuple[Regime, ...] = ("hbm-bound", "l2-bound", "smem-bound", "compute-bound")
 _COMPUTE_ORDER: tuple[Regime, ...] = ("compute-bound", "hbm-bound", "l2-bound", "smem-bound")
 
@@ -105,8 +105,8 @@ def decide(
     subject = f"{'the ' if chosen == 'compute-bound' else ''}{RESOURCE_NAMES[chosen]}"
     if known[chosen] == highest:
         return chosen, "A", f"{subject} is the busiest ({loads_text(loads)})"
-    side = "left" if left_of_ridge else "right"
-    return chosen, "A", f"{subject} by the tie-break {side} of the ridge ({loads_text(loads)})"
+    side = "memory" if left_of_ridge else "compute"
+    return chosen, "A", f"{subject} by the tie-break on the {side}-bound side ({loads_text(loads)})"
 
 
 def regime_of(

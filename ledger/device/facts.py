@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -192,8 +193,17 @@ def cuda_facts() -> DeviceFactsV2:
         l2_bytes=properties.L2_cache_size,
         driver=None if nvml is None else nvml.driver(),
         software={**software(), **compilers(), "cuda": str(torch.version.cuda)},
-        uuid=str(getattr(properties, "uuid", "")) or None,
+        uuid=uuid_digest(str(getattr(properties, "uuid", ""))),
     )
+
+
+def uuid_digest(uuid: str) -> str | None:
+    """Return a digest of a GPU's UUID: it tells whether two records are of one GPU and does not disclose which.
+
+    uuid: with or without the prefix GPU-; None for an empty one.
+    """
+    bare = uuid.lower().removeprefix("gpu-")
+    return hashlib.sha256(b"ledger/gpu-uuid/1\0" + bare.encode()).hexdigest() if bare else None
 
 
 def cuda_state() -> DeviceState:

@@ -171,7 +171,7 @@ class Binary(Stored):
 
 
 class DeviceFactsV2(DeviceFacts):
-    """Identify the device by its serial identity as well; `software` holds every platform package by name."""
+    """Identify the device by a digest of its UUID as well; `software` holds every platform package by name."""
 
     uuid: Line | None
 

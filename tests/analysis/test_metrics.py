@@ -16,7 +16,7 @@ from ledger.records import Counters, Metric, ProfiledKernel
 ASSETS = Path(__file__).parents[1] / "assets" / "ncu"
 LISTED = json.loads((ASSETS / "query-metrics.json").read_text())["capabilities"]
 
-# name -> (instruction path, left of the ridge, regime)
+# name -> (instruction path, on the memory-bound side, regime)
 RECORDED = {
     "streaming_read": ("fp32", True, "hbm-bound"),
     "big_gemm": ("bf16_tensor", False, "compute-bound"),

@@ -138,7 +138,7 @@ def test_tie_counts_what_lies_just_under_sixty_percent_too() -> None:
         (
             loads(dram=90_000, l2=92_000),
             1,
-            "DRAM by the tie-break left of the ridge (DRAM 90%, L2 92%, SMEM 0%, arithmetic pipe 0%)",
+            "DRAM by the tie-break on the memory-bound side (DRAM 90%, L2 92%, SMEM 0%, arithmetic pipe 0%)",
         ),
         (
             loads(dram=92_000, l2=90_000),

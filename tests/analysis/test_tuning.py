@@ -68,7 +68,7 @@ def candidate(**changes: Any) -> Candidate:
         # Compulsory traffic: 50 MB at 1 TB/s.
         ({"tile_flops": 1}, 50e-6),
         # 5 blocks an SM fit (100 registers: 18 resident warps, then 5 · 40 KB of shared memory), but 20 programs in all
-        # keep 1 kB each under way: 50 MB ÷ 20 kB a latency of 0.5 µs.
+        # keep 1 kB each in flight: 50 MB ÷ 20 kB a latency of 0.5 µs.
         ({"bytes_under_way": 1000}, 1.25e-3),
         # 50,000 clocks of 1 ns beside the tiles.
         ({"extra_clocks": 50_000}, 250e-6),

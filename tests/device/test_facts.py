@@ -50,3 +50,15 @@ def test_cuda_facts_and_state_are_read():
     facts, state = device.cuda_facts(), device.cuda_state()
     assert facts.target.startswith("sm_") and facts.l2_bytes and facts.driver
     assert state.sm_clock_mhz and state.power_mw and state.temperature_c
+
+
+def test_uuid_digest_tells_gpus_apart_and_hides_their_uuids():
+    import hashlib
+
+    from ledger.device.facts import uuid_digest
+
+    uuid = "03b97b76-f68a-e37e-58b0-18efca215749"
+    digest = uuid_digest(uuid)
+    assert digest == hashlib.sha256(b"ledger/gpu-uuid/1\0" + uuid.encode()).hexdigest()
+    assert digest == uuid_digest(f"GPU-{uuid.upper()}") and digest != uuid_digest(uuid.replace("0", "1"))
+    assert uuid_digest("") is None

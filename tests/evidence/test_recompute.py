@@ -1,4 +1,4 @@
-"""Tests that recorded samples are made anew from their seal, agree where they are honest and refuse where not."""
+"""Tests that recorded samples are recomputed from their seal, agree where they are honest and refuse where not."""
 
 from __future__ import annotations
 

@@ -956,7 +956,7 @@ def other_dtype_than_sealed(folder, _canary):
 
 @attack(GAMES, "refused", "above-roof")
 def result_above_the_roof(folder, _canary):
-    """Claim a time that the data sheet does not allow."""
+    """Claim a time that the datasheet does not allow."""
     ledger = begin(folder)
     ledger.measure(ledger.seal(), timing=timing(1_000))
     return ledger.root

@@ -70,7 +70,7 @@ def counts(code: list[str], *names: str) -> list[int]:
 
 
 def overwritten(code: list[str]) -> list[str]:
-    """Return the instructions that write a register which wgmma products under way may still read.
+    """Return the instructions that write a register which wgmma products in flight may still read.
 
     Products end, the oldest batch first, at the wait that says how many batches may remain. ptxas has been seen to give
     their operands' registers away before, where the next operands are loaded ahead of that wait.

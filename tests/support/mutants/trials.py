@@ -296,7 +296,7 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
 
 
 def all_cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
-    """Return the trials of matmul's CUDA C++, its operands in place and changed over."""
+    """Return the trials of matmul's CUDA C++, without and with swap-AB."""
     return (*cluster_matmul_trials(dtype), *swapped_matmul_trials(dtype))
 
 
