@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path as FilePath
 
 from ledger import __version__
+from ledger.analysis.reconcile import IDLE_LAUNCH
 from ledger.canonical import encode
 from ledger.device.facts import has_cuda
 from ledger.errors import LedgerError, MachineError
@@ -83,9 +84,9 @@ def run_order(
         evidence = collect_counters(
             pending, out=out, wanted=counters, full_cells=full_cells, on_cell=lambda job: run.report(job, "profiling")
         )
-        launch_ps = _launch_ps(pending)
+        empty = _empty_launches(pending)
         for job in pending:
-            run.measure(job, evidence[job.key], launch_ps)
+            run.measure(job, evidence[job.key], empty)
             _require_live(job)
     except KeyboardInterrupt:
         run.summary = replace(run.summary, interrupted=True)
@@ -108,17 +109,20 @@ class _Run:
         done = self.summary.skipped + self.summary.measured + self.summary.failed
         self.on_progress(Progress(job.ordered.cell, stage, done, self.total, time.monotonic() - self.started))
 
-    def measure(self, job: Job, evidence: CounterEvidence, launch_ps: int | None) -> None:
-        """Run one cell and write its record. launch_ps: of an empty graph node, None on a CPU."""
+    def measure(self, job: Job, evidence: CounterEvidence, empty: EmptyLaunches | None) -> None:
+        """Run one cell and write its record. empty: times of empty launches, None where no cell runs on a GPU."""
+        empty = empty if device_of(job.ordered) == "cuda" else None
         started, when = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         outcome = run_cell(
             job.ordered,
             job.file.kernel,
             facts=job.facts,
-            launch_ps=launch_ps if device_of(job.ordered) == "cuda" else None,
+            launch_ps=empty.node_ps if empty else None,
             vary=evidence.counters is None,
             on_stage=lambda stage: self.report(job, stage),
         )
+        if empty:
+            outcome = replace(outcome, extensions={**outcome.extensions, IDLE_LAUNCH: empty.idle_ps})
         device_ms = round(1e3 * (time.monotonic() - started)) + evidence.device_ms
         record = _record(job, outcome, evidence, order_sha256=self.order_sha256, when=when, device_ms=device_ms)
         write_atomically(result_path(self.out, job.ordered), encode(record))
@@ -141,12 +145,20 @@ def _complete(out: FilePath, cell: OrderedCell) -> bool:
     return (found.seal, found.cell, found.run, found.anchor) == (cell.seal, cell.cell, cell.run, cell.anchor)
 
 
-def _launch_ps(jobs: Sequence[Job]) -> int | None:
+@dataclass(frozen=True)
+class EmptyLaunches:
+    """Hold the times of empty launches, in picoseconds: of a node of a CUDA graph, and on an idle stream."""
+
+    node_ps: int
+    idle_ps: int
+
+
+def _empty_launches(jobs: Sequence[Job]) -> EmptyLaunches | None:
     if not any(device_of(job.ordered) == "cuda" for job in jobs):
         return None
-    from ledger.measure.cuda_graphs import empty_node_ps
+    from ledger.measure.cuda_graphs import empty_node_ps, idle_launch_ps
 
-    return empty_node_ps()
+    return EmptyLaunches(empty_node_ps(), idle_launch_ps())
 
 
 def _require_live(job: Job) -> None:

@@ -208,12 +208,28 @@ def test_run_order_on_a_gpu_measures_with_counters_or_records_the_reason(tmp_pat
     for cell in cells:
         found = record(tmp_path, cell)
         assert 0 < found.timing.launch_ps < found.timing.median_ps
+        assert found.extensions["idle_launch_ps/1"] > found.timing.launch_ps
         assert found.before.sm_clock_mhz and found.after.sm_clock_mhz
         if found.counters is None:
             assert found.counters_missing.startswith("no counters: ")
         else:
             seen = readings(found.counters, found.device.target)
             assert 0.2 < 1000 * seen.values["duration"] / found.timing.median_ps < 5
+
+
+@pytest.mark.gpu
+def test_run_order_on_a_gpu_times_until_steady(tmp_path):
+    from ledger.analysis.protocols import STEADY_GRAPH
+
+    cell = graph_cell(512, "torch-cuda").model_copy(update={"protocol": STEADY_GRAPH})
+    summary = run(tmp_path, order=order_of(cell, hardware=this_gpu()), counters="off")
+    assert summary.measured == 1
+    found = record(tmp_path, cell)
+    steady, timing = found.extensions["steady/1"], found.timing
+    assert steady["settled"] and steady["tail_batches"] >= 5 and steady["batches"] >= steady["tail_batches"]
+    assert len(timing.rounds_ps) == len(timing.sm_clock_mhz) == 20 * steady["tail_batches"]
+    assert all(500 < clock < 3000 for clock in timing.sm_clock_mhz)
+    assert (timing.high_ps - timing.low_ps) / (2 * timing.median_ps) <= 0.005
 
 
 CRASH = """
