@@ -20,7 +20,6 @@ from ledger.cli.witness import TsaOption, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
-    from ledger.analysis.book import CellView
     from ledger.workflow.ingest import Incoming, Ingested
 
 
@@ -45,14 +44,12 @@ def verify(
 ) -> None:
     """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
     from ledger.workflow.ingest import ingest, read_folder
-    from ledger.workflow.select import select
 
     _check_options(source, challenge, ncu_report, cell, again=again)
     opened = open_ledger()
     folder = source or opened.repository.git_dir / "ledger" / "measuring"
     if source is None:
-        cells = select(opened.book, ids or [], again=again)
-        _measure_locally(opened, cells, folder, counters, full, challenge, price_per_hour)
+        _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour, again=again)
     incoming = read_folder(folder)
     if ncu_report is not None and cell is not None:
         incoming = _with_counters(opened, incoming, ncu_report, cell)
@@ -83,18 +80,21 @@ def _check_options(
 
 def _measure_locally(
     opened: OpenLedger,
-    cells: Sequence[CellView],
+    ids: Sequence[str],
     folder: FilePath,
     counters: str,
     full: list[str] | None,
     challenge: str | None,
     price: float | None,
+    *,
+    again: bool,
 ) -> None:
     from ledger.workflow.order import write_order
+    from ledger.workflow.select import select
 
     refuse_if_refused(opened.book)
     report_stale(opened)
-    record = write_order(cells, root=opened.root, anchor=anchor(challenge))
+    record = write_order(select(opened.book, ids, again=again), root=opened.root, anchor=anchor(challenge))
     show_summary(run_locally(record, folder, counters, full, opened.root), price, as_json=False)
 
 
