@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ledger.errors import RecordError
 from ledger.records import Grade, Path, Regime
 
 THRESHOLD_MILLI = 60_000
@@ -88,7 +89,7 @@ def timed_loads(profile: Profile, call: TimedCall, path: Path, *, special: bool 
 
     The arithmetic pipe is the busiest one, absent while that of the sealed instruction path or the special-function
     unit is absent. special: whether the special-function unit must have been read; records of before the rule lack it,
-    and what they show without it is no verdict.
+    and what they show without it is no verdict. Raises: RecordError for readings that give no finite number.
     """
     longer = profile.duration_ps / call.call_ps
     cycles = None if not profile.clock_hz or not call.clock_hz else longer * profile.clock_hz / call.clock_hz
@@ -120,7 +121,13 @@ def _written_back(values: Mapping[str, float], call: TimedCall) -> float:
 
 
 def _milli(percent: float | None, factor: float | None) -> int | None:
-    return None if percent is None or factor is None else round(1000 * percent * factor)
+    """Return a load in thousandths of a percent. Raises: RecordError for readings that give no finite number."""
+    if percent is None or factor is None:
+        return None
+    load = 1000 * percent * factor
+    if not math.isfinite(load):
+        raise RecordError(f"counters give a load of {load} thousandths of a percent; expected a finite number")
+    return round(load)
 
 
 def loads_text(loads: Mapping[Resource, int | None]) -> str:

@@ -117,29 +117,17 @@ class GraphRounds:
         """Return the device's state under the load of the rounds."""
         return state_under(self._graph)
 
-    def timed(self, count: int) -> tuple[list[int], int | None]:
-        """Run `count` rounds and return picoseconds per call of each, and the SM clock counted across them in MHz."""
+    def batch(self, duration_ms: int) -> Batch:
+        """Run rounds for about `duration_ms` and return their times with the SM clock counted across them."""
         from ledger.device.probe_kernels import clock_mhz, stamp_launch, stamps
 
         first, second = stamps(), stamps()
         self._graph.replay()
         stamp_launch(first)()
-        samples = replay_ps(self._graph, count, calls=self.calls)
+        samples = replay_ps(self._graph, max(1, round(duration_ms / _ROUND_MS)), calls=self.calls)
         self._graph.replay()
         stamp_launch(second)()
-        return samples, clock_mhz(first, second)
-
-
-@dataclass
-class GraphBatches:
-    """Take batches of rounds of one CUDA graph, with the SM clock counted across the rounds of each batch."""
-
-    rounds: GraphRounds
-
-    def batch(self, duration_ms: int) -> Batch:
-        """Run rounds for about `duration_ms` and return their times with the clock counted across them."""
-        times, clock = self.rounds.timed(max(1, round(duration_ms / _ROUND_MS)))
-        return Batch(tuple(times), clock)
+        return Batch(tuple(samples), clock_mhz(first, second))
 
 
 def time_graph_steadily(launches: Sequence[Launch], parameters: SteadyParameters) -> Timed:
@@ -147,7 +135,7 @@ def time_graph_steadily(launches: Sequence[Launch], parameters: SteadyParameters
     rounds = GraphRounds(launches, watch=False)
     rounds.take(parameters.warmup_rounds)
     before = rounds.state()
-    found = time_until_steady(GraphBatches(rounds), parameters)
+    found = time_until_steady(rounds, parameters)
     return Timed(
         found.rounds_ps, rounds.calls, found.interval, before, rounds.state(), found.clocks_mhz, found.document()
     )

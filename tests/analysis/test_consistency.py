@@ -178,6 +178,12 @@ def test_a_timing_that_had_not_settled_is_flagged() -> None:
     assert list(settled(FORECAST, make_measurement(FORECAST))) == []
 
 
+def test_a_seal_that_lacks_the_bounds_of_its_protocol_is_flagged_and_no_error() -> None:
+    bare = make_forecast(protocol=STEADY_GRAPH.model_copy(update={"parameters": {}}))
+    (found,) = settled(bare, steadily(1, low=1_990_000_000, high=2_010_000_000))
+    assert (found.code, found.message) == ("not-settled", "the interval of the median is ± 0.50%; sealed: 0%")
+
+
 def test_small_input_sets_are_flagged() -> None:
     # The protocol asks for 268,435,456 bytes.
     def sets(size: int) -> Measurement:

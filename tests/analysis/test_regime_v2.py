@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +16,7 @@ from ledger.analysis.metrics import metric_names
 from ledger.analysis.reconcile import profile_of
 from ledger.analysis.regime_v2 import Profile, TimedCall, Verdict, decide, loads_text, timed_loads
 from ledger.device.ncu_csv import parse_raw
+from ledger.errors import RecordError
 from ledger.records import Counters, Regime
 
 CALL = TimedCall(call_ps=10_000_000, clock_hz=1.8e9, launch_ps=500_000)
@@ -124,6 +126,16 @@ def test_an_absent_pipe_leaves_the_arithmetic_unknown(absent: str):
 def test_an_unknown_clock_leaves_what_sm_cycles_count_unknown():
     found = timed_loads(Profile(SHARES, 10_000_000, None), CALL, "fp16_tensor")
     assert found == {"dram": 40_000, "l2": 30_000, "smem": None, "arithmetic": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "duration_ps"),
+    [({"dram_percent": math.inf}, 10_000_000), ({"dram_percent": math.inf}, 0), ({"smem_percent": math.inf}, 0)],
+    ids=["infinite", "infinite-in-no-time", "infinite-in-no-cycles"],
+)
+def test_readings_that_give_no_finite_load_are_an_error_of_the_record(changes, duration_ps):
+    with pytest.raises(RecordError, match="expected a finite number"):
+        timed_loads(Profile({**SHARES, **changes}, duration_ps, 1.8e9), CALL, "fp16_tensor")
 
 
 share = st.none() | st.integers(min_value=0, max_value=200_000)
