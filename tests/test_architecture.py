@@ -27,7 +27,7 @@ LAYERS = (
         "analysis",
         """
         counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
-        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
+        stability steady_timing regime regime_v2 interventions forecast causes achieved_share gap consistency reconcile repeats score
         report_rows bench_regression drill chrome_trace tuning
         """,
     ),
