@@ -1,7 +1,7 @@
 """Computes the causes of a gap that have a number of their own: work, clock, waves, launch. Pure.
 
 Each is what was counted ÷ what the seal assumes: the sealed work, the rated clock of the sealed peak, whole waves, no
-launch. docs/measurement.md is the same table for people. analysis.achieved_share takes what these leave.
+launch. docs/regimes.md is the same table for people. analysis.achieved_share takes what these leave.
 """
 
 from __future__ import annotations

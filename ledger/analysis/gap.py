@@ -116,7 +116,10 @@ def _sentence(call: Call, points: float, causes: tuple[Cause, ...], verdict: str
         side = "above" if points > 0 else "below"
         lead = f"{abs(points):.1f} points {side} the forecast ({measured:.1f}% for {predicted:g}%)"
     hit = abs(points) <= HIT_POINTS
-    explanations = [f"{cause.note} (×{cause.factor:.2f})" for cause in _largest(causes, slower=points < 0, hit=hit)]
+    explanations = [
+        f"{cause.note} (×{cause.factor:.2f}{', unexplained' if cause.name == 'unexplained' else ''})"
+        for cause in _largest(causes, slower=points < 0, hit=hit)
+    ]
     explained = f": {', and '.join(explanations)}" if explanations else ""
     return f"{lead}{explained}; {verdict}." if verdict else f"{lead}{explained}."
 
