@@ -35,6 +35,7 @@ _FULL = 100.0
 _SATURATED = 80.0
 # A rate this close to the measured ceiling, and closer than to the forecast, is explained by it.
 _NEAR = math.log(1.1)
+_NAMED_FROM = 1.03
 _MOST_RATE = 10**24
 # A reason that explains less than this is none.
 _LEAST = math.log(1.01)
@@ -77,15 +78,15 @@ def _slower(call: Call) -> Iterator[_Reason]:
     if busiest not in (None, call.own) and REGIME_OF[busiest] != call.forecast.regime:
         yield _Reason(
             loads[busiest] / percent,
-            f"{NAMES[busiest]} was at {loads[busiest]:.0f}% of its peak{_conflicts(call, busiest)}, "
-            f"{NAMES[call.own]} at {loads[call.own]:.0f}% where the forecast needs {percent:g}%",
+            f"{_name(busiest)} was at {loads[busiest]:.0f}% of its peak{_conflicts(call, busiest)}, "
+            f"{_name(call.own)} at {loads[call.own]:.0f}% where the forecast needs {percent:g}%",
             f"load of {NAMES[busiest]}",
         )
     for name, load in loads.items():
         if name != call.own:
             yield _Reason(
                 load * call.ratio / _FULL,
-                f"the work of {NAMES[name]} fills {load * call.ratio:.0f}% of the forecast's time",
+                f"the work of {_name(name)} fills {load * call.ratio:.0f}% of the forecast's time",
                 f"load of {NAMES[name]}",
             )
     blocks, sms = call.totals.grid_blocks if call.totals else None, call.hardware.limits.sms
@@ -96,6 +97,10 @@ def _slower(call: Call) -> Iterator[_Reason]:
             f"{blocks:.0f} blocks leave {sms - blocks:.0f} of {sms} SMs without requests in flight",
             "grid_blocks",
         )
+
+
+def _name(resource: Resource) -> str:
+    return "the arithmetic pipe" if resource == "arithmetic" else NAMES[resource]
 
 
 def _conflicts(call: Call, resource: Resource) -> str:
@@ -113,7 +118,7 @@ def _faster(call: Call) -> Iterator[_Reason]:
     if forecast == "latency-bound" and loads[highest] > _THRESHOLD > loads[highest] * call.ratio:
         yield _Reason(
             _THRESHOLD / loads[highest],
-            f"latency was to keep every load below 60% and {NAMES[highest]} reached {loads[highest]:.0f}%",
+            f"latency was to keep every load below 60% and {_name(highest)} reached {loads[highest]:.0f}%",
             f"load of {NAMES[highest]}",
         )
     bound = next((name for name in loads if REGIME_OF[name] == forecast), None)
@@ -122,7 +127,7 @@ def _faster(call: Call) -> Iterator[_Reason]:
         filled = call.ratio * max(loads[bound], _l2_with_fills(call) if bound == "l2" else 0.0)
         yield _Reason(
             filled / implied,
-            f"the work of {NAMES[bound]} fills {filled:.0f}% of the forecast's time and a forecast that it binds "
+            f"the work of {_name(bound)} fills {filled:.0f}% of the forecast's time and a forecast that it binds "
             f"implies {implied:.0f}%",
             f"load of {NAMES[bound]}",
         )
@@ -147,10 +152,11 @@ def _calibrated(call: Call, slower: bool, lowered: float) -> Iterator[_Reason]:
     if (needed > rate) != slower or error > _NEAR or error >= abs(math.log(needed / rate)):
         return
     unit = "B/s" if call.on_memory_side else "FLOP/s"
+    lower = f" of a peak that clock and waves lower by ×{lowered:.2f}" if lowered >= _NAMED_FROM else ""
     yield _Reason(
         needed / lowered / ceiling,
-        f"{NAMES[call.own]} binds ({call.percents[call.own]:.0f}%) and ran at {si(rate, unit)}, near the "
-        f"{si(ceiling, unit)} that the profile measured, where the forecast needs {si(needed, unit)}",
+        f"{_name(call.own)} binds ({call.percents[call.own]:.0f}%) and ran at {si(rate, unit)}, near the "
+        f"{si(ceiling, unit)} that the profile measured, where the forecast needs {si(needed, unit)}{lower}",
         f"load of {NAMES[call.own]}",
     )
 

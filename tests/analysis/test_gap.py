@@ -225,8 +225,8 @@ def test_sentence_of_a_miss_names_the_largest_causes_that_push_its_way() -> None
     # 1.2 GB in 2 ms is 600 GB/s; 80% of 1 TB/s is 800.
     assert found.sentence == (
         "30.0 points below the forecast (50.0% for 80%): while moving, DRAM delivered 600 GB/s where the forecast "
-        "needs 800 GB/s (×1.33, unexplained), and DRAM moved 1.20 GB where the model counts 1.00 GB (×1.20); l2-bound, not "
-        "hbm-bound: L2 is the busiest."
+        "needs 800 GB/s (×1.33, unexplained), and DRAM moved 1.20 GB where the model counts 1.00 GB (×1.20); l2-bound, "
+        "not hbm-bound: L2 is the busiest."
     )
 
 
