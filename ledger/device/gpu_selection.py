@@ -57,7 +57,7 @@ def select_device(text: str | None) -> None:
         return
     device = parse_device(text)
     if device.kind == "cuda":
-        require_gpu(device.index, gpu_names())
+        require_gpu(text, device.index, gpu_names())
         import_torch().cuda.set_device(device.index)
     _selected = device
 
@@ -69,16 +69,15 @@ def gpu_names() -> list[str]:
     return [str(cuda.get_device_properties(index).name) for index in range(count)]
 
 
-def require_gpu(index: int, names: list[str]) -> None:
-    """Check that a GPU is among those found. Raises: MachineError."""
+def require_gpu(text: str, index: int, names: list[str]) -> None:
+    """Check that the GPU that a text names by number is among those found. Raises: MachineError."""
     if not names:
         raise MachineError(
-            f"--device: got cuda:{index}; torch sees no CUDA device: "
-            "check nvidia-smi and that torch was built with CUDA"
+            f"--device: got {text}; torch sees no CUDA device: check nvidia-smi and that torch was built with CUDA"
         )
     if index >= len(names):
         listed = ", ".join(f"cuda:{number} {name}" for number, name in enumerate(names))
-        raise MachineError(f"--device: got cuda:{index}; expected one of those found: {listed}")
+        raise MachineError(f"--device: got {text}; expected one of those found: {listed}")
 
 
 def cpu_is_selected() -> bool:

@@ -26,11 +26,11 @@ _WARM_UP_CALLS = 3
 def main(job: Path, status: Path) -> int:
     """Profile the cells of a job in order; a failed cell is reported and the next one follows."""
     asked = json.loads(job.read_text(encoding="utf-8"))
-    _select(**asked["gpu"])
     entries = asked["cells"]
     for number, entry in enumerate(entries):
         problem: str | None = None
         try:
+            _select(**asked["gpu"])
             _profile(entry, folder=job.parent / "sources", mark=len(entries) > 1)
         # A kernel file may raise any error; the parent process records it.
         except Exception as error:  # noqa: BLE001
