@@ -88,5 +88,6 @@ def others_percent(measurement: Measurement) -> float | None:
     """Return the share of the processors that others used while a cell was timed on a CPU, None where unknown."""
     found = measurement.extensions.get(CPU_LOAD)
     share = found.get("others_ppm") if isinstance(found, dict) else None
-    known = isinstance(share, int) and not isinstance(share, bool) and 0 <= share <= 1_000_000
-    return share / 10_000 if known else None
+    if not isinstance(share, int) or isinstance(share, bool):
+        return None
+    return share / 10_000 if 0 <= share <= 1_000_000 else None

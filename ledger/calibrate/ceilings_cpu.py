@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ledger.calibrate.cpu_rounds import FULL, QUICK, Plan, Probe, Rounds, take_rounds
 from ledger.device.facts import cpu_cores, cpu_state, import_torch
@@ -24,6 +25,8 @@ _ELEMENT_BYTES = 4
 _QUICK_SIZES = (512, 1024, 2048)
 _SIZES = (*_QUICK_SIZES, 3072, 4096)
 _LAUNCHES = 2000
+_SCALE = {"TFLOP/s": 1e12, "GB/s": 1e9}
+Q = TypeVar("Q", bound=Quantity)
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,16 @@ def measure_ceilings(facts: DeviceFacts, *, quick: bool, on_step: Callable[[str]
         probes = [*_products(facts, quick=quick), *_transfers(facts), _launch()]
         rounds = take_rounds(probes, plan, on_step=on_step)
     peaks: dict[Path, Peak | None] = {
-        "fp32": Peak(**_fields(rounds, ("fp32",), 1e12, source), unit="TFLOP/s"),
-        "fp64": Peak(**_fields(rounds, ("fp64",), 1e12, source), unit="TFLOP/s"),
+        "fp32": _best(Peak, rounds, ("fp32",), "TFLOP/s", source),
+        "fp64": _best(Peak, rounds, ("fp64",), "TFLOP/s", source),
     }
     burst = Ceilings(
         peaks=peaks,
         # Whatever moved bytes fastest is the ceiling of moving bytes.
-        dram_bandwidth=_bandwidth(rounds, ("read", "write", "copy"), source),
-        dram_read_bandwidth=_bandwidth(rounds, ("read",), source),
-        dram_write_bandwidth=_bandwidth(rounds, ("write",), source),
-        dram_copy_bandwidth=_bandwidth(rounds, ("copy",), source),
+        dram_bandwidth=_best(Quantity, rounds, ("read", "write", "copy"), "GB/s", source),
+        dram_read_bandwidth=_best(Quantity, rounds, ("read",), "GB/s", source),
+        dram_write_bandwidth=_best(Quantity, rounds, ("write",), "GB/s", source),
+        dram_copy_bandwidth=_best(Quantity, rounds, ("copy",), "GB/s", source),
         launch_stream=_launch_time(rounds, source),
     )
     return CpuCeilings(burst, rounds.calibration)
@@ -109,28 +112,26 @@ def _launch() -> Probe:
     return Probe("launch", f"torch.add of one element, {_LAUNCHES} in a row", float(_LAUNCHES), call)
 
 
-def _bandwidth(rounds: Rounds, ceilings: tuple[str, ...], source: str) -> Quantity:
-    return Quantity(**_fields(rounds, ceilings, 1e9, source), unit="GB/s")
-
-
-def _fields(rounds: Rounds, ceilings: tuple[str, ...], scale: float, source: str) -> dict[str, object]:
-    """Return the fields of a quantity but its unit: the best rate, the best of each round and how it was reached."""
-    rates = rounds.best_rates(ceilings)
-    values = tuple(_digits(rate / scale) for rate in rates)
-    return {"value": max(values), "rounds": values, **_origin(rounds, ceilings, source)}
+def _best(kind: type[Q], rounds: Rounds, ceilings: tuple[str, ...], unit: str, source: str) -> Q:
+    """Return the best rate over some ceilings, with the best of each round and how it was reached."""
+    values = tuple(_digits(rate / _SCALE[unit]) for rate in rounds.best_rates(ceilings))
+    condition = _condition(rounds, ceilings)
+    return kind(value=max(values), unit=unit, kind="measured", condition=condition, source=source, rounds=values)
 
 
 def _launch_time(rounds: Rounds, source: str) -> Quantity:
     times_us = tuple(_digits(1e6 / rate) for rate in rounds.best_rates(("launch",)))
-    return Quantity(value=min(times_us), rounds=times_us, unit="us", **_origin(rounds, ("launch",), source))
+    condition = _condition(rounds, ("launch",))
+    return Quantity(
+        value=min(times_us), unit="us", kind="measured", condition=condition, source=source, rounds=times_us
+    )
 
 
-def _origin(rounds: Rounds, ceilings: tuple[str, ...], source: str) -> dict[str, object]:
+def _condition(rounds: Rounds, ceilings: tuple[str, ...]) -> str:
     clock = cpu_state().sm_clock_mhz
     clock_text = "clock unknown" if clock is None else f"{clock} MHz"
     taken = f"best of {rounds.count} rounds over {rounds.calibration.duration_s:.0f} s"
-    condition = f"{rounds.best_probe(ceilings).what}, {taken}, {clock_text}"
-    return {"kind": "measured", "condition": condition[:400], "source": source}
+    return f"{rounds.best_probe(ceilings).what}, {taken}, {clock_text}"[:400]
 
 
 def _digits(value: float) -> float:

@@ -35,16 +35,6 @@ def test_only_the_driver_s_word_makes_it_power_limited():
     extension = {"boost_ps": MS, "boost_clock_mhz": None}
     found = steady(2 * MS, extension=extension, after=capped)
     assert found is not None and found.name == "steady, power-limited"
-    assert found.sentence == (
-        "The percent is of the steady state at 1400 MHz; in the boost state at 1980 MHz it was 62.5%."
-    )
-
-
-def test_only_the_driver_s_word_makes_it_power_limited():
-    capped = state(900).model_copy(update={"throttle": ("power-cap",)})
-    extension = {"boost_ps": MS, "boost_clock_mhz": None}
-    found = steady(2 * MS, extension=extension, after=capped)
-    assert found is not None and found.name == "steady, power-limited"
     assert found.sentence == "The percent is of the steady state, limited by power; in the boost state it was 100.0%."
     hot = steady(2 * MS, extension=extension, after=state(900).model_copy(update={"throttle": ("thermal-software",)}))
     assert hot is not None and hot.name == "steady"
