@@ -50,7 +50,7 @@ def busy_text(calibration: Calibration | None) -> str | None:
     if calibration is None or not shares or fmean(shares) < BUSY_PERCENT:
         return None
     load = calibration.load_average
-    before = "" if load is None else f"; load average {load:g} before"
+    before = "" if load is None else f" (load average {load:g} before)"
     return (
         f"other processes used {fmean(shares):.0f}% of the processors while the ceilings were measured, "
         f"{min(shares):.0f}% in the quietest round{before}"

@@ -42,7 +42,7 @@ def test_a_quiet_calibration_says_nothing_and_a_noisy_one_names_the_ceiling_and_
 def test_a_busy_machine_is_named_with_its_shares_and_load():
     (note,) = calibration_notes(calibrated(70.0, 72.0, shares=(50.0, 30.0)))
     assert note.startswith("busy: other processes used 40% of the processors")
-    assert "30% in the quietest round; load average 4.5 before" in note and "calibrate again" in note
+    assert "30% in the quietest round (load average 4.5 before)" in note and "calibrate again" in note
     assert busy_text(calibrated(70.0, shares=(9.0, 10.9)).calibration) is None
     assert busy_text(calibrated(70.0, shares=None).calibration) is None
     assert busy_text(None) is None
