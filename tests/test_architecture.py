@@ -27,8 +27,8 @@ LAYERS = (
         "analysis",
         """
         counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
-        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
-        cpu_noise above_roof clock_state report_rows bench_regression drill chrome_trace tuning
+        stability steady_timing regime regime_v2 interventions forecast causes achieved_share gap consistency
+        reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill chrome_trace tuning
         """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
