@@ -26,8 +26,8 @@ LAYERS = (
     (
         "analysis",
         """
-        counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
-        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
+        counters metrics metric_readings formatting work_model occupancy isa protocols interventions sight
+        book sight_notes campaign stability steady_timing regime regime_v2 forecast gap consistency reconcile repeats score
         report_rows bench_regression drill chrome_trace tuning
         """,
     ),
@@ -35,7 +35,7 @@ LAYERS = (
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps
+        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases judge recompute source_checks challenge signatures timestamps
         trust_levels audit
         """,
     ),
