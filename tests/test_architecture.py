@@ -27,7 +27,8 @@ LAYERS = (
         "analysis",
         """
         counters metrics metric_readings formatting work_model occupancy isa protocols interventions sight
-        book sight_notes campaign stability steady_timing regime regime_v2 forecast gap consistency reconcile repeats score
+        book sight_notes campaign
+        stability steady_timing regime regime_v2 forecast gap consistency reconcile repeats score
         report_rows bench_regression drill chrome_trace tuning
         """,
     ),
@@ -35,7 +36,8 @@ LAYERS = (
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases judge recompute source_checks challenge signatures timestamps
+        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases
+        judge recompute source_checks challenge signatures timestamps
         trust_levels audit
         """,
     ),
@@ -52,7 +54,7 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files
+        init doctor seal sight path_check select order withdraw ingest attach_counters calibrate drill_files
         drills
         """,
     ),

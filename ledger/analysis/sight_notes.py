@@ -1,4 +1,4 @@
-"""Defines campaigns/sight.yaml: where the texts of old seals say that more had been timed than their records show. Pure.
+"""Defines campaigns/sight.yaml: where the texts of old seals say that more had been timed. Pure.
 
 A seal of version 1 declares no sight. A note quotes the words that do, from the seal itself, or names the commit and
 the file that held a time before the seal. A note can only take sight away: an author gains nothing by a false one.

@@ -78,7 +78,7 @@ class SightChecks:
         shown = self._known.disproof(forecast, sealed.path, claim)
         if said is not None and shown is not None and SIGHTS.index(shown.sight) > SIGHTS.index(said):
             self._contradict(sealed, forecast, said, shown)
-        if claim is None and shown is None:
+        if claim is None and self._known.same_kernel(forecast, sealed.path) is None:
             self._name_alike(sealed, forecast)
         sight = worst([claim, None if shown is None else shown.sight])
         return CellSight(sight, tuple((note.quote, note.source) for note in notes))

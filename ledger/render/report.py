@@ -46,6 +46,7 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         _counters(listed, console)
         return
     _listing("Not measured", lines.missing_text(book), console)
+    _listing("Timed before", lines.known_text(book), console)
     _listing("Findings", lines.finding_text(book), console)
     if listed:
         console.print(Text(lines.LEGEND, style="dim"))

@@ -140,6 +140,18 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(f"#{run[0]}" if len(run) == 1 else f"#{run[0]} to #{run[-1]}" for run in runs)
 
 
+def known_text(book: Book) -> list[str]:
+    """Return what had been timed before: in the author's words, and as the texts of seals and files correct it."""
+    said: dict[str, list[int]] = {}
+    for row in rows(book):
+        view = row.view
+        words = [f"{view.declared}: {view.known}"] if view.declared and view.known else []
+        words += [f"{quote!r} ({source})" for quote, source in view.corrections]
+        for text in words:
+            said.setdefault(text, []).append(row.number)
+    return [harmless(f"{_ranges(numbers)}: {text}", 600) for text, numbers in said.items()]
+
+
 def finding_text(book: Book) -> list[str]:
     """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
     listed, words = set(), []

@@ -177,9 +177,10 @@ def test_terminal_shows_prediction_measurement_and_why() -> None:
 
 
 def test_terminal_summary_counts_states() -> None:
-    assert printed(book()).splitlines()[:3] == [
+    assert printed(book()).splitlines()[:4] == [
         "2 seals, 3 cells: 1 measured, 1 failed, 1 open",
-        "no regime determined; gap 2.5 points on average, \u22122.5 signed; 1 of 1 blind",
+        "no regime determined; gap 2.5 points on average, \u22122.5 signed",
+        "sight: 1 blind",
         "grade C in 1; evidence level 0 in 1, 1 in 1 (what each proves: ledger audit)",
     ]
 
