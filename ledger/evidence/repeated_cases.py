@@ -17,7 +17,7 @@ from ledger.analysis.sight import Devices, shape_of
 from ledger.records import Finding
 
 REPEATED = "case-repeated"
-_SHOWN_NAMES = 400
+_SHOWN_NAMES = 4_000
 
 Answer = Callable[[CellView, Run], Run | None]
 """Return what another forecast's run says of a cell, None where the cell was not sealed before it."""

@@ -7,6 +7,7 @@ escaping.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean
 
 from ledger.analysis.book import Book, CellView, State
@@ -140,10 +141,10 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(f"#{run[0]}" if len(run) == 1 else f"#{run[0]} to #{run[-1]}" for run in runs)
 
 
-def known_text(book: Book) -> list[str]:
+def known_text(listed: Sequence[ReportRow]) -> list[str]:
     """Return what had been timed before: in the author's words, and as the texts of seals and files correct it."""
     said: dict[str, list[int]] = {}
-    for row in rows(book):
+    for row in listed:
         view = row.view
         words = [f"{view.declared}: {view.known}"] if view.declared and view.known else []
         words += [f"{quote!r} ({source})" for quote, source in view.corrections]
