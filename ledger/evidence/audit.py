@@ -16,11 +16,13 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView
+from ledger.analysis.report_rows import sight_document
 from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Recomputed, disagreeing, recompute, recompute_notes
+from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import SCHEMES, sanitised_clone
@@ -90,8 +92,10 @@ def audit(
             reader = Reader(git_dir, environment)
             history = read_history(reader, revision, wait=False)
             with reader.blobs() as blobs:
+                notes_on_sight = read_notes(reader, history.head, blobs.read)
                 blobs.plan(record_blobs(history))
-                book = with_unlisted_sources(judge(history, blobs.read), history.tree, blobs.read)
+                judged = judge(history, blobs.read, notes=notes_on_sight)
+                book = with_unlisted_sources(judged, history.tree, blobs.read)
                 trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:
@@ -228,6 +232,7 @@ def _cell_document(cell: CellView) -> dict[str, Any]:
         "state": cell.state,
         "levels": list(cell.levels),
         "blind": cell.blind,
+        **sight_document(cell),
         "revises": list(cell.revises),
         "sealed": {"commit": cell.sealed.commit.sha, "date_self_declared": cell.sealed.commit.when},
         "measured": [
