@@ -35,7 +35,7 @@ LAYERS = (
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps
+        object_checks chain seal_checks run_checks judge seal_inputs recompute source_checks challenge signatures timestamps
         trust_levels audit
         """,
     ),
