@@ -38,17 +38,23 @@ LEVELS: dict[int, tuple[str, str]] = {
         "anything about time: a history can be made in a second",
     ),
     1: (
-        "chained and bound: the measurement was made for this seal, which names its inputs",
+        "chained and bound: the recorded samples were computed after the seal was fixed, where they were recomputed",
         "that the timings came from that run; that nobody measured before",
     ),
-    2: ("signed: a key that the auditor trusts made it", "time"),
-    3: ("trusted time: the seal existed at the time an authority stamped", "that no secret measurement came first"),
+    2: ("signed: a key that the auditor trusts, and that is valid now, signed the commits of both", "time"),
+    3: (
+        "trusted time: the seal existed at T1 and its measurement's record at a later T2, as authorities stamped",
+        "that the measurement was made after T1: a challenge given after T1 proves this of its samples; that no secret "
+        "measurement came first",
+    ),
     4: ("public log: nothing logged was rewritten", "that nothing was left out"),
     5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
 }
 
 NOT_PROVEN = (
     "Nobody can prove that no measurement was made in secret first, or that no second ledger was kept.",
+    "Timings are unproven at every level: samples can be computed on any CPU. A run on a machine that the auditor "
+    "controls, or one whose hardware attests the timed run, would change that.",
     "A rewrite of history that keeps every record and their order cannot be seen below level 3.",
     "Commit dates are self-declared and decide nothing.",
 )
