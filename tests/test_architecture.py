@@ -35,8 +35,8 @@ LAYERS = (
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks judge seal_inputs recompute source_checks challenge signatures timestamps
-        trust_levels audit
+        object_checks chain seal_checks run_checks roof_checks judge seal_inputs recompute source_checks challenge
+        signatures timestamps trust_levels audit
         """,
     ),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
