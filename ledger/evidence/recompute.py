@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from ledger.analysis.book import Book, CellView
+from ledger.analysis.book import Book, CellView, Recorded
 from ledger.analysis.formatting import count_text
 from ledger.evidence.seal_checks import MIN_SAMPLES, binds_enough
 from ledger.evidence.seal_inputs import SealInputs, fp8_values
@@ -60,13 +60,7 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
 
     only: paths of the measurements to recompute; None: of all that are finished.
     """
-    chosen = None if only is None else frozenset(only)
-    runs = [
-        (cell, run.recorded)
-        for cell in book.cells
-        for run in cell.runs
-        if run.recorded.measurement.samples is not None and (chosen is None or run.recorded.path in chosen)
-    ]
+    runs = _sampled(book, only)
     measurements = elements = 0
     findings: list[Finding] = []
     agreed: set[str] = set()
@@ -91,6 +85,17 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
         else:
             skipped.append(Skipped(name, path, reason))
     return Recomputed(measurements, elements, frozenset(agreed), tuple(skipped), tuple(findings))
+
+
+def _sampled(book: Book, only: Iterable[str] | None) -> list[tuple[CellView, Recorded]]:
+    """Return the measurements of a book that have samples, with their cells."""
+    chosen = None if only is None else frozenset(only)
+    pairs = [(cell, run.recorded) for cell in book.cells for run in cell.runs]
+    return [
+        (cell, recorded)
+        for cell, recorded in pairs
+        if recorded.measurement.samples is not None and (chosen is None or recorded.path in chosen)
+    ]
 
 
 def not_recomputable(forecast: Forecast, measurement: Measurement) -> str | None:

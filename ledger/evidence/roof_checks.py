@@ -42,6 +42,10 @@ def _differences(sealed: Hardware, known: Hardware) -> Iterator[str]:
         if own.get(what) != expected:
             got = f"is {si(own[what], _unit(what))}" if what in own else "is not given"
             yield f"datasheet {what} {got}; expected {si(expected, _unit(what))}"
+    widths = _widths(known)
+    for path, width in _widths(sealed).items():
+        if width != widths.get(path):
+            yield f"datasheet {path} is {width} FLOP/clk/SM; expected {widths.get(path)}"
     kinds: tuple[CeilingKind, ...] = ("burst", "sustained")
     for kind in kinds:
         measured = _numbers(known, kind)
@@ -63,6 +67,13 @@ def _numbers(hardware: Hardware, kind: CeilingKind) -> dict[str, int]:
     ceilings = hardware.ceilings[kind]
     peaks = {f"{path} peak": base_units(peak) for path, peak in ceilings.peaks.items() if peak is not None}
     return {"DRAM bandwidth": base_units(ceilings.dram_bandwidth), **peaks}
+
+
+def _widths(hardware: Hardware) -> dict[str, int | None]:
+    """Return FLOP/clk/SM by path of the datasheet's peaks: with the clock they bound what a result may be."""
+    ceilings = hardware.ceilings.get("datasheet")
+    peaks = ceilings.peaks.items() if ceilings is not None else ()
+    return {path: peak.flop_per_clk_per_sm for path, peak in peaks if peak is not None}
 
 
 def _unit(what: str) -> str:

@@ -1,4 +1,4 @@
-"""Holds attacks on the trust levels and on roofs, each beside its honest twin; attacks.py enters them into its corpus."""
+"""Holds attacks on trust levels and roofs, each beside its honest twin; attacks.py enters them into its corpus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from ledger.roofline import DTYPE_BYTES, roof_of, time_lower_bound_s
 VALUES = "values of samples"
 
 
-def of_operation(ledger: Ledger, operation: str, shape: dict[str, int], dtype: str = "fp16", **changes: Any) -> Forecast:
+def of_operation(
+    ledger: Ledger, operation: str, shape: dict[str, int], dtype: str = "fp16", **changes: Any
+) -> Forecast:
     """Return a forecast of an operation by a kernel of its name, whose objects are in the index."""
     kernel = operation.partition("/")[0]
     read, written = elements(OPERATIONS[operation], shape)
@@ -183,7 +185,7 @@ def extra_shape_key(folder, _canary):
 ROOFS = "roofs"
 
 
-def on_h200(profile: Hardware | None = None, path: str = "fp16_tensor", H: int = 64, share: float = 0.5):  # noqa: N803
+def on_h200(profile: Hardware | None = None, path: str = "fp16_tensor", H: int = 64, share: float = 0.5):
     """Return the builder of a ledger measured against a profile of an H200, at a share of the sealed roof."""
 
     def build(folder: Path, _canary: Path) -> Path:
