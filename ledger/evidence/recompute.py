@@ -84,6 +84,8 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
             agreed.add(path)
         else:
             skipped.append(Skipped(name, path, reason))
+    if progress is not None and runs:
+        progress(len(runs), len(runs), "recomputed")
     return Recomputed(measurements, elements, frozenset(agreed), tuple(skipped), tuple(findings))
 
 
@@ -208,7 +210,8 @@ def with_recomputed(book: Book, result: Recomputed) -> Book:
 
 def recompute_notes(result: Recomputed) -> Iterator[str]:
     """Yield what an auditor must know about a recomputation."""
-    yield f"recomputed {result.elements} output samples of {result.measurements} measurements in float64"
+    measured = count_text(result.measurements, "measurement")
+    yield f"recomputed {count_text(result.elements, 'output sample')} of {measured} in float64"
     if result.skipped:
         yield f"positions only, no level 1: {count_text(len(result.skipped), 'measurement')}, not provided:"
     for item in result.skipped[:MAX_NAMED]:
