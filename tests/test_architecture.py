@@ -43,7 +43,7 @@ LAYERS = (
     (
         "measure",
         """
-        inputs correctness timer steady_timer cuda_graphs intervene run_cell ncu_target
+        inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection
         """,
@@ -79,7 +79,7 @@ LAYERS = (
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
     kernel launches device.facts device.local_profile device.probe_kernels measure.inputs measure.correctness
-    measure.timer measure.cuda_graphs measure.intervene measure.run_cell
+    measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
