@@ -36,8 +36,8 @@ LAYERS = (
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases
-        judge recompute source_checks challenge signatures timestamps
+        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
+        judge seal_inputs recompute source_checks challenge signatures timestamps
         trust_levels audit
         """,
     ),

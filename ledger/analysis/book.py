@@ -11,6 +11,8 @@ from typing import Literal
 from ledger.analysis.sight import counts_as_blind, declared
 from ledger.records import Finding, Forecast, Hardware, Measurement, Prediction, Sight, Verification, Void
 
+Binding = Literal["none", "positions only", "recomputed"]
+"""What is known of the samples of the run that counts: too few of them to tell, their positions, or their values."""
 State = Literal["open", "stale", "void", "measured", "failed", "refused"]
 
 
@@ -73,8 +75,9 @@ class CellView:
     sight: what had been timed before, the most of what is declared, noted and shown by records; None: undeclared, and
     no record of the cell comes before it. corrections: what its own texts, or files, say of that, with where they
     stand. revises: earlier SEAL#CELL names for the same cell. levels: evidence levels reached (0 git order, 1 chained
-    and bound, ...); empty while open. answer: the run by which a cell without one of its own is scored, that of
-    another forecast of the same case.
+    and bound, ...); empty while open. binding: what was checked of the samples of the run that counts; level 1 needs
+    them recomputed. answer: the run by which a cell without one of its own is scored, that of another forecast of the
+    same case.
     """
 
     sealed: Sealed
@@ -85,6 +88,7 @@ class CellView:
     revises: tuple[str, ...]
     runs: tuple[Run, ...]
     levels: tuple[int, ...]
+    binding: Binding = "none"
     corrections: tuple[tuple[str, str], ...] = ()
     answer: Run | None = None
 

@@ -21,7 +21,7 @@ from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.object_checks import record_blobs
-from ledger.evidence.recompute import Recomputed, disagreeing, recompute, recompute_notes
+from ledger.evidence.recompute import Progress, recompute, recompute_notes, with_recomputed
 from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
@@ -40,17 +40,23 @@ LEVELS: dict[int, tuple[str, str]] = {
         "anything about time: a history can be made in a second",
     ),
     1: (
-        "chained and bound: the measurement was made for this seal, which names its inputs",
+        "chained and bound: the recorded samples were computed after the seal was fixed, where they were recomputed",
         "that the timings came from that run; that nobody measured before",
     ),
-    2: ("signed: a key that the auditor trusts made it", "time"),
-    3: ("trusted time: the seal existed at the time an authority stamped", "that no secret measurement came first"),
+    2: ("signed: a key that the auditor trusts, and that is valid now, signed the commits of both", "time"),
+    3: (
+        "trusted time: the seal existed at T1 and its measurement's record at a later T2, as authorities stamped",
+        "that the measurement was made after T1: a challenge given after T1 proves this of its samples; that no secret "
+        "measurement came first",
+    ),
     4: ("public log: nothing logged was rewritten", "that nothing was left out"),
     5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
 }
 
 NOT_PROVEN = (
     "Nobody can prove that no measurement was made in secret first, or that no second ledger was kept.",
+    "Timings are unproven at every level: samples can be computed on any CPU. A run on a machine that the auditor "
+    "controls, or one whose hardware attests the timed run, would change that.",
     "A rewrite of history that keeps every record and their order cannot be seen below level 3.",
     "Commit dates are self-declared and decide nothing.",
 )
@@ -79,11 +85,13 @@ def audit(
     recomputed: bool = False,
     trust: Trust | None = None,
     challenge: str | None = None,
+    progress: Progress | None = None,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
     recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
-    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples.
+    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. progress:
+    called before each measurement that is recomputed.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -107,12 +115,12 @@ def audit(
     notes += trusted.notes
     found: tuple[Answer, ...] | None = None
     if recomputed or anchor is not None:
-        result = recompute(book)
-        book = _with_recomputed(book, result)
+        result = recompute(book, progress=progress)
+        book = with_recomputed(book, result)
         notes += recompute_notes(result)
         found = None if anchor is None else answers(book, anchor, result.agreed)
     elif book.records:
-        notes.append("output samples are compared by position only; ledger audit --recompute computes their values")
+        notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
     return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found)
 
 
@@ -126,13 +134,6 @@ def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
         )
         percent = "" if answer.percent is None else f" at {answer.percent:.1f}% of its roof"
         yield f"{answer.cell} run {answer.run}{percent} carries the challenge: {how}"
-
-
-def _with_recomputed(book: Book, result: Recomputed) -> Book:
-    """Return the book with samples that disagree refused."""
-    wrong = {cell.name for cell in disagreeing(book, result.findings)}
-    cells = tuple(replace(c, state="refused", levels=()) if c.name in wrong else c for c in book.cells)
-    return replace(book, cells=cells, findings=(*book.findings, *result.findings))
 
 
 def _conclude(source: str, book: Book, notes: tuple[str, ...]) -> Audit:
@@ -231,6 +232,7 @@ def _cell_document(cell: CellView) -> dict[str, Any]:
         "cell": cell.forecast.cell,
         "state": cell.state,
         "levels": list(cell.levels),
+        "samples": cell.binding,
         "blind": cell.blind,
         **sight_document(cell),
         "revises": list(cell.revises),

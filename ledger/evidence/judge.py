@@ -14,37 +14,37 @@
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
 13  claims     what a seal says of itself follows from its own profile, operation and case; a declared sight that
-               records disprove is flagged, and so are cells of one seal that are one case
+               records disprove is flagged, and so are cells of one seal that are one case; a profile unlike the
+               shipped one, and a path unlike the dtype's, are disclosed
 14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
 
-Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks. Verdicts
-are computed every time and read from nowhere.
+Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks, roofs of
+13 in roof_checks. Verdicts are computed every time and read from nowhere.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal
 
-from ledger.analysis.book import Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.analysis.sight import Devices
 from ledger.analysis.sight_notes import SightNotes
+from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.known_cases import known_cases
 from ledger.evidence.object_checks import GatheredRecords, Objects, ReadBlob, gather
 from ledger.evidence.repeated_cases import answering, repeated_cells
+from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
-from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_features
+from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.evidence.sight_checks import CellSight, SightChecks
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
-from ledger.operations import OPERATIONS
-from ledger.records import Forecast, ForecastV2, KernelSource
-
-MIN_SAMPLES = 16
-"""Output samples below which a measurement counts as not bound to its seal."""
+from ledger.record_files import shipped_like
+from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource
 
 CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
 """Return the digest of a kernel or profile as it is now, by its name; None when there is none of that name."""
@@ -110,6 +110,7 @@ class _Case:
             key=lambda recorded: (recorded.commit.position, recorded.path),
         )
         self.voided = self._voids()
+        self.compared: set[tuple[str, str]] = set()
 
     def book(self, notes: SightNotes) -> Book:
         """Make checks 8 to 14 and return the book."""
@@ -206,6 +207,8 @@ class _Case:
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
         for finding in claims(forecast, hardware, source):
             self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+        if hardware is not None:
+            self._disclose_roof(sealed, forecast, hardware)
         readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
         runs: tuple[Run, ...] = ()
         if hardware is not None:
@@ -224,9 +227,22 @@ class _Case:
             sight=sight.sight,
             revises=revises,
             runs=runs,
-            levels=self._levels(sealed, forecast, found) if found and state != "refused" else (),
+            levels=(0,) if found and state != "refused" else (),
+            binding=self._binding(sealed, forecast, found) if found and state != "refused" else "none",
             corrections=sight.corrections,
         )
+
+    def _disclose_roof(self, sealed: Sealed, forecast: Forecast, hardware: Hardware) -> None:
+        """Disclose a path that is not the dtype's, and once a seal what its profile has unlike the shipped one."""
+        found: list[Finding] = []
+        # A profile whose numbers give no roof is refused among the claims.
+        with suppress(LedgerError, ArithmeticError, ValueError):
+            found += unlike_path(forecast, hardware)
+            if (sealed.path, forecast.hardware_sha256) not in self.compared:
+                self.compared.add((sealed.path, forecast.hardware_sha256))
+                found += unlike_shipped(hardware, shipped_like(hardware))
+        for finding in found:
+            self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
 
     def _source(self, sealed: Sealed, forecast: Forecast) -> KernelSource | None:
         """Return the manifest of a forecast of version 2; in version 1 the digest is that of the kernel file itself."""
@@ -254,10 +270,8 @@ class _Case:
         hardware = self.current("hardware", forecast.case.hardware)
         return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
 
-    def _levels(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> tuple[int, ...]:
-        bound = forecast.operation in OPERATIONS and any(
-            item.recorded.measurement.samples is not None
-            and len(item.recorded.measurement.samples.positions) >= MIN_SAMPLES
-            for item in found
-        )
-        return (0, 1) if bound and sealed.path in self.chained else (0,)
+    def _binding(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> Binding:
+        """Return what is known of the samples of the run that counts; their values are recomputed by audit alone."""
+        finished = [item.recorded.measurement for item in found if item.recorded.measurement.status == "measured"]
+        bound = bool(finished) and binds(forecast, finished[0])
+        return "positions only" if bound and sealed.path in self.chained else "none"
