@@ -36,7 +36,7 @@ LAYERS = (
         "evidence",
         """
         object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps
-        trust_levels audit
+        trust_levels log_proof log_bundle log_entries log_levels audit
         """,
     ),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
@@ -52,7 +52,7 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files
+        init doctor seal path_check select order withdraw ingest attach_counters log_records calibrate drill_files
         drills
         """,
     ),

@@ -16,7 +16,7 @@ from ledger.cli.options import AgainOption, CountersOption, FullOption, Ids, Jso
 from ledger.cli.order import report_stale
 from ledger.cli.output import emit, out, say
 from ledger.cli.report import check_miss
-from ledger.cli.witness import TsaOption, stamp_records
+from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def verify(
     challenge: ChallengeOption = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
     tsa: TsaOption = None,
+    log: LogOption = False,
     ncu_report: Annotated[
         FilePath | None, typer.Option(help="Report or raw-page CSV of ncu with the counters of --cell in --from.")
     ] = None,
@@ -59,7 +60,9 @@ def verify(
     freeze_records()
     refuse_if_refused(done.book)
     refused = {item.path for item in done.taken if item.refused}
-    stamp_records(opened.repository, [item.path for item in incoming if item.path not in refused], tsa)
+    held = [item.path for item in incoming if item.path not in refused]
+    stamp_records(opened.repository, held, tsa)
+    log_records(opened.repository, held, tsa, wanted=log)
     if source is None and not refused:
         shutil.rmtree(folder)
     _show_ingested(done, as_json=as_json)

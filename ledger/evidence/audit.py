@@ -19,6 +19,7 @@ from ledger.analysis.book import Book, CellView
 from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
+from ledger.evidence.log_levels import LogTrust, apply_log
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Recomputed, disagreeing, recompute, recompute_notes
 from ledger.evidence.source_checks import with_unlisted_sources
@@ -58,7 +59,8 @@ NOT_PROVEN = (
 class Audit:
     """Hold the outcome of an audit; `notes` are what a reader must know besides the findings.
 
-    answers: the measurements that carry the auditor's challenge, None where none was given.
+    answers: the measurements that carry the auditor's challenge, None where none was given. log: in a few words what
+    was checked of a public log, None where nothing was logged.
     """
 
     source: str
@@ -68,6 +70,7 @@ class Audit:
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     answers: tuple[Answer, ...] | None = None
+    log: str | None = None
 
 
 def audit(
@@ -77,11 +80,13 @@ def audit(
     recomputed: bool = False,
     trust: Trust | None = None,
     challenge: str | None = None,
+    log: LogTrust | None = None,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
     recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
-    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples.
+    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. log: the
+    roots and the identity of a public log that the auditor trusts.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -93,14 +98,15 @@ def audit(
                 blobs.plan(record_blobs(history))
                 book = with_unlisted_sources(judge(history, blobs.read), history.tree, blobs.read)
                 trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+                logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
     except EvidenceRefused as error:
         finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
         return Audit(source, "refused", str(error), None, (), (finding,))
-    book = trusted.book
-    notes += trusted.notes
+    book = logged.book
+    notes += [*trusted.notes, *logged.notes]
     found: tuple[Answer, ...] | None = None
     if recomputed or anchor is not None:
         result = recompute(book)
@@ -109,7 +115,7 @@ def audit(
         found = None if anchor is None else answers(book, anchor, result.agreed)
     elif book.records:
         notes.append("output samples are compared by position only; ledger audit --recompute computes their values")
-    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found)
+    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found, log=logged.status)
 
 
 def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
@@ -213,6 +219,7 @@ def document(result: Audit) -> dict[str, Any]:
             }
             for level, (proves, not_proves) in LEVELS.items()
         },
+        "log": result.log,
         "predictions": [] if book is None else [_cell_document(cell) for cell in book.cells],
         "challenge": None if result.answers is None else [vars(answer) for answer in result.answers],
         "notes": list(result.notes),
