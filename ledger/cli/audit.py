@@ -27,7 +27,8 @@ def audit(
         FilePath | None, typer.Option("--tsa-roots", help="Time-stamping roots that you trust, PEM.")
     ] = None,
     log_roots: Annotated[
-        FilePath | None, typer.Option("--log-roots", help="Public log that you trust: a trusted root of sigstore, JSON.")
+        FilePath | None,
+        typer.Option("--log-roots", help="Public log that you trust: trusted root of sigstore, JSON."),
     ] = None,
     log_identity: Annotated[
         str | None, typer.Option("--log-identity", help="Whose log entries count: an e-mail address or URI.")

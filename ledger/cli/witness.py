@@ -51,9 +51,7 @@ def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None)
         say(f"no time token: {error}; the records are kept, add it later with: ledger witness --tsa {url}")
 
 
-def _log_entries(
-    repository: Repository, paths: Sequence[str], config: FilePath | None, tsa: str | None
-) -> list[str]:
+def _log_entries(repository: Repository, paths: Sequence[str], config: FilePath | None, tsa: str | None) -> list[str]:
     """Enter records into the log of a configuration, of git's, or into sigstore's public one; return the new paths."""
     from ledger.workflow.log_records import PublicLog, add_bundles
 

@@ -197,6 +197,8 @@ class LogVerifier:
                 continue
             if start <= when and (end is None or when < end):
                 return when
+        if not self._tsa_roots:
+            raise UntrustedToken("it does not lead to an authority of the trusted root")
         return token_time(token, digest, self._tsa_roots)
 
     def is_by_identity(self, certificate: bytes) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ledger.analysis.book import Book, CellView
 from ledger.errors import EvidenceRefused, InputError
@@ -150,8 +150,8 @@ class _Reading:
                 self._find("token-broken", "refused", token, str(error))
         return times
 
-    def _find(self, code: str, severity: str, path: str, message: str) -> None:
-        self.findings.append(Finding.model_validate(dict(code=code, severity=severity, path=path, message=message)))
+    def _find(self, code: str, severity: Literal["refused", "flag"], path: str, message: str) -> None:
+        self.findings.append(Finding(code=code, severity=severity, path=path, message=message))
 
 
 def _with_level(cell: CellView, reading: _Reading, refused: set[str]) -> CellView:

@@ -21,7 +21,7 @@ MAX_PATH = 64
 
 @dataclass(frozen=True)
 class LoggedBody:
-    """Hold what an entry says: the SHA-256 that was signed, in hexadecimal, the signature, and the signer's certificate.
+    """Hold what an entry says: the SHA-256 that was signed, in hexadecimal, its signature, the signer's certificate.
 
     certificate: DER or PEM, as the log stores it.
     """
@@ -98,7 +98,8 @@ def parse_body(data: bytes) -> LoggedBody:
             return _version_2(value["spec"]["hashedRekordV002"])
     except (ParseError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise EvidenceRefused(f"its log entry cannot be read ({str(error)[:120]})") from error
-    raise EvidenceRefused(f"its log entry is {str(kind)[:40]} {str(version)[:20]}; expected hashedrekord 0.0.1 or 0.0.2")
+    got = f"{str(kind)[:40]} {str(version)[:20]}"
+    raise EvidenceRefused(f"its log entry is {got}; expected hashedrekord 0.0.1 or 0.0.2")
 
 
 def _version_1(spec: Any) -> LoggedBody:

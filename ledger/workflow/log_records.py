@@ -49,7 +49,7 @@ class PublicLog:
             except OSError as error:
                 raise InputError(f"{config}: cannot be read ({error.strerror}); expected a file") from error
             except Exception as error:
-                raise InputError(f"{config}: {str(error)[:200]}; expected a client trust configuration, JSON") from error
+                raise InputError(f"{config}: {str(error)[:200]}; expected a client trust configuration") from error
         signing = self._config.signing_config
         url = signing.get_tlogs()[0].url
         self.url = url.split("/api/", 1)[0]

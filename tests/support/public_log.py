@@ -102,7 +102,7 @@ class LocalLog:
         minutes: int = 10,
         signing: bool = True,
         ct_key: Any = None,
-        stamped: bool = True,
+        in_ct_log: bool = True,
         at: datetime | None = None,
     ) -> x509.Certificate:
         """Return a short-lived certificate of a public key for a person whom an issuer confirmed."""
@@ -121,7 +121,7 @@ class LocalLog:
             for number, value in ((1, issuer.encode()), (8, b"\x0c" + bytes([len(issuer)]) + issuer.encode())):
                 oid = ObjectIdentifier(f"1.3.6.1.4.1.57264.1.{number}")
                 builder = builder.add_extension(x509.UnrecognizedExtension(oid, value), critical=False)
-        if stamped:
+        if in_ct_log:
             early = builder.sign(self.ca_key, hashes.SHA256()).tbs_certificate_bytes
             stamp = self._certificate_stamp(early, ct_key or self.ct_key)
             builder = builder.add_extension(x509.UnrecognizedExtension(SCT_LIST, stamp), critical=False)
