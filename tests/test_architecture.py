@@ -26,7 +26,7 @@ LAYERS = (
     (
         "analysis",
         """
-        counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
+        counters metrics metric_readings formatting revealing work_model occupancy isa protocols book campaign
         stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
         report_rows bench_regression drill chrome_trace tuning
         """,
@@ -39,7 +39,7 @@ LAYERS = (
         trust_levels log_proof log_bundle log_entries log_levels audit
         """,
     ),
-    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
+    ("device", "nvml machine_names facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
     (
         "measure",
         """
@@ -52,8 +52,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor seal path_check select order withdraw ingest attach_counters log_records calibrate drill_files
-        drills
+        init doctor seal path_check select order withdraw ingest reveal_list attach_counters log_records
+        calibrate drill_files drills
         """,
     ),
     (
