@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 NOBODY = MachineNames()
 ADA = MachineNames(
     folders=("/srv/Ada Lovelace/secret project", "/home/adalovelace", "/tmp"),
-    words=("adalovelace", "analytical-engine", "192.0.2.77", "vm0"),
+    words=("adalovelace", "analytical-engine", "192.0.2.77", "vm"),
 )
 REPORTS = sorted((ROOT / "verifications" / "objects").glob("??/*"))
 
@@ -70,7 +70,7 @@ def test_in_file_finds_what_the_recorded_reports_hold():
 
 def planted(data: bytes) -> bytes:
     """Return a recorded report as it would be on Ada's machine: other names of the same lengths."""
-    assert data.count(b"/work/main/kernels") and data.count(b"\x03vm0")
+    assert data.count(b"/work/main/kernels") and data.count(b"\x02vm0")
     data = data.replace(b"/work/main/kernels", b"/home/adalovelace/")
     return data.replace(b"/opt/torch/.venv/lib/python3.12", b"/srv/Ada Lovelace/secret projec")
 
@@ -82,7 +82,7 @@ def test_masked_report_holds_no_planted_name_and_the_same_counters(tmp_path):
         assert b"adalovelace" in data and b"Ada Lovelace" in data
         masked = masked_report(data, names)
         assert len(masked) == len(data)
-        for name in (b"adalovelace", b"Lovelace", b"\x03vm0", b"/tmp/"):
+        for name in (b"adalovelace", b"Lovelace", b"\x02vm0", b"/tmp/"):
             assert name not in masked, name
         pytest.importorskip("ncu_report")
         from ledger.device.ncu_report import read_hand_made
@@ -96,8 +96,9 @@ def test_masked_report_holds_no_planted_name_and_the_same_counters(tmp_path):
 
 
 def test_masked_report_leaves_short_words_that_are_no_field():
-    names = MachineNames(words=("vm0", "gpu"))
-    assert masked_report(b"\x03vm0 vm0 \x04gpu1 gpu__time", names) == b"\x03xxx vm0 \x04gpu1 gpu__time"
+    names = MachineNames(words=("vm", "gpu"))
+    data = b"\x12\x02vm vm \x02vm \x12\x04gpu1 gpu__time"
+    assert masked_report(data, names) == b"\x12\x02xx vm \x02vm \x12\x04gpu1 gpu__time"
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 1000, bytes(range(256)) * 100, b"/" * 10_000, b"a -" * 10_000])
