@@ -44,7 +44,10 @@ LEVELS: dict[int, tuple[str, str]] = {
     ),
     2: ("signed: a key that the auditor trusts made it", "time"),
     3: ("trusted time: the seal existed at the time an authority stamped", "that no secret measurement came first"),
-    4: ("public log: nothing logged was rewritten", "that nothing was left out"),
+    4: (
+        "public log: a signer whom the auditor names entered seal and measurement, the seal first",
+        "that nothing was left out, unless all entries are shown",
+    ),
     5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
 }
 

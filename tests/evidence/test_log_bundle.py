@@ -172,6 +172,11 @@ def test_roots_that_are_none_are_bad_input(text, tmp_path):
         LogVerifier(path, identity=ADA)
 
 
+def test_the_number_of_forgeries_is_the_one_in_the_documents():
+    count = len(BROKEN) + len(UNTRUSTED) + len(UNTRUSTED_V1)
+    assert f"{count} forged bundles" in (ROOT / "docs" / "security.md").read_text()
+
+
 # Tokens over a bundle
 
 
