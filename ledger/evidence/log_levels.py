@@ -8,7 +8,7 @@ be made long before the entry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.util import find_spec
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ledger.evidence.log_bundle import LogEntry, LogVerifier
 
 MAX_NAMED = 20
+MAX_BUNDLES = 8
+"""For one record, and tokens for one bundle: a repository must not choose how long its audit takes."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +82,35 @@ def apply_log(book: Book, tree: Mapping[str, tuple[str, str]], read: ReadBlob, t
     from ledger.evidence.log_bundle import LogVerifier
 
     verifier = LogVerifier(trust.roots, identity=trust.identity, issuer=trust.issuer, tsa_roots=trust.tsa_roots)
-    reading = _Reading(verifier, read, {path: blob for path, (_, blob) in tree.items()})
-    for path in sorted(bundles):
-        reading.add(path)
+    records = {item.id for item in book.seals} | {item.id for item in book.records}
+    reading = _Reading(verifier, read, {path: blob for path, (_, blob) in tree.items()}, _tokens(tree))
+    for identity, paths in _by_record(bundles):
+        if identity in records:
+            reading.add(identity, paths)
     refused = {finding.path.split(".", 1)[0] for finding in reading.findings if finding.severity == "refused"}
     cells = tuple(_with_level(cell, reading, refused) for cell in book.cells)
-    notes, status = _coverage(book, reading, trust)
+    notes, status = _coverage(records, reading, trust)
     if trust.issuer is None:
         notes = (f"log: any issuer may have confirmed {trust.identity}; name one with --log-issuer", *notes)
     return Logged(replace(book, cells=cells, findings=(*book.findings, *reading.findings)), notes, status)
+
+
+def _by_record(bundles: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    grouped: dict[str, list[str]] = {}
+    for path in sorted(bundles):
+        match = BUNDLE_PATH.fullmatch(path)
+        assert match is not None
+        grouped.setdefault(match.group(2), []).append(path)
+    yield from grouped.items()
+
+
+def _tokens(tree: Iterable[str]) -> dict[str, list[str]]:
+    """Return the paths of the tokens over each bundle, by its path."""
+    found: dict[str, list[str]] = {}
+    for path in tree:
+        if BUNDLE_TOKEN_PATH.fullmatch(path):
+            found.setdefault(path.rsplit(".", 2)[0], []).append(path)
+    return found
 
 
 def _unchecked(count: int) -> tuple[tuple[str, ...], str | None]:
@@ -108,49 +130,57 @@ class _Reading:
     verifier: LogVerifier
     read: ReadBlob
     blobs: Mapping[str, str]
+    tokens: Mapping[str, list[str]]
     entries: dict[str, list[Dated]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
+    unordered: set[tuple[str, str]] = field(default_factory=set)
 
-    def add(self, path: str) -> None:
-        """Verify one bundle and its tokens."""
+    def add(self, identity: str, paths: Sequence[str]) -> None:
+        """Verify the bundles of one record and their tokens."""
+        self.seen.add(identity)
+        tokens = max(len(self.tokens.get(path, ())) for path in paths)
+        if max(len(paths), tokens) > MAX_BUNDLES:
+            message = f"one of {len(paths)} bundles with up to {tokens} tokens; expected at most {MAX_BUNDLES} of each"
+            self.find("bundle-broken", "refused", paths[0], message)
+            return
+        for path in paths:
+            self._verify(identity, path)
+
+    def _verify(self, identity: str, path: str) -> None:
         from ledger.evidence.log_bundle import MAX_BUNDLE_BYTES, UntrustedBundle
 
-        match = BUNDLE_PATH.fullmatch(path)
-        assert match is not None
-        self.seen.add(match.group(2))
         try:
             data = self.read(self.blobs[path], MAX_BUNDLE_BYTES)
             if data is None:
                 raise EvidenceRefused(f"larger than {MAX_BUNDLE_BYTES} bytes")
-            entry = self.verifier.verify(data, match.group(2))
+            entry = self.verifier.verify(data, identity)
         except UntrustedBundle as error:
-            self._find("bundle-untrusted", "flag", path, str(error))
+            self.find("bundle-untrusted", "flag", path, str(error))
         except EvidenceRefused as error:
-            self._find("bundle-broken", "refused", path, str(error))
+            self.find("bundle-broken", "refused", path, str(error))
         else:
             times = [*self._token_times(path, data), *([] if entry.integrated is None else [entry.integrated])]
-            self.entries.setdefault(match.group(2), []).append(Dated(entry, min(times, default=None)))
+            self.entries.setdefault(identity, []).append(Dated(entry, min(times, default=None)))
 
     def _token_times(self, path: str, bundle: bytes) -> list[datetime]:
         from ledger.evidence.timestamps import MAX_TOKEN_BYTES, UntrustedToken
 
         times = []
-        for token in sorted(name for name in self.blobs if name.startswith(f"{path}.")):
-            if not BUNDLE_TOKEN_PATH.fullmatch(token):
-                continue
+        for token in sorted(self.tokens.get(path, ())):
             try:
                 data = self.read(self.blobs[token], MAX_TOKEN_BYTES)
                 if data is None:
                     raise EvidenceRefused(f"larger than {MAX_TOKEN_BYTES} bytes")
                 times.append(self.verifier.token_time(data, bundle))
             except UntrustedToken as error:
-                self._find("token-untrusted", "flag", token, str(error))
+                self.find("token-untrusted", "flag", token, str(error))
             except EvidenceRefused as error:
-                self._find("token-broken", "refused", token, str(error))
+                self.find("token-broken", "refused", token, str(error))
         return times
 
-    def _find(self, code: str, severity: Literal["refused", "flag"], path: str, message: str) -> None:
+    def find(self, code: str, severity: Literal["refused", "flag"], path: str, message: str) -> None:
+        """Add a finding."""
         self.findings.append(Finding(code=code, severity=severity, path=path, message=message))
 
 
@@ -164,9 +194,9 @@ def _with_level(cell: CellView, reading: _Reading, refused: set[str]) -> CellVie
     reason = _missing(reading.entries.get(cell.sealed.id, []), reading.entries.get(run.recorded.id, []))
     if reason is None:
         return replace(cell, levels=tuple(sorted({*cell.levels, 4})))
-    finding = Finding(code="log-order", severity="flag", path=run.recorded.path, message=f"no level 4: {reason}")
-    if finding not in reading.findings:
-        reading.findings.append(finding)
+    if (run.recorded.path, reason) not in reading.unordered:
+        reading.unordered.add((run.recorded.path, reason))
+        reading.find("log-order", "flag", run.recorded.path, f"no level 4: {reason}")
     return cell
 
 
@@ -189,7 +219,7 @@ def _told(entries: list[Dated]) -> str:
     )
 
 
-def _coverage(book: Book, reading: _Reading, trust: LogTrust) -> tuple[tuple[str, ...], str]:
+def _coverage(records: Set[str], reading: _Reading, trust: LogTrust) -> tuple[tuple[str, ...], str]:
     """Return notes on what the log holds besides, and in a few words what that means."""
     entries = [one.entry for dated in reading.entries.values() for one in dated]
     if trust.entries is None:
@@ -204,11 +234,10 @@ def _coverage(book: Book, reading: _Reading, trust: LogTrust) -> tuple[tuple[str
     if not coverage.withheld:
         status = f"all {coverage.entries} entries of the identity are shown"
         return (f"log: {status}, as far as {trust.entries} is complete",), status
-    records = {item.id for item in (*book.seals, *book.records)}
     for one in coverage.withheld[:MAX_NAMED]:
         assert one.said is not None
         what = "another entry of a record here" if one.said.digest in records else "no record here"
         message = f"log entry {one.number} over {one.said.digest} is withheld: {what}"
-        reading.findings.append(Finding(code="log-withheld", severity="flag", path="", message=message))
+        reading.find("log-withheld", "flag", "", message)
     status = f"{len(coverage.withheld)} of {coverage.entries} entries of the identity are withheld"
     return (f"log: {status}",), status

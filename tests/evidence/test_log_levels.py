@@ -234,6 +234,26 @@ def test_a_token_over_another_bundle_is_refused_and_a_strangers_counts_for_nothi
     assert codes(audited(ledger, log)) == {"token-untrusted", "token-broken"}
 
 
+@pytest.mark.parametrize("what", ["bundle", "token"])
+def test_too_many_bundles_or_tokens_of_one_record_are_refused_unread(ledger, log, what):
+    sealed = ledger.seal()
+    base = sealed.path.removesuffix(".json")
+    enter(ledger, log, sealed.path)
+    for number in range(9):
+        name = f"x{number}.bundle" if what == "bundle" else f"log-example.bundle.x{number}.tsr"
+        ledger.write(f"{base}.{name}", b"x")
+    ledger.commit()
+    (finding,) = audited(ledger, log).findings
+    assert finding.code == "bundle-broken" and "expected at most 8" in finding.message
+
+
+def test_a_bundle_beside_no_record_is_not_read(ledger, log):
+    ledger.seal()
+    ledger.write(f"predictions/cd/{'cd' * 32}.x.bundle", b"no bundle")
+    ledger.commit()
+    assert (audited(ledger, log).verdict, codes(audited(ledger, log))) == ("holds", set())
+
+
 def test_a_bundle_that_changes_is_refused(ledger, log):
     sealed = ledger.seal()
     enter(ledger, log, sealed.path)
