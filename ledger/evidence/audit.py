@@ -222,11 +222,11 @@ def document(result: Audit) -> dict[str, Any]:
             }
             for level, (proves, not_proves) in LEVELS.items()
         },
-        "log": result.log,
         "predictions": [] if book is None else [_cell_document(cell) for cell in book.cells],
         "challenge": None if result.answers is None else [vars(answer) for answer in result.answers],
         "notes": list(result.notes),
         "not_proven": list(NOT_PROVEN),
+        "log": result.log,
     }
 
 
