@@ -28,7 +28,7 @@ LAYERS = (
         """
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols book campaign
         stability steady_timing regime regime_v2 interventions forecast causes achieved_share gap consistency
-        reconcile repeats score report_rows bench_regression drill chrome_trace tuning
+        reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill chrome_trace tuning
         """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
@@ -39,7 +39,10 @@ LAYERS = (
         trust_levels log_proof log_bundle log_entries log_levels audit
         """,
     ),
-    ("device", "nvml machine_names facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
+    (
+        "device",
+        "nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report",
+    ),
     (
         "measure",
         """
@@ -48,7 +51,7 @@ LAYERS = (
         tune tuned_file cubin_tools compilation inspection
         """,
     ),
-    ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
+    ("calibrate", "rates peaks_cuda cpu_rounds ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
         """
@@ -78,8 +81,9 @@ LAYERS = (
 )
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
-    kernel launches device.facts device.local_profile device.probe_kernels measure.inputs measure.correctness
-    measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
+    kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
+    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.launch_contexts
+    measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
