@@ -41,7 +41,9 @@ LAYERS = (
     ),
     (
         "device",
-        "nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report",
+        """
+        nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report
+        """,
     ),
     (
         "measure",
