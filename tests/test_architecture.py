@@ -26,7 +26,7 @@ LAYERS = (
     (
         "analysis",
         """
-        counters metrics metric_readings formatting work_model occupancy isa protocols interventions sight
+        counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill
         chrome_trace tuning
@@ -38,10 +38,15 @@ LAYERS = (
         """
         object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
         judge seal_inputs recompute source_checks challenge signatures timestamps
-        trust_levels audit
+        trust_levels log_proof log_bundle log_entries log_levels audit
         """,
     ),
-    ("device", "nvml gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
+    (
+        "device",
+        """
+        nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report
+        """,
+    ),
     (
         "measure",
         """
@@ -54,8 +59,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor seal sight path_check select order withdraw ingest attach_counters calibrate drill_files
-        drills
+        init doctor seal sight path_check select order withdraw ingest reveal_list attach_counters log_records
+        calibrate drill_files drills
         """,
     ),
     (

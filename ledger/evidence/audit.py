@@ -20,6 +20,7 @@ from ledger.analysis.report_rows import sight_document
 from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
+from ledger.evidence.log_levels import LogTrust, apply_log
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Progress, recompute, recompute_notes, with_recomputed
 from ledger.evidence.sight_checks import read_notes
@@ -49,7 +50,10 @@ LEVELS: dict[int, tuple[str, str]] = {
         "that the measurement was made after T1: a challenge given after T1 proves this of its samples; that no secret "
         "measurement came first",
     ),
-    4: ("public log: nothing logged was rewritten", "that nothing was left out"),
+    4: (
+        "public log: a signer whom the auditor names entered seal and measurement, the seal first",
+        "that nothing was left out, unless all entries are shown",
+    ),
     5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
 }
 
@@ -66,7 +70,8 @@ NOT_PROVEN = (
 class Audit:
     """Hold the outcome of an audit; `notes` are what a reader must know besides the findings.
 
-    answers: the measurements that carry the auditor's challenge, None where none was given.
+    answers: the measurements that carry the auditor's challenge, None where none was given. log: in a few words what
+    was checked of a public log, None where nothing was logged.
     """
 
     source: str
@@ -76,6 +81,7 @@ class Audit:
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     answers: tuple[Answer, ...] | None = None
+    log: str | None = None
 
 
 def audit(
@@ -86,12 +92,14 @@ def audit(
     trust: Trust | None = None,
     challenge: str | None = None,
     progress: Progress | None = None,
+    log: LogTrust | None = None,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
     recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
     text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. progress:
-    called before each measurement that is recomputed.
+    called before each measurement that is recomputed. log: the roots and the identity of a public log that the auditor
+    trusts.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -105,14 +113,15 @@ def audit(
                 judged = judge(history, blobs.read, notes=notes_on_sight)
                 book = with_unlisted_sources(judged, history.tree, blobs.read)
                 trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+                logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
     except EvidenceRefused as error:
         finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
         return Audit(source, "refused", str(error), None, (), (finding,))
-    book = trusted.book
-    notes += trusted.notes
+    book = logged.book
+    notes += [*trusted.notes, *logged.notes]
     found: tuple[Answer, ...] | None = None
     if recomputed or anchor is not None:
         result = recompute(book, progress=progress)
@@ -121,7 +130,7 @@ def audit(
         found = None if anchor is None else answers(book, anchor, result.agreed)
     elif book.records:
         notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
-    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found)
+    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found, log=logged.status)
 
 
 def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
@@ -222,6 +231,7 @@ def document(result: Audit) -> dict[str, Any]:
         "challenge": None if result.answers is None else [vars(answer) for answer in result.answers],
         "notes": list(result.notes),
         "not_proven": list(NOT_PROVEN),
+        "log": result.log,
     }
 
 

@@ -33,7 +33,7 @@ def render_audit(result: Audit, console: Console) -> None:
             words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
             console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
         console.print()
-        _render_levels(book, console)
+        _render_levels(book, console, result.log)
     colour = {"holds": "green", "refused": "red", "undetermined": "yellow"}[result.verdict]
     console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
 
@@ -71,10 +71,12 @@ def _levels_text(cell: CellView) -> str:
     return f"{levels} (positions only)" if cell.binding == "positions only" else levels
 
 
-def _render_levels(book: Book, console: Console) -> None:
+def _render_levels(book: Book, console: Console, log: str | None) -> None:
     for level, (proves, not_proves) in LEVELS.items():
         reached = sum(level in cell.levels for cell in book.cells)
         words = count_text(reached, "cell") if reached else "not provided"
+        if level == 4 and log is not None:
+            words = f"{words}; {harmless(log)}" if reached else harmless(log)
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
     held = sum(cell.binding == "positions only" for cell in book.cells)
     if held:
