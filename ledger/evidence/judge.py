@@ -32,6 +32,7 @@ from typing import Literal
 from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.analysis.sight import Devices
 from ledger.analysis.sight_notes import SightNotes
+from ledger.callables.subject import sources_name
 from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.known_cases import known_cases
@@ -266,7 +267,7 @@ class _Case:
     def _is_stale(self, forecast: Forecast) -> bool:
         if self.current is None:
             return False
-        kernel = self.current("kernel", forecast.case.kernel)
+        kernel = self.current("kernel", sources_name(forecast.case))
         hardware = self.current("hardware", forecast.case.hardware)
         return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
 

@@ -21,11 +21,12 @@ Read = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Describe one input: its name, its row-major dimensions and how it is filled."""
+    """Describe one input: its name, its row-major dimensions, how it is filled, and its dtype if not the case's."""
 
     name: str
     dims: tuple[int, ...]
     generated: Generated
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
