@@ -40,9 +40,9 @@ class Generated:
     positive: k · 2**exponent with k in [48, 175], uniform.
     short: k · 2**exponent with k odd in [-15, 15], uniform (standard deviation 9.22 · 2**exponent).
     byte: k · 2**exponent with k in [-128, 127], uniform (standard deviation 73.9 · 2**exponent).
-    bell: k · 2**exponent with k in [-254, 254], the sum of four uniform integers (standard deviation 73.9 · 2**exponent).
+    bell: k · 2**exponent with k in [-254, 254], the sum of four uniform integers (deviation 73.9 · 2**exponent).
     below: an integer from 0 to `below` - 1, uniform; exponent 0.
-    All but below are exact in bf16, fp16 (while normal) and fp32; short also in fp8 e4m3, and byte at exponent 0 in int8.
+    All floats are exact in bf16, fp16 (while normal) and fp32; short also in fp8 e4m3, and byte at exponent 0 in int8.
     """
 
     distribution: Distribution

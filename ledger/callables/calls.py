@@ -15,6 +15,7 @@ from ledger.errors import InputError
 if TYPE_CHECKING:
     import torch
 
+_COMPILED = "_orig_mod."
 PARAMETER, BUFFER, GRADIENT = "parameter:", "buffer:", "gradient:"
 
 
@@ -45,10 +46,11 @@ def module_tensors(function: Any) -> Iterator[tuple[str, torch.Tensor]]:
     import torch
 
     if isinstance(function, torch.nn.Module):
-        yield from ((PARAMETER + name, parameter) for name, parameter in function.named_parameters())
+        for name, parameter in function.named_parameters():
+            yield PARAMETER + name.removeprefix(_COMPILED), parameter
         for name, buffer in function.named_buffers():
             if buffer.is_floating_point():
-                yield BUFFER + name, buffer
+                yield BUFFER + name.removeprefix(_COMPILED), buffer
 
 
 def with_tensors(function: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
@@ -59,6 +61,10 @@ def with_tensors(function: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
         return function
     memo: dict[int, Any] = {}
     for name, old in module_tensors(function):
+        if name not in inputs:
+            raise InputError(
+                f"{name} of the reference is none of the callable's; expected a module with the same names"
+            )
         new = inputs[name]
         if name.startswith(PARAMETER):
             new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
@@ -113,7 +119,8 @@ class Call:
         made = with_tensors(function, inputs)
         self._bound = bind(made, subject, inputs)
         self._leaves = list(_leaves(inputs, made)) if run != "forward" else []
-        self._outputs = self._forward() if run == "backward" else []
+        self._outputs: list[torch.Tensor] = []
+        self._prepare()
 
     def __call__(self) -> None:
         """Call it. Raises: whatever the callable raises; InputError for a pass backward that nothing needs."""
@@ -141,18 +148,23 @@ class Call:
         """Return the inputs that a call has changed in place."""
         return [tensor for name, tensor in self.inputs.items() if tensor._version != self._versions[name]]
 
+    def _prepare(self) -> None:
+        self._outputs = self._forward() if self._run == "backward" else []
+
     def differentiable(self) -> list[torch.Tensor]:
         """Return the results of a forward pass that take a gradient."""
         return self._forward()
 
     def restore(self, inputs: Mapping[str, torch.Tensor]) -> None:
-        """Give every input its first value again, in the same memory."""
+        """Give every input its first value again, in the same memory; a backward pass makes its forward pass again."""
         import torch
 
         with torch.no_grad():
             for name, tensor in self.inputs.items():
                 tensor.detach().copy_(inputs[name])
         self._versions = {name: tensor._version for name, tensor in self.inputs.items()}
+        self._kept.clear()
+        self._prepare()
 
     def _forward(self) -> list[torch.Tensor]:
         import torch

@@ -67,7 +67,7 @@ def _gradients(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> 
         call = Call(function, subject, empty_inputs(given, "meta"), run="both")
         outputs = call.differentiable()
     # A callable may raise anything where it does not know meta tensors.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         raise InputError(
             f"{subject.name}: a forward pass on meta tensors fails, which gives the sizes of its gradients "
             f"({explained(error, 300)}); expected a callable of torch operations, or --pass forward"
@@ -111,7 +111,10 @@ def _counted(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]
     with eagerly():
         call = Call(function, subject, inputs, run=subject.run)
         operations = _Operations()
-        with FlopCounterMode(display=False) as counter, operations.mode():
+        counter = FlopCounterMode(display=False)
+        # The tracker of modules is for a table by module, and cannot follow torch.autograd.grad.
+        counter.mod_tracker = _Untracked()
+        with counter, operations.mode():
             call()
     results = call.results()
     changed = {storage(tensor) for tensor in call.changed()}
@@ -142,6 +145,19 @@ def eagerly() -> Any:
     import torch
 
     return torch.compiler.set_stance("force_eager")
+
+
+class _Untracked:
+    """Take the place of FlopCounterMode's tracker of modules: all operations count as global."""
+
+    def __init__(self) -> None:
+        self.parents = {"Global"}
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
 
 
 class _Operations:

@@ -1,4 +1,4 @@
-"""Describes arguments by a function of a generator, as lambda g: (g.bell(8, 4096, dtype="fp16"), 1e-6), without torch."""
+"""Describes arguments by a function of a generator, as lambda g: (g.bell(8, 4096), 1e-6). Imports no torch."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ from ledger.records import Argument, Case, CaseV2
 Pass = Literal["forward", "backward", "both"]
 SELF = "self-float64"
 OPERATION = "callable/1"
+SELF_CONSISTENT = "self-consistent with"
+"""What the name of a reference starts with where it is the callable itself."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 
 
@@ -52,10 +54,13 @@ class Subject:
 def subject_of(case: Case) -> Subject:
     """Return the callable of a case. Raises: InputError for a configuration that is not one of a callable."""
     arguments = case.arguments if isinstance(case, CaseV2) else None
-    run, reference = case.config.get("pass"), case.config.get("reference")
-    if arguments is None or run not in get_args(Pass) or not isinstance(reference, str):
-        raise InputError(f"{case.kernel}: arguments, pass or reference are not those of a callable; expected all three")
-    return checked(Subject(case.kernel, arguments, run, reference))
+    run, reference, work = (case.config.get(key) for key in ("pass", "reference", "work"))
+    known = run in get_args(Pass) and isinstance(reference, str) and work in ("counted", "given")
+    if arguments is None or not known:
+        raise InputError(
+            f"{case.kernel}: arguments, pass, reference or work are not those of a callable; expected all four"
+        )
+    return checked(Subject(case.kernel, arguments, run, reference))  # type: ignore[arg-type]
 
 
 def checked(subject: Subject) -> Subject:

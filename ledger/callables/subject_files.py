@@ -14,7 +14,7 @@ from ledger.callables.argument_list import keys_of
 from ledger.callables.calls import Call
 from ledger.callables.counted_work import Counted, count, eagerly, input_specs
 from ledger.callables.subject import SELF, Subject, is_callable, modules_of, sources_name, subject_of
-from ledger.errors import InputError, LedgerError, MachineError
+from ledger.errors import InputError, LedgerError, MachineError, explained
 from ledger.kernel import Config, Kernel, Launch, Tolerance, model_only
 from ledger.kernel_files import KernelFile, execute, kernel_closure, load_kernel, shipped_folder
 from ledger.operations import Operation, Shape
@@ -29,7 +29,8 @@ _REASON = "relative to the root mean square of each output; the reference rounds
 TOLERANCES: dict[Dtype, Tolerance] = {
     dtype: Tolerance(size, size, _REASON)
     for dtype, size in (
-        ("fp64", 1e-10), ("fp32", 1e-4), ("tf32", 1e-2), ("fp16", 1e-2), ("bf16", 6e-2), ("fp8_e4m3", 0.25), ("int8", 0.25),
+        ("fp64", 1e-10), ("fp32", 1e-4), ("tf32", 1e-2), ("fp16", 1e-2), ("bf16", 6e-2), ("fp8_e4m3", 0.25),
+        ("int8", 0.25),
     )
 }  # fmt: skip
 
@@ -116,10 +117,18 @@ def _kernel(subject: Subject, function: Any, reference: Any) -> Kernel:
         return input_specs(function, subject, dict(sizes))
 
     def elements(shape: Shape) -> tuple[int, ...]:
+        found = known(shape)
+        return (0,) if found is None else (found.elements,)
+
+    def known(shape: Shape) -> Counted | None:
         try:
-            return (counted(tuple(shape.items())).elements,)
+            return counted(tuple(shape.items()))
         except InputError:
-            return (0,)
+            return None
+
+    def result_bytes(shape: Shape) -> int:
+        found = known(shape)
+        return 0 if found is None else found.work.bytes_written
 
     def prepare(inputs: Mapping[str, Any], _out: Any, _config: Config) -> Launch:
         return Call(function, subject, inputs, run=subject.run)
@@ -132,6 +141,7 @@ def _kernel(subject: Subject, function: Any, reference: Any) -> Kernel:
         element=_no_element,
         products=lambda _shape: 0,
         output_dtype=lambda _dtype: "fp64",
+        result_bytes=result_bytes,
     )
     return Kernel(
         name=subject.name,
@@ -170,9 +180,17 @@ def reference_results(
         name: tensor.double() if tensor.is_floating_point() else tensor.clone() for name, tensor in inputs.items()
     }
     copies = {name: tensor.clone() if tensor is inputs[name] else tensor for name, tensor in copies.items()}
-    with eagerly():
-        call = Call(function if reference is None else reference, subject, copies, run=subject.run)
-        call()
+    try:
+        with eagerly():
+            call = Call(function if reference is None else reference, subject, copies, run=subject.run)
+            call()
+    # A callable may raise anything where its inputs are float64.
+    except Exception as error:
+        name = subject.name if reference is None else subject.reference
+        raise InputError(
+            f"{name} fails on inputs in float64 ({explained(error, 300)}); expected --reference module:name, one that "
+            "takes them"
+        ) from error
     return call.results()
 
 

@@ -222,6 +222,10 @@ def _roof(forecast: Forecast, hardware: Hardware) -> Iterator[Finding]:
 def _work(forecast: Forecast) -> Iterator[Finding]:
     operation = OPERATIONS.get(forecast.operation)
     shape = forecast.case.shape
+    if is_callable(forecast.case.kernel):
+        told = "as its author gave it" if forecast.case.config.get("work") == "given" else "as torch counted it"
+        yield _flag("callable", f"{forecast.cell}: the work of a callable is {told}; its samples are not recomputed")
+        return
     if operation is None:
         yield _flag("operation-unknown", f"{forecast.operation} is not known here: its samples are not checked")
         return

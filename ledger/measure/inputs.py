@@ -151,12 +151,15 @@ def input_sets(
         for index in range(len(sets)):
             # A clone has the allocator's alignment, which a slice of the batch may lack.
             inputs = {name: batch[index].clone() for name, batch in batches.items()}
-            out = torch.full(operation.output_dims(shape), float("nan"), dtype=written, device=device)
+            dims = operation.output_dims(shape) if operation.result_bytes is None else (0,)
+            out = torch.full(dims, float("nan"), dtype=written, device=device)
             yield InputSet(inputs, out)
 
 
 def bytes_per_set(operation: Operation, shape: Mapping[str, int], dtype: Dtype) -> int:
     """Return the bytes of one input set and its output, without making it."""
     read = sum(math.prod(spec.dims) * ELEMENT_BYTES[spec.dtype or dtype] for spec in operation.inputs(shape))
+    if operation.result_bytes is not None:
+        return max(1, read + operation.result_bytes(shape))
     written = math.prod(operation.output_dims(shape))
     return read + DTYPE_BYTES[operation.output_dtype(dtype)] * written

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ledger.callables.calls import Call
-from ledger.callables.subject import SELF
+from ledger.callables.subject import SELF, SELF_CONSISTENT
 from ledger.kernel import Kernel, Tolerance
 from ledger.measure.correctness import sample
 from ledger.measure.inputs import InputSet
@@ -22,8 +22,6 @@ from ledger.records import Correctness, OrderedCell, Samples
 if TYPE_CHECKING:
     import torch
 
-SELF_CONSISTENT = "self-consistent with"
-"""What the name of a reference starts with where it is the callable itself."""
 _NOT_NUMBERS = float("inf")
 
 
@@ -40,7 +38,7 @@ def reference_name(cell: OrderedCell) -> str:
 def compare_results(
     results: Sequence[torch.Tensor], references: Sequence[torch.Tensor], tolerance: Tolerance, *, name: str
 ) -> Correctness:
-    """Return how far results are from their references. Errors of floats are in units of each output's root mean square.
+    """Return how far results are from their references; errors of floats in units of each output's root mean square.
 
     Results of other number or shapes than the references' never pass.
     """

@@ -68,8 +68,8 @@ class _Collector:
         for module in (name, *also):
             if not self._module(module) or not any(source.module == module for source in self.sources.values()):
                 raise InputError(
-                    f"module {module!r} is not in the work tree {self.root} nor in its src folder; expected a module of "
-                    "this repository: import what a package offers in one of its own"
+                    f"module {module!r} is not in the work tree {self.root} nor in its src folder; expected a module "
+                    "of this repository: import what a package offers in one of its own"
                 )
         return self._closure(name)
 
