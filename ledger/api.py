@@ -203,7 +203,7 @@ def subject_name(function: Any, root: FilePath) -> str:
         for name in _names(module, function):
             return f"{_dotted(path, root.resolve(), main=module.__name__ == '__main__')}:{name}"
     raise InputError(
-        f"{getattr(function, '__qualname__', type(function).__name__)}: has no name in a module of the repository {root}; "
+        f"{getattr(function, '__qualname__', type(function).__name__)}: has no name in a module of the repository; "
         "expected a function or module of torch at the top of a file there, not one of a notebook or of a console"
     )
 
@@ -244,6 +244,6 @@ def _check_guarded(path: FilePath) -> None:
         guard = isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
         if not (isinstance(node, allowed) or docstring or guard):
             raise InputError(
-                f"{path.name}: line {node.lineno} runs when the file is imported, as it is to measure; expected such lines "
-                "under: if __name__ == '__main__'"
+                f"{path.name}: line {node.lineno} runs when the file is imported, as it is to measure; expected such "
+                "lines under: if __name__ == '__main__'"
             )

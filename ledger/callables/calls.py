@@ -1,4 +1,4 @@
-"""Calls a callable on an input set: binds its arguments, makes gradients, keeps its result. Imports torch when called."""
+"""Calls a callable on an input set: binds arguments, makes gradients, keeps results. Imports torch when called."""
 
 from __future__ import annotations
 
@@ -69,12 +69,11 @@ def with_tensors(function: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
         if name.startswith(PARAMETER):
             new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
         memo[id(old)] = new
-    made = copy.deepcopy(function, memo)
     device = next(iter(inputs.values())).device if inputs else torch.device("cpu")
-    for _, buffer in made.named_buffers():
-        if buffer.device != device:
-            buffer.data = buffer.data.to(device)
-    return made
+    for buffer in function.buffers():
+        if id(buffer) not in memo and buffer.device != device:
+            memo[id(buffer)] = buffer.to(device)
+    return copy.deepcopy(function, memo)
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,7 @@ class Call:
         self._run: Pass = run
         self._versions = {name: tensor._version for name, tensor in inputs.items()}
         self._kept: list[Any] = []
+        self._written: frozenset[str] = frozenset()
         self._gradients = [tensor for name, tensor in inputs.items() if name.startswith(GRADIENT)]
         if run != "forward":
             inputs = {name: _leaf(name, tensor) for name, tensor in inputs.items()}
@@ -146,7 +146,20 @@ class Call:
 
     def changed(self) -> list[torch.Tensor]:
         """Return the inputs that a call has changed in place."""
-        return [tensor for name, tensor in self.inputs.items() if tensor._version != self._versions[name]]
+        versions = self._versions
+        return [
+            tensor for name, tensor in self.inputs.items() if name in self._written or tensor._version != versions[name]
+        ]
+
+    def differing(self, inputs: Mapping[str, torch.Tensor]) -> frozenset[str]:
+        """Return the names of the inputs that have other values than these."""
+        import torch
+
+        return frozenset(name for name, tensor in self.inputs.items() if not torch.equal(tensor.detach(), inputs[name]))
+
+    def note_written(self, names: frozenset[str]) -> None:
+        """Count inputs as changed by every call, as a kernel does without telling torch."""
+        self._written = names
 
     def _prepare(self) -> None:
         self._outputs = self._forward() if self._run == "backward" else []
@@ -179,7 +192,7 @@ class Call:
             raise InputError("backward: no result needs a gradient; expected --pass forward")
         if len(self._gradients) != len(outputs):
             raise InputError(
-                f"backward: {len(outputs)} results need a gradient; expected {len(self._gradients)}, as when it was sealed"
+                f"backward: {len(outputs)} results need a gradient; expected {len(self._gradients)}, as on meta tensors"
             )
         retain = self._run == "backward"
         found = torch.autograd.grad(

@@ -126,7 +126,7 @@ def _subject(
         "dtype": None if dtype is None else parse_dtype(dtype),
         "shape": {} if shape is None else parse_shape(shape),
         "args": args,
-        "run": run,
+        "pass": run,
         "reference": reference,
         "flops": flops,
         "bytes": moved,

@@ -43,6 +43,8 @@ def compare_results(
     Results of other number or shapes than the references' never pass.
     """
     got, expected = [_shape(one) for one in results], [_shape(one) for one in references]
+    if not got:
+        return _failed(name, tolerance, "no tensor is returned and no argument is changed; expected a result")
     if got != expected:
         return _failed(name, tolerance, f"results of shapes {got[:8]}; expected {expected[:8]}")
     largest, squares, reference_squares, passed = 0.0, 0.0, 0.0, True
@@ -120,9 +122,17 @@ class ResultCheck:
         self.cell, self.calls, self.fresh = cell, [launch for launch in launches if isinstance(launch, Call)], fresh
         self.tolerance, self.name = kernel.tolerances[cell.case.dtype], reference_name(cell)
         self.references = {number: kernel.reference(sets[number].inputs) for number in (0, len(sets) - 1)}
+        self.first = {name: tensor.clone() for name, tensor in sets[0].inputs.items()}
 
     def compare(self) -> Correctness:
-        """Return how far the latest result of the first input set is from its reference."""
+        """Return how far the result of a first call on the first input set is from its reference.
+
+        Inputs that this call has changed are results, whether torch saw the change or not.
+        """
+        written = self.calls[0].differing(self.first)
+        for call in self.calls:
+            call.note_written(written)
+        self.first.clear()
         return self._compare(0)
 
     def again(self) -> Correctness:
@@ -130,13 +140,12 @@ class ResultCheck:
 
         An earlier answer, of this input set or another, fails one of them.
         """
-        found = self.compare()
+        found = []
         for number in sorted(self.references, reverse=True):
             self.calls[number].restore(self.fresh(number).inputs)
             self.calls[number]()
-            if not (found := self._compare(number)).passed:
-                return found
-        return found
+            found.append(self._compare(number))
+        return next((one for one in found if not one.passed), found[0])
 
     def samples(self, count: int) -> Samples:
         """Return elements of the first set's results at positions that the seal determines."""
