@@ -60,7 +60,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters log_records
+        init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
+        log_records
         calibrate drill_files drills
         """,
     ),

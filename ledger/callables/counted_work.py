@@ -137,7 +137,7 @@ def storage(tensor: torch.Tensor) -> int:
 
 def touched(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor; an expanded one holds fewer than its elements."""
-    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+    return min(int(tensor.numel() * tensor.element_size()), int(tensor.untyped_storage().nbytes()))
 
 
 def eagerly() -> Any:
@@ -171,7 +171,7 @@ class _Operations:
 
         watcher = self
 
-        class Mode(TorchDispatchMode):
+        class Mode(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(
                 self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:

@@ -26,13 +26,10 @@ from ledger.sources.loader import load
 
 GPU, CPU = "torch", "torch-cpu"
 _REASON = "relative to the root mean square of each output; the reference rounds no intermediate result"
-TOLERANCES: dict[Dtype, Tolerance] = {
-    dtype: Tolerance(size, size, _REASON)
-    for dtype, size in (
-        ("fp64", 1e-10), ("fp32", 1e-4), ("tf32", 1e-2), ("fp16", 1e-2), ("bf16", 6e-2), ("fp8_e4m3", 0.25),
-        ("int8", 0.25),
-    )
+_RELATIVE: dict[Dtype, float] = {
+    "fp64": 1e-10, "fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2, "bf16": 6e-2, "fp8_e4m3": 0.25, "int8": 0.25,
 }  # fmt: skip
+TOLERANCES: dict[Dtype, Tolerance] = {dtype: Tolerance(size, size, _REASON) for dtype, size in _RELATIVE.items()}
 
 
 def sources_of(case: Case, root: FilePath | None) -> tuple[Closure, bool]:

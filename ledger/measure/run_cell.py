@@ -139,7 +139,6 @@ def _run(
         check = _check_of(cell, kernel, sets, launches, device)
         launches[0]()
     correctness = check.compare()
-    samples = check.samples(parameters.sample_elements) if correctness.passed else None
     if not correctness.passed:
         return Outcome(failure=explain_failure(correctness), correctness=correctness, ran=tuple(ran))
 
@@ -157,7 +156,7 @@ def _run(
     outcome = Outcome(
         failure=None,
         correctness=correctness,
-        samples=samples,
+        samples=check.samples(parameters.sample_elements),
         timing=_timing(timed, sets, launch_ps=launch_ps),
         before=timed.before,
         after=timed.after,
