@@ -5,7 +5,8 @@ What executes are the bytes of its closure (ledger.sources). Imports torch only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
@@ -67,19 +68,24 @@ def execute_case(closure: Closure, case: Case, *, shipped: bool) -> KernelFile:
 def load_subject(subject: Subject, closure: Closure) -> KernelFile:
     """Return a callable in the form of a kernel file. Raises: InputError, MachineError."""
     function = attribute_of(subject.name, closure)
-    reference = None if subject.reference == SELF else attribute_of(subject.reference, closure)
-    return KernelFile(_kernel(subject, function, reference), closure, shipped=False)
+    if subject.reference != SELF:
+        attribute_of(subject.reference, closure, variant="_reference")
+    return KernelFile(_kernel(subject, function, closure), closure, shipped=False)
 
 
-def attribute_of(name: str, closure: Closure) -> Any:
-    """Return what module:name names, an instance where it is a class of modules. Raises: InputError, MachineError."""
+def attribute_of(name: str, closure: Closure, *, variant: str = "") -> Any:
+    """Return what module:name names, an instance where it is a class of modules.
+
+    variant: the sources are executed once for each, so that what one keeps is not seen by another.
+    Raises: InputError, MachineError.
+    """
     import_torch_for(name)
     import torch
 
     module, _, attribute = name.partition(":")
     try:
         with model_only(False):
-            found: Any = load(closure, module=module)
+            found: Any = load(closure, variant=variant, module=module)
         for part in attribute.split("."):
             found = getattr(found, part)
         if isinstance(found, type) and issubclass(found, torch.nn.Module):
@@ -104,14 +110,22 @@ def import_torch_for(name: str) -> None:
         ) from error
 
 
-def _kernel(subject: Subject, function: Any, reference: Any) -> Kernel:
+def _kernel(subject: Subject, function: Any, closure: Closure) -> Kernel:
+    # A callable may keep results or workspaces from call to call, on meta tensors and in float64 too.
+    counter = itertools.count()
+
     @cache
     def counted(sizes: tuple[tuple[str, int], ...]) -> Counted:
-        return count(function, subject, specs(sizes))
+        return count(attribute_of(subject.name, closure, variant="_work"), subject, specs(sizes))
+
+    def reference(inputs: Mapping[str, Any]) -> list[Any]:
+        name = subject.name if subject.reference == SELF else subject.reference
+        own = attribute_of(name, closure, variant=f"_reference{next(counter)}")
+        return reference_results(subject, own, inputs)
 
     @cache
     def specs(sizes: tuple[tuple[str, int], ...]) -> Any:
-        return input_specs(function, subject, dict(sizes))
+        return input_specs(attribute_of(subject.name, closure, variant="_work"), subject, dict(sizes))
 
     def elements(shape: Shape) -> tuple[int, ...]:
         found = known(shape)
@@ -154,7 +168,7 @@ def _kernel(subject: Subject, function: Any, reference: Any) -> Kernel:
         tolerances=TOLERANCES,
         cases=(),
         implementations={GPU: prepare, CPU: prepare},
-        reference=lambda inputs: reference_results(subject, function, reference, inputs),
+        reference=reference,
         launched=".",
     )
 
@@ -169,21 +183,19 @@ def _work(counted: Counted, subject: Subject) -> Work:
     return counted.work
 
 
-def reference_results(
-    subject: Subject, function: Any, reference: Callable[..., Any] | None, inputs: Mapping[str, Any]
-) -> list[Any]:
-    """Return the results in float64 of the reference, or of the callable itself, on copies of some inputs."""
+def reference_results(subject: Subject, reference: Any, inputs: Mapping[str, Any]) -> list[Any]:
+    """Return the results of a reference on copies of some inputs in float64. Raises: InputError where it fails."""
     copies = {
         name: tensor.double() if tensor.is_floating_point() else tensor.clone() for name, tensor in inputs.items()
     }
     copies = {name: tensor.clone() if tensor is inputs[name] else tensor for name, tensor in copies.items()}
     try:
         with eagerly():
-            call = Call(function if reference is None else reference, subject, copies, run=subject.run)
+            call = Call(reference, subject, copies, run=subject.run)
             call()
     # A callable may raise anything where its inputs are float64.
     except Exception as error:
-        name = subject.name if reference is None else subject.reference
+        name = subject.name if subject.reference == SELF else subject.reference
         raise InputError(
             f"{name} fails on inputs in float64 ({explained(error, 300)}); expected --reference module:name, one that "
             "takes them"
