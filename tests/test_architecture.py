@@ -22,13 +22,13 @@ LAYERS = (
     ("operations", "contract row_wise products attention registry"),
     ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
-    ("", "kernel kernel_files record_files"),
+    ("", "kernel kernel_folder kernel_files record_files"),
     (
         "analysis",
         """
         counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
         stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
-        report_rows bench_regression drill chrome_trace tuning
+        report_rows bench_regression drill chrome_trace tuning kernel_check
         """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
@@ -45,7 +45,7 @@ LAYERS = (
         """
         inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
-        tune tuned_file cubin_tools compilation inspection
+        tune tuned_file cubin_tools compilation inspection kernel_trials interpreter counted_work kernel_check
         """,
     ),
     ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
@@ -53,7 +53,7 @@ LAYERS = (
         "workflow",
         """
         init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files
-        drills
+        drills new_kernel check_kernel
         """,
     ),
     (
@@ -63,7 +63,7 @@ LAYERS = (
         status_table history_table score_table audit_text kernel_card hardware_card inspection_card
         timeline_table bench_page before_after_page plot_model plot_layout plot_style plot_dots plot_image
         plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
-        timer_page rules_page site
+        timer_page rules_page check_text site
         """,
     ),
     (
@@ -71,7 +71,7 @@ LAYERS = (
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report
         order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
-        drill_prompts drill app
+        drill_prompts drill new check app
         """,
     ),
     ("", "__main__"),
@@ -82,7 +82,7 @@ TORCH = """
     measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
-    measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
+    measure.compilation measure.inspection measure.kernel_trials measure.counted_work calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
     calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()
 

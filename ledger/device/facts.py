@@ -166,6 +166,15 @@ def has_cuda() -> bool:
         return False
 
 
+def gpu_target() -> str | None:
+    """Return the target of this machine's GPU, such as sm_90, or None without one. Raises: MachineError: no torch."""
+    torch = import_torch()
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
 @functools.cache
 def _nvml() -> Nvml | None:
     properties = import_torch().cuda.get_device_properties(0)
