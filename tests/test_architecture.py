@@ -48,6 +48,7 @@ LAYERS = (
         tune tuned_file cubin_tools compilation inspection kernel_trials interpreter counted_work kernel_check
         """,
     ),
+    ("library", "signature launch_cache operations"),
     ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
@@ -82,7 +83,8 @@ TORCH = """
     measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
-    measure.compilation measure.inspection measure.kernel_trials measure.counted_work calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
+    measure.compilation measure.inspection measure.kernel_trials measure.counted_work library.launch_cache
+    library.operations calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
     calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()
 

@@ -80,7 +80,7 @@ def trial_shapes(kernel: Kernel, budget: Budget) -> list[dict[str, int]]:
     keys = kernel.operation.shape_keys
     cases = [_shrunk(kernel, case, budget) for case in kernel.cases]
     odd = ({**case, key: size} for case in cases[:2] for key in keys for size in _ODD)
-    primes = (dict(zip(keys, itertools.cycle(row))) for row in _PRIMES)  # noqa: B905 - cycles
+    primes = (dict(zip(keys, itertools.cycle(row))) for row in _PRIMES)
     found: dict[tuple[int, ...], dict[str, int]] = {}
     for shape in (dict.fromkeys(keys, 1), *primes, *cases, *odd):
         size = tuple(shape[key] for key in keys)
