@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from ledger.kernels import flash_attention_causal, matmul, rmsnorm_matmul
 
@@ -71,16 +71,16 @@ def ledger_layer(x: torch.Tensor, w: Weights, sizes: Sizes) -> torch.Tensor:
     attended = flash_attention_causal(q, k, v).transpose(1, 2).reshape(sizes.tokens, -1)
     x = x + matmul(attended, w["out"])
     gate, up = rmsnorm_matmul(x, w["norm_2"], w["gate_up"]).chunk(2, dim=-1)
-    return x + matmul(F.silu(gate) * up, w["down"])
+    return x + matmul(functional.silu(gate) * up, w["down"])
 
 
 def torch_layer(x: torch.Tensor, w: Weights, sizes: Sizes) -> torch.Tensor:
     """Return the same by torch."""
-    q, k, v = heads_of(F.rms_norm(x, [sizes.width], w["norm_1"], EPS) @ w["qkv"], sizes)
-    attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    q, k, v = heads_of(functional.rms_norm(x, [sizes.width], w["norm_1"], EPS) @ w["qkv"], sizes)
+    attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     x = x + attended.transpose(1, 2).reshape(sizes.tokens, -1) @ w["out"]
-    gate, up = (F.rms_norm(x, [sizes.width], w["norm_2"], EPS) @ w["gate_up"]).chunk(2, dim=-1)
-    return x + (F.silu(gate) * up) @ w["down"]
+    gate, up = (functional.rms_norm(x, [sizes.width], w["norm_2"], EPS) @ w["gate_up"]).chunk(2, dim=-1)
+    return x + (functional.silu(gate) * up) @ w["down"]
 
 
 def median_us(call: Callable[[], object], device: str, rounds: int) -> float:

@@ -55,6 +55,7 @@ class KernelOperation:
         self.names = tuple(one for one, _ in self.signature.inputs)
         self._dtypes: dict[torch.dtype, Dtype] = {torch_dtype(dtype): dtype for dtype in self.kernel.dtypes}
         self._plans: dict[Any, _Plan] = {}
+        self._results: dict[Any, tuple[tuple[int, ...], torch.dtype]] = {}
 
     @property
     def schema(self) -> str:
@@ -65,13 +66,16 @@ class KernelOperation:
 
     def fake(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return an empty result, with checks, for tensors without storage."""
-        shape, dtype = self._checked(tensors)
-        operation = self.kernel.operation
-        return tensors[0].new_empty(operation.output_dims(shape), dtype=torch_dtype(operation.output_dtype(dtype)))
+        dims, dtype = self._result(*self._checked(tensors))
+        return tensors[0].new_empty(dims, dtype=dtype)
 
     def cpu(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return the result of the implementation in torch."""
-        out = self.fake(*tensors)
+        key = _sizes(tensors)
+        result = self._results.get(key)
+        if result is None:
+            result = keep(self._results, key, self._result(*self._checked(tensors)), most=_MOST_SHAPES)
+        out: torch.Tensor = self._torch.empty(result[0], dtype=result[1])
         inputs = dict(zip(self.names, [tensor.contiguous() for tensor in tensors], strict=True))
         self.kernel.implementations[CPU_IMPLEMENTATION](inputs, out, {})()
         return out
@@ -81,7 +85,7 @@ class KernelOperation:
         torch = self._torch
         ready = [tensor if _is_ready(tensor) else _copied(torch, tensor) for tensor in tensors]
         device = ready[0].device
-        key = tuple([(tensor.shape, tensor.dtype, tensor.device) for tensor in ready])
+        key = _sizes(ready)
         plan = self._plans.get(key)
         if plan is None:
             plan = keep(self._plans, key, self._plan(ready), most=_MOST_SHAPES)
@@ -116,8 +120,12 @@ class KernelOperation:
         major, minor = self._torch.cuda.get_device_capability(tensors[0].device)
         config = _rule(kernel, shape, dtype, f"sm_{major}{minor}")
         cache = LaunchCache(lambda inputs, out: prepare(inputs, out, config))
-        written = torch_dtype(kernel.operation.output_dtype(dtype))
-        return _Plan(tuple(kernel.operation.output_dims(shape)), written, config, cache)
+        return _Plan(*self._result(shape, dtype), config, cache)
+
+    def _result(self, shape: Shape, dtype: Dtype) -> tuple[tuple[int, ...], torch.dtype]:
+        """Return the dimensions and the dtype of the result."""
+        operation = self.kernel.operation
+        return tuple(operation.output_dims(shape)), torch_dtype(operation.output_dtype(dtype))
 
     def _checked(self, tensors: Sequence[torch.Tensor]) -> tuple[Shape, Dtype]:
         """Return shape and dtype of inputs. Raises: InputError for inputs that the operation does not take."""
@@ -142,6 +150,11 @@ def _rule(kernel: Kernel, shape: Shape, dtype: Dtype, target: str) -> Config:
         config = {**config, "pdl": 0}
     kernel.check_config(config, shape, dtype, target)
     return config
+
+
+def _sizes(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """Return what checks, the launch rule and the result follow from."""
+    return tuple([(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors])
 
 
 def _is_ready(tensor: torch.Tensor) -> bool:
