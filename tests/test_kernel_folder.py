@@ -45,7 +45,7 @@ def test_init_makes_the_folder_that_the_project_names(tmp_path: Path):
 
 @pytest.mark.parametrize("value", ['"/tmp/x"', '"../x"', '"."', '""', '"a b"', "7", '["a"]'])
 def test_folder_outside_the_repository_or_no_package_is_refused(tmp_path: Path, value: str):
-    with pytest.raises(InputError, match="kernels is .*; expected a folder"):
+    with pytest.raises(InputError, match=r"kernels is .*; expected a folder"):
         own_folder(project(tmp_path, f"[tool.ledger]\nkernels = {value}\n"))
 
 

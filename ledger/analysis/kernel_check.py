@@ -100,7 +100,7 @@ def _shrunk(kernel: Kernel, case: Shape, budget: Budget) -> dict[str, int]:
 
 def file_findings(kernel: Kernel, docstring: str | None) -> Iterator[Finding]:
     """Yield what a kernel's file has and lacks."""
-    yield _finding("docstring", _docstring_problems(docstring), "formula, shapes, traffic, what the model excludes")
+    yield _docstring(docstring)
     yield _finding("tolerances", _tolerance_problems(kernel), f"one for each dtype ({', '.join(kernel.dtypes)})")
     yield _finding("cases", _case_problems(kernel), f"{len(kernel.cases)}, of keys {', '.join(_keys(kernel))}")
     yield _finding("implementations", _implementation_problems(kernel), ", ".join(kernel.implementations))
@@ -122,10 +122,13 @@ def _keys(kernel: Kernel) -> tuple[str, ...]:
     return kernel.operation.shape_keys
 
 
-def _docstring_problems(docstring: str | None) -> list[str]:
-    if not docstring or not docstring.strip():
-        return [f"the module has none; expected one with {', '.join(_SECTIONS)}"]
-    return [f"no line {section!r}" for section in _SECTIONS if section not in docstring]
+def _docstring(docstring: str | None) -> Finding:
+    """Return what a docstring lacks: it must give the formula, and may refer to another file for the rest."""
+    lacking = [section for section in _SECTIONS if section not in (docstring or "")]
+    if not lacking:
+        return Finding("docstring", "passed", "formula, shapes, traffic, what the work model excludes")
+    words = f"no line {', '.join(map(repr, lacking))}" if docstring else "the module has none"
+    return Finding("docstring", "failed" if _SECTIONS[0] in lacking else "skipped", words)
 
 
 def _tolerance_problems(kernel: Kernel) -> list[str]:
@@ -160,18 +163,24 @@ def _implementation_problems(kernel: Kernel) -> list[str]:
 
 
 def _rule_problems(kernel: Kernel) -> list[str]:
-    if _case_problems(kernel):
-        return ["not tried without valid cases"]
-    said = []
-    for case, dtype in itertools.product(kernel.cases, kernel.dtypes):
-        why = refusal(kernel, case, dtype)
-        if why is not None:
-            said.append(f"{shape_text(case)} {dtype}: {why}")
+    if _case_problems(kernel) or not kernel.dtypes:
+        return ["not tried without valid cases and a dtype"]
+    said: list[str] = []
+    on_gpu = 0
+    for dtype in kernel.dtypes:
+        refused = {shape_text(case): refusal(kernel, case, dtype) for case in kernel.cases}
+        wrong = [f"{shape} {dtype}: {why}" for shape, why in refused.items() if why is not None]
+        # A dtype may be for CPUs alone.
+        if len(wrong) < len(refused) or CPU_IMPLEMENTATION not in kernel.implementations:
+            said += wrong
+            on_gpu += 1
         for name in kernel.implementations:
             path = kernel.path(dtype, TARGETS[0], name)
             if path not in get_args(Path):
                 said.append(f"path of {dtype} is {path!r}; expected one of: {', '.join(get_args(Path))}")
-    return list(dict.fromkeys(said))[:3]
+    if not on_gpu:
+        said.append(f"no case is offered in any dtype: {refusal(kernel, kernel.cases[0], kernel.dtypes[0])}")
+    return said[:3]
 
 
 def documents(findings: Sequence[Finding]) -> list[dict[str, str]]:

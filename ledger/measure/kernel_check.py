@@ -92,7 +92,7 @@ def _trials(
     Without targets the implementation is one for a CPU, which has no configuration.
     """
     for shape in shapes:
-        if not targets and refusal(kernel, shape, dtype) is None:
+        if not targets:
             yield Trial(name, {}, shape, dtype)
         for target in targets:
             if refusal(kernel, shape, dtype, [target]) is None:

@@ -53,10 +53,15 @@ def test_what_a_kernel_file_lacks_is_named(change, check, words):
 
 @pytest.mark.parametrize(
     ("docstring", "words"),
-    [(None, "has none"), ("", "has none"), (DOCSTRING.replace("Traffic", "x"), "no line 'Traffic:'")],
+    [(None, "has none"), ("", "has none"), (DOCSTRING.replace("Formula", "x"), "no line 'Formula:'")],
 )
 def test_a_lacking_docstring_is_named(docstring, words):
     assert words in failed(SOFTMAX, docstring)["docstring"]
+
+
+def test_a_docstring_that_refers_to_another_for_the_rest_is_said_and_does_not_fail():
+    (found,) = [one for one in file_findings(SOFTMAX, "Formula: y") if one.check == "docstring"]
+    assert (found.status, found.detail) == ("skipped", "no line 'Shapes:', 'Traffic:', 'The work model excludes:'")
 
 
 def test_a_rule_that_its_own_check_refuses_is_named():

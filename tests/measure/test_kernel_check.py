@@ -1,4 +1,4 @@
-"""Tests that `ledger check` passes a right kernel and names what is wrong with its twins, each with one planted error."""
+"""Tests that `ledger check` passes a right kernel and names what is wrong with its wrong twins."""
 
 from __future__ import annotations
 
@@ -67,11 +67,14 @@ def test_new_kernel_passes_every_check(tmp_path: Path):
         ("bytes_written=size * n", "bytes_written=4 * n", "work: bytes", "bytes_written is 4; expected 2"),
         ("(1 + np.exp(-gate)) * up", "(2 + np.exp(-gate)) * up", "element", "the reference has"),
         (".mul_(inputs[\"up\"])", "", "result: torch-cpu fp32", "output is wrong"),
-        ("out.copy_(inputs[\"gate\"].float()", "out.copy_(inputs[\"gate\"].neg_().float()", "result: torch-cpu fp16", "changes its input gate"),
+        (
+            "inputs[\"gate\"].float()", "inputs[\"gate\"].neg_().float()",
+            "result: torch-cpu fp16", "changes its input gate",
+        ),
         ("out.copy_(inputs[\"gate\"]", "out.view(-1)[1:].copy_(inputs[\"gate\"]", "result: torch-cpu fp32", "at N="),
         ("        \"bf16\": Tolerance", "        \"fp64\": Tolerance", "tolerances", "none for bf16"),
         ("    cases=(", "    cases=() and (", "cases", "none; expected"),
-        ("Traffic:", "Moves:", "docstring", "no line 'Traffic:'"),
+        ("Formula:", "It is:", "docstring", "no line 'Formula:'"),
         ("    reference=reference,\n", "", "loads", "missing 1 required positional argument: 'reference'"),
         ("name=\"mine\"", "name=\"other\"", "loads", "expected the name of its file"),
     ],
