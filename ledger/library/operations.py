@@ -96,7 +96,7 @@ class KernelOperation:
 
     def _run(self, tensors: Sequence[torch.Tensor], plan: _Plan) -> torch.Tensor:
         torch = self._torch
-        out: torch.Tensor = torch.empty(plan.dims, dtype=plan.dtype, device=tensors[0].device)
+        out: Any = torch.empty(plan.dims, dtype=plan.dtype, device=tensors[0].device)
         if torch.cuda.is_current_stream_capturing():
             # The workspace must come from the graph's own memory, and its first fill be part of the graph.
             self._on_gpu[1](dict(zip(self.names, tensors, strict=True)), out, plan.config)()
@@ -158,7 +158,7 @@ def _sizes(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
 
 
 def _is_ready(tensor: torch.Tensor) -> bool:
-    return tensor.is_contiguous() and tensor.data_ptr() % _ALIGNMENT == 0
+    return bool(tensor.is_contiguous() and tensor.data_ptr() % _ALIGNMENT == 0)
 
 
 def _copied(torch: Any, tensor: torch.Tensor) -> torch.Tensor:
