@@ -26,20 +26,27 @@ LAYERS = (
     (
         "analysis",
         """
-        counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
-        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
-        report_rows bench_regression drill chrome_trace tuning kernel_check
+        counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
+        book sight_notes campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
+        consistency reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill
+        chrome_trace tuning kernel_check
         """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps
-        trust_levels audit
+        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
+        judge seal_inputs recompute source_checks challenge signatures timestamps
+        trust_levels log_proof log_bundle log_entries log_levels audit
         """,
     ),
-    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
+    (
+        "device",
+        """
+        nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report
+        """,
+    ),
     (
         "measure",
         """
@@ -49,12 +56,12 @@ LAYERS = (
         """,
     ),
     ("library", "signature launch_cache operations"),
-    ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
+    ("calibrate", "rates peaks_cuda cpu_rounds ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
         """
-        init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files
-        drills new_kernel check_kernel
+        init doctor seal sight path_check select order withdraw ingest reveal_list attach_counters log_records
+        calibrate drill_files drills new_kernel check_kernel
         """,
     ),
     (
@@ -79,8 +86,9 @@ LAYERS = (
 )
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
-    kernel launches device.facts device.local_profile device.probe_kernels measure.inputs measure.correctness
-    measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
+    kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
+    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.launch_contexts
+    measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection measure.kernel_trials measure.counted_work library.launch_cache
