@@ -24,16 +24,21 @@ are computed every time and read from nowhere.
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from itertools import islice
 from typing import Literal
 
 from ledger.analysis.book import Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.budgets import MAX_KERNELS_COMPARED, MAX_LISTED_KERNELS, MAX_LISTED_REVISIONS
+from ledger.errors import BudgetExceeded
 from ledger.evidence.chain import check_chain
-from ledger.evidence.object_checks import GatheredRecords, Objects, ReadBlob, gather
+from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
 from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_features
-from ledger.git.ancestry import Ancestry
+from ledger.git.ancestry import Ancestry, FileSet, Meter
 from ledger.git.history import History
 from ledger.operations import OPERATIONS
 from ledger.records import Forecast, ForecastV2, KernelSource
@@ -52,13 +57,22 @@ def judge(history: History, read: ReadBlob, *, current: CurrentDigest | None = N
     """Return the book of a ledger.
 
     current: what an open cell names with another digest makes it stale; asked for open cells alone. None: no
-    cell is stale.
+    cell is stale. Raises: BudgetExceeded, with what was found, for a ledger that costs more than budgets allows.
     """
     with uncollected():
         gathered = gather(history, read)
-        ancestry = Ancestry(history, gathered.introduced, (*gathered.seals, *gathered.measurements))
-        case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
-        return case.book()
+        try:
+            ancestry = Ancestry(history, gathered.introduced, gathered.seals, wanted=_record_positions(gathered))
+            case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
+            return case.book()
+        except BudgetExceeded as error:
+            raise BudgetExceeded(str(error), gathered.findings.all()) from error
+
+
+def _record_positions(gathered: GatheredRecords) -> set[int]:
+    """Return the commits that introduced a record."""
+    paths = (*gathered.seals, *gathered.measurements, *gathered.voids)
+    return {position for path in paths for position in gathered.introduced.get(path, ())}
 
 
 @contextmanager
@@ -102,6 +116,7 @@ class _Case:
             key=lambda recorded: (recorded.commit.position, recorded.path),
         )
         self.voided = self._voids()
+        self.withdrawn = {(item.void.seal, item.void.cell) for item in self.voided}
 
     def book(self) -> Book:
         """Make checks 8 to 14 and return the book."""
@@ -121,45 +136,65 @@ class _Case:
                 bound=index in follow,
             )
             runs.setdefault(key, []).append(found)
-        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self.ancestry):
+        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self._precedes):
             self.gathered.findings.add(finding)
         cells = self._cells(runs)
-        findings = tuple(self.gathered.findings.found)
+        findings = self.gathered.findings.all()
         seals = tuple(self.seals)
         return Book(self.gathered.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
 
+    def _precedes(self, pairs: Sequence[tuple[str, int]]) -> list[bool]:
+        """Tell of each pair whether a file was introduced in a proper ancestor of a commit."""
+        if not pairs:
+            return []
+        paths, positions = {path for path, _ in pairs}, {position for _, position in pairs}
+        ancestry = Ancestry(self.gathered.history, self.gathered.introduced, paths, wanted=positions)
+        return [ancestry.precedes(path, [position]) for path, position in pairs]
+
     def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]]) -> tuple[CellView, ...]:
-        measured: dict[object, list[tuple[int, ...]]] = {}
-        alike: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
+        measured: dict[object, FileSet] = {}
+        alike: dict[object, dict[str, FileSet]] = {}
+        meter = Meter()
         for recorded in self.recorded:
             if recorded.measurement.status == "measured":
-                positions = self.gathered.introduced.get(recorded.path, ())
+                before = self.ancestry.before_all(self.gathered.introduced.get(recorded.path, ()))
                 case = recorded.measurement.case
-                measured.setdefault(case.cell, []).append(positions)
+                measured[case.cell] = measured.get(case.cell, before).both(before)
+                meter.hold(before.rest)
                 forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
                 if forecast is not None:
-                    alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, positions))
+                    names = alike.setdefault((forecast.operation, *case.cell[1:]), {})
+                    names[case.kernel] = names.get(case.kernel, before).both(before)
+        first = {group: reduce(FileSet.both, names.values()) for group, names in alike.items()}
         for sealed in self.seals:
-            for finding in unknown_features(sealed.prediction):
-                self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+            with self.gathered.findings.about_one(sealed.path):
+                for finding in unknown_features(sealed.prediction):
+                    self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         cells: list[CellView] = []
-        earlier: dict[object, list[str]] = {}
+        earlier: dict[object, deque[str]] = {}
         for sealed in self.seals:
             for forecast in sealed.prediction.cells:
                 cell = forecast.case.cell
                 # Blind must be shown: a measurement on a parallel branch may have been known.
-                blind = all(self.ancestry.precedes(sealed.path, positions) for positions in measured.get(cell, ()))
-                if blind:
-                    self._name_alike(sealed, forecast, alike.get((forecast.operation, *cell[1:]), ()))
+                number = self.ancestry.number(sealed.path)
+                blind = cell not in measured or measured[cell].holds(number)
+                group = (forecast.operation, *cell[1:])
+                if blind and group in first and not first[group].holds(number):
+                    self._name_alike(sealed, forecast, alike[group])
                 found = runs.get((sealed.id, forecast.cell), [])
                 cells.append(self._view(sealed, forecast, found, blind, tuple(earlier.get(cell, ()))))
-                earlier.setdefault(cell, []).append(cells[-1].name)
+                earlier.setdefault(cell, deque(maxlen=MAX_LISTED_REVISIONS)).append(cells[-1].name)
         return tuple(cells)
 
-    def _name_alike(self, sealed: Sealed, forecast: Forecast, measured: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Note that a blind forecast's operation, shape, dtype and device may have been measured by another kernel."""
-        others = {name for name, positions in measured if not self.ancestry.precedes(sealed.path, positions)}
-        for name in sorted(others - {forecast.case.kernel}):
+    def _name_alike(self, sealed: Sealed, forecast: Forecast, measured: Mapping[str, FileSet]) -> None:
+        """Note that a blind forecast's operation, shape, dtype and device may have been measured by another kernel.
+
+        measured: by the kernel's name, the seals before each of its measurements.
+        """
+        number = self.ancestry.number(sealed.path)
+        compared = islice(measured.items(), MAX_KERNELS_COMPARED)
+        others = {name for name, before in compared if not before.holds(number)} - {forecast.case.kernel}
+        for name in sorted(others)[:MAX_LISTED_KERNELS] or ["of another name"]:
             message = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
             self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{message} as kernel {name}, not after it")
 
@@ -187,9 +222,10 @@ class _Case:
     ) -> CellView:
         source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
-        for finding in claims(forecast, hardware, source):
-            self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
-        readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
+        with self.gathered.findings.about_one(sealed.path):
+            for finding in claims(forecast, hardware, source):
+                self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+        readable = [item for item in found if all(one.code not in (UNREADABLE, NOT_JUDGED) for one in item.findings)]
         runs: tuple[Run, ...] = ()
         if hardware is not None:
             findings = self.gathered.findings
@@ -222,7 +258,7 @@ class _Case:
             return "refused"
         if any(item.recorded.measurement.status == "measured" for item in found):
             return "measured"
-        if any(v.void.seal == sealed.id and v.void.cell in (None, forecast.cell) for v in self.voided):
+        if not self.withdrawn.isdisjoint(((sealed.id, None), (sealed.id, forecast.cell))):
             return "void"
         if found:
             return "failed"
