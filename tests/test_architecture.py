@@ -16,7 +16,7 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
-    ("", "errors releases"),
+    ("", "budgets errors releases"),
     ("records", "base hardware case prediction measurement void source order verdict"),
     ("", "roofline record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
@@ -31,12 +31,12 @@ LAYERS = (
         report_rows bench_regression drill chrome_trace tuning
         """,
     ),
-    ("git", "reader history objects work_tree commit ancestry clone"),
+    ("git", "version reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
         object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps
-        trust_levels audit
+        trust_levels beyond_commit audit
         """,
     ),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),

@@ -96,7 +96,6 @@ class Ancestry:
         for path, number in self._numbers.items():
             for position in introduced.get(path, ()):
                 added.setdefault(position, []).append(number)
-        self._all = FileSet(len(ordered), 0)
         self._before = _walk(history.parents, added, set(asked))
 
     def number(self, path: str) -> int:
@@ -112,8 +111,9 @@ class Ancestry:
         return self._before.get(position, _NONE).bits
 
     def before_all(self, positions: Iterable[int]) -> FileSet:
-        """Return the files introduced in proper ancestors of each of the commits; all files where there is none."""
-        return reduce(FileSet.both, (self._before.get(position, _NONE) for position in positions), self._all)
+        """Return the files introduced in proper ancestors of each of the commits; no file where there is none."""
+        sets = [self._before.get(position, _NONE) for position in positions]
+        return reduce(FileSet.both, sets) if sets else _NONE
 
     def precedes(self, path: str, positions: Iterable[int]) -> bool:
         """Tell whether `path` was introduced in a proper ancestor of every one of the commits, at least one."""

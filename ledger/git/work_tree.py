@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import InputError, StateError
 from ledger.git.history import FOLDERS
+from ledger.git.version import check_git
 from ledger.record_files import write_atomically
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class WorkTree:
 
         from ledger.git.objects import CheckedObjects, end_process
 
+        check_git()
         try:
             with _without_variables_of_hooks():
                 self._repo = Repo(start, odbt=CheckedObjects, search_parent_directories=True, expand_vars=False)
@@ -95,7 +97,7 @@ class WorkTree:
                 answer = printed.read()
         except OSError as error:
             got = f"git cannot be run, or its answer not be kept ({error.strerror})"
-            raise StateError(f"{got}; expected git 2.36 or newer on the PATH, and room in TMPDIR") from error
+            raise StateError(f"{got}; expected git on the PATH, and room in TMPDIR") from error
         if done.returncode != 0:
             message = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
             raise StateError(f"git {_verb(arguments)}: {message}")
