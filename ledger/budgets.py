@@ -65,8 +65,10 @@ MAX_IMPORTS_COMPARED = 2_000_000
 """Imports of scanned sources that are compared with manifests."""
 MAX_READS = 3 * 10**9
 """Input elements that one audit makes again to recompute samples."""
-MAX_ELEMENT_READS = 1 << 24
+MAX_ELEMENT_READS = 1 << 26
 """Input elements of one output element that is recomputed."""
+MAX_READS_AT_ONCE = 1 << 22
+"""Input elements that are made at once for it: about 150 bytes of memory each."""
 
 # Budgets of notes: what is left out of them changes no verdict.
 

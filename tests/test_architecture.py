@@ -35,8 +35,8 @@ LAYERS = (
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks judge recompute source_checks challenge signatures timestamps
-        trust_levels beyond_commit audit
+        object_checks chain seal_checks run_checks judge seal_inputs recompute_budget recompute source_checks challenge
+        signatures timestamps trust_levels beyond_commit audit
         """,
     ),
     ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),

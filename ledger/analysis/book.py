@@ -10,6 +10,8 @@ from typing import Literal
 
 from ledger.records import Finding, Forecast, Hardware, Measurement, Prediction, Verification, Void
 
+Binding = Literal["none", "positions only", "recomputed"]
+"""What is known of the samples of the run that counts: too few of them to tell, their positions, or their values."""
 State = Literal["open", "stale", "void", "measured", "failed", "refused"]
 
 
@@ -70,7 +72,8 @@ class CellView:
     """Hold one sealed cell with all that happened to it.
 
     blind: no earlier measurement of the same cell in the history. revises: earlier SEAL#CELL names for the same cell.
-    levels: evidence levels reached (0 git order, 1 chained and bound, ...); empty while open.
+    levels: evidence levels reached (0 git order, 1 chained and bound, ...); empty while open. binding: what was
+    checked of the samples of the run that counts; level 1 needs them recomputed.
     """
 
     sealed: Sealed
@@ -81,6 +84,7 @@ class CellView:
     revises: tuple[str, ...]
     runs: tuple[Run, ...]
     levels: tuple[int, ...]
+    binding: Binding = "none"
 
     @property
     def name(self) -> str:

@@ -97,6 +97,7 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "gap": verdict.gap.model_dump(mode="json") if verdict and verdict.gap else None,
         "grade": verdict.grade if verdict else None,
         "levels": list(view.levels),
+        "samples": view.binding,
         "findings": [_finding(finding) for finding in verdict.findings] if verdict else [],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from ledger.cli.open_ledger import freeze_records
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, progress_bar
 from ledger.errors import EvidenceRefused, InputError, ThresholdMissed
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def audit(
     from ledger.evidence.trust_levels import Trust
 
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
-    result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust, challenge=challenge)
+    with progress_bar("recomputing", limit=60) if recompute or challenge else nullcontext() as show:
+        result = audits.audit(
+            source, revision=revision, recomputed=recompute, trust=trust, challenge=challenge, progress=show
+        )
     freeze_records()
     if as_json:
         emit(audits.document(result))

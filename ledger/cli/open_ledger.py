@@ -70,7 +70,7 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     repository.recover()
     if repository.head() is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
-    changed = repository.uncommitted()
+    changed = repository.uncommitted_at_rest()
     if changed and uncommitted_is_refused:
         raise EvidenceRefused(
             f"{changed[0]}: changed and not committed ({len(changed)} such files); ledger folders are written by "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,28 +44,52 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
-    from ledger.workflow.ingest import ingest, read_folder
+    from ledger.workflow.ingest import Ingested, read_folder
 
     _check_options(source, challenge, ncu_report, cell, again=again)
-    opened = open_ledger()
-    folder = source or opened.repository.git_dir / "ledger" / "measuring"
-    if source is None:
-        _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour, again=again)
-    incoming = read_folder(folder)
-    if ncu_report is not None and cell is not None:
-        incoming = _with_counters(opened, incoming, ncu_report, cell)
-    if source is not None and ids:
-        incoming = _only_named(opened, incoming, ids)
+    with _alone() as waited:
+        opened = open_ledger()
+        folder = source or opened.repository.git_dir / "ledger" / "measuring"
+        if source is None:
+            if waited and not ids and not again and not any(view.state == "open" for view in opened.book.cells):
+                _show_ingested(Ingested((), opened.book), as_json=as_json)
+                return
+            _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour, again=again)
+        incoming = read_folder(folder)
+        if ncu_report is not None and cell is not None:
+            incoming = _with_counters(opened, incoming, ncu_report, cell)
+        if source is not None and ids:
+            incoming = _only_named(opened, incoming, ids)
+        done = _ingest(opened, incoming, tsa, sign=sign)
+        if source is None and not any(item.refused for item in done.taken):
+            shutil.rmtree(folder)
+    _show_ingested(done, as_json=as_json)
+    if fail_on_miss is not None:
+        check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
+
+
+@contextmanager
+def _alone() -> Iterator[bool]:
+    """Let one verify at a time measure and ingest in a repository; yield whether another one was waited for."""
+    from ledger.git.commit import Repository
+
+    def told() -> None:
+        say("waiting: another ledger verify is at work in this repository")
+
+    with Repository(FilePath.cwd()).locked("verify", told) as waited:
+        yield waited
+
+
+def _ingest(opened: OpenLedger, incoming: list[Incoming], tsa: str | None, *, sign: bool) -> Ingested:
+    """Commit measurements with their time tokens. Raises: EvidenceRefused for a ledger that is refused."""
+    from ledger.workflow.ingest import ingest
+
     done = ingest(opened.repository, opened.reader, incoming, history=opened.history, current=opened.current, sign=sign)
     freeze_records()
     refuse_if_refused(done.book)
     refused = {item.path for item in done.taken if item.refused}
     stamp_records(opened.repository, [item.path for item in incoming if item.path not in refused], tsa)
-    if source is None and not refused:
-        shutil.rmtree(folder)
-    _show_ingested(done, as_json=as_json)
-    if fail_on_miss is not None:
-        check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
+    return done
 
 
 def _check_options(

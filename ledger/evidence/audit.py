@@ -6,7 +6,7 @@ those of judge. What each level proves, and what nobody can prove, is printed wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ from ledger.evidence.beyond_commit import other_refs, uncommitted
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.object_checks import record_blobs
-from ledger.evidence.recompute import Recomputed, disagreeing, recompute, recompute_notes
+from ledger.evidence.recompute import Progress, Skipped, recompute, recompute_notes, with_recomputed
+from ledger.evidence.recompute_budget import OVER_BUDGET
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import Clone, sanitised_clone
@@ -33,17 +34,23 @@ LEVELS: dict[int, tuple[str, str]] = {
         "anything about time: a history can be made in a second",
     ),
     1: (
-        "chained and bound: the measurement was made for this seal, which names its inputs",
+        "chained and bound: the recorded samples were computed after the seal was fixed, where they were recomputed",
         "that the timings came from that run; that nobody measured before",
     ),
-    2: ("signed: a key that the auditor trusts made it", "time"),
-    3: ("trusted time: the seal existed at the time an authority stamped", "that no secret measurement came first"),
+    2: ("signed: a key that the auditor trusts, and that is valid now, signed the commits of both", "time"),
+    3: (
+        "trusted time: the seal existed at T1 and its measurement's record at a later T2, as authorities stamped",
+        "that the measurement was made after T1: a challenge given after T1 proves this of its samples; that no secret "
+        "measurement came first",
+    ),
     4: ("public log: nothing logged was rewritten", "that nothing was left out"),
     5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
 }
 
 NOT_PROVEN = (
     "Nobody can prove that no measurement was made in secret first, or that no second ledger was kept.",
+    "Timings are unproven at every level: samples can be computed on any CPU. A run on a machine that the auditor "
+    "controls, or one whose hardware attests the timed run, would change that.",
     "A rewrite of history that keeps every record and their order cannot be seen below level 3.",
     "Commit dates are self-declared and decide nothing.",
 )
@@ -72,11 +79,13 @@ def audit(
     recomputed: bool = False,
     trust: Trust | None = None,
     challenge: str | None = None,
+    progress: Progress | None = None,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
     recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
-    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples.
+    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. progress:
+    called before each measurement that is recomputed.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -99,15 +108,18 @@ def audit(
     book = trusted.book
     notes += [*trusted.notes, *_old_customs(clone)]
     found: tuple[Answer, ...] | None = None
+    left_over: list[Skipped] = []
     if recomputed or anchor is not None:
-        result = recompute(book)
-        book = _with_recomputed(book, result)
+        result = recompute(book, progress=progress)
+        book = with_recomputed(book, result)
         notes += recompute_notes(result)
+        left_over = [item for item in result.skipped if recomputed and item.reason == OVER_BUDGET]
         found = None if anchor is None else answers(book, anchor, result.agreed)
     elif book.records:
-        notes.append("output samples are compared by position only; ledger audit --recompute computes their values")
-    unusual = clone.warnings[0] if clone.warnings else None
-    return replace(_conclude(source, book, (*notes, *_challenge_notes(found)), unusual), answers=found)
+        notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
+    doubts = [f"object {name[:12]} breaks git's own rules ({message})" for name, message in clone.warnings]
+    doubts += [f"{item.name} is not recomputed: {item.reason}" for item in left_over]
+    return replace(_conclude(source, book, (*notes, *_challenge_notes(found)), doubts), answers=found)
 
 
 def _not_judged(source: str, error: BudgetExceeded | MemoryError) -> Audit:
@@ -137,22 +149,16 @@ def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
         yield f"{answer.cell} run {answer.run}{percent} carries the challenge: {how}"
 
 
-def _with_recomputed(book: Book, result: Recomputed) -> Book:
-    """Return the book with samples that disagree refused."""
-    wrong = {cell.name for cell in disagreeing(book, result.findings)}
-    cells = tuple(replace(c, state="refused", levels=()) if c.name in wrong else c for c in book.cells)
-    return replace(book, cells=cells, findings=(*book.findings, *result.findings))
-
-
-def _conclude(source: str, book: Book, notes: tuple[str, ...], unusual: tuple[str, str] | None) -> Audit:
-    """Return the verdict of a judged book. unusual: an object that git's own rules forbid, where there is one."""
+def _conclude(source: str, book: Book, notes: tuple[str, ...], doubts: Sequence[str]) -> Audit:
+    """Return the verdict of a judged book. doubts: what keeps one that is not refused from being good."""
     if book.refused:
         verdict: Verdict = "refused"
         reason = f"{len(book.refused)} findings refuse the evidence"
     elif not book.seals:
         verdict, reason = "undetermined", "no ledger here: no seal in predictions/ at this commit"
-    elif unusual is not None:
-        verdict, reason = "undetermined", f"object {unusual[0][:12]} breaks git's own rules ({unusual[1]})"
+    elif doubts:
+        more = f" and {len(doubts) - 1} more" if len(doubts) > 1 else ""
+        verdict, reason = "undetermined", f"{doubts[0]}{more}"
     else:
         measured = sum(1 for cell in book.cells if cell.counted is not None)
         verdict, reason = "holds", f"{measured} of {len(book.cells)} sealed cells are measured"
@@ -194,6 +200,7 @@ def _cell_document(cell: CellView) -> dict[str, Any]:
         "cell": cell.forecast.cell,
         "state": cell.state,
         "levels": list(cell.levels),
+        "samples": cell.binding,
         "blind": cell.blind,
         "revises": list(cell.revises),
         "sealed": {"commit": cell.sealed.commit.sha, "date_self_declared": cell.sealed.commit.when},

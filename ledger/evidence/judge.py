@@ -31,20 +31,16 @@ from functools import reduce
 from itertools import islice
 from typing import Literal
 
-from ledger.analysis.book import Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.budgets import MAX_KERNELS_COMPARED, MAX_LISTED_KERNELS, MAX_LISTED_REVISIONS
 from ledger.errors import BudgetExceeded
 from ledger.evidence.chain import check_chain
 from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
-from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_features
+from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.git.ancestry import Ancestry, FileSet, Meter
 from ledger.git.history import History
-from ledger.operations import OPERATIONS
 from ledger.records import Forecast, ForecastV2, KernelSource
-
-MIN_SAMPLES = 16
-"""Output samples below which a measurement counts as not bound to its seal."""
 
 UNDER_ANOTHER_NAME = "measured-under-another-name"
 
@@ -242,7 +238,8 @@ class _Case:
             blind=blind,
             revises=revises,
             runs=runs,
-            levels=self._levels(sealed, forecast, found) if found and state != "refused" else (),
+            levels=(0,) if found and state != "refused" else (),
+            binding=self._binding(sealed, forecast, found) if found and state != "refused" else "none",
         )
 
     def _source(self, sealed: Sealed, forecast: Forecast) -> KernelSource | None:
@@ -271,10 +268,8 @@ class _Case:
         hardware = self.current("hardware", forecast.case.hardware)
         return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
 
-    def _levels(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> tuple[int, ...]:
-        bound = forecast.operation in OPERATIONS and any(
-            item.recorded.measurement.samples is not None
-            and len(item.recorded.measurement.samples.positions) >= MIN_SAMPLES
-            for item in found
-        )
-        return (0, 1) if bound and sealed.path in self.chained else (0,)
+    def _binding(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> Binding:
+        """Return what is known of the samples of the run that counts; their values are recomputed by audit alone."""
+        finished = [item.recorded.measurement for item in found if item.recorded.measurement.status == "measured"]
+        bound = bool(finished) and binds(forecast, finished[0])
+        return "positions only" if bound and sealed.path in self.chained else "none"

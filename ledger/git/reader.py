@@ -163,7 +163,9 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Return a process's output and its stderr, killing it when the output has no end."""
     assert process.stdout is not None and process.stderr is not None
     errors: list[bytes] = []
-    listener = threading.Thread(target=lambda pipe: errors.append(read_message(pipe)), args=(process.stderr,), daemon=True)
+    listener = threading.Thread(
+        target=lambda pipe: errors.append(read_message(pipe)), args=(process.stderr,), daemon=True
+    )
     listener.start()
     answer = process.stdout.read(_MAX_ANSWER_BYTES)
     if len(answer) == _MAX_ANSWER_BYTES:

@@ -57,7 +57,7 @@ def _judged(cell: CellView) -> tuple[str, ...]:
     return (
         case_text(cell.forecast.case),
         cell.state,
-        ",".join(str(level) for level in cell.levels) or "none",
+        _levels_text(cell),
         "blind" if cell.blind else "informed",
         f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
         "" if percent is None else f"{regime} {percent:.1f}%",
@@ -65,10 +65,19 @@ def _judged(cell: CellView) -> tuple[str, ...]:
     )
 
 
+def _levels_text(cell: CellView) -> str:
+    levels = ",".join(str(level) for level in cell.levels) or "none"
+    return f"{levels} (positions only)" if cell.binding == "positions only" else levels
+
+
 def _render_levels(book: Book, console: Console) -> None:
     for level, (proves, not_proves) in LEVELS.items():
         reached = sum(level in cell.levels for cell in book.cells)
         words = count_text(reached, "cell") if reached else "not provided"
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
+    held = sum(cell.binding == "positions only" for cell in book.cells)
+    if held:
+        told = f"positions only in {count_text(held, 'cell')}: samples not recomputed (ledger audit --recompute), no level 1"
+        console.print(told, markup=False, soft_wrap=True)
     for sentence in NOT_PROVEN:
         console.print(sentence, markup=False, soft_wrap=True)

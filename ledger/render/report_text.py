@@ -176,7 +176,9 @@ def _evidence_text(results: list[tuple[CellView, Verification]]) -> str:
     graded = ", ".join(f"{grade} in {grades[grade]}" for grade in ("A", "B", "C") if grades[grade])
     levels = Counter(level for view, _ in results for level in view.levels)
     reached = ", ".join(f"{level} in {levels[level]}" for level in sorted(levels))
-    return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit)"
+    held = sum(view.binding == "positions only" for view, _ in results)
+    samples = f"; samples: positions only in {held} (level 1: ledger audit --recompute)" if held else ""
+    return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit){samples}"
 
 
 def time_text(row: ReportRow) -> str:
