@@ -24,7 +24,10 @@ def number_of(metric: Metric, row: MetricRow, name: str) -> float:
         raise RecordError(f"metric {name}: unit is {metric.unit!r}; expected {expected}")
     if not _NUMBER.match(metric.value):
         raise RecordError(f"metric {name}: value is {metric.value[:40]!r}; expected a number")
-    return float(metric.value.replace(",", ""))
+    number = float(metric.value.replace(",", ""))
+    if not math.isfinite(number):
+        raise RecordError(f"metric {name}: value is {metric.value[:40]!r}; expected a finite number")
+    return number
 
 
 @dataclass(frozen=True)

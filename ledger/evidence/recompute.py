@@ -16,7 +16,7 @@ from itertools import islice
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.formatting import count_text
-from ledger.evidence.recompute_budget import recompute_budget
+from ledger.evidence.recompute_budget import OTHER_INPUTS, recompute_budget
 from ledger.evidence.seal_checks import MIN_SAMPLES, binds_enough
 from ledger.evidence.seal_inputs import SealInputs, fp8_values
 from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES, Operation
@@ -24,8 +24,6 @@ from ledger.records import Dtype, Finding, Forecast, Measurement
 
 MAX_EXTENT = 1 << 24
 MAX_SAMPLES = 4096
-OTHER_INPUTS = 8
-"""Positions at most at which the output of other inputs is computed as well, to see whether it depends on them."""
 MAX_NAMED = 20
 
 Progress = Callable[[int, int, str], None]

@@ -18,6 +18,12 @@ from ledger.records import Forecast, Measurement
 OVER_BUDGET = "the budget of recomputation is spent on cheaper measurements"
 
 
+SAMPLE_READS = 2000
+"""What a sample costs besides its input elements, in the time of as many of them."""
+OTHER_INPUTS = 8
+"""Positions at most at which the output of other inputs is computed as well, to see whether it depends on them."""
+
+
 @dataclass(frozen=True)
 class RecomputeBudget:
     """Say why the samples of a measurement are not recomputed. left_out: by the measurement's path."""
@@ -42,7 +48,7 @@ def recompute_budget(runs: Iterable[tuple[CellView, Recorded]]) -> RecomputeBudg
             reason = f"an output element of {each} input elements, {at_once} at once"
             left_out[recorded.path] = f"{reason}; at most {MAX_ELEMENT_READS} and {MAX_READS_AT_ONCE}"
         else:
-            costs.append((each * samples, recorded.path))
+            costs.append(((each + SAMPLE_READS) * (samples + 2 * OTHER_INPUTS), recorded.path))
     spent = 0
     for cost, path in sorted(costs):
         spent += cost

@@ -220,6 +220,8 @@ class WorkTree:
         entry = None if head is None else self.find(head, path)
         if entry is None:
             raise StateError(f"{path}: not in HEAD; expected a committed ledger file")
+        if linked := linked_part(self.root, path):
+            raise StateError(f"{linked}: is a link; expected a folder of the ledger: nothing is written through it")
         if not (self.root / path).exists():
             write_atomically(self.root / path, self.read("blob", entry.hexsha))
         self.git("update-index", "--add", "--cacheinfo", f"100644,{entry.hexsha},{path}")
@@ -228,6 +230,13 @@ class WorkTree:
         """Return the files in the ledger folders that differ from HEAD."""
         text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *FOLDERS)
         return tuple(entry[3:] for entry in text.split("\0") if len(entry) > 3 and entry[2] == " ")
+
+
+def linked_part(root: FilePath, path: str) -> FilePath | None:
+    """Return the first folder on the way to a ledger file that is a symbolic link, None where there is none."""
+    parts = FilePath(path).parts[:-1]
+    folders = (root.joinpath(*parts[: depth + 1]) for depth in range(len(parts)))
+    return next((folder for folder in folders if folder.is_symlink()), None)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ledger.errors import LedgerError
 from ledger.git.commit import Repository
+from ledger.git.version import check_git
 from ledger.releases import TORCH, TRITON, Supported
 
 
@@ -45,7 +46,17 @@ def _machine() -> Iterator[Condition]:
     yield _module("matplotlib", "draw PNG and SVG", None)
     for program, use in (("git", "anything"), ("nvidia-smi", "read clocks and power"), ("ncu", "read counters")):
         there = shutil.which(program) is not None
+        if program == "git" and there:
+            yield _git()
+            continue
         yield Condition(f"program {program}", "good" if there else "missing", None if there else f"needed to {use}")
+
+
+def _git() -> Condition:
+    try:
+        return Condition(f"program git {check_git()}", "good")
+    except LedgerError as error:
+        return Condition("program git", "broken", str(error))
 
 
 def _module(name: str, use: str, supported: Supported | None) -> Condition:
