@@ -107,7 +107,9 @@ def readings(counters: Counters, target: str) -> MetricReadings:
         given = [_reading(kernel, row, capability) for kernel in counters.kernels]
         known = [reading for reading in given if reading is not None]
         if len(known) == len(given):
-            values[row.name] = _combined(known, durations, row.combine)
+            values[row.name] = combined = _combined(known, durations, row.combine)
+            if not math.isfinite(combined):
+                raise RecordError(f"metric {row.name}: its kernels together give {combined}; expected a finite number")
     return MetricReadings(values, len(counters.kernels))
 
 
