@@ -27,28 +27,28 @@ LAYERS = (
         "analysis",
         """
         counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
-        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
-        report_rows bench_regression drill chrome_trace tuning
+        stability steady_timing regime regime_v2 interventions forecast causes achieved_share gap consistency
+        reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill chrome_trace tuning
         """,
     ),
     ("git", "version reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks judge seal_inputs recompute_budget recompute source_checks challenge
-        signatures timestamps trust_levels beyond_commit audit
+        object_checks chain seal_checks run_checks roof_checks judge seal_inputs recompute_budget recompute
+        source_checks challenge signatures timestamps trust_levels beyond_commit audit
         """,
     ),
-    ("device", "nvml facts local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
+    ("device", "nvml gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
     (
         "measure",
         """
-        inputs correctness timer steady_timer cuda_graphs intervene run_cell ncu_target
+        inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection
         """,
     ),
-    ("calibrate", "rates peaks_cuda ceilings_cpu ceilings_cuda hardware_profile"),
+    ("calibrate", "rates peaks_cuda cpu_rounds ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
         """
@@ -78,8 +78,9 @@ LAYERS = (
 )
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
-    kernel launches device.facts device.local_profile device.probe_kernels measure.inputs measure.correctness
-    measure.timer measure.cuda_graphs measure.intervene measure.run_cell
+    kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
+    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.launch_contexts
+    measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu

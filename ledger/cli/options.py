@@ -21,6 +21,9 @@ PriceOption = Annotated[float | None, typer.Option("--price-per-hour", min=0, he
 AgainOption = Annotated[
     bool, typer.Option("--again", help="Measured cells again, as later runs; the first run still counts.")
 ]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda or cuda:N (default: the first GPU, or the CPU without one).")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 

@@ -13,7 +13,7 @@ import typer
 from ledger.cli.challenge import ChallengeOption, anchor
 from ledger.cli.measure import run_locally, show_summary
 from ledger.cli.open_ledger import OpenLedger, freeze_records, open_ledger, refuse_if_refused
-from ledger.cli.options import AgainOption, CountersOption, FullOption, Ids, JsonOption, PriceOption
+from ledger.cli.options import AgainOption, CountersOption, DeviceOption, FullOption, Ids, JsonOption, PriceOption
 from ledger.cli.order import report_stale
 from ledger.cli.output import emit, out, say
 from ledger.cli.report import check_miss
@@ -30,6 +30,7 @@ def verify(
     again: AgainOption = False,
     counters: CountersOption = "auto",
     full: FullOption = None,
+    device: DeviceOption = None,
     challenge: ChallengeOption = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
     tsa: TsaOption = None,
@@ -44,8 +45,10 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
+    from ledger.device.gpu_selection import select_device
     from ledger.workflow.ingest import Ingested, read_folder
 
+    select_device(device)
     _check_options(source, challenge, ncu_report, cell, again=again)
     with _alone() as waited:
         opened = open_ledger()

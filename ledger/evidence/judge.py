@@ -14,11 +14,12 @@
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
 13  claims     what a seal says of itself follows from its own profile, operation and case; a blind forecast of what
-               another kernel was measured at before is noted
+               another kernel was measured at before is noted; a profile unlike the shipped one, and a path unlike
+               the dtype's, are disclosed
 14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
 
-Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks. Verdicts
-are computed every time and read from nowhere.
+Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks, roofs of
+13 in roof_checks. Verdicts are computed every time and read from nowhere.
 """
 
 from __future__ import annotations
@@ -26,21 +27,23 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import reduce
 from itertools import islice
 from typing import Literal
 
 from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.budgets import MAX_KERNELS_COMPARED, MAX_LISTED_KERNELS, MAX_LISTED_REVISIONS
-from ledger.errors import BudgetExceeded
+from ledger.errors import BudgetExceeded, LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
+from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
 from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.git.ancestry import Ancestry, FileSet, Meter
 from ledger.git.history import History
-from ledger.records import Forecast, ForecastV2, KernelSource
+from ledger.record_files import shipped_like
+from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource
 
 UNDER_ANOTHER_NAME = "measured-under-another-name"
 
@@ -113,6 +116,7 @@ class _Case:
         )
         self.voided = self._voids()
         self.withdrawn = {(item.void.seal, item.void.cell) for item in self.voided}
+        self.compared: set[tuple[str, str]] = set()
 
     def book(self) -> Book:
         """Make checks 8 to 14 and return the book."""
@@ -221,6 +225,8 @@ class _Case:
         with self.gathered.findings.about_one(sealed.path):
             for finding in claims(forecast, hardware, source):
                 self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+            if hardware is not None:
+                self._disclose_roof(sealed, forecast, hardware)
         readable = [item for item in found if all(one.code not in (UNREADABLE, NOT_JUDGED) for one in item.findings)]
         runs: tuple[Run, ...] = ()
         if hardware is not None:
@@ -241,6 +247,18 @@ class _Case:
             levels=(0,) if found and state != "refused" else (),
             binding=self._binding(sealed, forecast, found) if found and state != "refused" else "none",
         )
+
+    def _disclose_roof(self, sealed: Sealed, forecast: Forecast, hardware: Hardware) -> None:
+        """Disclose a path that is not the dtype's, and once a seal what its profile has unlike the shipped one."""
+        found: list[Finding] = []
+        # A profile whose numbers give no roof is refused among the claims.
+        with suppress(LedgerError, ArithmeticError, ValueError):
+            found += unlike_path(forecast, hardware)
+            if (sealed.path, forecast.hardware_sha256) not in self.compared:
+                self.compared.add((sealed.path, forecast.hardware_sha256))
+                found += unlike_shipped(hardware, shipped_like(hardware))
+        for finding in found:
+            self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
 
     def _source(self, sealed: Sealed, forecast: Forecast) -> KernelSource | None:
         """Return the manifest of a forecast of version 2; in version 1 the digest is that of the kernel file itself."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from ledger.analysis.book import Book, CellView
+from ledger.analysis.book import Book, CellView, Recorded
 from ledger.analysis.formatting import count_text
 from ledger.evidence.recompute_budget import OTHER_INPUTS, recompute_budget
 from ledger.evidence.seal_checks import MIN_SAMPLES, binds_enough
@@ -59,13 +59,7 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
 
     only: paths of the measurements to recompute; None: of all that are finished.
     """
-    chosen = None if only is None else frozenset(only)
-    runs = [
-        (cell, run.recorded)
-        for cell in book.cells
-        for run in cell.runs
-        if run.recorded.measurement.samples is not None and (chosen is None or run.recorded.path in chosen)
-    ]
+    runs = _sampled(book, only)
     budget = recompute_budget(runs)
     measurements = elements = 0
     findings: list[Finding] = []
@@ -90,7 +84,20 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
             agreed.add(path)
         else:
             skipped.append(Skipped(name, path, reason))
+    if progress is not None and runs:
+        progress(len(runs), len(runs), "recomputed")
     return Recomputed(measurements, elements, frozenset(agreed), tuple(skipped), tuple(findings))
+
+
+def _sampled(book: Book, only: Iterable[str] | None) -> list[tuple[CellView, Recorded]]:
+    """Return the measurements of a book that have samples, with their cells."""
+    chosen = None if only is None else frozenset(only)
+    pairs = [(cell, run.recorded) for cell in book.cells for run in cell.runs]
+    return [
+        (cell, recorded)
+        for cell, recorded in pairs
+        if recorded.measurement.samples is not None and (chosen is None or recorded.path in chosen)
+    ]
 
 
 def not_recomputable(forecast: Forecast, measurement: Measurement) -> str | None:
@@ -203,7 +210,8 @@ def with_recomputed(book: Book, result: Recomputed) -> Book:
 
 def recompute_notes(result: Recomputed) -> Iterator[str]:
     """Yield what an auditor must know about a recomputation."""
-    yield f"recomputed {result.elements} output samples of {result.measurements} measurements in float64"
+    measured = count_text(result.measurements, "measurement")
+    yield f"recomputed {count_text(result.elements, 'output sample')} of {measured} in float64"
     if result.skipped:
         yield f"positions only, no level 1: {count_text(len(result.skipped), 'measurement')}, not provided:"
     for item in result.skipped[:MAX_NAMED]:

@@ -58,7 +58,7 @@ _SENDER = (
 
 
 class Clone(NamedTuple):
-    """Hold a sanitised clone: its git folder, the environment to read it in, where it came from, and what git warned of.
+    """Hold a sanitised clone: its git folder, the environment to read it in, and where it came from.
 
     warnings: object and message of what git's own rules forbid and old programs wrote.
     """

@@ -83,7 +83,7 @@ def _render_levels(book: Book, console: Console) -> None:
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
     held = sum(cell.binding == "positions only" for cell in book.cells)
     if held:
-        told = f"positions only in {count_text(held, 'cell')}: samples not recomputed (ledger audit --recompute), no level 1"
-        console.print(told, markup=False, soft_wrap=True)
+        told = f"positions only in {count_text(held, 'cell')}: no level 1, their samples are not recomputed"
+        console.print(f"{told} (ledger audit --recompute)", markup=False, soft_wrap=True)
     for sentence in NOT_PROVEN:
         console.print(sentence, markup=False, soft_wrap=True)

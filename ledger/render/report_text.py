@@ -13,7 +13,7 @@ from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
-from ledger.analysis.report_rows import STATE_TEXT, ReportRow, counted, rows, void_reasons
+from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reasons
 from ledger.records import Forecast, Verification
 
 LEGEND = (
@@ -59,8 +59,9 @@ def measured_text(row: ReportRow) -> str:
     verdict = row.run.verification
     if verdict.measured_percent is None:
         return "failed"
-    again = "" if row.counts else " (again)"
-    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{again}"
+    boost, again = boost_of(row), "" if row.counts else " (again)"
+    state = "" if boost is None else f" {boost.name}"
+    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{state}{again}"
 
 
 def gap_text(row: ReportRow) -> str:
@@ -81,12 +82,12 @@ def sight_text(view: CellView) -> str:
 
 
 def sentence(row: ReportRow) -> str:
-    """Return the sentence that explains a row: the gap's, or why a cell failed."""
+    """Return the sentences that explain a row: the gap's and the conditions of its percent, or why a cell failed."""
     if row.run is None:
         return ""
     found = row.run.verification.gap
     if found is not None:
-        return harmless(found.sentence)
+        return harmless(" ".join([found.sentence, *conditions(row)]))
     return harmless(f"Failed: {row.run.recorded.measurement.failure or 'no reason was recorded'}", 400)
 
 

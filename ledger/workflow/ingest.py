@@ -119,22 +119,21 @@ def ingest(
     # What the judged history ends with; a commit on top of anything else is judged anew.
     tip: str | None = history.head
     for item in fresh:
-        if item.path in refusals:
-            taken.append(Outcome(item.short_name, item.path, None, None, refusals[item.path]))
-            continue
         placed = _Placed(item, rehearsal, tip)
         try:
+            if item.path in refusals:
+                raise _NotPlacedError(refusals[item.path])
             # With the date that was judged: one before its seal's is disclosed.
             written = repository.commit(placed.compose, sign=sign, date=date)
         except _NotPlacedError as error:
-            tip = None
             if error.refused:
                 taken.append(Outcome(item.short_name, item.path, None, None, error.refused))
-            continue
+        else:
+            note = "; ".join(filter(None, (notes.get(item.path), written.index_note))) or None
+            taken.append(Outcome(item.short_name, item.path, written.commit, note))
+            tip = written.commit
         # What comes after another writer's commit was not judged together with it.
-        tip = None if placed.moved else written.commit
-        note = "; ".join(filter(None, (notes.get(item.path), written.index_note))) or None
-        taken.append(Outcome(item.short_name, item.path, written.commit, note))
+        tip = None if placed.moved else tip
     made = [item.commit for item in taken if item.commit is not None]
     return Ingested(tuple(taken), rehearsal.settled(book, made))
 

@@ -43,6 +43,8 @@ def test_every_row_of_the_threats_has_cases():
         "keys and timestamps",
         "cost to the auditor",
         "sealed sources",
+        "values of samples",
+        "roofs",
     }
     assert min(rows.values()) >= 5
 

@@ -7,6 +7,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,10 +26,12 @@ from samples import (
 )
 
 from ledger.analysis.book import Book, CellView, Commit, Voided
+from ledger.analysis.report_rows import rows as report_rows
 from ledger.cli.output import emit
 from ledger.errors import InputError
 from ledger.records import Finding, Tool, Void
 from ledger.render import report
+from ledger.render.counter_card import counter_lines
 from ledger.render.markdown_page import page_name, seal_page, seals_table
 from ledger.render.site import write_site
 
@@ -153,6 +156,45 @@ def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.isascii()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
     assert json.loads(text)["rows"][0]["predicted"]["why"] == "\u202e\x1b é"
+
+
+# Conditions of a percent
+
+
+def steady_book(boost_ps: int, **changes: Any) -> Book:
+    extensions = {"steady/1": {"boost_ps": boost_ps, "boost_clock_mhz": 1900}}
+    measurement = make_measurement(SMALL, timing=make_timing(2 * MS), extensions=extensions, **changes)
+    return make_book(make_view(CAMPAIGN, SMALL, measurement))
+
+
+def test_a_steady_percent_says_so_and_gives_that_of_the_boost_state() -> None:
+    shown = steady_book(MS)
+    assert "not determined 50.0% steady" in printed(shown, width=140)
+    assert "steady state; in the boost state at 1900 MHz it was 100.0%." in printed(shown, width=400)
+    measured = report.document(shown)["rows"][0]["measured"]
+    assert (measured["clock_state"], measured["boost_percent"], measured["boost_us"]) == ("steady", 100.0, 1000.0)
+    for page in (report.markdown(shown), report.html(shown)):
+        assert "50.0% steady" in page and "in the boost state" in page
+
+
+def test_states_that_do_not_differ_are_not_named() -> None:
+    shown = steady_book(2 * MS)
+    assert "steady" not in printed(shown, width=140) and "boost" not in printed(shown, width=140)
+    measured = report.document(shown)["rows"][0]["measured"]
+    assert (measured["clock_state"], measured["boost_percent"], measured["boost_us"]) == (None, None, None)
+
+
+def test_a_percent_above_100_and_a_busy_machine_are_explained_in_the_row() -> None:
+    extensions = {"cpu_load/1": {"others_ppm": 340_000, "window_ms": 300}}
+    measurement = make_measurement(SMALL, timing=make_timing(MS * 98 // 100), extensions=extensions)
+    shown = make_book(make_view(CAMPAIGN, SMALL, measurement))
+    text = printed(shown, width=400)
+    assert "Other processes used 34% of the processors during the timing." in text
+    assert "Above 100%: unknown: no recorded fact explains it" in text
+    measured = report.document(shown)["rows"][0]["measured"]
+    assert measured["others_percent"] == 34 and measured["above_100"].startswith("unknown: ")
+    quiet = report.document(book())["rows"][0]["measured"]
+    assert (quiet["others_percent"], quiet["above_100"]) == (None, None)
 
 
 # Terminal
@@ -374,6 +416,13 @@ def test_markdown_report_has_a_table_of_counters_where_there_are_any() -> None:
     counted = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, counters=COUNTERS, counters_missing=None))
     text = report.markdown(make_book(counted))
     assert "## Counters" in text and "| DRAM % | L2 % |" in text
+
+
+def test_counters_of_a_named_cell_end_with_every_factor_of_its_gap() -> None:
+    counted = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, counters=COUNTERS, counters_missing=None))
+    listed = dict(counter_lines(report_rows(make_book(counted))[0]))
+    # Forecast 52.5%, measured 50%; nothing but the time is known of the toy call.
+    assert listed["causes"].endswith("unexplained ×1.05")
 
 
 def test_markdown_report_has_a_line_for_every_row() -> None:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -60,7 +61,7 @@ class Attack:
     """Hold a case: what it is, how it is built, what must come of it (a finding's code), and its honest twin.
 
     keys: the auditor gives the keys and roots that lie beside the folder. levels: what the one cell reaches.
-    formats: the versions of records in which the case can be built.
+    formats: the versions of records in which the case can be built. recomputed: the auditor recomputes samples.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Attack:
     keys: bool = False
     levels: tuple[int, ...] | None = None
     formats: tuple[int, ...] = (1, 2)
+    recomputed: bool = False
 
 
 CASES: dict[str, Attack] = {}
@@ -91,12 +93,13 @@ def attack(
     keys: bool = False,
     levels: tuple[int, ...] | None = None,
     formats: tuple[int, ...] = (1, 2),
+    recomputed: bool = False,
 ) -> Callable[[Build], Build]:
     """Enter a builder into the corpus; its docstring says what is attempted."""
 
     def enter(build: Build) -> Build:
         name = build.__name__.replace("_", "-")
-        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels, formats)
+        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels, formats, recomputed)
         return build
 
     return enter
@@ -1533,14 +1536,26 @@ def _allow(folder: Path, key: Path, options: str = "") -> None:
     (folder.parent / "allowed").write_text(f"ada@example.org {options} {Path(f'{key}.pub').read_text()}")
 
 
-def _sign_with(ledger: Ledger, key: Path, when: str | None = None) -> Seal:
-    """Seal and measure in commits that a key signs, each message naming its record."""
+def started(seconds: float = 0.0) -> str:
+    """Return the time in some seconds, as a measurement says that it began."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _sign_with(ledger: Ledger, key: Path, when: str | None = None, *, stamped: bool = False) -> Seal:
+    """Seal and measure in commits that a key signs, each message naming its record; perhaps stamp each, in order."""
     for name, value in (("gpg.format", "ssh"), ("user.signingkey", f"{key}.pub"), ("commit.gpgsign", "true")):
         ledger.git("config", name, value)
     sealed = ledger.put_seal()
     ledger.commit(f"Seal\n\nSeal-Id: {sealed.id}", when)
-    path = ledger.put_measurement(sealed)
+    if stamped:
+        _stamp(ledger, sealed.path)
+        # Tokens tell whole seconds.
+        time.sleep(1.1)
+    path = ledger.put_measurement(sealed, started_at=started())
     ledger.commit(f"Measure\n\nRecord-Id: {Path(path).stem}", when)
+    if stamped:
+        time.sleep(1.1)
+        _stamp(ledger, path)
     return sealed
 
 
@@ -1549,9 +1564,7 @@ def witnessed(folder, _canary):
     ledger = begin(folder)
     key = _key(folder.parent / "keys", "mine")
     _allow(folder, key)
-    sealed = _sign_with(ledger, key)
-    _stamp(ledger, sealed.path)
-    _stamp(ledger, ledger.book().records[0].path)
+    _sign_with(ledger, key, stamped=True)
     return ledger.root
 
 
@@ -1589,7 +1602,7 @@ def token_that_is_none(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "flagged", "token-untrusted", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "flagged", "token-untrusted", twin=witnessed, keys=True, levels=(0,))
 def token_of_an_authority_of_the_authors(folder, _canary):
     """Stamp with an authority that the author runs, and lay its root into the repository."""
     ledger, sealed = honest(folder)
@@ -1599,7 +1612,7 @@ def token_of_an_authority_of_the_authors(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "flagged", "witness-late", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "flagged", "witness-late", twin=witnessed, keys=True, levels=(0,))
 def seal_stamped_after_its_measurement(folder, _canary):
     """Stamp the measurement first and the seal later."""
     ledger, sealed = honest(folder)
@@ -1622,7 +1635,7 @@ def signature_moved_to_another_commit(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0,))
 def key_that_the_repository_allows(folder, canary):
     """Sign with a key that the repository's own file and configuration allow, and the auditor does not."""
     ledger = begin(folder)
@@ -1636,7 +1649,7 @@ def key_that_the_repository_allows(folder, canary):
     return ledger.root
 
 
-@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0,))
 def commit_backdated_into_a_keys_life(folder, _canary):
     """Sign with a key that has expired and claim a commit date from before: validity goes by trusted time."""
     ledger = begin(folder)
@@ -1646,7 +1659,7 @@ def commit_backdated_into_a_keys_life(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0,))
 def signed_commit_that_names_no_record(folder, _canary):
     """Sign commits whose message says nothing of the record: the signature carries git's SHA-1 alone."""
     ledger = begin(folder)
@@ -1656,3 +1669,7 @@ def signed_commit_that_names_no_record(folder, _canary):
         ledger.git("config", name, value)
     ledger.measure(ledger.seal())
     return ledger.root
+
+
+# The cases of trust levels enter themselves into the corpus; they are built with what stands above.
+import level_attacks  # noqa: E402, F401
