@@ -55,10 +55,6 @@ MAX_FINDINGS_OF_A_KIND = 50
 """Findings of one code about one file."""
 MAX_LISTED_REVISIONS = 16
 """Earlier forecasts of a cell that are named, the latest ones."""
-MAX_LISTED_KERNELS = 8
-"""Kernels that are named as another name of a cell."""
-MAX_KERNELS_COMPARED = 256
-"""Kernels that are looked through for them."""
 MAX_SCANNED_BYTES = 16 * 1024**2
 """Sources that one audit scans: parsing takes about a second for each MiB."""
 MAX_IMPORTS_COMPARED = 2_000_000

@@ -26,17 +26,19 @@ LAYERS = (
     (
         "analysis",
         """
-        counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
-        stability steady_timing regime regime_v2 interventions forecast causes achieved_share gap consistency
-        reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill chrome_trace tuning
+        counters metrics metric_readings formatting work_model occupancy isa protocols interventions sight
+        book sight_notes campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
+        consistency reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill
+        chrome_trace tuning
         """,
     ),
     ("git", "version reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks roof_checks judge seal_inputs recompute_budget recompute
-        source_checks challenge signatures timestamps trust_levels beyond_commit audit
+        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks judge
+        seal_inputs recompute_budget recompute source_checks challenge signatures timestamps trust_levels
+        beyond_commit audit
         """,
     ),
     ("device", "nvml gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report"),
@@ -52,7 +54,7 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor seal path_check select order withdraw ingest attach_counters calibrate drill_files
+        init doctor seal sight path_check select order withdraw ingest attach_counters calibrate drill_files
         drills
         """,
     ),

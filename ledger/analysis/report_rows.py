@@ -120,9 +120,11 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "campaign": view.sealed.prediction.campaign,
         "state": view.state,
         "blind": view.blind,
+        **sight_document(view),
         "revises": list(view.revises),
         "run": run.recorded.measurement.run if run else None,
         "counts": row.counts,
+        "scored_by": None if view.scored is None else view.scored.recorded.id,
         "record": run.recorded.id if run else None,
         "failure": run.recorded.measurement.failure if run else None,
         "predicted": _predicted(view),
@@ -132,6 +134,16 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "levels": list(view.levels),
         "samples": view.binding,
         "findings": [_finding(finding) for finding in verdict.findings] if verdict else [],
+    }
+
+
+def sight_document(view: CellView) -> dict[str, Any]:
+    """Return what had been timed before a forecast; null where nothing was declared, and no record shows it."""
+    return {
+        "sight": view.sight,
+        "declared": view.declared,
+        "known": view.known,
+        "corrections": [{"quote": quote, "source": source} for quote, source in view.corrections],
     }
 
 
@@ -198,7 +210,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def counted(book: Book) -> Iterator[tuple[CellView, Run]]:
-    """Yield every cell that counts as measured, with its run."""
+    """Yield every cell that counts as measured, with its run, or with the run of its case that it is scored by."""
     for row in rows(book):
         if row.run is not None and row.counts:
             yield row.view, row.run
+        elif row.view.answer is not None and row.run is (row.view.runs or (None,))[0]:
+            yield row.view, row.view.answer

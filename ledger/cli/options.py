@@ -12,7 +12,7 @@ import typer
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from ledger.records import CeilingKind, Dtype, Regime
+    from ledger.records import CeilingKind, Dtype, Regime, Sight
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every open cell.")]
 CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
@@ -95,6 +95,13 @@ def parse_dtype(text: str) -> Dtype:
     from ledger.records import Dtype
 
     return _one_of(text, get_args(Dtype), "dtype")  # type: ignore[no-any-return]
+
+
+def parse_sight(text: str | None) -> Sight | None:
+    """Return a sight by name, None for none. Raises: InputError."""
+    from ledger.records import Sight
+
+    return None if text is None else _one_of(text, get_args(Sight), "sight")
 
 
 def parse_ceilings(text: str | None) -> CeilingKind | None:

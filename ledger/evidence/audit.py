@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView
+from ledger.analysis.report_rows import sight_document
 from ledger.budgets import MAX_NOTES
 from ledger.errors import BudgetExceeded, EvidenceRefused, StateError
 from ledger.evidence.beyond_commit import other_refs, uncommitted
@@ -19,6 +20,7 @@ from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Progress, Skipped, recompute, recompute_notes, with_recomputed
 from ledger.evidence.recompute_budget import OVER_BUDGET
+from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import Clone, sanitised_clone
@@ -94,8 +96,10 @@ def audit(
             reader = Reader(clone.git_dir, clone.environment)
             history = read_history(reader, revision, wait=False)
             with reader.blobs() as blobs:
+                notes_on_sight = read_notes(reader, history.head, blobs.read)
                 blobs.plan(record_blobs(history))
-                book = with_unlisted_sources(judge(history, blobs.read), history.tree, blobs.read)
+                judged = judge(history, blobs.read, notes=notes_on_sight)
+                book = with_unlisted_sources(judged, history.tree, blobs.read)
                 trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
             notes = [*other_refs(clone, reader, history.head), *uncommitted(source, history.tree)]
     except StateError as error:
@@ -202,6 +206,7 @@ def _cell_document(cell: CellView) -> dict[str, Any]:
         "levels": list(cell.levels),
         "samples": cell.binding,
         "blind": cell.blind,
+        **sight_document(cell),
         "revises": list(cell.revises),
         "sealed": {"commit": cell.sealed.commit.sha, "date_self_declared": cell.sealed.commit.when},
         "measured": [

@@ -13,9 +13,9 @@
 10  binding    the recorded output samples are at the positions drawn from the seal
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
-13  claims     what a seal says of itself follows from its own profile, operation and case; a blind forecast of what
-               another kernel was measured at before is noted; a profile unlike the shipped one, and a path unlike
-               the dtype's, are disclosed
+13  claims     what a seal says of itself follows from its own profile, operation and case; a declared sight that
+               records disprove is flagged, and so are cells of one seal that are one case; a profile unlike the
+               shipped one, and a path unlike the dtype's, are disclosed
 14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
 
 Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks, roofs of
@@ -28,42 +28,49 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import reduce
-from itertools import islice
 from typing import Literal
 
 from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
-from ledger.budgets import MAX_KERNELS_COMPARED, MAX_LISTED_KERNELS, MAX_LISTED_REVISIONS
+from ledger.analysis.sight import Devices
+from ledger.analysis.sight_notes import SightNotes
+from ledger.budgets import MAX_LISTED_REVISIONS
 from ledger.errors import BudgetExceeded, LedgerError
 from ledger.evidence.chain import check_chain
+from ledger.evidence.known_cases import known_cases
 from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
+from ledger.evidence.repeated_cases import answering, repeated_cells
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
 from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
-from ledger.git.ancestry import Ancestry, FileSet, Meter
+from ledger.evidence.sight_checks import CellSight, SightChecks
+from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
 from ledger.record_files import shipped_like
 from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource
-
-UNDER_ANOTHER_NAME = "measured-under-another-name"
-
 
 CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
 """Return the digest of a kernel or profile as it is now, by its name; None when there is none of that name."""
 
 
-def judge(history: History, read: ReadBlob, *, current: CurrentDigest | None = None) -> Book:
+def judge(
+    history: History,
+    read: ReadBlob,
+    *,
+    current: CurrentDigest | None = None,
+    notes: SightNotes | None = None,
+) -> Book:
     """Return the book of a ledger.
 
     current: what an open cell names with another digest makes it stale; asked for open cells alone. None: no
-    cell is stale. Raises: BudgetExceeded, with what was found, for a ledger that costs more than budgets allows.
+    cell is stale. notes: what campaigns/sight.yaml says of old seals.
+    Raises: BudgetExceeded, with what was found, for a ledger that costs more than budgets allows.
     """
     with uncollected():
         gathered = gather(history, read)
         try:
             ancestry = Ancestry(history, gathered.introduced, gathered.seals, wanted=_record_positions(gathered))
             case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
-            return case.book()
+            return case.book(notes or SightNotes())
         except BudgetExceeded as error:
             raise BudgetExceeded(str(error), gathered.findings.all()) from error
 
@@ -118,7 +125,7 @@ class _Case:
         self.withdrawn = {(item.void.seal, item.void.cell) for item in self.voided}
         self.compared: set[tuple[str, str]] = set()
 
-    def book(self) -> Book:
+    def book(self, notes: SightNotes) -> Book:
         """Make checks 8 to 14 and return the book."""
         runs: dict[tuple[str, str], list[CheckedRun]] = {}
         belonging = [recorded for recorded in self.recorded if self._belongs(recorded)]
@@ -138,7 +145,7 @@ class _Case:
             runs.setdefault(key, []).append(found)
         for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self._precedes):
             self.gathered.findings.add(finding)
-        cells = self._cells(runs)
+        cells = self._cells(runs, notes)
         findings = self.gathered.findings.all()
         seals = tuple(self.seals)
         return Book(self.gathered.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
@@ -151,52 +158,50 @@ class _Case:
         ancestry = Ancestry(self.gathered.history, self.gathered.introduced, paths, wanted=positions)
         return [ancestry.precedes(path, [position]) for path, position in pairs]
 
-    def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]]) -> tuple[CellView, ...]:
-        measured: dict[object, FileSet] = {}
-        alike: dict[object, dict[str, FileSet]] = {}
-        meter = Meter()
-        for recorded in self.recorded:
-            if recorded.measurement.status == "measured":
-                before = self.ancestry.before_all(self.gathered.introduced.get(recorded.path, ()))
-                case = recorded.measurement.case
-                measured[case.cell] = measured.get(case.cell, before).both(before)
-                meter.hold(before.rest)
-                forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
-                if forecast is not None:
-                    names = alike.setdefault((forecast.operation, *case.cell[1:]), {})
-                    names[case.kernel] = names.get(case.kernel, before).both(before)
-        first = {group: reduce(FileSet.both, names.values()) for group, names in alike.items()}
+    def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]], notes: SightNotes) -> tuple[CellView, ...]:
         for sealed in self.seals:
             with self.gathered.findings.about_one(sealed.path):
                 for finding in unknown_features(sealed.prediction):
                     self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+        devices = self._devices()
+        sights = SightChecks(
+            known_cases(devices, self.recorded, self._forecast_of, self.ancestry, self._positions),
+            notes,
+            self.gathered.findings,
+        )
         cells: list[CellView] = []
         earlier: dict[object, deque[str]] = {}
         for sealed in self.seals:
-            for forecast in sealed.prediction.cells:
+            for forecast, sight in sights.of(sealed):
                 cell = forecast.case.cell
-                # Blind must be shown: a measurement on a parallel branch may have been known.
-                number = self.ancestry.number(sealed.path)
-                blind = cell not in measured or measured[cell].holds(number)
-                group = (forecast.operation, *cell[1:])
-                if blind and group in first and not first[group].holds(number):
-                    self._name_alike(sealed, forecast, alike[group])
                 found = runs.get((sealed.id, forecast.cell), [])
-                cells.append(self._view(sealed, forecast, found, blind, tuple(earlier.get(cell, ()))))
+                cells.append(self._view(sealed, forecast, found, sight, tuple(earlier.get(cell, ()))))
                 earlier.setdefault(cell, deque(maxlen=MAX_LISTED_REVISIONS)).append(cells[-1].name)
-        return tuple(cells)
+        for finding in repeated_cells(cells, devices):
+            self.gathered.findings.add(finding)
+        return answering(cells, devices, self._answer)
 
-    def _name_alike(self, sealed: Sealed, forecast: Forecast, measured: Mapping[str, FileSet]) -> None:
-        """Note that a blind forecast's operation, shape, dtype and device may have been measured by another kernel.
+    def _devices(self) -> Devices:
+        """Return which of the sealed profiles describe one device."""
+        digests = {cell.hardware_sha256: sealed.path for sealed in self.seals for cell in sealed.prediction.cells}
+        profiles = (self.objects.hardware(digest, path) for digest, path in digests.items())
+        return Devices(profile for profile in profiles if profile is not None)
 
-        measured: by the kernel's name, the seals before each of its measurements.
-        """
-        number = self.ancestry.number(sealed.path)
-        compared = islice(measured.items(), MAX_KERNELS_COMPARED)
-        others = {name for name, before in compared if not before.holds(number)} - {forecast.case.kernel}
-        for name in sorted(others)[:MAX_LISTED_KERNELS] or ["of another name"]:
-            message = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
-            self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{message} as kernel {name}, not after it")
+    def _forecast_of(self, recorded: Recorded) -> Forecast | None:
+        return self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
+
+    def _positions(self, path: str) -> tuple[int, ...]:
+        return self.gathered.introduced.get(path, ())
+
+    def _answer(self, view: CellView, run: Run) -> Run | None:
+        """Return what another forecast's run says of a cell that was sealed before it."""
+        if view.hardware is None or not self.ancestry.precedes(view.sealed.path, self._positions(run.recorded.path)):
+            return None
+        checked = CheckedRun(run.recorded, run.verification.findings)
+        rule = view.sealed.prediction.rule
+        return verdict_of(
+            self.gathered.findings, view.forecast, checked, hardware=view.hardware, blind=view.blind, rule=rule
+        )
 
     def _voids(self) -> tuple[Voided, ...]:
         voided = []
@@ -218,7 +223,7 @@ class _Case:
         return check_order(self.gathered, self.ancestry, sealed=sealed, cells=cells, recorded=recorded)
 
     def _view(
-        self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun], blind: bool, revises: tuple[str, ...]
+        self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun], sight: CellSight, revises: tuple[str, ...]
     ) -> CellView:
         source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
@@ -233,7 +238,8 @@ class _Case:
             findings = self.gathered.findings
             rule = sealed.prediction.rule
             runs = tuple(
-                verdict_of(findings, forecast, item, hardware=hardware, blind=blind, rule=rule) for item in readable
+                verdict_of(findings, forecast, item, hardware=hardware, blind=sight.blind, rule=rule)
+                for item in readable
             )
         state = self._state(sealed, forecast, found)
         return CellView(
@@ -241,11 +247,12 @@ class _Case:
             forecast=forecast,
             hardware=hardware,
             state=state,
-            blind=blind,
+            sight=sight.sight,
             revises=revises,
             runs=runs,
             levels=(0,) if found and state != "refused" else (),
             binding=self._binding(sealed, forecast, found) if found and state != "refused" else "none",
+            corrections=sight.corrections,
         )
 
     def _disclose_roof(self, sealed: Sealed, forecast: Forecast, hardware: Hardware) -> None:

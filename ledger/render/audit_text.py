@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.formatting import case_text, count_text, harmless
+from ledger.analysis.sight import sight_name
 from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
 from ledger.render.history_table import render_timeline
 from ledger.render.report_text import seal_text
@@ -64,7 +65,7 @@ def _judged(cell: CellView) -> tuple[str, ...]:
         case_text(cell.forecast.case),
         cell.state,
         _levels_text(cell),
-        "blind" if cell.blind else "informed",
+        sight_name(cell.sight),
         f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
         "" if percent is None else f"{regime} {percent:.1f}%",
         (verification.grade if verification else None) or "",

@@ -116,8 +116,8 @@ def draft(
             high_milli=None if request.high is None else milli(request.high),
             probabilities_ppm=None if request.prob is None else millionths(request.prob),
             why=request.why,
-            sight=None,
-            known="",
+            sight=request.sight,
+            known=request.known,
             pins=dict(pins or {}),
             draw=None,
         )

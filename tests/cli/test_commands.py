@@ -35,7 +35,7 @@ JSON_KEYS = {
     "status": "head cells refused",
     "log": "commit date_self_declared kind id what",
     "score": (
-        "forecaster blind sealed measured bias error intervals vacuous coverage interval_score regimes "
+        "forecaster sight blind sealed measured bias error intervals vacuous coverage interval_score regimes "
         "regime_right brier log_score"
     ),
     "roofline": "schema head devices ceilings slopes dots",

@@ -254,7 +254,9 @@ def predictions(e: Evidence) -> Iterator[tuple[str, Values]]:
     ratios = [e.us(LATER, *key) / e.us(FIRST, *key) for key in GRID]
     yield "In the later campaign", [right(list(later.values())), 24, error(list(later.values())), *spread(ratios)]
     yield "Over the whole ledger", [len(e.rows), right(e.rows), outside(e.rows), outside(e.rows, 1)]
-    yield "Blind forecasts missed", [error([r for r in e.rows if r["blind"] is blind]) for blind in (True, False)]
+    assert {row["sight"] for row in e.rows} == {"near", "informed"}
+    sights = [[row for row in e.rows if row["sight"] == sight] for sight in ("near", "informed")]
+    yield "Near forecasts missed", [error(of) for of in sights]
     yield "In the bench", [24]
     yield "Between other kernels the ratio", [*spread(faster), geometric_mean(faster)]
     yield "Back to back", [*spread(overlapped), geometric_mean(overlapped)]

@@ -46,7 +46,7 @@ def test_a_costly_ledger_is_judged_in_little_time_and_memory(case, tmp_path):
     folder = case.build(tmp_path / "attack", tmp_path / "canary")
     started = time.perf_counter()
     document, code, mib = audited_apart(str(folder))
-    assert (document["verdict"], code) == (case.outcome, {"holds": 0, "refused": 3}[case.outcome])
+    assert (document["verdict"], code) == ("refused", 3) if case.outcome == "refused" else ("holds", 0)
     assert time.perf_counter() - started < LIMIT_S
     assert mib < 1024
 

@@ -569,7 +569,7 @@ def test_check_13_notes_what_was_measured_under_another_name(ledger):
     after = ledger.seal(twin)
     (note,) = ledger.book().findings
     assert (note.code, note.severity, note.path) == ("measured-under-another-name", "note", after.path)
-    assert [cell.blind for cell in ledger.book().cells] == [True, True, True]
+    assert [cell.sight for cell in ledger.book().cells] == [None, None, "informed"], "the very same sources"
     ledger.measure(before)
     ledger.seal(twin)
     assert len(ledger.book().findings) == 1, "an informed forecast needs no note"

@@ -219,9 +219,10 @@ def test_terminal_shows_prediction_measurement_and_why() -> None:
 
 
 def test_terminal_summary_counts_states() -> None:
-    assert printed(book()).splitlines()[:3] == [
+    assert printed(book()).splitlines()[:4] == [
         "2 seals, 3 cells: 1 measured, 1 failed, 1 open",
-        "no regime determined; gap 2.5 points on average, \u22122.5 signed; 1 of 1 blind",
+        "no regime determined; gap 2.5 points on average, \u22122.5 signed",
+        "sight: 1 blind",
         "grade C in 1; evidence level 0 in 1, 1 in 1 (what each proves: ledger audit)",
     ]
 
@@ -407,7 +408,7 @@ def test_site_has_a_page_for_every_benchmark_of_this_repository(tmp_path: Path) 
 def test_site_names_a_damaged_benchmark(tmp_path: Path) -> None:
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "b.json").write_text('{"device": "Toy 1", "conditions": {}, "rows": [1]}')
-    with pytest.raises(InputError, match=r"b\.json: TypeError"):
+    with pytest.raises(InputError, match=r"b\.json: AttributeError"):
         write_site(book(), tmp_path, tmp_path / "site")
 
 
