@@ -20,7 +20,7 @@ from ledger.cli.options import (
     parse_sight,
 )
 from ledger.cli.output import emit, out, say
-from ledger.cli.witness import TsaOption, stamp_records
+from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def predict(
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
     tsa: TsaOption = None,
+    log: LogOption = False,
     check: Annotated[bool, typer.Option("--check", help="Compile before sealing; warn of a wrong roof.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
     as_json: JsonOption = False,
@@ -65,7 +66,9 @@ def predict(
     from ledger.git.commit import Repository
 
     repository = Repository(FilePath.cwd())
-    sealing = _Sealing(repository, pins=pin or (), tsa=tsa, sign=sign, check=check, dry_run=dry_run, as_json=as_json)
+    sealing = _Sealing(
+        repository, pins=pin or (), tsa=tsa, log=log, sign=sign, check=check, dry_run=dry_run, as_json=as_json
+    )
     if source is not None:
         if kernel or hw or dtype or shape or regime or sight or known or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
@@ -107,6 +110,7 @@ class _Sealing:
     repository: Repository = field(kw_only=False)
     pins: Sequence[str]
     tsa: str | None
+    log: bool
     sign: bool
     check: bool
     dry_run: bool
@@ -155,6 +159,7 @@ class _Sealing:
             say(sealed.note)
         _show(sealed, as_json=self.as_json)
         stamp_records(self.repository, [sealed.path], self.tsa)
+        log_records(self.repository, [sealed.path], self.tsa, wanted=self.log)
 
 
 def _show(sealed: SealedCommit, *, as_json: bool) -> None:

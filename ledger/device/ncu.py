@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.analysis.metrics import Capability, capability_of, metric_names
+from ledger.analysis.revealing import MachineNames, masked_report
 from ledger.canonical import object_id
 from ledger.device.facts import cuda_facts
 from ledger.device.gpu_selection import current_gpu
+from ledger.device.machine_names import machine_names
 from ledger.device.ncu_csv import parse_raw
 from ledger.device.ncu_process import explain, run_command
 from ledger.errors import LedgerError, MachineError, ParseError, shortened
@@ -124,12 +126,17 @@ def _profile_together(
         if not report.is_file():
             return [Profiled(None, problem or nothing) for problem in problems]
         groups = _split(read_report(report, ncu=ncu, capability=capability), len(requests))
-        portable, kept = _portable(command, folder), report.read_bytes() if full else None
+        portable = _portable(command, folder)
+        kept = masked_report(report.read_bytes(), _private(ncu, folder)) if full else None
     return [
         Profiled(None, reason) if reason else Profiled(_counters(ncu, portable, group), None, kept)
         for request, problem, group in zip(requests, problems, groups, strict=True)
         for reason in [problem or _mismatch(request, group) or ("" if group else nothing)]
     ]
+
+
+def _private(ncu: Ncu, folder: Path) -> MachineNames:
+    return machine_names(str(folder), ncu.path, str(Path(ncu.path).resolve().parent))
 
 
 def _counters(ncu: Ncu, command: str, kernels: tuple[ProfiledKernel, ...]) -> Counters:

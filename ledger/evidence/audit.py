@@ -7,6 +7,7 @@ those of judge. What each level proves, and what nobody can prove, is printed wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from ledger.errors import BudgetExceeded, EvidenceRefused, StateError
 from ledger.evidence.beyond_commit import other_refs, uncommitted
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
+from ledger.evidence.log_levels import LogTrust, apply_log
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Progress, Skipped, recompute, recompute_notes, with_recomputed
 from ledger.evidence.recompute_budget import OVER_BUDGET
@@ -45,7 +47,10 @@ LEVELS: dict[int, tuple[str, str]] = {
         "that the measurement was made after T1: a challenge given after T1 proves this of its samples; that no secret "
         "measurement came first",
     ),
-    4: ("public log: nothing logged was rewritten", "that nothing was left out"),
+    4: (
+        "public log: a signer whom the auditor names entered seal and measurement, the seal first",
+        "that nothing was left out, unless all entries are shown",
+    ),
     5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
 }
 
@@ -58,11 +63,15 @@ NOT_PROVEN = (
 )
 
 
+_NO_MEMORY = "this machine has too little memory for it"
+
+
 @dataclass(frozen=True)
 class Audit:
     """Hold the outcome of an audit; `notes` are what a reader must know besides the findings.
 
-    answers: the measurements that carry the auditor's challenge, None where none was given.
+    answers: the measurements that carry the auditor's challenge, None where none was given. log: in a few words what
+    was checked of a public log, None where nothing was logged.
     """
 
     source: str
@@ -72,6 +81,7 @@ class Audit:
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     answers: tuple[Answer, ...] | None = None
+    log: str | None = None
 
 
 def audit(
@@ -82,12 +92,14 @@ def audit(
     trust: Trust | None = None,
     challenge: str | None = None,
     progress: Progress | None = None,
+    log: LogTrust | None = None,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
     recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
     text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. progress:
-    called before each measurement that is recomputed.
+    called before each measurement that is recomputed. log: the roots and the identity of a public log that the auditor
+    trusts.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -99,8 +111,10 @@ def audit(
                 notes_on_sight = read_notes(reader, history.head, blobs.read)
                 blobs.plan(record_blobs(history))
                 judged = judge(history, blobs.read, notes=notes_on_sight)
-                book = with_unlisted_sources(judged, history.tree, blobs.read)
-                trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+                with _keeping(judged.findings):
+                    book = with_unlisted_sources(judged, history.tree, blobs.read)
+                    trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+                    logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
             notes = [*other_refs(clone, reader, history.head), *uncommitted(source, history.tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
@@ -109,8 +123,8 @@ def audit(
     except EvidenceRefused as error:
         finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
         return Audit(source, "refused", str(error), None, (), (finding,))
-    book = trusted.book
-    notes += [*trusted.notes, *_old_customs(clone)]
+    book = logged.book
+    notes += [*trusted.notes, *logged.notes, *_old_customs(clone)]
     found: tuple[Answer, ...] | None = None
     left_over: list[Skipped] = []
     if recomputed or anchor is not None:
@@ -123,12 +137,22 @@ def audit(
         notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
     doubts = [f"object {name[:12]} breaks git's own rules ({message})" for name, message in clone.warnings]
     doubts += [f"{item.name} is not recomputed: {item.reason}" for item in left_over]
-    return replace(_conclude(source, book, (*notes, *_challenge_notes(found)), doubts), answers=found)
+    audited = _conclude(source, book, (*notes, *_challenge_notes(found)), doubts)
+    return replace(audited, answers=found, log=logged.status)
+
+
+@contextmanager
+def _keeping(findings: tuple[Finding, ...]) -> Iterator[None]:
+    """Let what was found stand when the rest cannot be judged. Raises: BudgetExceeded with the findings."""
+    try:
+        yield
+    except (BudgetExceeded, StateError, MemoryError) as error:
+        raise BudgetExceeded(str(error) or _NO_MEMORY, findings) from error
 
 
 def _not_judged(source: str, error: BudgetExceeded | MemoryError) -> Audit:
     """Return the audit of a ledger that costs too much: undetermined, unless something was refused before."""
-    reason = str(error) or "this machine has too little memory for it"
+    reason = str(error) or _NO_MEMORY
     findings = error.findings if isinstance(error, BudgetExceeded) else ()
     refused = sum(finding.severity == "refused" for finding in findings)
     text = f"{refused} findings refuse the evidence; the rest is not judged: {reason}" if refused else reason
@@ -194,6 +218,7 @@ def document(result: Audit) -> dict[str, Any]:
         "challenge": None if result.answers is None else [vars(answer) for answer in result.answers],
         "notes": list(result.notes),
         "not_proven": list(NOT_PROVEN),
+        "log": result.log,
     }
 
 

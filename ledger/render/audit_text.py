@@ -31,7 +31,7 @@ def render_audit(result: Audit, console: Console) -> None:
         _predictions(book, console)
         _findings(result, console)
         console.print()
-        _render_levels(book, console)
+        _render_levels(book, console, result.log)
     else:
         _findings(result, console)
     colour = {"holds": "green", "refused": "red", "undetermined": "yellow"}[result.verdict]
@@ -77,10 +77,12 @@ def _levels_text(cell: CellView) -> str:
     return f"{levels} (positions only)" if cell.binding == "positions only" else levels
 
 
-def _render_levels(book: Book, console: Console) -> None:
+def _render_levels(book: Book, console: Console, log: str | None) -> None:
     for level, (proves, not_proves) in LEVELS.items():
         reached = sum(level in cell.levels for cell in book.cells)
         words = count_text(reached, "cell") if reached else "not provided"
+        if level == 4 and log is not None:
+            words = f"{words}; {harmless(log)}" if reached else harmless(log)
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
     held = sum(cell.binding == "positions only" for cell in book.cells)
     if held:

@@ -39,7 +39,7 @@ JSON_KEYS = {
         "regime_right brier log_score"
     ),
     "roofline": "schema head devices ceilings slopes dots",
-    "audit": "verdict reason commit findings levels predictions challenge notes not_proven",
+    "audit": "verdict reason commit findings levels predictions challenge notes not_proven log",
     "hardware list": "name title target device_names ceilings",
     "hardware show": "profile ridge_flop_per_byte lacking smem_bytes_per_s",
     "kernels list": "name operation dtypes",

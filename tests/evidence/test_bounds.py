@@ -16,7 +16,7 @@ from builders import Ledger, forecast, honest, honest_samples
 
 from ledger import budgets
 from ledger.canonical import MAX_DEPTH, parse_json
-from ledger.errors import InputError, LedgerError, ParseError, StateError
+from ledger.errors import BudgetExceeded, InputError, LedgerError, ParseError, StateError
 from ledger.evidence import recompute_budget
 from ledger.evidence.audit import audit
 from ledger.evidence.object_checks import Findings
@@ -77,6 +77,22 @@ def test_beyond_a_budget_nothing_is_concluded_and_no_refusal_is_hidden(tmp_path,
     hidden = audit(str(bad.root))
     assert hidden.verdict == "refused"
     assert "edited" in {finding.code for finding in hidden.findings}
+
+
+@pytest.mark.parametrize("error", [BudgetExceeded("too much"), StateError("git stopped"), MemoryError()])
+def test_what_fails_after_the_judge_hides_no_refusal(tmp_path, monkeypatch, error):
+    good = honest(tmp_path / "good")[0]
+    bad, sealed = honest(tmp_path / "bad")
+    bad.write(sealed.path, b"{}")
+    bad.commit("edit")
+
+    def fail(*_arguments):
+        raise error
+
+    monkeypatch.setattr("ledger.evidence.audit.apply_trust", fail)
+    assert audit(str(good.root)).verdict == "undetermined"
+    refused = audit(str(bad.root))
+    assert refused.verdict == "refused" and "edited" in {finding.code for finding in refused.findings}
 
 
 def test_findings_are_bounded_and_a_flood_hides_no_refusal(monkeypatch):
@@ -361,6 +377,4 @@ def test_a_finding_is_kept_whole():
     findings.add(finding)
     assert findings.all() == (finding,)
     with pytest.raises(LedgerError), findings.about_one("a"):
-        from ledger.errors import BudgetExceeded
-
         raise BudgetExceeded("too much")
