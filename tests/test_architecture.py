@@ -28,7 +28,7 @@ LAYERS = (
         """
         counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
         stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
-        report_rows bench_regression drill chrome_trace tuning
+        report_rows bench_regression drill chrome_trace tuning model_shapes
         """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
