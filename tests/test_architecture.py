@@ -18,7 +18,7 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 LAYERS = (
     ("", "errors releases"),
     ("records", "base hardware case prediction measurement void source order verdict"),
-    ("", "roofline record_parser canonical philox_inputs"),
+    ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
