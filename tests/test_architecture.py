@@ -27,8 +27,8 @@ LAYERS = (
         "analysis",
         """
         counters metrics metric_readings formatting work_model occupancy isa protocols book campaign
-        stability steady_timing regime regime_v2 interventions forecast gap consistency reconcile repeats score
-        report_rows bench_regression drill chrome_trace tuning model_shapes
+        stability steady_timing regime regime_v2 interventions forecast causes achieved_share gap consistency
+        reconcile repeats score report_rows bench_regression drill chrome_trace tuning model_shapes
         """,
     ),
     ("git", "reader history objects work_tree commit ancestry clone"),
@@ -43,7 +43,7 @@ LAYERS = (
     (
         "measure",
         """
-        inputs correctness timer steady_timer cuda_graphs intervene run_cell ncu_target
+        inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection
         """,
@@ -79,7 +79,7 @@ LAYERS = (
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
     kernel launches device.facts device.local_profile device.probe_kernels measure.inputs measure.correctness
-    measure.timer measure.cuda_graphs measure.intervene measure.run_cell
+    measure.timer measure.cuda_graphs measure.launch_contexts measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu

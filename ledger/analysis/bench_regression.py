@@ -44,6 +44,12 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[RatioCha
     changes = []
     for cell in common:
         was, is_ = earlier[cell], later[cell]
+        contexts = [row.get("context", "back-to-back") for row in (was, is_)]
+        if contexts[0] != contexts[1]:
+            raise InputError(
+                f"{cell}: calls were timed {contexts[0]} before and {contexts[1]} now; expected one context: "
+                "time the earlier code again"
+            )
         name = next((n for n in _baselines(is_) if n in _baselines(was)), None)
         if name is None:
             raise InputError(f"{cell}: no baseline was measured in both benches; expected one to relate the times to")

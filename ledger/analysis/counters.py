@@ -31,6 +31,7 @@ class CounterTotals:
     fp64_pct: float | None = None
     sm_clock_hz: float | None = None
     waves: float | None = None
+    grid_blocks: float | None = None
     occupancy_pct: float | None = None
     bank_conflict_share: float | None = None
     occupancy_limiters: tuple[str, ...] = ()

@@ -148,6 +148,7 @@ def totals(counters: Counters, target: str) -> CounterTotals:
         fp64_pct=values.get("fp64_percent"),
         sm_clock_hz=values.get("sm_clock_hz"),
         waves=values.get("waves"),
+        grid_blocks=values.get("grid_blocks"),
         occupancy_pct=values.get("warps_active_percent"),
         bank_conflict_share=seen.bank_conflict_share,
         occupancy_limiters=seen.occupancy_limiters,

@@ -13,8 +13,9 @@ from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
 from ledger.analysis.metric_readings import MetricReadings, readings, totals
-from ledger.analysis.regime_v2 import Profile, TimedCall, Verdict, decide, timed_loads
+from ledger.analysis.regime_v2 import Profile, Resource, TimedCall, Verdict, decide, timed_loads
 from ledger.analysis.steady_timing import rounds_clock_mhz
+from ledger.errors import RecordError
 from ledger.records import (
     Finding,
     Forecast,
@@ -114,8 +115,27 @@ def gap(forecast: Forecast, measurement: Measurement, hardware: Hardware, *, rul
 
 
 def _gap(forecast: Forecast, measurement: Measurement, hardware: Hardware, verdict: Verdict) -> Gap:
-    seen = totals_of(measurement, hardware)
-    return gaps.gap(forecast, measurement, hardware, totals=seen, regimes=verdict.regimes, reason=verdict.reason)
+    return gaps.gap(
+        forecast,
+        measurement,
+        hardware,
+        totals=totals_of(measurement, hardware),
+        regimes=verdict.regimes,
+        reason=verdict.reason,
+        loads=_loads(forecast, measurement, hardware),
+        written_bytes=timed_call_of(forecast, measurement).written_bytes,
+    )
+
+
+def _loads(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> dict[Resource, int | None] | None:
+    """Return the loads of the timed call, None without counters or where they give no finite number."""
+    if measurement.counters is None:
+        return None
+    profile = profile_of(readings(measurement.counters, hardware.target))
+    try:
+        return timed_loads(profile, timed_call_of(forecast, measurement), forecast.roof.path, special=False)
+    except RecordError:
+        return None
 
 
 def refutations(*, forecast: Forecast, measurement: Measurement, hardware: Hardware) -> tuple[Finding, ...]:

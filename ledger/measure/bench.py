@@ -15,23 +15,32 @@ from ledger.analysis.stability import steadiness
 from ledger.device.facts import cpu_cores, facts_for, import_torch, require_profile
 from ledger.kernel import Kernel
 from ledger.kernel_files import KernelFile, build_case
-from ledger.measure.contestants import OURS, Cell, LineUp, interleave, line_up, shape_list
+from ledger.measure.contestants import OURS, Cell, Context, LineUp, contexts_on, interleave, line_up, shape_list
+from ledger.measure.launch_contexts import BETWEEN_ELEMENTS
 from ledger.measure.run_cell import release, threads_set
 from ledger.measure.timer import Interval
 from ledger.records import Case, CeilingKind, DeviceFacts, Hardware, is_gpu
 from ledger.roofline import roof_of, time_lower_bound_s
+
+CONTEXTS: Mapping[Context, str] = {
+    "chain": f"between elementwise additions of {BETWEEN_ELEMENTS} fp32, whose own time is subtracted",
+    "back-to-back": "after the same kernel on the next inputs",
+    "idle": "one call on an idle stream, launch by the host included",
+}
 
 
 @dataclass(frozen=True)
 class Row:
     """Hold the times of one cell. Units: microseconds a call; the interval of ours in picoseconds.
 
-    times_us: by contestant. comparable: the baselines whose result is not known to differ from the reference's.
+    context: the headline. contexts_us: by context and contestant. comparable: the baselines whose result is not known
+    to differ from the reference's.
     floor_us: the time lower bound under the named ceilings. drift: of ours over the run, as a share.
     """
 
     case: Case
-    times_us: Mapping[str, float]
+    context: Context
+    contexts_us: Mapping[Context, Mapping[str, float]]
     ours: Interval
     comparable: tuple[str, ...]
     floor_us: float
@@ -42,6 +51,11 @@ class Row:
     outliers: int
     drift: float
     missing: Mapping[str, str]
+
+    @property
+    def times_us(self) -> Mapping[str, float]:
+        """Return the times of the headline context."""
+        return self.contexts_us[self.context]
 
     @property
     def baseline(self) -> str | None:
@@ -56,6 +70,7 @@ class Row:
             "kernel": self.case.kernel,
             "shape": dict(self.case.shape),
             "dtype": self.case.dtype,
+            "context": self.context,
             "ours_us": _digits(ours_us),
             "ours_low_us": _digits(self.ours.low / 1e6),
             "ours_high_us": _digits(self.ours.high / 1e6),
@@ -73,6 +88,10 @@ class Row:
             "outliers": self.outliers,
             "drift_pct": round(100 * self.drift, 2),
             "all_us": {name: _digits(us) for name, us in self.times_us.items()},
+            "contexts_us": {
+                context: {name: _digits(us) for name, us in times.items()}
+                for context, times in self.contexts_us.items()
+            },
             "missing": dict(self.missing),
         }
 
@@ -96,6 +115,7 @@ class Conditions:
             "date": self.date,
             "driver": self.driver,
             "kernel_sha256": dict(self.kernel_sha256),
+            "contexts": CONTEXTS if self.threads is None else None,
             "order": "contestants interleaved round by round in one run on the same input sets",
             "inputs": f"cold: rotation over input sets that exceed the last cache, as {self.protocol}",
             "outputs": (
@@ -156,7 +176,7 @@ def bench(
     with threads_set(None):
         for case in cases:
             on_progress(f"{case.kernel} {shape_list(case)} {case.dtype}")
-            lined = line_up(file.kernel, case, facts, device=device, only=only)
+            lined = line_up(file.kernel, case, facts, device=device, only=only, contexts=contexts_on(device))
             interleave(lined.contestants, lined.parameters)
             rows.append(_row(file.kernel, case, lined, hardware, ceilings))
             del lined
@@ -170,9 +190,12 @@ def _row(kernel: Kernel, case: Case, lined: LineUp, hardware: Hardware, ceilings
     steady = steadiness(ours.samples)
     return Row(
         case=case,
-        times_us={one.name: one.interval.median / 1e6 for one in lined.contestants},
+        context=lined.contexts[0],
+        contexts_us={
+            context: {one.name: one.interval.median / 1e6 for one in lined.of(context)} for context in lined.contexts
+        },
         ours=ours.interval,
-        comparable=tuple(one.name for one in lined.contestants if one.name != OURS and one.agrees is not False),
+        comparable=tuple(one.name for one in lined.headline if one.name != OURS and one.agrees is not False),
         floor_us=1e6 * time_lower_bound_s(kernel.work(case.shape, case.dtype), roof),
         ceilings=roof.ceilings,
         relative_error=float(lined.correctness.relative_error),

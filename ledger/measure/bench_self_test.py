@@ -14,8 +14,8 @@ from typing import Any, Literal
 from ledger.device.facts import facts_for, require_profile
 from ledger.errors import InputError
 from ledger.kernel_files import KernelFile, build_case
-from ledger.measure.contestants import Cell, Contestant, interleave, line_up_twice
-from ledger.measure.cuda_graphs import GraphRounds
+from ledger.measure.contestants import Cell, Contestant, Context, interleave, line_up_twice
+from ledger.measure.launch_contexts import ChainRounds
 from ledger.measure.run_cell import release, threads_set
 from ledger.measure.timer import Interval
 from ledger.records import Case, Hardware, is_gpu
@@ -59,6 +59,7 @@ class SelfTest:
     device: str
     case: Case
     pairs: tuple[tuple[Interval, Interval], ...]
+    context: Context
     threshold: float = THRESHOLD
 
     def document(self) -> dict[str, Any]:
@@ -71,6 +72,7 @@ class SelfTest:
             "kernel": self.case.kernel,
             "shape": dict(self.case.shape),
             "dtype": self.case.dtype,
+            "context": self.context,
             "trials": trials,
             "threshold_pct": 100 * self.threshold,
             "faster": verdicts.count("faster"),
@@ -108,7 +110,7 @@ def self_test(
             pairs = list(_trials(both, lambda: interleave(both, parameters), trials, on_progress))
     finally:
         release(device)
-    return SelfTest(facts.name, case, tuple(pairs))
+    return SelfTest(facts.name, case, tuple(pairs), both[0].context)
 
 
 def _trials(
@@ -116,7 +118,7 @@ def _trials(
 ) -> Iterator[tuple[Interval, Interval]]:
     for one in both:
         # Reading the state after every round would take longer than the round.
-        if isinstance(one.rounds, GraphRounds):
+        if isinstance(one.rounds, ChainRounds):
             one.rounds.watch = False
     for trial in range(trials):
         yield _trial(both, take, swap=bool(trial % 2))

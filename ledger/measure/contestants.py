@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_high
-from typing import Any
+from typing import Any, Literal, assert_never
 
 from ledger.analysis.formatting import usual_order
 from ledger.analysis.protocols import interleaved_protocol_for
@@ -21,21 +21,27 @@ from ledger.kernel import Kernel, Launch, Prepare
 from ledger.measure.correctness import compare, explain_failure
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
+from ledger.measure.launch_contexts import ChainRounds, IdleRounds, between_launch
 from ledger.measure.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count
 from ledger.records import Case, Correctness, DeviceFacts, Dtype
 
 OURS = "ours"
+Context = Literal["chain", "back-to-back", "idle", "loop"]
 SEED = hashlib.sha256(b"ledger/bench/1").hexdigest()
 Cell = tuple[Mapping[str, int], Dtype]
 
 
 @dataclass
 class Contestant:
-    """Hold one way to compute the result, its rounds, and whether it gave the reference's result (None: unknown)."""
+    """Hold one way to compute the result, its rounds, and whether it gave the reference's result (None: unknown).
+
+    context: what runs before each call: the same kernel, another kernel (chain), nothing (idle); on a CPU, a loop.
+    """
 
     name: str
-    rounds: GraphRounds | CpuRounds
+    rounds: GraphRounds | ChainRounds | IdleRounds | CpuRounds
     agrees: bool | None
+    context: Context
     samples: list[int] = field(default_factory=list)
 
     @property
@@ -48,24 +54,39 @@ class Contestant:
         """Return the median clock under the contestant's load."""
         if isinstance(self.rounds, CpuRounds):
             return cpu_state().sm_clock_mhz
+        if isinstance(self.rounds, IdleRounds):
+            return None
         clocks = [state.sm_clock_mhz for state in self.rounds.states if state.sm_clock_mhz is not None]
         return median_high(clocks) if clocks else None
 
 
 @dataclass(frozen=True)
 class LineUp:
-    """Hold the contestants of one cell, ready to be timed, and the reason for each baseline that is missing."""
+    """Hold the contestants of one cell, ready to be timed, and the reason for each baseline that is missing.
+
+    Each way to compute the result is a contestant in each context; the first context is the headline.
+    """
 
     parameters: Parameters
+    contexts: tuple[Context, ...]
     contestants: list[Contestant]
     missing: dict[str, str]
     correctness: Correctness
     input_sets: int
 
+    def of(self, context: Context) -> list[Contestant]:
+        """Return the contestants of one context."""
+        return [one for one in self.contestants if one.context == context]
+
+    @property
+    def headline(self) -> list[Contestant]:
+        """Return the contestants of the headline context."""
+        return self.of(self.contexts[0])
+
     @property
     def ours(self) -> Contestant:
-        """Return the kernel's own contestant."""
-        return next(one for one in self.contestants if one.name == OURS)
+        """Return the kernel's own contestant in the headline context."""
+        return next(one for one in self.headline if one.name == OURS)
 
 
 def baseline_names(kernel: Kernel) -> frozenset[str]:
@@ -78,7 +99,20 @@ def shape_list(case: Case) -> str:
     return ",".join(f"{key}={size}" for key, size in usual_order(case.shape))
 
 
-def line_up(kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str, only: frozenset[str] | None) -> LineUp:
+def contexts_on(device: str) -> tuple[Context, ...]:
+    """Return the contexts in which calls are timed on a device, the headline first."""
+    return ("chain", "back-to-back", "idle") if device == "cuda" else ("loop",)
+
+
+def line_up(
+    kernel: Kernel,
+    case: Case,
+    facts: DeviceFacts,
+    *,
+    device: str,
+    only: frozenset[str] | None,
+    contexts: tuple[Context, ...],
+) -> LineUp:
     """Make the inputs of a cell and prepare ours and the baselines in `only` (None: all) on them.
 
     Raises: MachineError when ours is wrong.
@@ -89,7 +123,7 @@ def line_up(kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str, only
     first = _prepare(kernel, case, sets, reference, kernel.implementations[case.implementation])
     if not first.correctness.passed:
         raise MachineError(f"{kernel.name} {shape_list(case)} {case.dtype}: {explain_failure(first.correctness)}")
-    contestants = [Contestant(OURS, _rounds(first.launches, device), True)]
+    contestants = _in_contexts(OURS, first.launches, True, contexts)
     missing: dict[str, str] = {}
     for baseline, prepare in kernel.baselines.items():
         name = baseline.replace("-", "_")
@@ -97,11 +131,11 @@ def line_up(kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str, only
             continue
         try:
             made = _prepare(kernel, case, sets, reference, prepare)
-            contestants.append(Contestant(name, _rounds(made.launches, device), made.agrees))
+            contestants += _in_contexts(name, made.launches, made.agrees, contexts)
         # A library may raise any error where it does not offer a baseline; the row says which.
         except Exception as error:  # noqa: BLE001
             missing[name] = explained(error, 300)
-    return LineUp(parameters, contestants, missing, first.correctness, len(sets))
+    return LineUp(parameters, contexts, contestants, missing, first.correctness, len(sets))
 
 
 @dataclass(frozen=True)
@@ -145,29 +179,49 @@ def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parame
 def line_up_twice(
     kernel: Kernel, case: Case, facts: DeviceFacts, *, device: str
 ) -> tuple[Parameters, tuple[Contestant, Contestant]]:
-    """Return two contestants that are both ours, compared with float64, with the parameters to time them by."""
-    lined = line_up(kernel, case, facts, device=device, only=frozenset())
-    (ours,) = lined.contestants
-    again = Contestant("ours again", _rounds(ours.rounds.launches, device), ours.agrees)
-    return lined.parameters, (ours, again)
+    """Return two contestants of the headline context that are both ours, with the parameters to time them by."""
+    contexts = contexts_on(device)[:1]
+    lined = line_up(kernel, case, facts, device=device, only=frozenset(), contexts=contexts)
+    (again,) = _in_contexts("ours again", lined.ours.rounds.launches, True, contexts)
+    return lined.parameters, (lined.ours, again)
 
 
-def _rounds(launches: Sequence[Launch], device: str) -> GraphRounds | CpuRounds:
-    return GraphRounds(launches) if device == "cuda" else CpuRounds(launches)
+def _in_contexts(
+    name: str, launches: Sequence[Launch], agrees: bool | None, contexts: Sequence[Context]
+) -> list[Contestant]:
+    """Return one way to compute the result as a contestant in each context."""
+    return [Contestant(name, _rounds(launches, context), agrees, context) for context in contexts]
+
+
+def _rounds(launches: Sequence[Launch], context: Context) -> GraphRounds | ChainRounds | IdleRounds | CpuRounds:
+    match context:
+        case "chain":
+            return ChainRounds(launches, between_launch())
+        case "back-to-back":
+            return GraphRounds(launches, watch=False)
+        case "idle":
+            return IdleRounds(launches)
+        case "loop":
+            return CpuRounds(launches)
+    assert_never(context)
 
 
 def interleave(contestants: Sequence[Contestant], parameters: Parameters) -> None:
-    """Take one round of each in turn until every interval is narrow enough, or the budget or the rounds end."""
+    """Take one round of each in turn until every interval is narrow enough, or the budget or the rounds end.
+
+    Single calls after idle vary more; their interval does not prolong the run.
+    """
     for one in contestants:
         one.rounds.take(parameters.warmup_rounds)
+    narrowed = [one for one in contestants if one.context != "idle"]
     started = time.monotonic()
-    budget_s = parameters.budget_ms * len(contestants) / 1e3
+    budget_s = parameters.budget_ms * len({one.name for one in contestants}) / 1e3
     while True:
         for one in contestants:
             one.samples += one.rounds.take(1)
         done = len(contestants[0].samples)
         if done < parameters.min_rounds or done % 5:
             continue
-        wide = any(one.interval.half_width_ppm > parameters.ci_target_ppm for one in contestants)
+        wide = any(one.interval.half_width_ppm > parameters.ci_target_ppm for one in narrowed)
         if not wide or done >= parameters.max_rounds or time.monotonic() - started > budget_s:
             return

@@ -6,8 +6,6 @@ In a graph the time has no gaps from the host: kernels start as soon as the devi
 from __future__ import annotations
 
 import itertools
-import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +17,8 @@ from ledger.measure.steady_timer import time_until_steady
 from ledger.measure.timer import Parameters, SteadyParameters, Timed, enough_rounds, median_interval
 from ledger.records import DeviceState
 
-_ROUND_MS = 1.0
-_MAX_NODES = 20_000
-_IDLE_S = 2e-4
+ROUND_MS = 1.0
+MAX_NODES = 20_000
 
 
 def capture(launches: Sequence[Launch]) -> Any:
@@ -101,7 +98,7 @@ class GraphRounds:
         warm_up(self.launches)
         count = len(self.launches)
         rotation_ms = min(replay_ps(capture(self.launches), 3, calls=1)) / 1e9
-        repeats = max(1, min((int(_ROUND_MS / rotation_ms) + 1) * self.stretch, _MAX_NODES // count))
+        repeats = max(1, min((int(ROUND_MS / rotation_ms) + 1) * self.stretch, MAX_NODES // count))
         self.calls = count * repeats
         self._graph = capture([*self.launches] * repeats)
         self.states: list[DeviceState] = []
@@ -124,7 +121,7 @@ class GraphRounds:
         first, second = stamps(), stamps()
         self._graph.replay()
         stamp_launch(first)()
-        samples = replay_ps(self._graph, max(1, round(duration_ms / _ROUND_MS)), calls=self.calls)
+        samples = replay_ps(self._graph, max(1, round(duration_ms / ROUND_MS)), calls=self.calls)
         self._graph.replay()
         stamp_launch(second)()
         return Batch(tuple(samples), clock_mhz(first, second))
@@ -147,27 +144,6 @@ def time_graph(launches: Sequence[Launch], parameters: Parameters) -> Timed:
     samples, interval = enough_rounds(rounds, parameters)
     clocks = tuple(state.sm_clock_mhz for state in rounds.states if state.sm_clock_mhz is not None)
     return Timed(samples, rounds.calls, interval, rounds.states[0], rounds.states[-1], clocks)
-
-
-def idle_launch_ps(calls: int = 50) -> int:
-    """Return the time of one empty launch on an idle stream, in picoseconds: from an event before it to one after."""
-    import torch
-
-    from ledger.device.probe_kernels import empty_launch
-
-    launch = empty_launch()
-    warm_up([launch])
-    times: list[int] = []
-    for _ in range(calls):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        time.sleep(_IDLE_S)
-        start.record()
-        launch()
-        end.record()
-        end.synchronize()
-        times.append(round(1e9 * start.elapsed_time(end)))
-    return max(1, int(statistics.median(times)))
 
 
 def empty_node_ps(nodes: int = 1000) -> int:

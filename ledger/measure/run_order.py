@@ -156,7 +156,8 @@ class EmptyLaunches:
 def _empty_launches(jobs: Sequence[Job]) -> EmptyLaunches | None:
     if not any(device_of(job.ordered) == "cuda" for job in jobs):
         return None
-    from ledger.measure.cuda_graphs import empty_node_ps, idle_launch_ps
+    from ledger.measure.cuda_graphs import empty_node_ps
+    from ledger.measure.launch_contexts import idle_launch_ps
 
     return EmptyLaunches(empty_node_ps(), idle_launch_ps())
 

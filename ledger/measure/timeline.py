@@ -23,7 +23,7 @@ from ledger.errors import MachineError
 from ledger.kernel import Launch
 from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.bench import overlap_note
-from ledger.measure.contestants import Cell, line_up
+from ledger.measure.contestants import Cell, contexts_on, line_up
 from ledger.measure.cuda_graphs import capture, warm_up
 from ledger.measure.run_cell import release, threads_set
 from ledger.record_files import write_atomically
@@ -89,7 +89,7 @@ def record_timeline(
     device = "cuda" if is_gpu(hardware.target) else "cpu"
     with threads_set(None), awake(device):
         on_progress("inputs, comparison with float64")
-        lined = line_up(file.kernel, case, facts, device=device, only=only)
+        lined = line_up(file.kernel, case, facts, device=device, only=only, contexts=contexts_on(device)[:1])
         ways = {one.name: one.rounds.launches[:MOST_CALLS] for one in lined.contestants}
         on_progress("tracing")
         data, slices = trace(ways, device=device)

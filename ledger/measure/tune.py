@@ -221,7 +221,7 @@ class _Run:
             found = compare(first.out, self.reference, self.tolerance, name="float64")
             if not found.passed:
                 return Entry(self.cell, dict(config), "wrong", why=explain_failure(found))
-            return Contestant(config_key(config), GraphRounds(launches, watch=False), found.passed)
+            return Contestant(config_key(config), GraphRounds(launches, watch=False), found.passed, "back-to-back")
         # Triton and its tools raise errors of any type for a configuration that they cannot build or launch.
         except Exception as error:  # noqa: BLE001
             entry = Entry(self.cell, dict(config), "failed", why=explained(error, 400))

@@ -10,11 +10,15 @@ from ledger.records.base import CellKey, Count, Digest, Grade, Record, Regime
 
 
 class Cause(Record):
-    """Hold one factor of a gap: measured over predicted time is the product of all of them."""
+    """Hold one factor of a gap: measured over predicted time is the product of all of them.
 
-    name: Literal["work", "clock", "ceiling", "waves", "launch", "unexplained"]
+    counter: the reading that the factor comes from; None where it comes from the timer alone.
+    """
+
+    name: Literal["work", "clock", "waves", "launch", "achieved_share", "unexplained"]
     factor: float
     note: str
+    counter: str | None = None
 
 
 class Gap(Record):

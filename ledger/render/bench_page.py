@@ -17,14 +17,19 @@ _COLUMNS: tuple[tuple[str, str], ...] = (
 )
 
 
+_OTHER_CONTEXTS = {"back-to-back": "back to back", "idle": "after idle"}
+
+
 def render_markdown(document: Mapping[str, Any]) -> str:
     """Return a bench as Markdown: its conditions, one table row a cell, ours in bold where no baseline is faster."""
     lines = [f"# Bench: {document['device']}", "", "Microseconds a call, median of interleaved rounds.", ""]
     lines += condition_lines(document["conditions"])
+    contexts = [name for name in _OTHER_CONTEXTS if any(name in row.get("contexts_us", {}) for row in document["rows"])]
     titles = " | ".join(title for title, _ in _COLUMNS)
-    lines += ["", f"| kernel | shape | dtype | {titles} | relative error | fastest baseline, ÷ ours |"]
-    lines.append("|---|---|---|" + "---:|" * (len(_COLUMNS) + 1) + "---|")
-    lines += [_line(row) for row in document["rows"]]
+    others = "".join(f" {_OTHER_CONTEXTS[name]}: ours, that baseline |" for name in contexts)
+    lines += ["", f"| kernel | shape | dtype | {titles} | relative error | fastest baseline, ÷ ours |{others}"]
+    lines.append("|---|---|---|" + "---:|" * (len(_COLUMNS) + 1) + "---|" * (1 + len(contexts)))
+    lines += [_line(row) + "".join(f" {_in_context(row, name)} |" for name in contexts) for row in document["rows"]]
     return "\n".join(lines) + "\n"
 
 
@@ -50,6 +55,15 @@ def _line(row: Mapping[str, Any]) -> str:
         yield _fastest(row)
 
     return "| " + " | ".join(cells()) + " |"
+
+
+def _in_context(row: Mapping[str, Any], context: str) -> str:
+    times = row.get("contexts_us", {}).get(context, {})
+    if "ours" not in times:
+        return "–"
+    # The same baseline as in the headline: what computes less is no baseline.
+    baseline = times.get(row["baseline"])
+    return _number(times["ours"]) if baseline is None else f"{_number(times['ours'])}, {_number(baseline)}"
 
 
 def _number(value: float | None) -> str:

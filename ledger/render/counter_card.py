@@ -27,6 +27,7 @@ def counter_lines(row: ReportRow) -> list[tuple[str, str]]:
         ("warps", _warps(seen)),
         ("launch", _launch(seen)),
         ("profiled", _profiled(seen)),
+        ("causes", _causes(row)),
     ]
     said = [(title, "; ".join(words)) for title, words in parts]
     return [(title, words) for title, words in said if words]
@@ -106,3 +107,11 @@ def _profiled(seen: MetricReadings) -> Iterator[str]:
             yield f"{words} {si(value, 'Hz')}"
     if seen.kernels > 1:
         yield f"{seen.kernels} kernels"
+
+
+def _causes(row: ReportRow) -> Iterator[str]:
+    """Yield every factor of the gap with the counter that it comes from."""
+    found = row.run.verification.gap if row.run else None
+    for cause in found.causes if found else ():
+        counter = f" ({cause.counter.replace('_', ' ')})" if cause.counter else ""
+        yield f"{cause.name.replace('_', ' ')} ×{cause.factor:.2f}{counter}"

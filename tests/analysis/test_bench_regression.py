@@ -155,3 +155,9 @@ def test_a_limit_without_an_earlier_bench_exits_2(timed):
 def _code(done) -> int:
     """Return the code that main() exits with; the application itself only raises."""
     return 0 if done.exception is None else exit_code(done.exception)
+
+
+def test_times_of_different_contexts_are_not_compared():
+    with pytest.raises(InputError, match=r"timed back-to-back before and chain now; expected one context"):
+        compare(bench(row() | {"context": "chain"}), bench(row()))
+    assert compare(bench(row() | {"context": "chain"}), bench(row() | {"context": "chain"}))

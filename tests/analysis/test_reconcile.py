@@ -62,8 +62,8 @@ def test_verdict_with_counters_has_grade_a_and_a_regime() -> None:
     # 1.1 GB in 2 ms is 550 GB/s: ×1.1 of work, ×800/550 = ×1.45 of rate.
     assert verdict.gap.sentence == (
         "30.0 points below the forecast (50.0% for 80%): while moving, DRAM delivered 550 GB/s where the forecast "
-        "needs 800 GB/s (×1.45), and DRAM moved 1.10 GB where the model counts 1.00 GB (×1.10); latency-bound, not "
-        "hbm-bound: "
+        "needs 800 GB/s (×1.45, unexplained), and DRAM moved 1.10 GB where the model counts 1.00 GB (×1.10); "
+        "latency-bound, not hbm-bound: "
         "nothing reaches 60% of its peak (DRAM 55%, L2 57%, SMEM 10%, arithmetic pipe 9%), with 0.97 waves and 12% of "
         "the warps active."
     )

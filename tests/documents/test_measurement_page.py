@@ -94,3 +94,20 @@ def test_a_case_is_no_case_of_its_kernel(case):
     assert case.contestant == "ours" or case.contestant.replace("_", "-") in [
         n.replace("_", "-") for n in kernel.baselines
     ]
+
+
+def test_the_page_tells_the_states_of_cublas():
+    rows = timer_rows("cublas-states")
+    at = {(row["operands"], row["input_sets"], row["state"]): row for row in rows if "state" in row}
+    texts = {"zeros": "zeros", "bell": "small integers, as in the bench", "normal": "normal deviates"}
+    for operands, text in texts.items():
+        boost, steady = (at[operands, 6, state] for state in ("boost", "steady"))
+        columns = [f"{row['us']:.1f} at {row['sm_clock_mhz']} MHz" for row in (boost, steady)]
+        assert f"| {text} | {columns[0]} | {columns[1]} |" in PAGE
+        assert all(
+            row["us"] == pytest.approx(at[operands, 1, state]["us"], rel=0.01)
+            for state, row in (("boost", boost), ("steady", steady))
+        )
+    timed = {row["timer"].rsplit(".", 1)[1]: row["us"] for row in rows if "timer" in row}
+    assert f"`triton.testing.do_bench` gives {timed['do_bench']:.1f} with normal" in PAGE
+    assert f"`do_bench_cudagraph` {timed['do_bench_cudagraph']:.1f}." in PAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,36 @@ def test_the_verdict_of_record_is_that_of_the_sealed_rule(book, cells):
     assert len(cells) == sum(view.counted is not None for view in book.cells)
     assert {view.sealed.prediction.rule for view in book.cells} == {"regime/1"}
     assert all(view.counted.verification.also_regime is None for view in book.cells if view.counted is not None)
+
+
+def test_the_page_counts_what_the_causes_explain(book):
+    measured = [(view.forecast, view.counted.verification) for view in book.cells if view.counted is not None]
+    gaps = [(forecast, verdict.gap, verdict.measured_percent) for forecast, verdict in measured]
+    misses = [gap for _, gap, _ in gaps if abs(gap.percent) > 5]
+    hits = [gap for _, gap, _ in gaps if abs(gap.percent) <= 2]
+    outside = [
+        gap
+        for forecast, gap, percent in gaps
+        if forecast.low_milli is not None and not forecast.low_milli <= 1000 * percent <= forecast.high_milli
+    ]
+
+    def unexplained(found) -> str:
+        largest = [max(gap.causes, key=lambda cause: abs(math.log(cause.factor))).name for gap in found]
+        return f"{largest.count('unexplained')} of {len(found)}"
+
+    def granted(found) -> str:
+        return f"{sum(any(cause.name == 'achieved_share' for cause in gap.causes) for gap in found)} of {len(found)}"
+
+    assert (
+        f"the largest factor in {unexplained(misses)} misses by more than 5 points and in {unexplained(outside)} "
+        "measurements outside the sealed interval"
+    ) in PAGE
+    assert f"granted in {granted(misses)}, {granted(outside)}, and in {granted(hits)} cells within 2 points" in PAGE
+
+
+def test_the_factors_of_every_record_multiply_to_measured_over_predicted_time(book):
+    for view in book.cells:
+        if view.counted is not None:
+            verdict = view.counted.verification
+            ratio = verdict.predicted_percent / verdict.measured_percent
+            assert math.prod(cause.factor for cause in verdict.gap.causes) == pytest.approx(ratio, rel=1e-12)

@@ -31,6 +31,7 @@ def test_bench_gives_a_row_a_cell_with_the_best_baseline(monkeypatch):
     assert row["floor_us"] == pytest.approx(15.729, rel=1e-3)
     assert row["pct_of_roof"] == pytest.approx(100 * row["floor_us"] / row["ours_us"], rel=1e-3)
     assert row["rel_error"] < 1e-5
+    assert row["context"] == "loop" and row["contexts_us"] == {"loop": row["all_us"]}
 
 
 def test_bench_renders_every_row_and_dashes_for_missing_baselines(monkeypatch):
@@ -72,6 +73,32 @@ def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
     assert row["missing"] == {"torch_compile_default": "RuntimeError: no such instruction"}
 
 
+def test_a_rendered_row_shows_the_other_contexts_with_the_same_baseline():
+    row = {
+        "kernel": "matmul", "shape": {"M": 1}, "dtype": "fp16", "ours_us": 13.7, "torch_compile_us": 18.0,
+        "torch_eager_us": None, "torch_matmul_us": None, "baseline": "torch_compile", "baseline_us": 18.0,
+        "floor_us": 1.0, "pct_of_roof": 50.0, "rel_error": 1e-4,
+        "contexts_us": {"back-to-back": {"ours": 10.3, "torch_compile": 16.3, "quick": 1.0}, "idle": {"ours": 40.0}},
+    }  # fmt: skip
+    lines = render_markdown({"device": "D", "conditions": {}, "rows": [row]}).splitlines()
+    assert lines[-3].split(" | ")[-2:] == ["back to back: ours, that baseline", "after idle: ours, that baseline |"]
+    assert lines[-1].split(" | ")[-2:] == ["10.3, 16.3", "40.0 |"]
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
+
+
+@pytest.mark.gpu
+def test_a_chain_takes_off_the_time_of_the_kernel_between():
+    from ledger.measure.cuda_graphs import GraphRounds
+    from ledger.measure.launch_contexts import ChainRounds, IdleRounds, between_launch
+
+    values = torch.randn(1 << 26, device="cuda")
+    launches = [lambda: torch.mul(values, 2.0, out=values)]
+    alone = GraphRounds(launches, watch=False).take(5)
+    chained = ChainRounds(launches, between_launch(), watch=False).take(5)
+    assert sorted(chained)[2] == pytest.approx(sorted(alone)[2], rel=0.05)
+    assert min(IdleRounds(launches).take(2)) > 0.9 * min(alone)
+
+
 @pytest.mark.gpu
 def test_bench_on_a_gpu_excludes_what_computes_less_from_the_baselines():
     from ledger.kernel_files import load_kernel
@@ -81,6 +108,8 @@ def test_bench_on_a_gpu_excludes_what_computes_less_from_the_baselines():
     file = load_kernel("rmsnorm_matmul", launch=True)
     (row,) = bench(file, [(shape, "fp16")], hardware=this_gpu_profile(), only=only).document()["rows"]
     assert row["baseline"] == "torch_eager" and row["torch_matmul_us"] and row["sm_clock_mhz"]
+    assert row["context"] == "chain" and list(row["contexts_us"]) == ["chain", "back-to-back", "idle"]
+    assert row["contexts_us"]["idle"]["ours"] > row["ours_us"]
 
 
 def this_gpu_profile():

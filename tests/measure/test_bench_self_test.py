@@ -39,7 +39,7 @@ def test_upper_bound_by_hand():
 def test_trials_count_both_kinds_of_alarm():
     pairs = ((BASE, Interval(1050, 1040, 1060)), (BASE, Interval(900, 890, 910)), (BASE, BASE), (BASE, BASE))
     case = build_case(load_kernel("gemv").kernel, load_hardware("h200"), shape={"N": 64, "K": 64}, dtype="fp16")
-    found = SelfTest("Toy", case, pairs).document()
+    found = SelfTest("Toy", case, pairs, "loop").document()
     assert (found["faster"], found["slower"], found["false_alarm_pct"]) == (1, 1, 50.0)
     assert found["largest_apart_pct"] == 10.0 and found["beyond_threshold_by_median_alone"] == 2
 

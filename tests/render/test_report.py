@@ -25,10 +25,12 @@ from samples import (
 )
 
 from ledger.analysis.book import Book, CellView, Commit, Voided
+from ledger.analysis.report_rows import rows as report_rows
 from ledger.cli.output import emit
 from ledger.errors import InputError
 from ledger.records import Finding, Tool, Void
 from ledger.render import report
+from ledger.render.counter_card import counter_lines
 from ledger.render.markdown_page import page_name, seal_page, seals_table
 from ledger.render.site import write_site
 
@@ -374,6 +376,13 @@ def test_markdown_report_has_a_table_of_counters_where_there_are_any() -> None:
     counted = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, counters=COUNTERS, counters_missing=None))
     text = report.markdown(make_book(counted))
     assert "## Counters" in text and "| DRAM % | L2 % |" in text
+
+
+def test_counters_of_a_named_cell_end_with_every_factor_of_its_gap() -> None:
+    counted = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, counters=COUNTERS, counters_missing=None))
+    listed = dict(counter_lines(report_rows(make_book(counted))[0]))
+    # Forecast 52.5%, measured 50%; nothing but the time is known of the toy call.
+    assert listed["causes"].endswith("unexplained ×1.05")
 
 
 def test_markdown_report_has_a_line_for_every_row() -> None:
