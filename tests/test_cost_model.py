@@ -6,47 +6,48 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.cost_model import Launch, Rates, cost, waves_of
+from ledger.cost_model import Launch, Rates, cost
 
-# 10 SMs at 1 GHz, 1 TB/s.
+# 10 SMs at 1 GHz, 1 TB/s, 200 GB/s of L2 for each of them.
 RATES = Rates(
     clock_hz=1e9,
     dram_bytes_per_s=1e12,
-    dram_latency_s=1e-6,
-    fill_bytes=50,
+    l2_bytes=2000,
     request_bytes=40,
-    wave_request_bytes=80,
     tensor_flops=1000,
     slots={1: 10, 2: 10, 4: 8},
+    idle_share=1.0,
+    resident_share=0.5,
     launch_s={"chain": 2e-6, "idle": 5e-6},
     overlap=1e3,
 )
-# A step: 100 clocks of arithmetic at half the peak, 80 of fill, 50 of requests in one wave, 60 of issue.
+# A step: 50 clocks of requests, 100 of arithmetic, 80 of the warps.
 LAUNCH = Launch(
     ctas=10,
     cluster=1,
+    resident=1,
     steps=1000,
-    step_flops=50_000,
-    tensor_rate=0.5,
-    fill_bytes=4000,
-    request_bytes=4000,
-    operand_clocks=60,
-    tile_clocks=3000,
+    step_flops=100_000,
+    request_bytes=2000,
+    hidden_clocks=60,
+    exposed_clocks=20,
+    serial_clocks=0,
+    fixed_clocks=3000,
     dram_bytes=20_000_000,
-    in_flight_bytes=200_000,
 )
 
 
 def test_every_term_is_as_worked_by_hand() -> None:
     found = cost(LAUNCH, RATES, state="chain")
-    assert found.tensor_s == pytest.approx(100e-6)
-    assert found.fill_s == pytest.approx(80e-6)
     assert found.request_s == pytest.approx(50e-6)
-    assert found.operand_s == pytest.approx(60e-6)
-    assert found.tile_s == pytest.approx(3e-6)
+    assert found.tensor_s == pytest.approx(100e-6)
+    assert found.warps_s == pytest.approx(80e-6)
+    assert found.fixed_s == pytest.approx(3e-6)
+    # 10 CTAs · 1000 steps · 2000 bytes = 20 MB, at 2000 bytes a clock.
+    assert found.l2_s == pytest.approx(10e-6)
     assert found.dram_s == pytest.approx(20e-6)
     assert found.launch_s == 2e-6
-    # The largest step term, the tile and the launch; with a large exponent DRAM is hidden behind them.
+    # The largest step term, the fixed clocks and the launch; with a large exponent L2 and DRAM are hidden behind them.
     assert found.total_s == pytest.approx(105e-6, rel=1e-3)
     assert found.limiter == "tensor"
 
@@ -54,35 +55,46 @@ def test_every_term_is_as_worked_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changes", "total", "limiter"),
     [
-        # A second wave for one CTA more, whose requests no longer coincide: 100 clocks a step, equal to the arithmetic.
+        # A second wave for one CTA more.
         ({"ctas": 11}, 208e-6, "tensor"),
-        # Divided evenly the eleventh tile costs each SM a tenth.
-        ({"ctas": 11, "even": True}, 2e-6 + 1.1 * 103e-6, "tensor"),
         # Clusters of four leave two SMs idle.
         ({"cluster": 4}, 208e-6, "tensor"),
-        ({"fill_bytes": 10_000}, 205e-6, "fill"),
-        # Beyond one wave 16,000 bytes take 400 clocks a step.
-        ({"ctas": 20, "request_bytes": 16_000}, 808e-6, "request"),
-        ({"operand_clocks": 150}, 155e-6, "operand"),
+        # Two CTAs an SM: both work, but the fixed clocks of the second count half.
+        ({"ctas": 20, "resident": 2}, 206.5e-6, "tensor"),
+        # 110 clocks of the warps, of which co-resident CTAs hide half of 100: the arithmetic is left.
+        ({"ctas": 20, "resident": 2, "hidden_clocks": 100, "exposed_clocks": 10}, 206.5e-6, "tensor"),
+        ({"ctas": 20, "hidden_clocks": 100, "exposed_clocks": 10}, 228e-6, "warps"),
+        # Beside the largest term, not in it.
+        ({"serial_clocks": 7}, 112e-6, "tensor"),
+        # 8000 bytes a step: 200 clocks from L2; all of them, 80 MB, take 40 µs.
+        ({"request_bytes": 8000}, 205e-6, "request"),
+        ({"exposed_clocks": 90}, 155e-6, "warps"),
         ({"dram_bytes": 400_000_000}, 402e-6, "dram"),
-        # Ten CTAs keep 200 kB in flight in all: 20 MB take 100 latencies.
-        ({"in_flight_bytes": 20_000, "dram_bytes": 40_000_000}, 202e-6, "dram"),
     ],
 )
 def test_the_slowest_term_decides_the_total(changes: dict[str, int], total: float, limiter: str) -> None:
-    found = cost(replace(LAUNCH, **changes), RATES, state="chain")
+    found = cost(LAUNCH._replace(**changes), RATES, state="chain")
     assert found.total_s == pytest.approx(total, rel=1e-3)
     assert found.limiter == limiter
 
 
+def test_l2_serves_all_sms_together() -> None:
+    # 20 MB at 100 bytes a clock.
+    found = cost(LAUNCH, replace(RATES, l2_bytes=100), state="chain")
+    assert found.total_s == pytest.approx(202e-6, rel=1e-3)
+    assert found.limiter == "l2"
+
+
+def test_the_idle_part_of_the_last_wave_counts_by_its_share() -> None:
+    # 11 CTAs on 10 SMs: 1.1 waves of work and 0.9 idle, of which half counts: 1.55 · 100 µs, two fixed times, a launch.
+    found = cost(LAUNCH._replace(ctas=11), replace(RATES, idle_share=0.5), state="chain")
+    assert found.total_s == pytest.approx(155e-6 + 6e-6 + 2e-6, rel=1e-3)
+    # One wave is as long as its CTAs, however few.
+    assert cost(LAUNCH._replace(ctas=3), replace(RATES, idle_share=0.5), state="chain").tensor_s == pytest.approx(1e-4)
+
+
 def test_equal_terms_slow_each_other_by_the_overlap() -> None:
-    # √2 times where both take 103 µs and the exponent is 2.
-    equal = replace(LAUNCH, dram_bytes=103_000_000)
-    assert cost(equal, replace(RATES, overlap=2), state="idle").total_s == pytest.approx(5e-6 + 2**0.5 * 103e-6)
-
-
-def test_waves_are_whole_unless_work_is_divided_evenly() -> None:
-    assert waves_of(replace(LAUNCH, ctas=21), RATES) == 3
-    assert waves_of(replace(LAUNCH, ctas=21, even=True), RATES) == pytest.approx(2.1)
-    assert waves_of(replace(LAUNCH, ctas=5), RATES) == 1
-    assert waves_of(replace(LAUNCH, ctas=5, even=True), RATES) == pytest.approx(0.5)
+    # √2 times where both take 103 µs and the exponent is 2; L2 adds its own square.
+    equal = LAUNCH._replace(dram_bytes=103_000_000)
+    joined = (2 * 103e-6**2 + 10e-6**2) ** 0.5
+    assert cost(equal, replace(RATES, overlap=2), state="idle").total_s == pytest.approx(5e-6 + joined)
