@@ -44,7 +44,7 @@ class Clocks(NamedTuple):
     block_k.
     Of a CTA: its begin and end (ping_pong, cooperative, warp_specialised); published_squares, waiting for squares that
     another CTA sums; late_weights, a shared pipeline of 16 warps begins when x is ready; tile, stores of 128 x 256;
-    groups, adding the accumulators of another group, for 128 x 256; the same partial sum sent to another CTA (sent), and
+    groups, adding the accumulators of another group, for 128 x 256; sent, the same partial sum sent to another CTA;
     waiting for those of others (ping_pong_split, cooperative_split, warp_specialised_split).
     other_lines: the share by which CTAs of other K ranges, which read other lines of x, add to the requests of x.
     """

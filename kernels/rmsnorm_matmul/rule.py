@@ -1,7 +1,8 @@
 """Launch rule: the variant and the tile of a shape.
 
-On sm_90 the cheapest configuration that cost.py predicts, or one that was tuned for the shape; otherwise the generic variant with a tile from a table, which
-on sm_90 was measured on an H200 with cold weights, and elsewhere chosen to fit in shared memory.
+On sm_90 the cheapest configuration that cost.py predicts, or one that was tuned for the shape; otherwise the generic
+variant with a tile from a table, which on sm_90 was measured on an H200 with cold weights, and elsewhere chosen to fit
+in shared memory.
 """
 
 from __future__ import annotations

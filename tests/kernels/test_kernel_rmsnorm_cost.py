@@ -1,8 +1,9 @@
-"""Tests how rmsnorm_matmul describes its launches to the cost model, by hand, and the regret of its picks, from data."""
+"""Tests how rmsnorm_matmul describes launches to the cost model, by hand, and the regret of its picks, from data."""
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from ledger.analysis.model_shapes import cells, drawn
 from ledger.kernel_files import load_kernel
-from ledger.kernels.rmsnorm_matmul.cost import Clocks, Tile, chain_s, launch_of, resident_ctas, tile_of
+from ledger.kernels.rmsnorm_matmul.cost import RATES, Clocks, Tile, chain_s, launch_of, resident_ctas, tile_of
 from ledger.kernels.rmsnorm_matmul.search import cheapest, chosen, staged, tiles
 from ledger.kernels.rmsnorm_matmul.variants import NEUTRAL, shared_bytes
 from ledger.record_files import parse_yaml
@@ -157,6 +158,16 @@ def test_regret_of_the_picks_is_as_the_notes_say() -> None:
     assert statistics.median(model) < 1.006 and max(model) < 1.28
     # The rule before, on the same cells.
     assert round(within(earlier, 1.05), 2) == 0.71 and round(max(earlier), 2) == 1.60
+
+
+def test_the_notes_name_every_constant() -> None:
+    notes = (ROOT / "docs" / "notes" / "gemm.md").read_text(encoding="utf-8")
+    table = notes.partition("### Launch rule on sm_90")[2].partition("Regret is")[0]
+    numbers = {float(one.replace(",", "")) for one in re.findall(r"[\d,]*\d(?:\.\d+)?", table)}
+    rates = (RATES.dram_bytes_per_s / 1e12, RATES.l2_bytes, RATES.request_bytes, RATES.idle_share, RATES.overlap)
+    rates += (RATES.resident_share, RATES.launch_s["chain"] * 1e6, *RATES.slots.values())
+    assert {round(one, 6) for one in (*rates, *Clocks())} <= numbers
+    assert sum(len(row["configs"]) for row in FIT["rows"]) in numbers
 
 
 def test_every_timed_configuration_was_right_and_is_of_its_cell() -> None:
