@@ -89,8 +89,9 @@ class Tile(NamedTuple):
 
 def tile_of(config: Settings) -> Tile:
     """Return the tile of a configuration."""
-    shared = config["variant"] == "cuda_ping_pong" and config["x_stages"] == 0
-    return Tile(*(config[key] for key in Tile._fields[:-1]), shared=shared)
+    is_ping_pong = config["variant"] == "cuda_ping_pong"
+    *keys, _ = Tile._fields
+    return Tile._make([*(config[key] for key in keys), is_ping_pong and config["x_stages"] == 0])
 
 
 def resident_ctas(tile: Tile, shared_bytes: int) -> int:

@@ -15,6 +15,9 @@ from ledger.errors import InputError
 from ledger.records import Dtype
 
 SCHEMA = "ledger/model-shapes/1"
+FIT_SCHEMA = "ledger/model-shapes-fit/1"
+"""Timings of configurations on fit-half cells, to which a launch rule is fitted."""
+
 Half = Literal["fit", "unseen"]
 Cell = tuple[dict[str, int], Dtype]
 """A shape of rmsnorm_matmul, with the keys B, H and O, and a dtype."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ledger.analysis.model_shapes import cells, drawn
+from ledger.analysis.model_shapes import FIT_SCHEMA, cells, drawn
 from ledger.kernel_files import load_kernel
 from ledger.kernels.rmsnorm_matmul.cost import RATES, Clocks, Tile, chain_s, launch_of, resident_ctas, tile_of
 from ledger.kernels.rmsnorm_matmul.search import cheapest, chosen, staged, tiles
@@ -161,8 +161,8 @@ def test_regret_of_the_picks_is_as_the_notes_say() -> None:
 
 
 def test_the_notes_name_every_constant() -> None:
-    notes = (ROOT / "docs" / "notes" / "gemm.md").read_text(encoding="utf-8")
-    table = notes.partition("### Launch rule on sm_90")[2].partition("Regret is")[0]
+    notes = (ROOT / "docs" / "notes" / "launch_rule.md").read_text(encoding="utf-8")
+    table = notes.partition("Regret is")[0]
     numbers = {float(one.replace(",", "")) for one in re.findall(r"[\d,]*\d(?:\.\d+)?", table)}
     rates = (RATES.dram_bytes_per_s / 1e12, RATES.l2_bytes, RATES.request_bytes, RATES.idle_share, RATES.overlap)
     rates += (RATES.resident_share, RATES.launch_s["chain"] * 1e6, *RATES.slots.values())
@@ -204,3 +204,7 @@ def test_the_rule_gives_what_sm_90_can_run_for_published_models(half: Any) -> No
         config = kernel.config(shape, dtype, "sm_90")
         assert set(NEUTRAL[config["variant"]].items()) <= set(config.items())
         kernel.check_config(config, shape, dtype, "sm_90")
+
+
+def test_the_schema_of_the_timings_is_the_one_that_the_site_leaves_out() -> None:
+    assert FIT["schema"] == FIT_SCHEMA
