@@ -6,6 +6,7 @@ and depth. What is sealed is always the canonical JSON of the record that a file
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import tempfile
@@ -181,6 +182,18 @@ def load_hardware(name: str, root: FilePath | None = None) -> Hardware:
             added = {kind: c for kind, c in read_hardware(measured).ceilings.items() if kind != "datasheet"}
             profile = profile.model_copy(update={"ceilings": {**profile.ceilings, **added}})
     return profile
+
+
+def shipped_like(hardware: Hardware) -> tuple[Hardware, ...]:
+    """Return the profiles shipped with the package that have a profile's name or one of its device names."""
+    known = _shipped_profiles()
+    names = set(hardware.device_names)
+    return tuple(item for item in known if item.name == hardware.name or names & set(item.device_names))
+
+
+@functools.cache
+def _shipped_profiles() -> tuple[Hardware, ...]:
+    return tuple(load_hardware(name) for name in hardware_names())
 
 
 def hardware_yaml(hardware: Hardware) -> bytes:

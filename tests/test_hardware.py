@@ -1,5 +1,6 @@
 """Checks the shipped hardware profiles: every number sourced, dense, and consistent with width times clock."""
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ledger.canonical import encode, validate
-from ledger.errors import InputError, RecordError
+from ledger.canonical import canonical, decode, encode, validate
+from ledger.errors import EvidenceRefused, InputError, RecordError
 from ledger.kernel_files import shipped_folder
+from ledger.record_files import hardware_yaml
 from ledger.records import Hardware, Peak, Quantity, Record
 from ledger.roofline import base_units, ridge_point, roof_of
 
@@ -174,3 +176,62 @@ def test_a_sparse_peak_breaks_width_times_clock():
     assert peak is not None
     sparse = peak.model_copy(update={"value": 1979.0})
     assert rated_tflop_per_s(sparse, profile) != pytest.approx(sparse.value, rel=0.01)
+
+
+# What sealed profiles had, and what calibrated ones have now
+
+
+def sealed_profiles() -> list[Path]:
+    folder = Path(__file__).parent.parent / "predictions" / "objects"
+    return [path for path in sorted(folder.glob("*/*")) if b'"schema":"ledger/hardware/1"' in path.read_bytes()]
+
+
+def test_profiles_sealed_before_rounds_were_kept_have_their_bytes():
+    found = sealed_profiles()
+    assert found
+    for path in found:
+        assert encode(decode(Hardware, path.read_bytes(), what=path.name)) == path.read_bytes()
+
+
+def calibrated() -> dict[str, Any]:
+    value = yaml.safe_load((shipped_folder("hardware") / "h200.yaml").read_text())
+    bandwidth = value["ceilings"]["datasheet"]["dram_bandwidth"]
+    bandwidth["rounds"] = [bandwidth["value"] / 2, bandwidth["value"]]
+    return {**value, "calibration": {"duration_s": 15.0, "others_percent": [0.5, 12.0], "load_average": 1.25}}
+
+
+def test_rounds_and_calibration_are_stored_and_read_back():
+    record = validate(Hardware, calibrated(), what="h200")
+    data = encode(record)
+    assert b'"rounds":[' in data and b'"others_percent":[0.5,12]' in data
+    assert decode(Hardware, data, what="h200") == record
+    assert validate(Hardware, yaml.safe_load(hardware_yaml(record)), what="h200") == record
+
+
+@pytest.mark.parametrize("field", ["calibration", "rounds"])
+def test_an_absent_field_is_left_out_and_never_null(field: str):
+    value = yaml.safe_load((shipped_folder("hardware") / "h200.yaml").read_text())
+    assert f'"{field}"'.encode() not in encode(validate(Hardware, value, what="h200"))
+    (value if field == "calibration" else value["ceilings"]["datasheet"]["dram_bandwidth"])[field] = None
+    record = validate(Hardware, value, what="h200")
+    stored = json.loads(encode(record))
+    (stored if field == "calibration" else stored["ceilings"]["datasheet"]["dram_bandwidth"])[field] = None
+    with pytest.raises(EvidenceRefused, match="canonical form"):
+        decode(Hardware, canonical(stored), what="h200")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"others_percent": [101.0]}, "others_percent"),
+        ({"others_percent": []}, "others_percent"),
+        ({"load_average": -1.0}, "load_average"),
+        ({"duration_s": 0.0}, "duration_s"),
+        ({"seconds": 1.0}, "seconds"),
+    ],
+)
+def test_a_spoiled_calibration_is_refused_by_its_field(changes: dict[str, Any], field: str):
+    value = calibrated()
+    value["calibration"].update(changes)
+    with pytest.raises(RecordError, match=field):
+        validate(Hardware, value, what="h200")

@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ledger.records import Finding, Forecast, Hardware, Measurement, Prediction, Verification, Void
+from ledger.analysis.sight import counts_as_blind, declared
+from ledger.records import Finding, Forecast, Hardware, Measurement, Prediction, Sight, Verification, Void
 
+Binding = Literal["none", "positions only", "recomputed"]
+"""What is known of the samples of the run that counts: too few of them to tell, their positions, or their values."""
 State = Literal["open", "stale", "void", "measured", "failed", "refused"]
 
 
@@ -69,18 +72,40 @@ class Run:
 class CellView:
     """Hold one sealed cell with all that happened to it.
 
-    blind: no earlier measurement of the same cell in the history. revises: earlier SEAL#CELL names for the same cell.
-    levels: evidence levels reached (0 git order, 1 chained and bound, ...); empty while open.
+    sight: what had been timed before, the most of what is declared, noted and shown by records; None: undeclared, and
+    no record of the cell comes before it. corrections: what its own texts, or files, say of that, with where they
+    stand. revises: earlier SEAL#CELL names for the same cell. levels: evidence levels reached (0 git order, 1 chained
+    and bound, ...); empty while open. binding: what was checked of the samples of the run that counts; level 1 needs
+    them recomputed. answer: the run by which a cell without one of its own is scored, that of another forecast of the
+    same case.
     """
 
     sealed: Sealed
     forecast: Forecast
     hardware: Hardware | None
     state: State
-    blind: bool
+    sight: Sight | None
     revises: tuple[str, ...]
     runs: tuple[Run, ...]
     levels: tuple[int, ...]
+    binding: Binding = "none"
+    corrections: tuple[tuple[str, str], ...] = ()
+    answer: Run | None = None
+
+    @property
+    def blind(self) -> bool:
+        """Tell whether neither the author nor a record says that more was known."""
+        return counts_as_blind(self.sight)
+
+    @property
+    def declared(self) -> Sight | None:
+        """Return the sight that the author declared."""
+        return declared(self.forecast)[0]
+
+    @property
+    def known(self) -> str:
+        """Return what had been timed before, in the author's words."""
+        return declared(self.forecast)[1]
 
     @property
     def name(self) -> str:
@@ -97,6 +122,11 @@ class CellView:
         """Return the run that counts under the sealed policy first-run/1: the first one that finished."""
         finished = [run for run in self.runs if run.recorded.measurement.status == "measured"]
         return finished[0] if finished else None
+
+    @property
+    def scored(self) -> Run | None:
+        """Return the run by which the forecast is scored: its own, or that of another forecast of the same case."""
+        return self.counted or self.answer
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import itertools
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ledger.canonical import record_errors, validate
 from ledger.errors import RecordError
-from ledger.records import CeilingKind, Config, Dtype, Line, Name, Positive, Record, Regime, ShapeKey, Text
+from ledger.records import CeilingKind, Config, Dtype, Line, Name, Positive, Record, Regime, ShapeKey, Sight, Text
 
 MAX_CELLS = 10_000
 
@@ -39,7 +39,14 @@ class Guess(Record):
     prob: dict[Regime, Probability] | None = None
 
 
-class Request(Guess):
+class Seen(Record):
+    """Hold what had been timed before, as its author declares: sight None declares nothing."""
+
+    sight: Sight | None = None
+    known: Text = ""
+
+
+class Request(Guess, Seen):
     """Hold one forecast as a person writes it."""
 
     kernel: Line
@@ -50,8 +57,16 @@ class Request(Guess):
     threads: Positive | None = None
     config: Config | None = None
 
+    @model_validator(mode="after")
+    def _says_what_was_known(self) -> Self:
+        if self.sight in ("near", "informed") and not self.known.strip():
+            raise ValueError(f"sight {self.sight} without known; expected a sentence on what had been timed")
+        if self.sight is None and self.known.strip():
+            raise ValueError("known without sight; expected sight: blind, near or informed")
+        return self
 
-class CampaignEntry(Guess):
+
+class CampaignEntry(Guess, Seen):
     """Hold one entry of a campaign file; lists in `dtype` and `shape` expand to every combination."""
 
     kernel: Line | None = None
@@ -62,7 +77,7 @@ class CampaignEntry(Guess):
     threads: Positive | None = None
 
 
-class CampaignFile(Record):
+class CampaignFile(Seen):
     """Hold a campaign file: its name, its defaults and its entries."""
 
     campaign: Name
@@ -126,6 +141,8 @@ def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str
                     high=entry.high,
                     prob=entry.prob,
                     why=entry.why,
+                    sight=entry.sight or campaign.sight,
+                    known=entry.known or campaign.known,
                     threads=entry.threads,
                 )
             yield request

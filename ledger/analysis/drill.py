@@ -139,7 +139,7 @@ def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
         forecast=forecast,
         hardware=hardware,
         state="measured",
-        blind=True,
+        sight="blind",
         revises=(),
         runs=(Run(recorded, verdict),),
         levels=(),

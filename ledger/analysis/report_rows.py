@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ledger.analysis.above_roof import above_roof_reason
 from ledger.analysis.book import Book, CellView, Run, State
+from ledger.analysis.clock_state import BoostState, boost_state
+from ledger.analysis.cpu_noise import BUSY_PERCENT, others_percent
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import spread_percent
 from ledger.records import Finding
@@ -37,6 +40,25 @@ class ReportRow:
     def counts(self) -> bool:
         """Tell whether this row's run is the one that counts."""
         return self.run is not None and self.run is self.view.counted
+
+
+def boost_of(row: ReportRow) -> BoostState | None:
+    """Return the boost state of a row whose percent is of a steady state that differs from it; None elsewhere."""
+    return boost_state(row.view.forecast, row.run.recorded.measurement) if row.run else None
+
+
+def conditions(row: ReportRow) -> Iterator[str]:
+    """Yield what to know of a row's percent: its clock state, other load on a CPU, and why it is above 100."""
+    if row.run is None or row.run.recorded.measurement.timing is None:
+        return
+    measurement = row.run.recorded.measurement
+    if (boost := boost_of(row)) is not None:
+        yield boost.sentence
+    share = others_percent(measurement)
+    if share is not None and share >= BUSY_PERCENT:
+        yield f"Other processes used {share:.0f}% of the processors during the timing."
+    if row.view.hardware and (why := above_roof_reason(row.view.forecast, measurement, row.view.hardware)):
+        yield f"Above 100%: {why}."
 
 
 def rows(book: Book) -> tuple[ReportRow, ...]:
@@ -87,17 +109,30 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "campaign": view.sealed.prediction.campaign,
         "state": view.state,
         "blind": view.blind,
+        **sight_document(view),
         "revises": list(view.revises),
         "run": run.recorded.measurement.run if run else None,
         "counts": row.counts,
+        "scored_by": None if view.scored is None else view.scored.recorded.id,
         "record": run.recorded.id if run else None,
         "failure": run.recorded.measurement.failure if run else None,
         "predicted": _predicted(view),
-        "measured": _measured(view, run) if run else None,
+        "measured": _measured(row, run) if run else None,
         "gap": verdict.gap.model_dump(mode="json") if verdict and verdict.gap else None,
         "grade": verdict.grade if verdict else None,
         "levels": list(view.levels),
+        "samples": view.binding,
         "findings": [_finding(finding) for finding in verdict.findings] if verdict else [],
+    }
+
+
+def sight_document(view: CellView) -> dict[str, Any]:
+    """Return what had been timed before a forecast; null where nothing was declared, and no record shows it."""
+    return {
+        "sight": view.sight,
+        "declared": view.declared,
+        "known": view.known,
+        "corrections": [{"quote": quote, "source": source} for quote, source in view.corrections],
     }
 
 
@@ -114,12 +149,13 @@ def _predicted(view: CellView) -> dict[str, Any]:
     }
 
 
-def _measured(view: CellView, run: Run) -> dict[str, Any] | None:
-    measurement = run.recorded.measurement
+def _measured(row: ReportRow, run: Run) -> dict[str, Any] | None:
+    view, measurement = row.view, run.recorded.measurement
     timing = measurement.timing
     if timing is None:
         return None
     totals = totals_of(measurement, view.hardware) if view.hardware else None
+    boost, hardware = boost_of(row), view.hardware
     return {
         "regime": run.verification.measured_regime,
         "also": run.verification.also_regime,
@@ -129,6 +165,11 @@ def _measured(view: CellView, run: Run) -> dict[str, Any] | None:
         "ci_high_us": timing.high_ps / 1e6,
         "repeat_spread_percent": spread_percent(view),
         "launch_us": None if timing.launch_ps is None else timing.launch_ps / 1e6,
+        "clock_state": None if boost is None else boost.name,
+        "boost_percent": None if boost is None else boost.percent,
+        "boost_us": None if boost is None else boost.time_ps / 1e6,
+        "others_percent": others_percent(measurement),
+        "above_100": None if hardware is None else above_roof_reason(view.forecast, measurement, hardware),
         "counters": None if totals is None else asdict(totals),
     }
 
@@ -148,7 +189,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def counted(book: Book) -> Iterator[tuple[CellView, Run]]:
-    """Yield every cell that counts as measured, with its run."""
+    """Yield every cell that counts as measured, with its run, or with the run of its case that it is scored by."""
     for row in rows(book):
         if row.run is not None and row.counts:
             yield row.view, row.run
+        elif row.view.answer is not None and row.run is (row.view.runs or (None,))[0]:
+            yield row.view, row.view.answer

@@ -1,7 +1,8 @@
-"""Scores a forecaster: errors, intervals and probabilities, blind and informed apart. Pure.
+"""Scores a forecaster: errors, intervals and probabilities, each sight apart. Pure.
 
 Units: errors and interval scores in points of percent-of-roof. Only cells that were measured are scored, every
-revision on its own; what cannot be scored is None, never zero, and every mean has its count.
+revision on its own, and every forecast of one case, by the first run of it that it was sealed before. What cannot be
+scored is None, never zero, and every mean has its count. Undeclared forecasts stand apart: they count as blind nowhere.
 
     bias            mean of measured minus predicted
     error           mean of |measured minus predicted|
@@ -27,7 +28,8 @@ from statistics import fmean
 from typing import Any
 
 from ledger.analysis.book import Book, CellView
-from ledger.records import REGIMES, Forecast, Regime
+from ledger.analysis.sight import SIGHTS
+from ledger.records import REGIMES, Forecast, Regime, Sight
 
 INTERVAL_ALPHA = 0.2
 VACUOUS_POINTS = 90.0
@@ -36,9 +38,10 @@ LEAST_PROBABILITY = 1e-6
 
 @dataclass(frozen=True)
 class Score:
-    """Hold the scores of one forecaster, either blind or informed."""
+    """Hold the scores of one forecaster for one sight, None where it is undeclared. blind: whether it is blind."""
 
     forecaster: str
+    sight: Sight | None
     blind: bool
     sealed: int
     measured: int
@@ -89,19 +92,20 @@ def log_score(probabilities: Mapping[Regime, float], *outcomes: Regime) -> float
 
 
 def score_book(book: Book) -> tuple[Score, ...]:
-    """Return the scores of every forecaster, blind before informed; none when the ledger is refused."""
+    """Return the scores of every forecaster, blind, near, informed, undeclared; none when it is refused."""
     if book.refused:
         return ()
-    groups: dict[tuple[str, bool], list[CellView]] = {}
+    order = (*SIGHTS, None)
+    groups: dict[tuple[str, int], list[CellView]] = {}
     for view in book.cells:
-        groups.setdefault((view.sealed.prediction.forecaster, not view.blind), []).append(view)
-    return tuple(_score(name, not informed, groups[name, informed]) for name, informed in sorted(groups))
+        groups.setdefault((view.sealed.prediction.forecaster, order.index(view.sight)), []).append(view)
+    return tuple(_score(name, order[place], groups[name, place]) for name, place in sorted(groups))
 
 
-def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
+def _score(forecaster: str, sight: Sight | None, views: Sequence[CellView]) -> Score:
     results: list[tuple[Forecast, float, tuple[Regime, ...]]] = []
     for view in views:
-        verdict = view.counted.verification if view.counted else None
+        verdict = view.scored.verification if view.scored else None
         if verdict is not None and verdict.measured_percent is not None:
             results.append((view.forecast, verdict.measured_percent, verdict.regimes))
     gaps = [measured - forecast.percent_milli / 1000 for forecast, measured, _ in results]
@@ -114,7 +118,8 @@ def _score(forecaster: str, blind: bool, views: Sequence[CellView]) -> Score:
     regimes = [(forecast, named) for forecast, _, named in results if named]
     return Score(
         forecaster=forecaster,
-        blind=blind,
+        sight=sight,
+        blind=sight == "blind",
         sealed=len(views),
         measured=len(results),
         bias=_mean(gaps),

@@ -1,97 +1,95 @@
 """Measures a CPU's arithmetic and memory ceilings with torch on all processors. Imports torch, only when called.
 
-Bandwidths count the bytes that the operation names. A store to memory outside the cache first reads the cache line,
-unless the library bypasses the cache; that read is not counted.
+Other work on the machine, and other guests of its host, can only lower a rate, and they come and go in seconds. So
+every ceiling is measured once a round, and the best round is the ceiling; its rounds are kept. Bandwidths count the
+bytes that the operation names. A store to memory outside the cache first reads the cache line, unless the library
+bypasses the cache; that read is not counted.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from ledger.calibrate.cpu_rounds import FULL, QUICK, Plan, Probe, Rounds, take_rounds
 from ledger.device.facts import cpu_cores, cpu_state, import_torch
 from ledger.measure.run_cell import threads_set
-from ledger.records import Ceilings, DeviceFacts, Path, Peak, Quantity
+from ledger.records import Calibration, Ceilings, DeviceFacts, Path, Peak, Quantity
 
 _LLC_MULTIPLE = 4
 _MIN_BUFFER_BYTES = 64 * 2**20
 _ELEMENT_BYTES = 4
+# Sizes of matrix products. A product of 512 takes a millisecond or two, so that it can end before another process gets
+# one of the processors.
+_QUICK_SIZES = (512, 1024, 2048)
+_SIZES = (*_QUICK_SIZES, 3072, 4096)
+_LAUNCHES = 2000
+_SCALE = {"TFLOP/s": 1e12, "GB/s": 1e9}
+Q = TypeVar("Q", bound=Quantity)
 
 
 @dataclass(frozen=True)
-class Best:
-    """Hold the best of several timings and how many there were. Units: seconds."""
+class CpuCeilings:
+    """Hold the burst ceilings of a CPU and how busy it was meanwhile."""
 
-    seconds: float
-    rounds: int
-
-
-def best_time(call: Callable[[], object], *, budget_s: float) -> Best:
-    """Return the shortest time of a call over at least three rounds, more within the budget."""
-    call()
-    times: list[float] = []
-    started = time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - started < budget_s:
-        begun = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begun)
-    return Best(min(times), len(times))
+    burst: Ceilings
+    calibration: Calibration
 
 
-def measure_ceilings(facts: DeviceFacts, *, quick: bool, on_step: Callable[[str], None]) -> Ceilings:
-    """Return this CPU's burst ceilings."""
+def measure_ceilings(facts: DeviceFacts, *, quick: bool, on_step: Callable[[str], None]) -> CpuCeilings:
+    """Return this CPU's burst ceilings, each the best of rounds that are spread over the calibration."""
     torch = import_torch()
     source = f"ledger calibrate, torch {torch.__version__}, {cpu_cores()} threads"
-    budget_s = 0.4 if quick else 2.0
     with threads_set(None):
-        peaks: dict[Path, Peak | None] = {
-            "fp32": _peak("float32", source, quick=quick, budget_s=budget_s, on_step=on_step),
-            "fp64": _peak("float64", source, quick=quick, budget_s=budget_s, on_step=on_step),
-        }
-        bandwidths = _bandwidths(facts, source, budget_s=budget_s, on_step=on_step)
-        on_step("launch of one small operation")
-        launch = _launch(source)
-    return Ceilings(
+        on_step("preparing matrices and arrays")
+        plan: Plan = QUICK if quick else FULL
+        probes = [*_products(facts, quick=quick), *_transfers(facts), _launch()]
+        rounds = take_rounds(probes, plan, on_step=on_step)
+    peaks: dict[Path, Peak | None] = {
+        "fp32": _best(Peak, rounds, ("fp32",), "TFLOP/s", source),
+        "fp64": _best(Peak, rounds, ("fp64",), "TFLOP/s", source),
+    }
+    burst = Ceilings(
         peaks=peaks,
-        dram_bandwidth=bandwidths["read"],
-        dram_read_bandwidth=bandwidths["read"],
-        dram_write_bandwidth=bandwidths["write"],
-        dram_copy_bandwidth=bandwidths["copy"],
-        launch_stream=launch,
+        # Whatever moved bytes fastest is the ceiling of moving bytes.
+        dram_bandwidth=_best(Quantity, rounds, ("read", "write", "copy"), "GB/s", source),
+        dram_read_bandwidth=_best(Quantity, rounds, ("read",), "GB/s", source),
+        dram_write_bandwidth=_best(Quantity, rounds, ("write",), "GB/s", source),
+        dram_copy_bandwidth=_best(Quantity, rounds, ("copy",), "GB/s", source),
+        launch_stream=_launch_time(rounds, source),
     )
+    return CpuCeilings(burst, rounds.calibration)
 
 
-def _clock() -> str:
-    clock = cpu_state().sm_clock_mhz
-    return "clock unknown" if clock is None else f"{clock} MHz"
-
-
-def _peak(name: str, source: str, *, quick: bool, budget_s: float, on_step: Callable[[str], None]) -> Peak:
+def _products(facts: DeviceFacts, *, quick: bool) -> list[Probe]:
+    """Return matrix products of several sizes, which share three buffers a dtype."""
     torch = import_torch()
-    best = (0.0, "")
-    for size in (1024, 2048) if quick else (1024, 2048, 3072, 4096):
-        on_step(f"{name} matrix product of {size}")
-        a, b = (torch.randn(size, size, dtype=getattr(torch, name)) for _ in range(2))
-        out = torch.empty_like(a)
-        found = best_time(lambda a=a, b=b, out=out: torch.matmul(a, b, out=out), budget_s=budget_s)  # type: ignore[misc]
-        condition = f"matrix product {size}x{size}x{size}, best of {found.rounds}, {_clock()}"
-        best = max(best, (2 * size**3 / found.seconds, condition))
-    return Peak(value=_digits(best[0] / 1e12), unit="TFLOP/s", kind="measured", condition=best[1], source=source)
+    wanted = _QUICK_SIZES if quick else _SIZES
+    sizes = [size for size in wanted if 3 * (4 + 8) * size**2 <= facts.memory_bytes // 16] or wanted[:1]
+    probes = []
+    for ceiling, dtype in (("fp32", torch.float32), ("fp64", torch.float64)):
+        buffers = [torch.randn(max(sizes) ** 2, dtype=dtype) for _ in range(3)]
+        for size in sizes:
+            a, b, out = (buffer[: size**2].view(size, size) for buffer in buffers)
+
+            def call(a=a, b=b, out=out):  # type: ignore[no-untyped-def]  # noqa: ANN001
+                torch.matmul(a, b, out=out)
+
+            probes.append(Probe(ceiling, f"matrix product {size}x{size}x{size}", 2.0 * size**3, call))
+    return probes
 
 
-def _bandwidths(
-    facts: DeviceFacts, source: str, *, budget_s: float, on_step: Callable[[str], None]
-) -> dict[str, Quantity]:
-    """Return the best bandwidth of each kind; triad counts among the copies: it reads two arrays and writes one."""
+def _transfers(facts: DeviceFacts) -> list[Probe]:
+    """Return reads, writes and copies of arrays; triad is among the copies: it reads two arrays and writes one."""
     torch = import_torch()
     wanted = max(_LLC_MULTIPLE * (facts.l2_bytes or 0), _MIN_BUFFER_BYTES)
     size = min(wanted, facts.memory_bytes // 16) // (_ELEMENT_BYTES * 1024) * 1024
     a, b, c = (torch.ones(size) for _ in range(3))
     rows = a.view(-1, 1024)
     vector = torch.ones(1024)
-    one_array = _ELEMENT_BYTES * size
-    ways: tuple[tuple[str, str, int, Callable[[], object]], ...] = (
+    one_array = float(_ELEMENT_BYTES * size)
+    ways: tuple[tuple[str, str, float, Callable[[], object]], ...] = (
         ("read", "sum of one array", one_array, lambda: torch.sum(a)),
         ("read", "dot product of two arrays", 2 * one_array, lambda: torch.dot(a, b)),
         ("read", "matrix times a vector", one_array, lambda: torch.mv(rows, vector)),
@@ -99,35 +97,41 @@ def _bandwidths(
         ("copy", "copy, bytes read and written", 2 * one_array, lambda: c.copy_(a)),
         ("copy", "triad, bytes read and written", 3 * one_array, lambda: torch.add(a, b, alpha=3.0, out=c)),
     )
-    best: dict[str, tuple[float, str]] = {}
-    for kind, what, moved, call in ways:
-        on_step(f"memory {kind}: {what}")
-        found = best_time(call, budget_s=budget_s)
-        condition = f"{what}, {one_array / 2**20:.0f} MiB an array, best of {found.rounds}, {_clock()}"
-        best[kind] = max(best.get(kind, (0.0, "")), (moved / found.seconds, condition))
-    return {
-        kind: Quantity(value=_digits(rate / 1e9), unit="GB/s", kind="measured", condition=condition, source=source)
-        for kind, (rate, condition) in best.items()
-    }
+    array = f"{one_array / 2**20:.0f} MiB an array"
+    return [Probe(ceiling, f"{what}, {array}", moved, call) for ceiling, what, moved, call in ways]
 
 
-def _launch(source: str) -> Quantity:
+def _launch() -> Probe:
     torch = import_torch()
     a, out = torch.ones(1), torch.ones(1)
-    calls = 2000
 
-    def run() -> None:
-        for _ in range(calls):
+    def call() -> None:
+        for _ in range(_LAUNCHES):
             torch.add(a, a, out=out)
 
-    found = best_time(run, budget_s=0.2)
+    return Probe("launch", f"torch.add of one element, {_LAUNCHES} in a row", float(_LAUNCHES), call)
+
+
+def _best(kind: type[Q], rounds: Rounds, ceilings: tuple[str, ...], unit: str, source: str) -> Q:
+    """Return the best rate over some ceilings, with the best of each round and how it was reached."""
+    values = tuple(_digits(rate / _SCALE[unit]) for rate in rounds.best_rates(ceilings))
+    condition = _condition(rounds, ceilings)
+    return kind(value=max(values), unit=unit, kind="measured", condition=condition, source=source, rounds=values)
+
+
+def _launch_time(rounds: Rounds, source: str) -> Quantity:
+    times_us = tuple(_digits(1e6 / rate) for rate in rounds.best_rates(("launch",)))
+    condition = _condition(rounds, ("launch",))
     return Quantity(
-        value=_digits(1e6 * found.seconds / calls),
-        unit="us",
-        kind="measured",
-        condition=f"torch.add of one element, best of {found.rounds} runs of {calls}, {_clock()}",
-        source=source,
+        value=min(times_us), unit="us", kind="measured", condition=condition, source=source, rounds=times_us
     )
+
+
+def _condition(rounds: Rounds, ceilings: tuple[str, ...]) -> str:
+    clock = cpu_state().sm_clock_mhz
+    clock_text = "clock unknown" if clock is None else f"{clock} MHz"
+    taken = f"best of {rounds.count} rounds over {rounds.calibration.duration_s:.0f} s"
+    return f"{rounds.best_probe(ceilings).what}, {taken}, {clock_text}"[:400]
 
 
 def _digits(value: float) -> float:

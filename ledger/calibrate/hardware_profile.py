@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from ledger.analysis.cpu_noise import calibration_notes, lower_than_before
 from ledger.device.facts import cpu_facts, cuda_facts, max_clock_mhz, require_profile
-from ledger.records import Ceilings, DeviceFacts, Hardware, Limits, Memory, Quantity
+from ledger.records import Calibration, Ceilings, DeviceFacts, Hardware, Limits, Memory, Quantity
 from ledger.roofline import base_units
 
 OnStep = Callable[[str], None]
@@ -30,15 +31,24 @@ def manifest(facts: DeviceFacts) -> tuple[str, ...]:
     return (f"calibrated {when} on {facts.name} ({facts.target}), driver {facts.driver}", f"with {versions}")
 
 
-def calibrate_cpu(quick: bool = False, on_progress: OnStep = lambda _step: None) -> Hardware:
+def calibrate_cpu(
+    quick: bool = False, on_progress: OnStep = lambda _step: None, earlier: Hardware | None = None
+) -> Hardware:
     """Return this CPU's profile, all of it measured, with all processors that this process may use.
 
+    Its notes say how noisy the machine was. earlier: the profile before, which they compare with.
     Raises: MachineError without torch.
     """
     from ledger.calibrate.ceilings_cpu import measure_ceilings
 
     facts = cpu_facts()
-    ceilings = measure_ceilings(facts, quick=quick, on_step=on_progress)
+    found = measure_ceilings(facts, quick=quick, on_step=on_progress)
+    profile = _cpu_profile(facts, found.burst, found.calibration)
+    lower = () if earlier is None else lower_than_before(earlier, profile)
+    return profile.model_copy(update={"notes": (*profile.notes, *calibration_notes(profile), *lower)})
+
+
+def _cpu_profile(facts: DeviceFacts, ceilings: Ceilings, calibration: Calibration) -> Hardware:
     return Hardware(
         schema="ledger/hardware/1",
         name="cpu",
@@ -67,6 +77,7 @@ def calibrate_cpu(quick: bool = False, on_progress: OnStep = lambda _step: None)
         ),
         ceilings={"burst": ceilings},
         notes=manifest(facts),
+        calibration=calibration,
     )
 
 

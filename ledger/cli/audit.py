@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from ledger.cli.open_ledger import freeze_records
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, progress_bar
 from ledger.errors import EvidenceRefused, InputError, ThresholdMissed
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ def audit(
     tsa_roots: Annotated[
         FilePath | None, typer.Option("--tsa-roots", help="Time-stamping roots that you trust, PEM.")
     ] = None,
+    log_roots: Annotated[
+        FilePath | None,
+        typer.Option("--log-roots", help="Public log that you trust: trusted root of sigstore, JSON."),
+    ] = None,
+    log_identity: Annotated[
+        str | None, typer.Option("--log-identity", help="Whose log entries count: an e-mail address or URI.")
+    ] = None,
+    log_issuer: Annotated[
+        str | None, typer.Option("--log-issuer", help="Who must have confirmed that identity, a URL.")
+    ] = None,
+    log_entries: Annotated[
+        FilePath | None, typer.Option("--log-entries", help="All log entries of that identity, as you collected them.")
+    ] = None,
     challenge: Annotated[
         str | None, typer.Option("--challenge", help="Your challenge: exit 1 unless a measurement answers it.")
     ] = None,
@@ -33,10 +47,15 @@ def audit(
 ) -> None:
     """Check a whole ledger from a sanitised clone, without trusting its author."""
     from ledger.evidence import audit as audits
+    from ledger.evidence.log_levels import LogTrust
     from ledger.evidence.trust_levels import Trust
 
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
-    result = audits.audit(source, revision=revision, recomputed=recompute, trust=trust, challenge=challenge)
+    log = LogTrust(log_roots, log_identity, log_issuer, log_entries, tsa_roots)
+    with progress_bar("recomputing", limit=60) if recompute or challenge else nullcontext() as show:
+        result = audits.audit(
+            source, revision=revision, recomputed=recompute, trust=trust, challenge=challenge, progress=show, log=log
+        )
     freeze_records()
     if as_json:
         emit(audits.document(result))

@@ -10,7 +10,7 @@ import typer
 
 from ledger.cli.cells import baseline_set, cells_of
 from ledger.cli.open_ledger import find_root
-from ledger.cli.options import JsonOption, parse_ceilings
+from ledger.cli.options import DeviceOption, JsonOption, parse_ceilings
 from ledger.cli.output import emit, out, say
 from ledger.errors import InputError
 
@@ -26,6 +26,7 @@ def bench(
     shape: Annotated[list[str] | None, typer.Option(help="Shape, as B=8,H=4096,O=4096; may be repeated.")] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="Data type; may be repeated (default: all).")] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
+    device: DeviceOption = None,
     ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
     baseline: Annotated[list[str] | None, typer.Option(help="Baselines to run (default: all).")] = None,
     output: Annotated[FilePath | None, typer.Option("-o", "--output", help="JSON file to write.")] = None,
@@ -37,12 +38,14 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Time kernels and their library baselines, interleaved in one run on the same cold inputs."""
+    from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.render.bench_page import render_markdown
     from ledger.render.self_test_text import self_test_text
 
     if fail_on_regress is not None and against is None:
         raise InputError("--fail-on-regress: given without --against; expected an earlier bench to compare with")
+    select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     if self_test is not None:
         name = (kernel or ["rmsnorm_matmul"])[0]

@@ -13,7 +13,7 @@ from ledger.errors import InputError
 
 
 def calibrate(
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="About 20 s, with a larger error.")] = False,
     hw: Annotated[str | None, typer.Option("--hw", help="Shipped profile of the CUDA device.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a profile that open seals name.")] = False,
@@ -25,9 +25,12 @@ def calibrate(
     root = find_root()
     if root is None:
         raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
-    paths = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
+    written = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
+    for warning in written.warnings:
+        say(f"warning: {warning}")
+    paths = [str(path.relative_to(root)) for path in written.paths]
     if as_json:
-        emit({"paths": [str(path.relative_to(root)) for path in paths]})
+        emit({"paths": paths, "warnings": list(written.warnings)})
     else:
         for path in paths:
-            out().print(f"wrote {path.relative_to(root)}", markup=False)
+            out().print(f"wrote {path}", markup=False)

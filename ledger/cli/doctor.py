@@ -7,18 +7,19 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli.options import JsonOption
+from ledger.cli.options import DeviceOption, JsonOption
 from ledger.cli.output import emit, out, say
 
 
 def doctor(
     repair: Annotated[bool, typer.Option("--repair", help="Repair the ledger's own files.")] = False,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Explain what is wrong with this machine or this ledger, and repair the ledger's own files."""
     from ledger.workflow.doctor import examine
 
-    findings = examine(FilePath.cwd(), repair=repair)
+    findings = examine(FilePath.cwd(), repair=repair, device=device)
     if as_json:
         emit([{"what": f.what, "state": f.state, "remedy": f.remedy} for f in findings])
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ledger.cli.options import CountersOption, FullOption, JsonOption, PriceOption
+from ledger.cli.options import CountersOption, DeviceOption, FullOption, JsonOption, PriceOption
 from ledger.cli.output import emit, progress_bar, say
 from ledger.errors import InputError
 
@@ -23,13 +23,16 @@ def measure(
     output: Annotated[FilePath, typer.Option("-o", "--output", help="Folder for the measurements.")],
     counters: CountersOption = "auto",
     full: FullOption = None,
+    device: DeviceOption = None,
     price_per_hour: PriceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an order on this machine; needs the package and the device, not git. Resumes an interrupted run."""
+    from ledger.device.gpu_selection import select_device
     from ledger.record_files import read_record
     from ledger.records import Order
 
+    select_device(device)
     summary = run_locally(read_record(Order, order_file), output, counters, full, None)
     show_summary(summary, price_per_hour, as_json=as_json)
 

@@ -31,10 +31,12 @@ class OpenLedger:
         """Return the book of the ledger, judged on first use."""
         from ledger.evidence.judge import judge
         from ledger.evidence.object_checks import record_blobs
+        from ledger.evidence.sight_checks import read_notes
 
         with self.reader.blobs() as blobs:
+            notes = read_notes(self.reader, self.history.head, blobs.read)
             blobs.plan(record_blobs(self.history))
-            book = judge(self.history, blobs.read, current=self.current)
+            book = judge(self.history, blobs.read, current=self.current, notes=notes)
         freeze_records()
         return book
 
@@ -70,7 +72,7 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     repository.recover()
     if repository.head() is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
-    changed = repository.uncommitted()
+    changed = repository.uncommitted_at_rest()
     if changed and uncommitted_is_refused:
         raise EvidenceRefused(
             f"{changed[0]}: changed and not committed ({len(changed)} such files); ledger folders are written by "

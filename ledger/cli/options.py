@@ -12,7 +12,7 @@ import typer
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from ledger.records import CeilingKind, Dtype, Regime
+    from ledger.records import CeilingKind, Dtype, Regime, Sight
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names; none: every open cell.")]
 CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
@@ -20,6 +20,9 @@ FullOption = Annotated[list[str] | None, typer.Option("--full", help="Cells whos
 PriceOption = Annotated[float | None, typer.Option("--price-per-hour", min=0, help="Price of the device, per hour.")]
 AgainOption = Annotated[
     bool, typer.Option("--again", help="Measured cells again, as later runs; the first run still counts.")
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda or cuda:N (default: the first GPU, or the CPU without one).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -92,6 +95,13 @@ def parse_dtype(text: str) -> Dtype:
     from ledger.records import Dtype
 
     return _one_of(text, get_args(Dtype), "dtype")  # type: ignore[no-any-return]
+
+
+def parse_sight(text: str | None) -> Sight | None:
+    """Return a sight by name, None for none. Raises: InputError."""
+    from ledger.records import Sight
+
+    return None if text is None else _one_of(text, get_args(Sight), "sight")
 
 
 def parse_ceilings(text: str | None) -> CeilingKind | None:

@@ -17,9 +17,10 @@ from ledger.cli.options import (
     parse_probabilities,
     parse_regime,
     parse_shape,
+    parse_sight,
 )
 from ledger.cli.output import emit, out, say
-from ledger.cli.witness import TsaOption, stamp_records
+from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,12 +46,15 @@ def predict(
     high: Annotated[float | None, typer.Option(help="Upper end of an interval for the percent.")] = None,
     prob: Annotated[str | None, typer.Option(help="Probabilities: hbm-bound=0.8,latency-bound=0.2.")] = None,
     why: Annotated[str, typer.Option(help="The reasoning; sealed with the forecast.")] = "",
+    sight: Annotated[str | None, typer.Option(help="What had been timed before: blind, near or informed.")] = None,
+    known: Annotated[str, typer.Option(help="What had been timed, in a sentence; sealed with the sight.")] = "",
     ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
     pin: Annotated[list[str] | None, typer.Option(help="Version to seal of torch, triton, …: torch==2.11.*")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
     tsa: TsaOption = None,
+    log: LogOption = False,
     check: Annotated[bool, typer.Option("--check", help="Compile before sealing; warn of a wrong roof.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
     as_json: JsonOption = False,
@@ -62,9 +66,11 @@ def predict(
     from ledger.git.commit import Repository
 
     repository = Repository(FilePath.cwd())
-    sealing = _Sealing(repository, pins=pin or (), tsa=tsa, sign=sign, check=check, dry_run=dry_run, as_json=as_json)
+    sealing = _Sealing(
+        repository, pins=pin or (), tsa=tsa, log=log, sign=sign, check=check, dry_run=dry_run, as_json=as_json
+    )
     if source is not None:
-        if kernel or hw or dtype or shape or regime or pct is not None:
+        if kernel or hw or dtype or shape or regime or sight or known or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
         sealing.campaign(source)
         return
@@ -84,6 +90,8 @@ def predict(
                 high=high,
                 prob=None if prob is None else parse_probabilities(prob),
                 why=why,
+                sight=parse_sight(sight),
+                known=known,
                 threads=threads,
             )
     sealing.forecasts([request], kind)
@@ -102,6 +110,7 @@ class _Sealing:
     repository: Repository = field(kw_only=False)
     pins: Sequence[str]
     tsa: str | None
+    log: bool
     sign: bool
     check: bool
     dry_run: bool
@@ -126,11 +135,13 @@ class _Sealing:
         from ledger.sources.platform import parse_pin
         from ledger.workflow.path_check import check_paths
         from ledger.workflow.seal import check_distinct, draft
+        from ledger.workflow.sight import with_sights
 
         pinned = dict(parse_pin(text) for text in pins)
         drafts = [draft(request, root=self.repository.root, ceilings=kind, pins=pinned) for request in requests]
         check_distinct(drafts)
-        for line in check_paths(drafts, self.repository.root) if self.check else ():
+        drafts, told = with_sights(self.repository, drafts)
+        for line in [*told, *(check_paths(drafts, self.repository.root) if self.check else ())]:
             say(line)
         return drafts
 
@@ -148,6 +159,7 @@ class _Sealing:
             say(sealed.note)
         _show(sealed, as_json=self.as_json)
         stamp_records(self.repository, [sealed.path], self.tsa)
+        log_records(self.repository, [sealed.path], self.tsa, wanted=self.log)
 
 
 def _show(sealed: SealedCommit, *, as_json: bool) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from ledger.cli.options import check_percent, parse_shape
+from ledger.cli.options import check_percent, parse_shape, parse_sight
 from ledger.cli.output import err
 from ledger.errors import InputError
 
@@ -49,8 +49,23 @@ def ask(root: FilePath) -> tuple[Request, CeilingKind]:
             low=until("No lower than (empty: no interval)", bound),
             high=until("No higher than (empty: no interval)", bound),
             why=line("Why, in a sentence or two"),
+            **sight(),
         )
     return request, ceilings
+
+
+def sight() -> dict[str, Any]:
+    """Return what had been timed before, by the answers of a person."""
+    err().print("  blind: nothing like it; near: a neighbouring shape or another version; informed: this cell")
+    answer = until("Timed before: blind, near, informed (empty: undeclared)", lambda text: parse_sight(text or None))
+    known = until("What had been timed", _sentence) if answer in ("near", "informed") else ""
+    return {"sight": answer, "known": known}
+
+
+def _sentence(text: str) -> str:
+    if not text:
+        raise InputError("got nothing; expected a sentence on what had been timed")
+    return text
 
 
 def line(question: str) -> str:

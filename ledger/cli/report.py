@@ -69,7 +69,7 @@ def check_miss(book: Book, points: float, only: set[str] | None) -> None:
     """Check that no gap is larger than `points`. Raises: ThresholdMissed, naming the cells."""
     missed = []
     for cell in book.cells:
-        gap = cell.counted.verification.gap if cell.counted else None
+        gap = cell.scored.verification.gap if cell.scored else None
         if gap is not None and abs(gap.percent) > points and (only is None or cell.short_name in only):
             missed.append(f"{cell.short_name} by {gap.percent:+.1f}")
     if missed:

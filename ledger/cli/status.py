@@ -9,11 +9,15 @@ from ledger.cli.output import emit, out
 
 def status(as_json: JsonOption = False) -> None:
     """List what is open, stale, void and measured."""
+    from ledger.analysis.report_rows import sight_document
     from ledger.render.status_table import render_status
 
     book = open_ledger(uncommitted_is_refused=False).book
     if as_json:
-        cells = [{"seal": c.sealed.id, "cell": c.forecast.cell, "state": c.state, "blind": c.blind} for c in book.cells]
+        cells = [
+            {"seal": c.sealed.id, "cell": c.forecast.cell, "state": c.state, "blind": c.blind, **sight_document(c)}
+            for c in book.cells
+        ]
         emit({"head": book.head, "cells": cells, "refused": [f.model_dump(mode="json") for f in book.refused]})
     else:
         render_status(book, out())

@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.cells import baseline_set, cells_of
 from ledger.cli.open_ledger import find_root
-from ledger.cli.options import JsonOption
+from ledger.cli.options import DeviceOption, JsonOption
 from ledger.cli.output import emit, out, say
 
 
@@ -19,16 +19,19 @@ def timeline(
     shape: Annotated[str | None, typer.Option(help="Shape, as B=8,H=4096,O=4096 (default: its first case).")] = None,
     dtype: Annotated[str | None, typer.Option(help="Data type (default: its first).")] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
+    device: DeviceOption = None,
     baseline: Annotated[list[str] | None, typer.Option(help="Baselines to trace (default: all).")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Record one rotation of a cell, ours and the library's, as a timeline that Perfetto opens."""
+    from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.kernel_files import load_kernel
     from ledger.measure.timeline import record_timeline
     from ledger.records import is_gpu
     from ledger.render.timeline_table import slices_table
 
+    select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     file = load_kernel(kernel, find_root(), launch=is_gpu(hardware.target))
     cell = cells_of(file.kernel, [shape] if shape else None, [dtype] if dtype else None)[0]

@@ -11,7 +11,7 @@ import typer
 
 from ledger.cli.cells import tuned_cells
 from ledger.cli.open_ledger import find_root
-from ledger.cli.options import JsonOption
+from ledger.cli.options import DeviceOption, JsonOption
 from ledger.cli.output import emit, out, progress_bar, say
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def tune(
     shape: Annotated[list[str] | None, typer.Option(help="Shape, as M=64,N=64,K=64; may be repeated.")] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="Data type; may be repeated (default: the first).")] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
+    device: DeviceOption = None,
     log: Annotated[FilePath | None, typer.Option(help="Log from which a repeated run continues.")] = None,
     output: Annotated[FilePath | None, typer.Option("-o", "--output", help="File to review.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Candidates to time at most, for each cell.")] = None,
@@ -35,11 +36,13 @@ def tune(
     as_json: JsonOption = False,
 ) -> None:
     """Time a kernel's launch configurations on this GPU and write the fastest to a file for review."""
+    from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.kernel_files import load_kernel
     from ledger.measure.tuned_file import tune_cells
     from ledger.render.tuning_page import render_markdown
 
+    select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     file = load_kernel(kernel, find_root(), launch=not dry_run)
     cells = tuned_cells(file.kernel, shape, dtype)

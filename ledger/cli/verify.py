@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +13,11 @@ import typer
 from ledger.cli.challenge import ChallengeOption, anchor
 from ledger.cli.measure import run_locally, show_summary
 from ledger.cli.open_ledger import OpenLedger, freeze_records, open_ledger, refuse_if_refused
-from ledger.cli.options import AgainOption, CountersOption, FullOption, Ids, JsonOption, PriceOption
+from ledger.cli.options import AgainOption, CountersOption, DeviceOption, FullOption, Ids, JsonOption, PriceOption
 from ledger.cli.order import report_stale
 from ledger.cli.output import emit, out, say
 from ledger.cli.report import check_miss
-from ledger.cli.witness import TsaOption, stamp_records
+from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import EvidenceRefused, InputError
 
 if TYPE_CHECKING:
@@ -29,13 +30,18 @@ def verify(
     again: AgainOption = False,
     counters: CountersOption = "auto",
     full: FullOption = None,
+    device: DeviceOption = None,
     challenge: ChallengeOption = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commits with git's signing key.")] = False,
     tsa: TsaOption = None,
+    log: LogOption = False,
     ncu_report: Annotated[
         FilePath | None, typer.Option(help="Report or raw-page CSV of ncu with the counters of --cell in --from.")
     ] = None,
     cell: Annotated[str | None, typer.Option(help="SEAL#CELL that --ncu-report is of.")] = None,
+    keep_report: Annotated[
+        bool, typer.Option("--keep-report", help="Commit that report too; it may hold paths and names.")
+    ] = False,
     price_per_hour: PriceOption = None,
     fail_on_miss: Annotated[
         float | None, typer.Option(min=0, help="Exit 1 when a gap is larger than this many points.")
@@ -43,28 +49,57 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
-    from ledger.workflow.ingest import ingest, read_folder
+    from ledger.device.gpu_selection import select_device
+    from ledger.workflow.ingest import Ingested, read_folder
 
+    select_device(device)
     _check_options(source, challenge, ncu_report, cell, again=again)
-    opened = open_ledger()
-    folder = source or opened.repository.git_dir / "ledger" / "measuring"
-    if source is None:
-        _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour, again=again)
-    incoming = read_folder(folder)
-    if ncu_report is not None and cell is not None:
-        incoming = _with_counters(opened, incoming, ncu_report, cell)
-    if source is not None and ids:
-        incoming = _only_named(opened, incoming, ids)
+    with _alone() as waited:
+        opened = open_ledger()
+        folder = source or opened.repository.git_dir / "ledger" / "measuring"
+        if source is None:
+            if waited and not ids and not again and not any(view.state == "open" for view in opened.book.cells):
+                _show_ingested(Ingested((), opened.book), as_json=as_json)
+                return
+            _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour, again=again)
+        incoming = read_folder(folder)
+        if ncu_report is not None and cell is not None:
+            incoming = _with_counters(opened, incoming, ncu_report, cell, keep=keep_report)
+        if source is not None and ids:
+            incoming = _only_named(opened, incoming, ids)
+        _show_revealed(opened, incoming)
+        done = _ingest(opened, incoming, tsa, sign=sign, log=log)
+        if source is None and not any(item.refused for item in done.taken):
+            shutil.rmtree(folder)
+    _show_ingested(done, as_json=as_json)
+    if fail_on_miss is not None:
+        check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
+
+
+@contextmanager
+def _alone() -> Iterator[bool]:
+    """Let one verify at a time measure and ingest in a repository; yield whether another one was waited for."""
+    from ledger.git.commit import Repository
+
+    def told() -> None:
+        say("waiting: another ledger verify is at work in this repository")
+
+    with Repository(FilePath.cwd()).locked("verify", told) as waited:
+        yield waited
+
+
+def _ingest(opened: OpenLedger, incoming: list[Incoming], tsa: str | None, *, sign: bool, log: bool) -> Ingested:
+    """Commit measurements, their time tokens and log entries. Raises: EvidenceRefused for a ledger that is refused."""
+    from ledger.workflow.ingest import ingest
+
     done = ingest(opened.repository, opened.reader, incoming, history=opened.history, current=opened.current, sign=sign)
     freeze_records()
     refuse_if_refused(done.book)
     refused = {item.path for item in done.taken if item.refused}
-    stamp_records(opened.repository, [item.path for item in incoming if item.path not in refused], tsa)
-    if source is None and not refused:
-        shutil.rmtree(folder)
-    _show_ingested(done, as_json=as_json)
-    if fail_on_miss is not None:
-        check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
+    held = [item.path for item in incoming if item.path not in refused]
+    stamp_records(opened.repository, held, tsa)
+    log_records(opened.repository, held, tsa, wanted=log)
+    return done
 
 
 def _check_options(
@@ -107,7 +142,17 @@ def _only_named(opened: OpenLedger, incoming: list[Incoming], names: Sequence[st
     return [item for item in incoming if (item.measurement.seal, item.measurement.cell) in wanted]
 
 
-def _with_counters(opened: OpenLedger, incoming: list[Incoming], report: FilePath, cell: str) -> list[Incoming]:
+def _show_revealed(opened: OpenLedger, incoming: Sequence[Incoming]) -> None:
+    from ledger.device.machine_names import machine_names
+    from ledger.workflow.reveal_list import reveal_lines
+
+    for line in reveal_lines((item for item in incoming if item.path not in opened.history.tree), machine_names()):
+        say(line)
+
+
+def _with_counters(
+    opened: OpenLedger, incoming: list[Incoming], report: FilePath, cell: str, *, keep: bool
+) -> list[Incoming]:
     from ledger.kernel_files import load_kernel
     from ledger.workflow.attach_counters import attach
     from ledger.workflow.select import named
@@ -118,7 +163,7 @@ def _with_counters(opened: OpenLedger, incoming: list[Incoming], report: FilePat
         raise InputError(f"--cell: {cell!r} names {1 + len(more)} cells; expected SEAL#CELL")
     assert view.hardware is not None
     kernel = load_kernel(view.forecast.case.kernel, opened.root).kernel
-    filled = attach(incoming, report, view=view, launched=kernel.launched)
+    filled = attach(incoming, report, view=view, launched=kernel.launched, keep=keep)
     say(f"counters of {view.short_name} are from {report.name}")
     return filled
 

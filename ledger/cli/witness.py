@@ -1,8 +1,9 @@
-"""The command witness: adds RFC 3161 time tokens to records."""
+"""The command witness: adds RFC 3161 time tokens, or entries in a public log, to records."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,14 +20,19 @@ if TYPE_CHECKING:
 TsaOption = Annotated[
     str | None, typer.Option("--tsa", help="Time-stamping authority (RFC 3161); default: git config ledger.tsa.")
 ]
+LogOption = Annotated[
+    bool, typer.Option("--log", help="Sign with sigstore and enter the record into its public log, for ever.")
+]
 
 
 def authority(repository: Repository, tsa: str | None) -> str | None:
     """Return the address of the authority, from the option or from git's configuration, or None."""
-    if tsa is not None:
-        return tsa
+    return tsa if tsa is not None else _configured(repository, "ledger.tsa")
+
+
+def _configured(repository: Repository, key: str) -> str | None:
     try:
-        return repository.git("config", "--get", "ledger.tsa") or None
+        return repository.git("config", "--get", key) or None
     except StateError:
         return None
 
@@ -45,16 +51,44 @@ def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None)
         say(f"no time token: {error}; the records are kept, add it later with: ledger witness --tsa {url}")
 
 
+def _log_entries(repository: Repository, paths: Sequence[str], config: FilePath | None, tsa: str | None) -> list[str]:
+    """Enter records into the log of a configuration, of git's, or into sigstore's public one; return the new paths."""
+    from ledger.workflow.log_records import PublicLog, add_bundles
+
+    configured = _configured(repository, "ledger.logConfig")
+    log = PublicLog(config or (None if configured is None else FilePath(configured)))
+    return add_bundles(repository, paths, log, authority(repository, tsa), say)
+
+
+def log_records(repository: Repository, paths: Sequence[str], tsa: str | None, *, wanted: bool) -> None:
+    """Enter new records into the public log; a log that does not answer is reported and delays nothing."""
+    if not wanted or not paths:
+        return
+    try:
+        for file in _log_entries(repository, paths, None, tsa):
+            say(f"public log {file}")
+    except MachineError as error:
+        say(f"not in the public log: {error}; the records are kept, add them later with: ledger witness --log")
+
+
 def witness(
     ids: Annotated[list[str] | None, typer.Argument(help="Seals to witness; none: every record.")] = None,
     tsa: TsaOption = None,
+    log: LogOption = False,
+    log_config: Annotated[
+        FilePath | None,
+        typer.Option(help="Another log: its client trust configuration of sigstore; or: git config ledger.logConfig."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the time tokens that records still lack from a time-stamping authority (RFC 3161)."""
+    """Add the time tokens (RFC 3161) that records still lack, or with --log their entries in a public log."""
     from ledger.evidence.timestamps import add_tokens
 
     opened = open_ledger()
     refuse_if_refused(opened.book)
+    if log or log_config is not None:
+        _show_logged(_log_entries(opened.repository, _paths(opened.book, ids), log_config, tsa), as_json=as_json)
+        return
     url = authority(opened.repository, tsa)
     if url is None:
         raise InputError("--tsa: not given; expected an authority's address here or in: git config ledger.tsa URL")
@@ -66,6 +100,15 @@ def witness(
         out().print(
             f"{len(tokens)} time tokens added; {len(paths) - len(tokens)} records had one already", markup=False
         )
+
+
+def _show_logged(files: Sequence[str], *, as_json: bool) -> None:
+    bundles = [file for file in files if file.endswith(".bundle")]
+    tokens = [file for file in files if file.endswith(".tsr")]
+    if as_json:
+        emit({"bundles": bundles, "tokens": tokens})
+    else:
+        out().print(f"{len(bundles)} log entries and {len(tokens)} time tokens added", markup=False)
 
 
 def _paths(book: Book, ids: Sequence[str] | None) -> list[str]:

@@ -12,32 +12,19 @@ import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ledger import __version__
+from ledger.device.gpu_selection import cpu_is_selected, current_gpu
+from ledger.device.gpu_selection import import_torch as import_torch
 from ledger.device.nvml import UNKNOWN_STATE, Nvml
 from ledger.errors import MachineError
 from ledger.records import DeviceFacts, DeviceFactsV2, DeviceState, Hardware, is_gpu
 from ledger.sources.platform import is_platform, normalized
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
 _CPU = Path("/sys/devices/system/cpu")
 _TARGETS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 _SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
-
-
-def import_torch() -> ModuleType:
-    """Return torch. Raises: MachineError when it is not installed."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MachineError(
-            "torch is not installed; expected it on a machine that measures: pip install 'roofline-ledger[torch]'"
-        ) from error
-    module: ModuleType = torch
-    return module
 
 
 @functools.cache
@@ -159,31 +146,53 @@ def cpu_state() -> DeviceState:
 
 
 def has_cuda() -> bool:
-    """Return whether torch is installed and sees a CUDA device."""
+    """Return whether torch is installed and sees a CUDA device, and the user did not choose the CPU."""
     try:
-        return bool(import_torch().cuda.is_available())
+        return not cpu_is_selected() and bool(import_torch().cuda.is_available())
     except MachineError:
         return False
 
 
-@functools.cache
+def gpu_target() -> str | None:
+    """Return the target of this machine's GPU, such as sm_90, or None without one. Raises: MachineError: no torch."""
+    torch = import_torch()
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(current_gpu())
+    return f"sm_{major}{minor}"
+
+
+def _properties() -> Any:
+    return import_torch().cuda.get_device_properties(current_gpu())
+
+
 def _nvml() -> Nvml | None:
-    properties = import_torch().cuda.get_device_properties(0)
+    return _nvml_of(str(getattr(_properties(), "uuid", "")))
+
+
+@functools.cache
+def _nvml_of(uuid: str) -> Nvml | None:
     try:
-        return Nvml(str(properties.uuid))
+        return Nvml(uuid)
     except (OSError, AttributeError):
         return None
 
 
-@functools.cache
 def cuda_facts() -> DeviceFactsV2:
-    """Return the identity of CUDA device 0. Raises: MachineError when there is none."""
-    torch = import_torch()
-    if not torch.cuda.is_available():
+    """Return the identity of the selected GPU. Raises: MachineError when there is none, or the CPU was chosen."""
+    if cpu_is_selected():
+        raise MachineError("--device: got cpu; expected a GPU, which this needs: cuda or cuda:N")
+    if not import_torch().cuda.is_available():
         raise MachineError(
             "torch sees no CUDA device; expected one: check nvidia-smi and that torch was built with CUDA"
         )
-    properties = torch.cuda.get_device_properties(0)
+    return _cuda_facts(current_gpu())
+
+
+@functools.cache
+def _cuda_facts(index: int) -> DeviceFactsV2:
+    torch = import_torch()
+    properties = torch.cuda.get_device_properties(index)
     nvml = _nvml()
     return DeviceFactsV2(
         name=properties.name,
@@ -193,8 +202,13 @@ def cuda_facts() -> DeviceFactsV2:
         l2_bytes=properties.L2_cache_size,
         driver=None if nvml is None else nvml.driver(),
         software={**software(), **compilers(), "cuda": str(torch.version.cuda)},
-        uuid=uuid_digest(str(getattr(properties, "uuid", ""))),
+        uuid=gpu_digest(),
     )
+
+
+def gpu_digest() -> str | None:
+    """Return the digest of the selected GPU's UUID, None where torch does not tell it."""
+    return uuid_digest(str(getattr(_properties(), "uuid", "")))
 
 
 def uuid_digest(uuid: str) -> str | None:
@@ -207,7 +221,7 @@ def uuid_digest(uuid: str) -> str | None:
 
 
 def cuda_state() -> DeviceState:
-    """Return clocks, power, temperature and throttling of CUDA device 0 at this moment."""
+    """Return clocks, power, temperature and throttling of the selected GPU at this moment."""
     nvml = _nvml()
     return UNKNOWN_STATE if nvml is None else nvml.state()
 

@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.analysis.metrics import Capability, capability_of, metric_names
+from ledger.analysis.revealing import MachineNames, masked_report
 from ledger.canonical import object_id
 from ledger.device.facts import cuda_facts
+from ledger.device.gpu_selection import current_gpu
+from ledger.device.machine_names import machine_names
 from ledger.device.ncu_csv import parse_raw
 from ledger.device.ncu_process import explain, run_command
 from ledger.errors import LedgerError, MachineError, ParseError, shortened
@@ -115,7 +118,7 @@ def _profile_together(
     with tempfile.TemporaryDirectory(prefix="ledger-ncu-") as name:
         folder = Path(name)
         job, report, status = folder / "job.json", folder / "report.ncu-rep", folder / "status.jsonl"
-        job.write_text(json.dumps([_job(request) for request in requests]), encoding="utf-8")
+        job.write_text(json.dumps(_job(requests)), encoding="utf-8")
         command = _command(ncu, capability, full=full, report=report, job=job, status=status)
         done = run_command(command, timeout_s=_STARTUP_S + _CELL_S[full] * len(requests), folder=folder)
         problems = _problems(status, len(requests))
@@ -123,12 +126,17 @@ def _profile_together(
         if not report.is_file():
             return [Profiled(None, problem or nothing) for problem in problems]
         groups = _split(read_report(report, ncu=ncu, capability=capability), len(requests))
-        portable, kept = _portable(command, folder), report.read_bytes() if full else None
+        portable = _portable(command, folder)
+        kept = masked_report(report.read_bytes(), _private(ncu, folder)) if full else None
     return [
         Profiled(None, reason) if reason else Profiled(_counters(ncu, portable, group), None, kept)
         for request, problem, group in zip(requests, problems, groups, strict=True)
         for reason in [problem or _mismatch(request, group) or ("" if group else nothing)]
     ]
+
+
+def _private(ncu: Ncu, folder: Path) -> MachineNames:
+    return machine_names(str(folder), ncu.path, str(Path(ncu.path).resolve().parent))
 
 
 def _counters(ncu: Ncu, command: str, kernels: tuple[ProfiledKernel, ...]) -> Counters:
@@ -141,7 +149,13 @@ def _counters(ncu: Ncu, command: str, kernels: tuple[ProfiledKernel, ...]) -> Co
     )
 
 
-def _job(request: ProfileRequest) -> dict[str, object]:
+def _job(requests: Sequence[ProfileRequest]) -> dict[str, object]:
+    """Return what the profiled process needs: the GPU, by number and by digest of its UUID, and the cells."""
+    gpu = {"index": current_gpu(), "uuid": cuda_facts().uuid}
+    return {"gpu": gpu, "cells": [_entry(request) for request in requests]}
+
+
+def _entry(request: ProfileRequest) -> dict[str, object]:
     closure = request.file.closure
     return {
         "cell": request.ordered.model_dump(mode="json", by_alias=True),

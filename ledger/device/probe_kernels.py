@@ -91,7 +91,7 @@ def stamp_launch(out: Any) -> Launch:
     import torch
 
     kernel = _stamp_kernel()
-    programs = torch.cuda.get_device_properties(0).multi_processor_count
+    programs = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
     return lambda: kernel[(programs,)](out, num_warps=1)
 
 

@@ -16,11 +16,14 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView
+from ledger.analysis.report_rows import sight_document
 from ledger.errors import EvidenceRefused, StateError
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
+from ledger.evidence.log_levels import LogTrust, apply_log
 from ledger.evidence.object_checks import record_blobs
-from ledger.evidence.recompute import Recomputed, disagreeing, recompute, recompute_notes
+from ledger.evidence.recompute import Progress, recompute, recompute_notes, with_recomputed
+from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import SCHEMES, sanitised_clone
@@ -38,17 +41,26 @@ LEVELS: dict[int, tuple[str, str]] = {
         "anything about time: a history can be made in a second",
     ),
     1: (
-        "chained and bound: the measurement was made for this seal, which names its inputs",
+        "chained and bound: the recorded samples were computed after the seal was fixed, where they were recomputed",
         "that the timings came from that run; that nobody measured before",
     ),
-    2: ("signed: a key that the auditor trusts made it", "time"),
-    3: ("trusted time: the seal existed at the time an authority stamped", "that no secret measurement came first"),
-    4: ("public log: nothing logged was rewritten", "that nothing was left out"),
+    2: ("signed: a key that the auditor trusts, and that is valid now, signed the commits of both", "time"),
+    3: (
+        "trusted time: the seal existed at T1 and its measurement's record at a later T2, as authorities stamped",
+        "that the measurement was made after T1: a challenge given after T1 proves this of its samples; that no secret "
+        "measurement came first",
+    ),
+    4: (
+        "public log: a signer whom the auditor names entered seal and measurement, the seal first",
+        "that nothing was left out, unless all entries are shown",
+    ),
     5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
 }
 
 NOT_PROVEN = (
     "Nobody can prove that no measurement was made in secret first, or that no second ledger was kept.",
+    "Timings are unproven at every level: samples can be computed on any CPU. A run on a machine that the auditor "
+    "controls, or one whose hardware attests the timed run, would change that.",
     "A rewrite of history that keeps every record and their order cannot be seen below level 3.",
     "Commit dates are self-declared and decide nothing.",
 )
@@ -58,7 +70,8 @@ NOT_PROVEN = (
 class Audit:
     """Hold the outcome of an audit; `notes` are what a reader must know besides the findings.
 
-    answers: the measurements that carry the auditor's challenge, None where none was given.
+    answers: the measurements that carry the auditor's challenge, None where none was given. log: in a few words what
+    was checked of a public log, None where nothing was logged.
     """
 
     source: str
@@ -68,6 +81,7 @@ class Audit:
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     answers: tuple[Answer, ...] | None = None
+    log: str | None = None
 
 
 def audit(
@@ -77,11 +91,15 @@ def audit(
     recomputed: bool = False,
     trust: Trust | None = None,
     challenge: str | None = None,
+    progress: Progress | None = None,
+    log: LogTrust | None = None,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
     recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
-    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples.
+    text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. progress:
+    called before each measurement that is recomputed. log: the roots and the identity of a public log that the auditor
+    trusts.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -90,26 +108,29 @@ def audit(
             reader = Reader(git_dir, environment)
             history = read_history(reader, revision, wait=False)
             with reader.blobs() as blobs:
+                notes_on_sight = read_notes(reader, history.head, blobs.read)
                 blobs.plan(record_blobs(history))
-                book = with_unlisted_sources(judge(history, blobs.read), history.tree, blobs.read)
+                judged = judge(history, blobs.read, notes=notes_on_sight)
+                book = with_unlisted_sources(judged, history.tree, blobs.read)
                 trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+                logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
             notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
     except EvidenceRefused as error:
         finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
         return Audit(source, "refused", str(error), None, (), (finding,))
-    book = trusted.book
-    notes += trusted.notes
+    book = logged.book
+    notes += [*trusted.notes, *logged.notes]
     found: tuple[Answer, ...] | None = None
     if recomputed or anchor is not None:
-        result = recompute(book)
-        book = _with_recomputed(book, result)
+        result = recompute(book, progress=progress)
+        book = with_recomputed(book, result)
         notes += recompute_notes(result)
         found = None if anchor is None else answers(book, anchor, result.agreed)
     elif book.records:
-        notes.append("output samples are compared by position only; ledger audit --recompute computes their values")
-    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found)
+        notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
+    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found, log=logged.status)
 
 
 def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
@@ -122,13 +143,6 @@ def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
         )
         percent = "" if answer.percent is None else f" at {answer.percent:.1f}% of its roof"
         yield f"{answer.cell} run {answer.run}{percent} carries the challenge: {how}"
-
-
-def _with_recomputed(book: Book, result: Recomputed) -> Book:
-    """Return the book with samples that disagree refused."""
-    wrong = {cell.name for cell in disagreeing(book, result.findings)}
-    cells = tuple(replace(c, state="refused", levels=()) if c.name in wrong else c for c in book.cells)
-    return replace(book, cells=cells, findings=(*book.findings, *result.findings))
 
 
 def _conclude(source: str, book: Book, notes: tuple[str, ...]) -> Audit:
@@ -217,6 +231,7 @@ def document(result: Audit) -> dict[str, Any]:
         "challenge": None if result.answers is None else [vars(answer) for answer in result.answers],
         "notes": list(result.notes),
         "not_proven": list(NOT_PROVEN),
+        "log": result.log,
     }
 
 
@@ -227,7 +242,9 @@ def _cell_document(cell: CellView) -> dict[str, Any]:
         "cell": cell.forecast.cell,
         "state": cell.state,
         "levels": list(cell.levels),
+        "samples": cell.binding,
         "blind": cell.blind,
+        **sight_document(cell),
         "revises": list(cell.revises),
         "sealed": {"commit": cell.sealed.commit.sha, "date_self_declared": cell.sealed.commit.when},
         "measured": [

@@ -13,52 +13,60 @@
 10  binding    the recorded output samples are at the positions drawn from the seal
 11  physics    the numbers do not contradict the hardware, the dtype or themselves
 12  dates      commit dates that contradict the graph are disclosed; they never decide
-13  claims     what a seal says of itself follows from its own profile, operation and case; a blind forecast of what
-               another kernel was measured at before is noted
+13  claims     what a seal says of itself follows from its own profile, operation and case; a declared sight that
+               records disprove is flagged, and so are cells of one seal that are one case; a profile unlike the
+               shipped one, and a path unlike the dtype's, are disclosed
 14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
 
-Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks. Verdicts
-are computed every time and read from nowhere.
+Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks, roofs of
+13 in roof_checks. Verdicts are computed every time and read from nowhere.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Literal
 
-from ledger.analysis.book import Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
+from ledger.analysis.sight import Devices
+from ledger.analysis.sight_notes import SightNotes
+from ledger.errors import LedgerError
 from ledger.evidence.chain import check_chain
+from ledger.evidence.known_cases import known_cases
 from ledger.evidence.object_checks import GatheredRecords, Objects, ReadBlob, gather
+from ledger.evidence.repeated_cases import answering, repeated_cells
+from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
-from ledger.evidence.seal_checks import bound_to_their_seals, check_repeats, claims, unknown_features
+from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
+from ledger.evidence.sight_checks import CellSight, SightChecks
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
-from ledger.operations import OPERATIONS
-from ledger.records import Forecast, ForecastV2, KernelSource
-
-MIN_SAMPLES = 16
-"""Output samples below which a measurement counts as not bound to its seal."""
-
-UNDER_ANOTHER_NAME = "measured-under-another-name"
-
+from ledger.record_files import shipped_like
+from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource
 
 CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
 """Return the digest of a kernel or profile as it is now, by its name; None when there is none of that name."""
 
 
-def judge(history: History, read: ReadBlob, *, current: CurrentDigest | None = None) -> Book:
+def judge(
+    history: History,
+    read: ReadBlob,
+    *,
+    current: CurrentDigest | None = None,
+    notes: SightNotes | None = None,
+) -> Book:
     """Return the book of a ledger.
 
     current: what an open cell names with another digest makes it stale; asked for open cells alone. None: no
-    cell is stale.
+    cell is stale. notes: what campaigns/sight.yaml says of old seals.
     """
     with uncollected():
         gathered = gather(history, read)
         ancestry = Ancestry(history, gathered.introduced, (*gathered.seals, *gathered.measurements))
         case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
-        return case.book()
+        return case.book(notes or SightNotes())
 
 
 @contextmanager
@@ -102,8 +110,9 @@ class _Case:
             key=lambda recorded: (recorded.commit.position, recorded.path),
         )
         self.voided = self._voids()
+        self.compared: set[tuple[str, str]] = set()
 
-    def book(self) -> Book:
+    def book(self, notes: SightNotes) -> Book:
         """Make checks 8 to 14 and return the book."""
         runs: dict[tuple[str, str], list[CheckedRun]] = {}
         belonging = [recorded for recorded in self.recorded if self._belongs(recorded)]
@@ -123,45 +132,54 @@ class _Case:
             runs.setdefault(key, []).append(found)
         for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self.ancestry):
             self.gathered.findings.add(finding)
-        cells = self._cells(runs)
+        cells = self._cells(runs, notes)
         findings = tuple(self.gathered.findings.found)
         seals = tuple(self.seals)
         return Book(self.gathered.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
 
-    def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]]) -> tuple[CellView, ...]:
-        measured: dict[object, list[tuple[int, ...]]] = {}
-        alike: dict[object, list[tuple[str, tuple[int, ...]]]] = {}
-        for recorded in self.recorded:
-            if recorded.measurement.status == "measured":
-                positions = self.gathered.introduced.get(recorded.path, ())
-                case = recorded.measurement.case
-                measured.setdefault(case.cell, []).append(positions)
-                forecast = self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
-                if forecast is not None:
-                    alike.setdefault((forecast.operation, *case.cell[1:]), []).append((case.kernel, positions))
+    def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]], notes: SightNotes) -> tuple[CellView, ...]:
         for sealed in self.seals:
             for finding in unknown_features(sealed.prediction):
                 self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+        devices = self._devices()
+        sights = SightChecks(
+            known_cases(devices, self.recorded, self._forecast_of, self.ancestry, self._positions),
+            notes,
+            self.gathered.findings,
+        )
         cells: list[CellView] = []
         earlier: dict[object, list[str]] = {}
         for sealed in self.seals:
-            for forecast in sealed.prediction.cells:
+            for forecast, sight in sights.of(sealed):
                 cell = forecast.case.cell
-                # Blind must be shown: a measurement on a parallel branch may have been known.
-                blind = all(self.ancestry.precedes(sealed.path, positions) for positions in measured.get(cell, ()))
-                if blind:
-                    self._name_alike(sealed, forecast, alike.get((forecast.operation, *cell[1:]), ()))
                 found = runs.get((sealed.id, forecast.cell), [])
-                cells.append(self._view(sealed, forecast, found, blind, tuple(earlier.get(cell, ()))))
+                cells.append(self._view(sealed, forecast, found, sight, tuple(earlier.get(cell, ()))))
                 earlier.setdefault(cell, []).append(cells[-1].name)
-        return tuple(cells)
+        for finding in repeated_cells(cells, devices):
+            self.gathered.findings.add(finding)
+        return answering(cells, devices, self._answer)
 
-    def _name_alike(self, sealed: Sealed, forecast: Forecast, measured: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Note that a blind forecast's operation, shape, dtype and device may have been measured by another kernel."""
-        others = {name for name, positions in measured if not self.ancestry.precedes(sealed.path, positions)}
-        for name in sorted(others - {forecast.case.kernel}):
-            message = f"{forecast.cell} is blind, yet {forecast.operation} of this shape, dtype and device was measured"
-            self.gathered.findings.note(UNDER_ANOTHER_NAME, sealed.path, f"{message} as kernel {name}, not after it")
+    def _devices(self) -> Devices:
+        """Return which of the sealed profiles describe one device."""
+        digests = {cell.hardware_sha256: sealed.path for sealed in self.seals for cell in sealed.prediction.cells}
+        profiles = (self.objects.hardware(digest, path) for digest, path in digests.items())
+        return Devices(profile for profile in profiles if profile is not None)
+
+    def _forecast_of(self, recorded: Recorded) -> Forecast | None:
+        return self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
+
+    def _positions(self, path: str) -> tuple[int, ...]:
+        return self.gathered.introduced.get(path, ())
+
+    def _answer(self, view: CellView, run: Run) -> Run | None:
+        """Return what another forecast's run says of a cell that was sealed before it."""
+        if view.hardware is None or not self.ancestry.precedes(view.sealed.path, self._positions(run.recorded.path)):
+            return None
+        checked = CheckedRun(run.recorded, run.verification.findings)
+        rule = view.sealed.prediction.rule
+        return verdict_of(
+            self.gathered.findings, view.forecast, checked, hardware=view.hardware, blind=view.blind, rule=rule
+        )
 
     def _voids(self) -> tuple[Voided, ...]:
         voided = []
@@ -183,19 +201,22 @@ class _Case:
         return check_order(self.gathered, self.ancestry, sealed=sealed, cells=cells, recorded=recorded)
 
     def _view(
-        self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun], blind: bool, revises: tuple[str, ...]
+        self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun], sight: CellSight, revises: tuple[str, ...]
     ) -> CellView:
         source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
         for finding in claims(forecast, hardware, source):
             self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+        if hardware is not None:
+            self._disclose_roof(sealed, forecast, hardware)
         readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
         runs: tuple[Run, ...] = ()
         if hardware is not None:
             findings = self.gathered.findings
             rule = sealed.prediction.rule
             runs = tuple(
-                verdict_of(findings, forecast, item, hardware=hardware, blind=blind, rule=rule) for item in readable
+                verdict_of(findings, forecast, item, hardware=hardware, blind=sight.blind, rule=rule)
+                for item in readable
             )
         state = self._state(sealed, forecast, found)
         return CellView(
@@ -203,11 +224,25 @@ class _Case:
             forecast=forecast,
             hardware=hardware,
             state=state,
-            blind=blind,
+            sight=sight.sight,
             revises=revises,
             runs=runs,
-            levels=self._levels(sealed, forecast, found) if found and state != "refused" else (),
+            levels=(0,) if found and state != "refused" else (),
+            binding=self._binding(sealed, forecast, found) if found and state != "refused" else "none",
+            corrections=sight.corrections,
         )
+
+    def _disclose_roof(self, sealed: Sealed, forecast: Forecast, hardware: Hardware) -> None:
+        """Disclose a path that is not the dtype's, and once a seal what its profile has unlike the shipped one."""
+        found: list[Finding] = []
+        # A profile whose numbers give no roof is refused among the claims.
+        with suppress(LedgerError, ArithmeticError, ValueError):
+            found += unlike_path(forecast, hardware)
+            if (sealed.path, forecast.hardware_sha256) not in self.compared:
+                self.compared.add((sealed.path, forecast.hardware_sha256))
+                found += unlike_shipped(hardware, shipped_like(hardware))
+        for finding in found:
+            self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
 
     def _source(self, sealed: Sealed, forecast: Forecast) -> KernelSource | None:
         """Return the manifest of a forecast of version 2; in version 1 the digest is that of the kernel file itself."""
@@ -235,10 +270,8 @@ class _Case:
         hardware = self.current("hardware", forecast.case.hardware)
         return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
 
-    def _levels(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> tuple[int, ...]:
-        bound = forecast.operation in OPERATIONS and any(
-            item.recorded.measurement.samples is not None
-            and len(item.recorded.measurement.samples.positions) >= MIN_SAMPLES
-            for item in found
-        )
-        return (0, 1) if bound and sealed.path in self.chained else (0,)
+    def _binding(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> Binding:
+        """Return what is known of the samples of the run that counts; their values are recomputed by audit alone."""
+        finished = [item.recorded.measurement for item in found if item.recorded.measurement.status == "measured"]
+        bound = bool(finished) and binds(forecast, finished[0])
+        return "positions only" if bound and sealed.path in self.chained else "none"

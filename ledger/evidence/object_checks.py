@@ -30,6 +30,8 @@ SEAL_PATH = re.compile(r"predictions/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 RECORD_PATH = re.compile(r"verifications/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 OBJECT_PATH = re.compile(r"(?:predictions|verifications)/objects/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 WITNESS_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9a-f]{62}\.[a-z0-9-]{1,40}\.(?:tsr|sig)")
+BUNDLE_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.bundle")
+BUNDLE_TOKEN_PATH = re.compile(BUNDLE_PATH.pattern + r"\.[a-z0-9-]{1,40}\.tsr")
 TOKEN_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.tsr")
 PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)")
 
@@ -138,7 +140,7 @@ def check_files(history: History, findings: Findings) -> None:
 
 
 def _belongs(path: str) -> bool:
-    patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, PLAIN_PATH)
+    patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, BUNDLE_PATH, BUNDLE_TOKEN_PATH, PLAIN_PATH)
     return any(pattern.fullmatch(path) for pattern in patterns)
 
 

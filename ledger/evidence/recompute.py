@@ -2,78 +2,156 @@
 
 The auditor's own definition of the operation is used, never the kernel's code. The inputs are made from the seal's
 id, so samples that agree were computed after the seal was fixed; they prove nothing about the timings.
+
+Only samples that were recomputed and agreed give level 1 or answer a challenge: at least MIN_SAMPLES of them, or all
+elements of a smaller output, of an output that other inputs would change. Whatever was not is named with its reason.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from ledger.analysis.book import Book, CellView
-from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES, Operation, Shape
-from ledger.philox_inputs import derive_key, element_integers
+from ledger.analysis.book import Book, CellView, Recorded
+from ledger.analysis.formatting import count_text
+from ledger.evidence.seal_checks import MIN_SAMPLES, binds_enough
+from ledger.evidence.seal_inputs import SealInputs, fp8_values
+from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES, Operation
 from ledger.records import Dtype, Finding, Forecast, Measurement
 
 MAX_EXTENT = 1 << 24
 MAX_SAMPLES = 4096
+OTHER_INPUTS = 8
+"""Positions at most at which the output of other inputs is computed as well, to see whether it depends on them."""
+MAX_NAMED = 20
+
+Progress = Callable[[int, int, str], None]
+"""Take how many measurements are done, of how many, and the name of the one in progress."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Name a measurement whose samples give no level 1, with the reason."""
+
+    name: str
+    path: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class Recomputed:
-    """Hold what a recomputation found: elements recomputed, paths of the measurements whose samples agree with them,
-    measurements that could not be recomputed, and findings.
+    """Hold what a recomputation found: measurements and elements recomputed, and findings.
+
+    agreed: paths of the measurements whose samples agree and say enough for level 1. skipped: the others that do not
+    disagree: not recomputed, or too few, or of an output that does not depend on its inputs.
     """
 
     measurements: int
     elements: int
-    not_provided: int
     agreed: frozenset[str]
+    skipped: tuple[Skipped, ...]
     findings: tuple[Finding, ...]
 
 
-def recompute(book: Book) -> Recomputed:
-    """Recompute the samples of every finished measurement of a book."""
-    measurements = elements = not_provided = 0
+def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progress | None = None) -> Recomputed:
+    """Recompute the samples of the measurements of a book.
+
+    only: paths of the measurements to recompute; None: of all that are finished.
+    """
+    runs = _sampled(book, only)
+    measurements = elements = 0
     findings: list[Finding] = []
     agreed: set[str] = set()
-    for cell in book.cells:
-        for run in cell.runs:
-            measurement = run.recorded.measurement
-            if measurement.samples is None:
-                continue
-            if not _can(cell.forecast, measurement):
-                not_provided += 1
-                continue
+    skipped: list[Skipped] = []
+    for done, (cell, recorded) in enumerate(runs):
+        measurement, path = recorded.measurement, recorded.path
+        name = cell.short_name if measurement.run == 0 else f"{cell.short_name} run {measurement.run}"
+        if progress is not None:
+            progress(done, len(runs), name)
+        reason = not_recomputable(cell.forecast, measurement)
+        if reason is None:
+            assert measurement.samples is not None
             measurements += 1
             elements += len(measurement.samples.positions)
             message = disagreement(cell.forecast, measurement)
-            path = run.recorded.path
-            if message is None:
-                agreed.add(path)
-            else:
+            if message is not None:
                 findings.append(Finding(code="samples-disagree", severity="refused", path=path, message=message))
-    return Recomputed(measurements, elements, not_provided, frozenset(agreed), tuple(findings))
+                continue
+            reason = says_too_little(cell.forecast, measurement)
+        if reason is None:
+            agreed.add(path)
+        else:
+            skipped.append(Skipped(name, path, reason))
+    if progress is not None and runs:
+        progress(len(runs), len(runs), "recomputed")
+    return Recomputed(measurements, elements, frozenset(agreed), tuple(skipped), tuple(findings))
 
 
-def _can(forecast: Forecast, measurement: Measurement) -> bool:
-    """Tell whether samples can be recomputed here, in bounded time and memory."""
+def _sampled(book: Book, only: Iterable[str] | None) -> list[tuple[CellView, Recorded]]:
+    """Return the measurements of a book that have samples, with their cells."""
+    chosen = None if only is None else frozenset(only)
+    pairs = [(cell, run.recorded) for cell in book.cells for run in cell.runs]
+    return [
+        (cell, recorded)
+        for cell, recorded in pairs
+        if recorded.measurement.samples is not None and (chosen is None or recorded.path in chosen)
+    ]
+
+
+def not_recomputable(forecast: Forecast, measurement: Measurement) -> str | None:
+    """Return why samples cannot be recomputed here in bounded time and memory, or None where they can."""
     operation, shape, samples = OPERATIONS.get(forecast.operation), forecast.case.shape, measurement.samples
-    return (
-        operation is not None
-        and samples is not None
-        and set(shape) == set(operation.shape_keys)
-        and max(shape.values()) <= MAX_EXTENT
-        and len(samples.positions) <= MAX_SAMPLES
-        and operation.output_dtype(measurement.case.dtype) in SAMPLE_TOLERANCES
+    if operation is None:
+        return f"operation {forecast.operation} is not known here"
+    if set(shape) != set(operation.shape_keys):
+        return f"shape keys are not those of {operation.name}"
+    if samples is None:
+        return "no samples"
+    if max(shape.values()) > MAX_EXTENT:
+        return f"an axis of {max(shape.values())} elements; at most {MAX_EXTENT}"
+    if len(samples.positions) > MAX_SAMPLES:
+        return f"{len(samples.positions)} samples; at most {MAX_SAMPLES}"
+    return None
+
+
+def says_too_little(forecast: Forecast, measurement: Measurement) -> str | None:
+    """Return why samples that agree show nothing of when they were computed, or None where they do."""
+    operation, samples = OPERATIONS[forecast.operation], measurement.samples
+    assert samples is not None
+    shape = forecast.case.shape
+    size = math.prod(operation.output_dims(shape))
+    if not binds_enough(samples.positions, size):
+        held = f"{count_text(len(samples.positions), 'sample')} of {count_text(size, 'element')}"
+        return f"{held}; expected {MIN_SAMPLES}, or all elements of a smaller output"
+    return None if _depends_on_inputs(operation, forecast, measurement) else "the output does not depend on its inputs"
+
+
+def _depends_on_inputs(operation: Operation, forecast: Forecast, measurement: Measurement) -> bool:
+    """Tell whether other inputs give other values at a quarter of some positions, at one at least."""
+    assert measurement.samples is not None
+    shape = forecast.case.shape
+    distinct = sorted(set(measurement.samples.positions))
+    chosen = distinct[:: -(-len(distinct) // OTHER_INPUTS)]
+    these = SealInputs(operation, shape, measurement)
+    others = SealInputs(operation, shape, measurement, input_set=1)
+    close = _closeness(operation, forecast, measurement)
+    # A quarter: half of the outputs of matmul_bias_relu are zero whatever its inputs.
+    needed = max(1, len(chosen) // 4)
+    changed = (
+        position
+        for position in chosen
+        if not close(operation.element(shape, position, others), operation.element(shape, position, these))
     )
+    return sum(1 for _ in islice(changed, needed)) == needed
 
 
-def disagreeing(book: Book, findings: tuple[Finding, ...]) -> tuple[CellView, ...]:
-    """Return the cells that have a run with a finding."""
-    paths = {finding.path for finding in findings}
-    return tuple(cell for cell in book.cells if any(run.recorded.path in paths for run in cell.runs))
+def _closeness(operation: Operation, forecast: Forecast, measurement: Measurement) -> Callable[[float, float], bool]:
+    """Return a function (recorded, expected) that tells whether a sample has its value within the tolerance."""
+    atol, rtol = SAMPLE_TOLERANCES[operation.output_dtype(measurement.case.dtype)]
+    atol *= operation.spread(forecast.case.shape)
+    return lambda recorded, expected: abs(recorded - expected) <= atol + rtol * abs(expected)
 
 
 def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
@@ -84,43 +162,23 @@ def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
     shape = forecast.case.shape
     size = math.prod(operation.output_dims(shape))
     dtype = operation.output_dtype(measurement.case.dtype)
-    atol, rtol = SAMPLE_TOLERANCES[dtype]
-    atol *= operation.spread(shape)
-    read = Inputs(operation, shape, measurement)
+    close = _closeness(operation, forecast, measurement)
+    read = SealInputs(operation, shape, measurement)
     for position, bits in zip(samples.positions, samples.bits, strict=True):
         if position >= size:
             return f"a sample is at {position}; the output has {size} elements"
         recorded = value_of(bits, dtype)
         expected = operation.element(shape, position, read)
-        if recorded is None or not abs(recorded - expected) <= atol + rtol * abs(expected):
+        if recorded is None or not close(recorded, expected):
             return f"element {position} is recorded as {recorded}; the seal's inputs give {expected:.6g}"
     return None
-
-
-class Inputs:
-    """Return input elements of one measurement as float64."""
-
-    def __init__(self, operation: Operation, shape: Shape, measurement: Measurement) -> None:
-        """Derive the key of the measurement's run."""
-        specs = enumerate(operation.inputs(shape))
-        self._specs = {spec.name: (number, spec) for number, spec in specs}
-        self._key = derive_key(
-            seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
-        )
-
-    def __call__(self, name: str, index: Any) -> Any:
-        """Return elements of a named input at flat positions."""
-        number, spec = self._specs[name]
-        how, exponent = spec.generated.distribution, spec.generated.exponent
-        integers = element_integers(index, key=self._key, tensor=number, input_set=0, how=how)
-        return integers * 2.0**exponent
 
 
 def value_of(bits: str, dtype: Dtype) -> float | None:
     """Return the number that hexadecimal digits stand for in a dtype, or None when they do not fit it."""
     import numpy as np
 
-    digits = {"fp64": 16, "fp32": 8, "tf32": 8, "fp16": 4, "bf16": 4}.get(dtype)
+    digits = {"fp64": 16, "fp32": 8, "tf32": 8, "fp16": 4, "bf16": 4, "fp8_e4m3": 2, "int8": 2}.get(dtype)
     if digits != len(bits):
         return None
     word = int(bits, 16)
@@ -128,12 +186,35 @@ def value_of(bits: str, dtype: Dtype) -> float | None:
         return float(np.uint64(word).view(np.float64))
     if dtype == "fp16":
         return float(np.uint16(word).view(np.float16))
+    if dtype == "fp8_e4m3":
+        return float(fp8_values()[word])
+    if dtype == "int8":
+        return float(np.uint8(word).view(np.int8))
     return float(np.uint32(word << 16 if dtype == "bf16" else word).view(np.float32))
+
+
+def with_recomputed(book: Book, result: Recomputed) -> Book:
+    """Return a book with level 1 where the counted run's samples agreed, and samples that disagree refused."""
+    wrong = {finding.path for finding in result.findings}
+
+    def judged(cell: CellView) -> CellView:
+        if any(run.recorded.path in wrong for run in cell.runs):
+            return replace(cell, state="refused", levels=(), binding="none")
+        counted = cell.counted
+        if cell.binding != "positions only" or counted is None or counted.recorded.path not in result.agreed:
+            return cell
+        return replace(cell, levels=tuple(sorted({*cell.levels, 1})), binding="recomputed")
+
+    return replace(book, cells=tuple(map(judged, book.cells)), findings=(*book.findings, *result.findings))
 
 
 def recompute_notes(result: Recomputed) -> Iterator[str]:
     """Yield what an auditor must know about a recomputation."""
-    yield f"recomputed {result.elements} output samples of {result.measurements} measurements in float64"
-    if result.not_provided:
-        reason = "not recomputed (not provided): their operation or dtype is not known here, or they are too large"
-        yield f"{result.not_provided} measurements are {reason}"
+    measured = count_text(result.measurements, "measurement")
+    yield f"recomputed {count_text(result.elements, 'output sample')} of {measured} in float64"
+    if result.skipped:
+        yield f"positions only, no level 1: {count_text(len(result.skipped), 'measurement')}, not provided:"
+    for item in result.skipped[:MAX_NAMED]:
+        yield f"{item.name}: {item.reason}"
+    if len(result.skipped) > MAX_NAMED:
+        yield f"and {len(result.skipped) - MAX_NAMED} more measurements"

@@ -26,6 +26,8 @@ from ledger.sources.platform import parse_pin
 VACUOUS_MILLI = 75_000
 _TOGETHER = 256
 _WIDE = 2**31
+MIN_SAMPLES = 16
+"""Output samples below which a measurement counts as not bound to its seal; a smaller output needs all elements."""
 COMPARED_ROUNDS = 9
 """Rounds, each unlike the others, from which on two equal series of picoseconds are no coincidence."""
 COMPARED_METRICS = 20
@@ -72,6 +74,19 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
         for start in range(0, len(group), _TOGETHER):
             follows |= _following(group[start : start + _TOGETHER], count)
     return follows
+
+
+def binds(forecast: Forecast, measurement: Measurement) -> bool:
+    """Tell whether a measurement has enough samples, of a known operation, for their positions to bind it."""
+    operation, samples, shape = OPERATIONS.get(forecast.operation), measurement.samples, forecast.case.shape
+    if operation is None or samples is None or set(shape) != set(operation.shape_keys):
+        return False
+    return binds_enough(samples.positions, math.prod(operation.output_dims(shape)))
+
+
+def binds_enough(positions: Sequence[int], size: int) -> bool:
+    """Tell whether positions are MIN_SAMPLES at least, or all elements of a smaller output."""
+    return len(set(positions)) == size if size < MIN_SAMPLES else len(positions) >= MIN_SAMPLES
 
 
 class _Drawn(NamedTuple):
@@ -166,8 +181,12 @@ def _roof(forecast: Forecast, hardware: Hardware) -> Iterator[Finding]:
 def _work(forecast: Forecast) -> Iterator[Finding]:
     operation = OPERATIONS.get(forecast.operation)
     shape = forecast.case.shape
-    if operation is None or set(shape) != set(operation.shape_keys):
+    if operation is None:
         yield _flag("operation-unknown", f"{forecast.operation} is not known here: its samples are not checked")
+        return
+    if set(shape) != set(operation.shape_keys):
+        keys = f"{forecast.cell}: shape keys are {','.join(sorted(shape))}"
+        yield _refuse("shape-unlike-operation", f"{keys}; {operation.name} has {','.join(operation.shape_keys)}")
         return
     excessive = excess(operation, shape, forecast.work)
     if excessive is not None:

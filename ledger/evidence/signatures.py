@@ -1,7 +1,7 @@
 """Verifies git's SSH signatures of commits against a file of allowed signers that the auditor gives.
 
 ssh-keygen does the arithmetic; git's own verification is not used, because it would judge a key's validity at the
-commit's date, which is self-declared. Here it is judged at a trusted time, or at the time of the audit without one.
+commit's date, which is self-declared. Here it is judged at the time of the audit: no token covers the signature.
 A signature counts only when the signed message names the record's own SHA-256 id, so that git's SHA-1 carries nothing.
 """
 
@@ -37,7 +37,7 @@ def split_commit(data: bytes) -> tuple[bytes, bytes | None]:
     return payload, b"\n".join(signature) + b"\n" if signature else None
 
 
-def signer(data: bytes, identity: str, allowed: FilePath, when: datetime | None) -> str | None:
+def signer(data: bytes, identity: str, allowed: FilePath) -> str | None:
     """Return which allowed signer signed a commit that names a record; None when it is unsigned or not by one of them.
 
     Raises: EvidenceRefused for a signature that does not fit the commit; MachineError without ssh-keygen.
@@ -51,7 +51,7 @@ def signer(data: bytes, identity: str, allowed: FilePath, when: datetime | None)
         check = _keygen(["check-novalidate", "-n", "git", "-s", str(file)], payload)
         if check is None:
             raise EvidenceRefused("its commit's signature does not fit the commit")
-        moment = (when or datetime.now(UTC)).astimezone(UTC).strftime("%Y%m%d%H%M%SZ")
+        moment = datetime.now(UTC).strftime("%Y%m%d%H%M%SZ")
         found = _keygen(["find-principals", "-s", str(file), "-f", str(allowed), f"-Overify-time={moment}"], b"")
         names = f"Id: {identity}".encode() in payload.partition(b"\n\n")[2]
         for principal in (found or "").splitlines() if names else ():

@@ -48,7 +48,7 @@ def apply_trust(
     if trust.allowed_signers is not None:
         if not trust.allowed_signers.is_file():
             raise InputError(f"{trust.allowed_signers}: not there; expected a file of allowed signers")
-        signed = _signed(book, reader, trust.allowed_signers, times, findings)
+        signed = _signed(book, reader, trust.allowed_signers, findings)
         notes += [f"signed by {name}: {identity[:12]}" for identity, name in signed.items()]
     refused = {finding.path for finding in findings if finding.severity == "refused"}
     cells = tuple(_with_levels(cell, signed, times, refused, findings) for cell in book.cells)
@@ -70,13 +70,41 @@ def _with_levels(
     levels = set(cell.levels)
     if cell.sealed.id in signed and run.recorded.id in signed:
         levels.add(2)
-    sealed_at, recorded_at = times.get(cell.sealed.id), times.get(run.recorded.id)
-    if sealed_at is not None and recorded_at is not None and sealed_at > recorded_at:
-        message = f"was stamped at {sealed_at.isoformat()}, after its measurement: the token proves no order"
-        findings.append(Finding(code="witness-late", severity="flag", path=cell.sealed.path, message=message))
-    elif sealed_at is not None:
-        levels.add(3)
+    sealed_at = times.get(cell.sealed.id)
+    if sealed_at is not None:
+        found = _order(cell.sealed, run.recorded, sealed_at, times.get(run.recorded.id))
+        if found is None:
+            levels.add(3)
+        elif found not in findings:
+            findings.append(found)
     return cell if levels == set(cell.levels) else replace(cell, levels=tuple(sorted(levels)))
+
+
+def _order(sealed: Sealed, recorded: Recorded, sealed_at: datetime, recorded_at: datetime | None) -> Finding | None:
+    """Return what contradicts that a seal was stamped before its measurement began and was stamped, or None.
+
+    The measurement's own start is self-declared; it counts against the order and never for it.
+    """
+    began = _moment(recorded.measurement.started_at)
+    if recorded_at is None:
+        message = "has no token that the auditor trusts and its seal has one: level 3 needs both, the seal's first"
+        return Finding(code="witness-missing", severity="flag", path=recorded.path, message=message)
+    if sealed_at >= recorded_at:
+        after = f"not before its measurement, stamped at {recorded_at.isoformat()}"
+    elif began is None or sealed_at > began:
+        after = f"after its measurement began, by its own account at {recorded.measurement.started_at}"
+    else:
+        return None
+    message = f"was stamped at {sealed_at.isoformat()}, {after}: the tokens prove no order"
+    return Finding(code="witness-late", severity="flag", path=sealed.path, message=message)
+
+
+def _moment(text: str) -> datetime | None:
+    """Return a self-declared time, or None for one that no calendar has."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def _times(
@@ -104,16 +132,17 @@ def _times(
     return times
 
 
-def _signed(
-    book: Book, reader: Reader, allowed: FilePath, times: Mapping[str, datetime], findings: list[Finding]
-) -> dict[str, str]:
-    """Return who signed each record that an allowed signer signed."""
+def _signed(book: Book, reader: Reader, allowed: FilePath, findings: list[Finding]) -> dict[str, str]:
+    """Return who signed each record that an allowed signer signed.
+
+    A token is over a record and not over the signature, which may be younger: keys must be valid now.
+    """
     signed: dict[str, str] = {}
     items: tuple[Sealed | Recorded, ...] = (*book.seals, *book.records)
     for item in items:
         data = reader.run("cat-file", "commit", item.commit.sha)
         try:
-            name = signer(data, item.id, allowed, times.get(item.id))
+            name = signer(data, item.id, allowed)
         except EvidenceRefused as error:
             findings.append(Finding(code="signature-broken", severity="refused", path=item.path, message=str(error)))
             continue

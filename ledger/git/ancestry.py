@@ -67,6 +67,10 @@ class Ancestry:
         """Return the bit set of files introduced in proper ancestors of the commit at `position`."""
         return self._stretch[position].before(position) if position in self._wanted else 0
 
+    def line(self, position: int) -> object:
+        """Return what stands for the run of commits without a fork or a merge that a commit is on."""
+        return id(self._stretch[position])
+
     def precedes(self, path: str, positions: Iterable[int]) -> bool:
         """Tell whether `path` was introduced in a proper ancestor of every one of the commits, at least one."""
         wanted = tuple(positions)

@@ -115,11 +115,34 @@ class Repository(WorkTree):
 
     @contextmanager
     def _queue(self) -> Iterator[None]:
-        """Hold the lock of ledger writers; the operating system releases the lock of a writer that is killed."""
-        path = self.common_dir / "ledger.queue"
-        with path.open("a") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        """Hold the lock of ledger writers."""
+        with self.locked("queue"):
             yield
+
+    @contextmanager
+    def locked(self, name: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[bool]:
+        """Hold a lock of this repository, all its work trees included; yield whether another process held it.
+
+        on_wait: called before waiting. The operating system releases the lock of a process that is killed.
+        """
+        with (self.common_dir / f"ledger.{name}").open("a") as stream:
+            waited = False
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waited = True
+                on_wait()
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            yield waited
+
+    def uncommitted_at_rest(self) -> tuple[str, ...]:
+        """Return the files in the ledger folders that differ from HEAD while no ledger writer is between two steps."""
+        # Mostly there are none, and then nobody has to wait.
+        if not self.uncommitted():
+            return ()
+        with self._queue():
+            self.finish_pending()
+            return self.uncommitted()
 
     def _blob(self, data: bytes) -> str:
         stored = self.git(*_DURABLE, "hash-object", "-w", "--no-filters", "-t", "blob", "--stdin", data=data)

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ledger.canonical import validate
-from ledger.errors import InputError
+from ledger.device.facts import gpu_digest
+from ledger.device.gpu_selection import select_device
+from ledger.errors import InputError, MachineError
 from ledger.kernel_files import execute, shipped_folder
 from ledger.measure.run_cell import release, sets_of
 from ledger.records import KernelSource, OrderedCell
@@ -23,10 +25,12 @@ _WARM_UP_CALLS = 3
 
 def main(job: Path, status: Path) -> int:
     """Profile the cells of a job in order; a failed cell is reported and the next one follows."""
-    entries = json.loads(job.read_text(encoding="utf-8"))
+    asked = json.loads(job.read_text(encoding="utf-8"))
+    entries = asked["cells"]
     for number, entry in enumerate(entries):
         problem: str | None = None
         try:
+            _select(**asked["gpu"])
             _profile(entry, folder=job.parent / "sources", mark=len(entries) > 1)
         # A kernel file may raise any error; the parent process records it.
         except Exception as error:  # noqa: BLE001
@@ -35,6 +39,13 @@ def main(job: Path, status: Path) -> int:
             stream.write(json.dumps({"cell": number, "error": problem}) + "\n")
         release("cuda")
     return 0
+
+
+def _select(index: int, uuid: str | None) -> None:
+    """Use the GPU that the parent process uses: the same number in the same environment, checked by its UUID."""
+    select_device(f"cuda:{index}")
+    if gpu_digest() != uuid:
+        raise MachineError(f"cuda:{index} of the profiled process is another GPU than that of the timing")
 
 
 def _profile(entry: dict[str, Any], *, folder: Path, mark: bool) -> None:

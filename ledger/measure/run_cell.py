@@ -6,12 +6,15 @@ Writes nothing and runs no profiler: run_order does both.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ledger.analysis.cpu_noise import CPU_LOAD
 from ledger.analysis.steady_timing import STEADY
+from ledger.device.cpu_load import cpu_times, others_percent
 from ledger.device.facts import cpu_cores, import_torch
 from ledger.errors import explained
 from ledger.kernel import Kernel, Launch
@@ -138,7 +141,9 @@ def _run(
 
     on_stage("timing")
     sets[0].out.fill_(float("nan"))
+    load = _Load()
     timed = _timed(launches, parameters, device)
+    noise = load.document() if device == "cpu" else {}
     again = check.compare()
     if not again.passed:
         calls = len(timed.rounds_ps) * timed.calls_per_round
@@ -151,13 +156,26 @@ def _run(
         timing=_timing(timed, sets, launch_ps=launch_ps),
         before=timed.before,
         after=timed.after,
-        extensions={} if timed.steadiness is None else {STEADY: dict(timed.steadiness)},
+        extensions=noise if timed.steadiness is None else {**noise, STEADY: dict(timed.steadiness)},
         ran=tuple(ran),
     )
     if not vary:
         return outcome
     on_stage("varying")
     return _varied(outcome, cell, kernel, launches, facts=facts, call_ps=timed.interval.median)
+
+
+class _Load:
+    """Watch how much of the processors' time other processes use."""
+
+    def __init__(self) -> None:
+        self.before, self.started = cpu_times(), time.monotonic()
+
+    def document(self) -> dict[str, Any]:
+        """Return the extension that records the share, empty where the kernel does not tell."""
+        share = others_percent(self.before, cpu_times())
+        window_ms = round(1e3 * (time.monotonic() - self.started))
+        return {} if share is None else {CPU_LOAD: {"others_ppm": round(1e4 * share), "window_ms": window_ms}}
 
 
 def _timed(launches: Sequence[Launch], parameters: Parameters | SteadyParameters, device: str) -> Timed:

@@ -14,8 +14,10 @@ from pathlib import Path as FilePath
 
 from ledger import __version__
 from ledger.analysis.reconcile import IDLE_LAUNCH
+from ledger.analysis.revealing import masked_text
 from ledger.canonical import encode
 from ledger.device.facts import has_cuda
+from ledger.device.machine_names import machine_names
 from ledger.errors import LedgerError, MachineError
 from ledger.launches import watch_loads
 from ledger.measure.order_checks import Job, Kernels, checked_jobs, require_names
@@ -177,6 +179,10 @@ def _require_live(job: Job) -> None:
         ) from error
 
 
+def _masked(text: str | None) -> str | None:
+    return None if text is None else masked_text(text, machine_names())
+
+
 def _record(
     job: Job, outcome: Outcome, evidence: CounterEvidence, *, order_sha256: Digest | None, when: str, device_ms: int
 ) -> MeasurementV2:
@@ -195,14 +201,14 @@ def _record(
         protocol=cell.protocol,
         device=job.facts,
         status="measured" if outcome.failure is None else "failed",
-        failure=outcome.failure,
+        failure=_masked(outcome.failure),
         correctness=outcome.correctness,
         samples=outcome.samples,
         timing=outcome.timing,
         before=outcome.before,
         after=outcome.after,
         counters=evidence.counters,
-        counters_missing=evidence.missing,
+        counters_missing=_masked(evidence.missing),
         interventions=outcome.interventions,
         attachments=evidence.attachments,
         started_at=when,

@@ -27,4 +27,8 @@ SAMPLE_TOLERANCES: dict[Dtype, tuple[float, float]] = {
     "tf32": (4e-3, 4e-3),
     "fp16": (1e-3, 2e-3),
     "bf16": (4e-3, 1.6e-2),
+    # Half a step of a subnormal, and two half-steps in the last of three fraction bits.
+    "fp8_e4m3": (2.0**-10, 0.13),
+    # Rounded to the nearest integer.
+    "int8": (0.5, 0.0),
 }

@@ -42,6 +42,7 @@ from ledger.records.case import (
     Work,
 )
 from ledger.records.hardware import (
+    Calibration,
     Ceilings,
     Hardware,
     Limits,
@@ -130,6 +131,7 @@ __all__ = [
     "Attachment",
     "Attempt",
     "Binary",
+    "Calibration",
     "Case",
     "CaseV2",
     "Cause",

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from ledger.records.base import CeilingKind, Line, Name, Path, Positive, Record
+
+_MAX_ROUNDS = 1000
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 
 class Quantity(Record):
     """Hold one hardware number with what it needs to be believed.
 
     Units: as `unit` says, decimal prefixes (GB is 1e9 bytes), KiB/MiB/GiB binary.
+    rounds: the best of each round of the calibration, of which `value` is one; absent where none were kept.
     """
 
-    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    value: Rate
     unit: Line
     kind: Literal["datasheet", "measured"]
     condition: Line
     source: Line
+    rounds: Annotated[tuple[Rate, ...], Field(min_length=1, max_length=_MAX_ROUNDS)] | None = None
+
+    @model_validator(mode="after")
+    def _is_a_round(self) -> Self:
+        if self.rounds is not None and self.value not in self.rounds:
+            raise ValueError(f"value {self.value:g} is none of its {len(self.rounds)} rounds; expected one of them")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a field that profiles did not have at first, so that their bytes and digests stay."""
+        return _without(handler(self), "rounds")
 
 
 class Peak(Quantity):
@@ -69,8 +86,23 @@ class Limits(Record):
     tdp_w: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
+class Calibration(Record):
+    """Hold how busy a CPU was while its ceilings were measured. Units: seconds.
+
+    others_percent: share of the processors' time that other processes used, one a round; None where the kernel does
+    not tell. load_average: runnable processes over the minute before.
+    """
+
+    duration_s: Rate
+    others_percent: Annotated[tuple[Share, ...], Field(min_length=1, max_length=_MAX_ROUNDS)] | None
+    load_average: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+
+
 class Hardware(Record):
-    """Describe one device: identity, limits, memory pyramid and one or more sets of ceilings."""
+    """Describe one device: identity, limits, memory pyramid and one or more sets of ceilings.
+
+    calibration: absent from a profile that does not record it.
+    """
 
     schema_: Literal["ledger/hardware/1"] = Field(alias="schema")
     name: Name
@@ -84,12 +116,23 @@ class Hardware(Record):
     ceilings: dict[CeilingKind, Ceilings]
     tensor_instructions: tuple[Line, ...] = ()
     notes: tuple[Line, ...] = ()
+    calibration: Calibration | None = None
 
     @model_validator(mode="after")
     def _has_ceilings(self) -> Self:
         if not self.ceilings:
             raise ValueError("ceilings is empty; expected at least one of datasheet, burst, sustained")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a field that profiles did not have at first, so that their bytes and digests stay."""
+        return _without(handler(self), "calibration")
+
+
+def _without(value: dict[str, Any], field: str) -> dict[str, Any]:
+    """Return serialized fields without one that is None."""
+    return value if value.get(field) is not None else {name: item for name, item in value.items() if name != field}
 
 
 def is_gpu(target: str) -> bool:

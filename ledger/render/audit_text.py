@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.formatting import case_text, count_text, harmless
+from ledger.analysis.sight import sight_name
 from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
 from ledger.render.history_table import render_timeline
 from ledger.render.report_text import seal_text
@@ -32,7 +33,7 @@ def render_audit(result: Audit, console: Console) -> None:
             words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
             console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
         console.print()
-        _render_levels(book, console)
+        _render_levels(book, console, result.log)
     colour = {"holds": "green", "refused": "red", "undetermined": "yellow"}[result.verdict]
     console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
 
@@ -57,18 +58,29 @@ def _judged(cell: CellView) -> tuple[str, ...]:
     return (
         case_text(cell.forecast.case),
         cell.state,
-        ",".join(str(level) for level in cell.levels) or "none",
-        "blind" if cell.blind else "informed",
+        _levels_text(cell),
+        sight_name(cell.sight),
         f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
         "" if percent is None else f"{regime} {percent:.1f}%",
         (verification.grade if verification else None) or "",
     )
 
 
-def _render_levels(book: Book, console: Console) -> None:
+def _levels_text(cell: CellView) -> str:
+    levels = ",".join(str(level) for level in cell.levels) or "none"
+    return f"{levels} (positions only)" if cell.binding == "positions only" else levels
+
+
+def _render_levels(book: Book, console: Console, log: str | None) -> None:
     for level, (proves, not_proves) in LEVELS.items():
         reached = sum(level in cell.levels for cell in book.cells)
         words = count_text(reached, "cell") if reached else "not provided"
+        if level == 4 and log is not None:
+            words = f"{words}; {harmless(log)}" if reached else harmless(log)
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
+    held = sum(cell.binding == "positions only" for cell in book.cells)
+    if held:
+        told = f"positions only in {count_text(held, 'cell')}: no level 1, their samples are not recomputed"
+        console.print(f"{told} (ledger audit --recompute)", markup=False, soft_wrap=True)
     for sentence in NOT_PROVEN:
         console.print(sentence, markup=False, soft_wrap=True)

@@ -56,6 +56,7 @@ def _content(book: Book) -> str:
     if listed:
         parts += [_table(listed), f'<p class="legend">{_safe(lines.LEGEND)}</p>\n']
     parts += _section("Not measured", lines.missing_text(book))
+    parts += _section("Timed before", lines.known_text(listed))
     parts += _section("Findings", lines.finding_text(book))
     return "".join(parts)
 

@@ -74,6 +74,7 @@ def markdown(book: Book) -> str:
         "## Counters" if counters else "",
         counters,
         *_section("Not measured", [escape(words) for words in lines.missing_text(book)]),
+        *_section("Timed before", [escape(words) for words in lines.known_text(listed)]),
         *_section("Findings", [escape(words) for words in lines.finding_text(book)]),
     )
 

@@ -43,9 +43,11 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         _tables(listed, console)
         _sentences(listed, console)
     if only is not None:
+        _listing("Timed before", lines.known_text(listed), console)
         _counters(listed, console)
         return
     _listing("Not measured", lines.missing_text(book), console)
+    _listing("Timed before", lines.known_text(listed), console)
     _listing("Findings", lines.finding_text(book), console)
     if listed:
         console.print(Text(lines.LEGEND, style="dim"))

@@ -7,20 +7,23 @@ escaping.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean
 
 from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
-from ledger.analysis.report_rows import STATE_TEXT, ReportRow, counted, rows, void_reason
+from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reason
+from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.records import Forecast, Verification
 
 LEGEND = (
     "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
     "Grade: A hardware counters, B timing and an intervention, C timing only. "
-    "Blind: this history held no measurement of the cell before the seal; revised: an earlier forecast of the cell "
-    "exists; again: a later run, which does not count."
+    "Sight is what had been timed before the seal, by declaration and records. Blind: nothing like it; near: a "
+    "neighbouring shape or another version; informed: this cell; *: corrected by its own texts. Revised: an earlier "
+    "forecast of the cell exists; again: a later run, which does not count."
 )
 
 COUNTER_HEADINGS = (
@@ -59,8 +62,9 @@ def measured_text(row: ReportRow) -> str:
     verdict = row.run.verification
     if verdict.measured_percent is None:
         return "failed"
-    again = "" if row.counts else " (again)"
-    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{again}"
+    boost, again = boost_of(row), "" if row.counts else " (again)"
+    state = "" if boost is None else f" {boost.name}"
+    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{state}{again}"
 
 
 def gap_text(row: ReportRow) -> str:
@@ -75,18 +79,18 @@ def grade_text(row: ReportRow) -> str:
 
 
 def sight_text(view: CellView) -> str:
-    """Return blind or informed, and whether the forecast revises an earlier one."""
-    words = "blind" if view.blind else "informed"
+    """Return the sight, starred where texts correct it, and whether the forecast revises an earlier one."""
+    words = f"{sight_name(view.sight)}{'*' if view.corrections else ''}"
     return f"{words}, revised" if view.revises else words
 
 
 def sentence(row: ReportRow) -> str:
-    """Return the sentence that explains a row: the gap's, or why a cell failed."""
+    """Return the sentences that explain a row: the gap's and the conditions of its percent, or why a cell failed."""
     if row.run is None:
         return ""
     found = row.run.verification.gap
     if found is not None:
-        return harmless(found.sentence)
+        return harmless(" ".join([found.sentence, *conditions(row)]))
     return harmless(f"Failed: {row.run.recorded.measurement.failure or 'no reason was recorded'}", 400)
 
 
@@ -138,6 +142,18 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(f"#{run[0]}" if len(run) == 1 else f"#{run[0]} to #{run[-1]}" for run in runs)
 
 
+def known_text(listed: Sequence[ReportRow]) -> list[str]:
+    """Return what had been timed before: in the author's words, and as the texts of seals and files correct it."""
+    said: dict[str, list[int]] = {}
+    for row in listed:
+        view = row.view
+        words = [f"{view.declared}: {view.known}"] if view.declared and view.known else []
+        words += [f"{quote!r} ({source})" for quote, source in view.corrections]
+        for text in words:
+            said.setdefault(text, []).append(row.number)
+    return [harmless(f"{_ranges(numbers)}: {text}", 600) for text, numbers in said.items()]
+
+
 def finding_text(book: Book) -> list[str]:
     """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
     listed, words = set(), []
@@ -150,7 +166,7 @@ def finding_text(book: Book) -> list[str]:
 
 
 def summary_text(book: Book) -> tuple[str, ...]:
-    """Return the head and the result of a book in four lines at most."""
+    """Return the head and the result of a book in five lines at most."""
     states = Counter(view.state for view in book.cells)
     parts = [f"{states[state]} {state}" for state in states]
     head = f"{count_text(len(book.seals), 'seal')}, {count_text(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
@@ -160,12 +176,14 @@ def summary_text(book: Book) -> tuple[str, ...]:
         return (head,)
     known = [verdict for _, verdict in results if verdict.regimes]
     right = sum(verdict.regime_is_right for verdict in known)
-    blind = sum(view.blind for view, _ in results)
+    sights = Counter(view.sight for view, _ in results)
+    seen = ", ".join(f"{sights[sight]} {sight_name(sight)}" for sight in (*SIGHTS, None) if sights[sight])
     error = fmean(abs(points) for points in gaps)
     regime = f"regime right in {right} of {len(known)}" if known else "no regime determined"
     return (
         head,
-        f"{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed; {blind} of {len(results)} blind",
+        f"{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed",
+        f"sight: {seen}",
         _evidence_text(results),
         *((f"repeats: {spread.text}",) if (spread := repeat_spread(book)) is not None else ()),
     )
@@ -176,7 +194,9 @@ def _evidence_text(results: list[tuple[CellView, Verification]]) -> str:
     graded = ", ".join(f"{grade} in {grades[grade]}" for grade in ("A", "B", "C") if grades[grade])
     levels = Counter(level for view, _ in results for level in view.levels)
     reached = ", ".join(f"{level} in {levels[level]}" for level in sorted(levels))
-    return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit)"
+    held = sum(view.binding == "positions only" for view, _ in results)
+    samples = f"; samples: positions only in {held} (level 1: ledger audit --recompute)" if held else ""
+    return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit){samples}"
 
 
 def time_text(row: ReportRow) -> str:

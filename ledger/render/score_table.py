@@ -11,6 +11,7 @@ from rich.text import Text
 from ledger.analysis.formatting import harmless, signed
 from ledger.analysis.repeats import RepeatSpread
 from ledger.analysis.score import Score
+from ledger.analysis.sight import sight_name
 
 _LABELS = (
     "cells measured",
@@ -25,6 +26,7 @@ _LABELS = (
 )
 _LEGEND = (
     "Bias is signed, error is not; of interval, Brier and log score the lower the better; intervals are read as 80%. "
+    "Near: a neighbour or another version had been timed; informed: the cell had been. Undeclared counts as neither. "
     "Cells never measured are not scored. A vacuous interval (90 points or more) counts in no coverage."
 )
 _LONGEST_NAME = 30
@@ -38,8 +40,8 @@ def render_scores(scores: Sequence[Score], console: Console, *, repeats: RepeatS
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for score in scores:
-        sight = "blind" if score.blind else "informed"
-        table.add_column(Text(f"{harmless(score.forecaster, _LONGEST_NAME)}, {sight}"), justify="right")
+        heading = f"{harmless(score.forecaster, _LONGEST_NAME)}, {sight_name(score.sight)}"
+        table.add_column(Text(heading), justify="right")
     for label, *values in zip(_LABELS, *(_column(score) for score in scores), strict=True):
         table.add_row(Text(label), *(Text(value) for value in values))
     console.print(table)

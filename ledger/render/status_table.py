@@ -6,6 +6,7 @@ from rich.console import Console
 
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import case_text
+from ledger.analysis.sight import sight_name
 from ledger.render.tables import print_rows
 
 
@@ -18,7 +19,7 @@ def render_status(book: Book, console: Console) -> None:
             case_text(cell.forecast.case),
             f"{cell.forecast.regime} {cell.forecast.percent_milli / 1000:g}%",
             str(len(cell.runs)),
-            "blind" if cell.blind else "informed",
+            sight_name(cell.sight),
         )
         for cell in book.cells
     ]

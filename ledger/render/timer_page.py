@@ -18,6 +18,7 @@ CUPTI_HEADINGS = (
     "MHz alone, again",
 )
 NCU_HEADINGS = ("call", "timer, µs", "ncu, µs", "ncu to timer", "timer, MHz", "ncu, MHz", "in cycles")
+STATES_HEADINGS = ("operands", "input sets", "state or timer", "µs", "MHz")
 STEADY_HEADINGS = ("call", "boost, µs", "boost, MHz", "steady, µs", "steady, MHz", "steady to boost", "again, µs")
 
 
@@ -31,6 +32,8 @@ def render_markdown(document: Mapping[str, Any]) -> str | None:
         return _page("The timer compared with CUPTI", document, CUPTI_HEADINGS, cupti_lines(document))
     if "boost" in first:
         return _page("Boost and steady state", document, STEADY_HEADINGS, steady_lines(document))
+    if "operands" in first:
+        return _page("Clock states and operands of cuBLAS", document, STATES_HEADINGS, states_lines(document))
     if "ncu" in first:
         return _page("The timer compared with Nsight Compute", document, NCU_HEADINGS, ncu_lines(document))
     return None
@@ -85,3 +88,12 @@ def steady_lines(document: Mapping[str, Any]) -> list[str]:
         words = [row["case"], f"{boost['us']:.2f}", str(boost["mhz"]), f"{steady['us']:.2f}", str(steady["mhz"])]
         found.append(f"| {' | '.join([*words, _to(steady['us'], boost['us']), format(row['again_us'], '.2f')])} |")
     return found
+
+
+def states_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the table rows of times by operands and clock state."""
+    return [
+        f"| {row['operands']} | {row.get('input_sets', 1)} | {row.get('state') or row['timer']} | {row['us']:.2f} "
+        f"| {row.get('sm_clock_mhz', '–')} |"
+        for row in document["rows"]
+    ]

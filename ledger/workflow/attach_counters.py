@@ -23,11 +23,14 @@ MOST_APART = 2.0
 """Largest ratio between the times of the profiled and of the timed call."""
 
 
-def attach(incoming: Sequence[Incoming], path: FilePath, *, view: CellView, launched: str) -> list[Incoming]:
-    """Return the measurements with the counters of a report in that of one cell, and the report kept beside them.
+def attach(
+    incoming: Sequence[Incoming], path: FilePath, *, view: CellView, launched: str, keep: bool
+) -> list[Incoming]:
+    """Return the measurements with the counters of a report in that of one cell.
 
-    launched: Kernel.launched of the cell's kernel. Raises: InputError, ParseError, RecordError for a report that is
-    not one, is of another kernel, device or unit, or of another call; EvidenceRefused where counters are there already.
+    launched: Kernel.launched of the cell's kernel. keep: attach the report too. Raises: InputError, ParseError,
+    RecordError for a report that is not one, is of another kernel, device or unit, or of another call; EvidenceRefused
+    where counters are there already.
     """
     hardware = view.hardware
     assert hardware is not None
@@ -44,7 +47,7 @@ def attach(incoming: Sequence[Incoming], path: FilePath, *, view: CellView, laun
     _check_kernels(report, launched, path)
     counters = _counters(report, path)
     _check_call(counters, hardware.target, measurement.timing.median_ps, path)
-    filled, kept = _filled(measurement, counters, report, path)
+    filled, kept = _filled(measurement, counters, report, path, keep=keep)
     items = list(incoming)
     items[indices[-1]] = incoming_of(filled, {**incoming[indices[-1]].attachments, **kept})
     return items
@@ -82,8 +85,10 @@ def _check_call(counters: Counters, target: str, timed_ps: int, path: FilePath) 
 
 
 def _filled(
-    measurement: Measurement, counters: Counters, report: HandMade, path: FilePath
+    measurement: Measurement, counters: Counters, report: HandMade, path: FilePath, *, keep: bool
 ) -> tuple[Measurement, dict[str, bytes]]:
+    if not keep:
+        return measurement.model_copy(update={"counters": counters, "counters_missing": None}), {}
     digest = object_id(report.data)
     suffix = "ncu-rep" if path.suffix == ".ncu-rep" else "csv"
     attachment = Attachment(name=f"{measurement.cell}.{suffix}", sha256=digest, bytes=len(report.data))

@@ -5,14 +5,22 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Literal
 
-from ledger.errors import LedgerError
+from ledger.analysis.cpu_noise import BUSY_PERCENT
+from ledger.device.cpu_load import cpu_times, load_average, others_percent
+from ledger.device.facts import facts_for
+from ledger.device.gpu_selection import parse_device, select_device
+from ledger.device.local_profile import profile_of_this_machine
+from ledger.errors import LedgerError, MachineError
 from ledger.git.commit import Repository
 from ledger.releases import TORCH, TRITON, Supported
+
+_SAMPLE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -20,13 +28,16 @@ class Condition:
     """Hold the result of one check; `remedy` is what the user can do, if anything."""
 
     what: str
-    state: Literal["good", "missing", "broken", "repaired"]
+    state: Literal["good", "missing", "busy", "broken", "repaired"]
     remedy: str | None = None
 
 
-def examine(start: FilePath, *, repair: bool) -> list[Condition]:
-    """Return the condition of the machine and of the ledger around `start`, repairing the latter if asked."""
-    conditions = list(_machine())
+def examine(start: FilePath, *, repair: bool, device: str | None = None) -> list[Condition]:
+    """Return the condition of the machine and of the ledger around `start`, repairing the latter if asked.
+
+    device: one to check as well, such as cuda:1. Raises: InputError for a name that is none.
+    """
+    conditions = [*_machine(), *_processors(), *(() if device is None else _device(start, device))]
     try:
         repository = Repository(start)
     except LedgerError as error:
@@ -46,6 +57,38 @@ def _machine() -> Iterator[Condition]:
     for program, use in (("git", "anything"), ("nvidia-smi", "read clocks and power"), ("ncu", "read counters")):
         there = shutil.which(program) is not None
         yield Condition(f"program {program}", "good" if there else "missing", None if there else f"needed to {use}")
+
+
+def _processors() -> Iterator[Condition]:
+    """Name a busy machine: what is measured on its CPU now would be too slow."""
+    before = cpu_times()
+    time.sleep(_SAMPLE_S)
+    share = others_percent(before, cpu_times())
+    if share is None:
+        return
+    what = f"other processes use {share:.0f}% of the processors (load average {load_average() or 0:g})"
+    if share < BUSY_PERCENT:
+        yield Condition(what, "good")
+    else:
+        yield Condition(what, "busy", "measure and calibrate a CPU on an idle machine")
+
+
+def _device(start: FilePath, text: str) -> Iterator[Condition]:
+    """Check that a device can be used and that a profile describes it."""
+    parse_device(text)
+    try:
+        select_device(text)
+        root = Repository(start).root
+    except MachineError as error:
+        yield Condition(str(error), "missing")
+        return
+    except LedgerError:
+        root = None
+    try:
+        profile = profile_of_this_machine(root)
+        yield Condition(f"device {text}: {facts_for(profile).name}, profile {profile.name}", "good")
+    except LedgerError as error:
+        yield Condition(f"device {text}: {error}", "missing")
 
 
 def _module(name: str, use: str, supported: Supported | None) -> Condition:

@@ -1,6 +1,7 @@
 """Ingests measurements: judges the ledger as they would leave it, then commits those that hold, one a commit.
 
-The whole ledger is judged once, and that book is its state afterwards. Nothing is committed that a report would refuse.
+The whole ledger is judged once, and that book is its state afterwards; where another writer comes between, what is left
+is judged again on the new tip. Nothing is committed that a report, or an audit that recomputes samples, would refuse.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path as FilePath
 
 from ledger.analysis.book import Book, Commit, Recorded
@@ -16,6 +16,7 @@ from ledger.canonical import encode, object_id, object_path, record_id, record_p
 from ledger.errors import EvidenceRefused
 from ledger.evidence.judge import CurrentDigest, judge
 from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.recompute import recompute
 from ledger.git.commit import Repository
 from ledger.git.history import Change, History, commits_after, read_history
 from ledger.git.reader import Reader
@@ -111,26 +112,77 @@ def ingest(
     fresh = list({item.path: item for item in incoming if item.path not in history.tree}.values())
     date = repository.committer()[1] if fresh else "0 +0000"
     rehearsal = _Rehearsal(reader, history, current, _iso(date))
-    book, refusals = _admit(rehearsal.book, fresh)
+    book, refusals, notes = _admit_recomputed(rehearsal.book, fresh)
     if book.refused:
         return Ingested((), book)
     taken = []
+    # What the judged history ends with; a commit on top of anything else is judged anew.
+    tip: str | None = history.head
     for item in fresh:
-        if item.path in refusals:
-            taken.append(Outcome(item.short_name, item.path, None, None, refusals[item.path]))
-            continue
-        message = f"Measure {item.measurement.cell}: {item.measurement.status}\n\nSeal-Id: {item.measurement.seal}\n"
-        message += f"Record-Id: {FilePath(item.path).stem}\n"
-        # With the date that was judged: one before its seal's is disclosed.
-        written = repository.commit(partial(_same, item.files, message), sign=sign, date=date)
-        taken.append(Outcome(item.short_name, item.path, written.commit, written.index_note))
+        placed = _Placed(item, rehearsal, tip)
+        try:
+            if item.path in refusals:
+                raise _NotPlacedError(refusals[item.path])
+            # With the date that was judged: one before its seal's is disclosed.
+            written = repository.commit(placed.compose, sign=sign, date=date)
+        except _NotPlacedError as error:
+            if error.refused:
+                taken.append(Outcome(item.short_name, item.path, None, None, error.refused))
+        else:
+            note = "; ".join(filter(None, (notes.get(item.path), written.index_note))) or None
+            taken.append(Outcome(item.short_name, item.path, written.commit, note))
+            tip = written.commit
+        # What comes after another writer's commit was not judged together with it.
+        tip = None if placed.moved else tip
     made = [item.commit for item in taken if item.commit is not None]
     return Ingested(tuple(taken), rehearsal.settled(book, made))
 
 
-def _same(files: Mapping[str, bytes], message: str, parent: str | None) -> tuple[Mapping[str, bytes], str]:
-    del parent
-    return files, message
+class _NotPlacedError(Exception):
+    """Tell that a measurement cannot go on top of a new tip: what refuses it, or nothing when it is there already."""
+
+    def __init__(self, refused: tuple[Finding, ...]) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+class _Placed:
+    """Compose the commit of one measurement, judged again when its parent is not the tip that was judged."""
+
+    def __init__(self, item: Incoming, rehearsal: _Rehearsal, tip: str | None) -> None:
+        self._item, self._rehearsal, self._tip = item, rehearsal, tip
+        self.moved = False
+
+    def compose(self, parent: str | None) -> tuple[Mapping[str, bytes], str]:
+        """Return the files and the message of the commit. Raises: _NotPlacedError."""
+        item = self._item
+        if parent != self._tip:
+            self.moved = True
+            rehearsal = self._rehearsal.on(parent)
+            if rehearsal.holds(item.path):
+                raise _NotPlacedError(())
+            book, refusals = _admit(rehearsal.book, [item])
+            if refused := refusals.get(item.path) or book.refused:
+                raise _NotPlacedError(refused)
+            self._tip = parent
+        message = f"Measure {item.measurement.cell}: {item.measurement.status}\n\nSeal-Id: {item.measurement.seal}\n"
+        return item.files, f"{message}Record-Id: {FilePath(item.path).stem}\n"
+
+
+def _admit_recomputed(
+    judged: Callable[[Sequence[Incoming]], Book], fresh: Sequence[Incoming]
+) -> tuple[Book, Refusals, dict[str, str]]:
+    """Return what `_admit` does, samples that disagree with their seal refused, and notes on those not recomputed."""
+    book, refusals = _admit(judged, fresh)
+    if book.refused:
+        return book, refusals, {}
+    result = recompute(book, only=[item.path for item in fresh if item.path not in refusals])
+    if result.findings:
+        refusals.update({finding.path: (finding,) for finding in result.findings})
+        book, more = _admit(judged, [item for item in fresh if item.path not in refusals])
+        refusals.update(more)
+    notes = {item.path: f"{item.name}: no level 1, positions only: {item.reason}" for item in result.skipped}
+    return book, refusals, notes
 
 
 def _iso(date: str) -> str:
@@ -174,6 +226,15 @@ class _Rehearsal:
 
     def __init__(self, reader: Reader, history: History, current: CurrentDigest | None, when: str) -> None:
         self._reader, self._history, self._current, self._when = reader, history, current, when
+
+    def on(self, parent: str | None) -> _Rehearsal:
+        """Return a rehearsal on top of another commit."""
+        history = read_history(self._reader, parent or "HEAD")
+        return _Rehearsal(self._reader, history, self._current, self._when)
+
+    def holds(self, path: str) -> bool:
+        """Tell whether the history holds a file already."""
+        return path in self._history.tree
 
     def book(self, incoming: Sequence[Incoming]) -> Book:
         """Return the book of the ledger if each measurement were committed after the one before it."""

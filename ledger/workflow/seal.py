@@ -116,8 +116,8 @@ def draft(
             high_milli=None if request.high is None else milli(request.high),
             probabilities_ppm=None if request.prob is None else millionths(request.prob),
             why=request.why,
-            sight=None,
-            known="",
+            sight=request.sight,
+            known=request.known,
             pins=dict(pins or {}),
             draw=None,
         )
@@ -157,8 +157,11 @@ def _case(request: Request, kernel: Kernel, hardware: Hardware) -> CaseV2:
 
 
 def _check_work(kernel: Kernel, shape: Mapping[str, int], work: Work) -> None:
-    """Check that a kernel's work model is no more than its operation can be: the judge would refuse the seal."""
+    """Check that shape and work model are of a kernel's operation as ledger defines it, or the judge would refuse."""
     operation = OPERATIONS.get(kernel.operation.name)
+    if operation is not None and set(shape) != set(operation.shape_keys):
+        keys = f"kernel {kernel.name}: shape keys are {','.join(sorted(shape))}"
+        raise InputError(f"{keys}; {operation.name} has {','.join(operation.shape_keys)}: give it a name of its own")
     words = excess(operation, shape, work) if operation is not None else None
     if words is not None:
         raise InputError(f"kernel {kernel.name}: its work model says {words}; expected compulsory traffic and products")

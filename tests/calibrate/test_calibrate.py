@@ -11,14 +11,6 @@ from ledger.roofline import base_units, roof_of
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be calibrated")
 
 
-def test_best_time_is_the_shortest_of_at_least_three():
-    from ledger.calibrate.ceilings_cpu import best_time
-
-    waits = iter([0.0, 0.03, 0.01, 0.02])
-    found = best_time(lambda: time.sleep(next(waits)), budget_s=0.0)
-    assert found.rounds == 3 and 0.01 <= found.seconds < 0.02
-
-
 @pytest.mark.slow
 def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
     from ledger.calibrate.hardware_profile import calibrate_cpu
@@ -26,17 +18,24 @@ def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
     steps = []
     started = time.monotonic()
     profile = calibrate_cpu(quick=True, on_progress=steps.append)
-    assert time.monotonic() - started < 40  # 20 s on an idle machine with 2 cores
+    assert time.monotonic() - started < 60  # 20 s on an idle machine with 2 cores, 30 s on a busy one
     assert device.profile_matches(profile, device.cpu_facts())
     burst = profile.ceilings["burst"]
     # A core of any processor that runs torch does at least a GFLOP/s and moves a GB/s; none does a PFLOP/s.
     for path in ("fp32", "fp64"):
         assert 1e9 < roof_of(profile, path).peak_flop_per_s < 1e15
+    for quantity in (burst.dram_bandwidth, burst.peaks["fp32"], burst.peaks["fp64"]):
+        assert quantity.value == max(quantity.rounds) and len(quantity.rounds) >= 4
     for quantity in (burst.dram_bandwidth, burst.dram_write_bandwidth, burst.dram_copy_bandwidth):
         assert (
             1e9 < base_units(quantity) < 1e13 and quantity.kind == "measured" and "MiB an array" in quantity.condition
         )
-    assert len(steps) >= 8
+    assert base_units(burst.dram_bandwidth) == max(
+        base_units(one) for one in (burst.dram_read_bandwidth, burst.dram_write_bandwidth, burst.dram_copy_bandwidth)
+    )
+    assert burst.launch_stream.value == min(burst.launch_stream.rounds)
+    assert profile.calibration.duration_s >= 14
+    assert len(steps) >= 6
     path = tmp_path / "cpu.yaml"
     path.write_bytes(hardware_yaml(profile))
     assert read_hardware(path) == profile

@@ -35,11 +35,11 @@ JSON_KEYS = {
     "status": "head cells refused",
     "log": "commit date_self_declared kind id what",
     "score": (
-        "forecaster blind sealed measured bias error intervals vacuous coverage interval_score regimes "
+        "forecaster sight blind sealed measured bias error intervals vacuous coverage interval_score regimes "
         "regime_right brier log_score"
     ),
     "roofline": "schema head devices ceilings slopes dots",
-    "audit": "verdict reason commit findings levels predictions challenge notes not_proven",
+    "audit": "verdict reason commit findings levels predictions challenge notes not_proven log",
     "hardware list": "name title target device_names ceilings",
     "hardware show": "profile ridge_flop_per_byte lacking smem_bytes_per_s",
     "kernels list": "name operation dtypes",

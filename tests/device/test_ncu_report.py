@@ -133,14 +133,14 @@ class Desk:
         self.result.write_bytes(encode(self.record.model_copy(update=blocked)))
         self.before = self.result.read_bytes()
 
-    def verify(self, report: Path, cell: str = CELL) -> subprocess.CompletedProcess[str]:
+    def verify(self, report: Path, *more: str, cell: str = CELL) -> subprocess.CompletedProcess[str]:
         who = {f"GIT_{r}_{f}": "a@example.org" for r in ("AUTHOR", "COMMITTER") for f in ("NAME", "EMAIL")}
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         return subprocess.run(
             [
                 sys.executable, "-P", "-m", "ledger", "verify",
                 "--from", str(self.results), "--ncu-report", str(report),
-                "--cell", f"{self.record.seal[:10]}#{cell}",
+                "--cell", f"{self.record.seal[:10]}#{cell}", *more,
             ],
             cwd=self.root, env={**os.environ, **who, "PYTHONPATH": path, "COLUMNS": "200"},
             capture_output=True, text=True, check=False,
@@ -164,8 +164,9 @@ def desk(tmp_path: Path) -> Desk:
 
 @needs_package
 def test_verify_ingests_counters_of_a_report(desk: Desk):
-    done = desk.verify(report_of(desk.record, desk.files))
+    done = desk.verify(report_of(desk.record, desk.files), "--keep-report")
     assert done.returncode == 0, done.stderr
+    assert "path: /work/main/kernels" in done.stderr and "command line: " in done.stderr
     assert "counters of" in done.stderr and "latency-bound" in done.stdout
     (path,) = desk.taken
     taken = json.loads(path.read_bytes())
@@ -188,6 +189,7 @@ def test_verify_ingests_counters_of_a_raw_page(desk: Desk):
     done = desk.verify(path)
     assert done.returncode == 0, done.stderr
     assert len(desk.taken) == 1
+    assert json.loads(desk.taken[0].read_bytes())["attachments"] == [], "a report is kept on request only"
 
 
 @pytest.mark.parametrize(

@@ -216,16 +216,28 @@ def intensity(e: Evidence) -> Iterator[tuple[str, Values]]:
     yield "All times here are cold", [5]
 
 
+CONTEXTS = ("chain", "back-to-back")
+
+
+def speed_up(row: dict[str, Any], context: str, baseline: str) -> float:
+    """Return the time of the fastest form of a baseline over ours."""
+    times = row["contexts_us"][context]
+    return min(us for name, us in times.items() if name.startswith(baseline)) / times["ours"]
+
+
 def predictions(e: Evidence) -> Iterator[tuple[str, Values]]:
     first, later = e.grid(FIRST), e.grid(LATER)
     cells = list(first.values())
     assert not {row["cell"] for row in cells if outside([row])} - {
         row["cell"] for row in cells if "H8192" in row["cell"]
     }
-    faster = [one["torch_compile_us"] / one["ours_us"] for one in e.bench]
-    matmul = [one["torch_matmul_us"] / one["ours_us"] for one in e.bench]
-    slowest = [one["shape"] | {"dtype": one["dtype"]} for one, ratio in zip(e.bench, matmul, strict=True) if ratio < 1]
-    assert all((one["B"], one["H"]) == (128, 8192) for one in slowest) and len(e.bench) == 24
+    assert len(e.bench) == 24 and all(one["context"] == "chain" for one in e.bench)
+    faster, overlapped = ([speed_up(one, name, "torch_compile") for one in e.bench] for name in CONTEXTS)
+    matmul = [speed_up(one, "chain", "torch_matmul") for one in e.bench]
+    slowest = min(e.bench, key=lambda one: speed_up(one, "chain", "torch_matmul"))["shape"]
+    assert (slowest["B"], slowest["H"]) == (128, 2048) and faster[0] == (
+        e.bench[0]["torch_compile_us"] / e.bench[0]["ours_us"]
+    )
     assert "about 4.6 µs" in sealed(FIRST)["why"] and "at 4.3 TB/s" in sealed(FIRST)["why"]
     yield "The 24 rows are the campaign", [len(cells)]
     yield "Its model is time", [4.6, 4.3]
@@ -242,10 +254,14 @@ def predictions(e: Evidence) -> Iterator[tuple[str, Values]]:
     ratios = [e.us(LATER, *key) / e.us(FIRST, *key) for key in GRID]
     yield "In the later campaign", [right(list(later.values())), 24, error(list(later.values())), *spread(ratios)]
     yield "Over the whole ledger", [len(e.rows), right(e.rows), outside(e.rows), outside(e.rows, 1)]
-    yield "Blind forecasts missed", [error([r for r in e.rows if r["blind"] is blind]) for blind in (True, False)]
-    yield "In the bench", [24, *spread(faster), geometric_mean(faster)]
-    yield "It is not slower than", [sum(ratio >= 1 for ratio in matmul), min(matmul)]
-    assert all(ratio > 1 for ratio in faster)
+    assert {row["sight"] for row in e.rows} == {"near", "informed"}
+    sights = [[row for row in e.rows if row["sight"] == sight] for sight in ("near", "informed")]
+    yield "Near forecasts missed", [error(of) for of in sights]
+    yield "In the bench", [24]
+    yield "Between other kernels the ratio", [*spread(faster), geometric_mean(faster)]
+    yield "Back to back", [*spread(overlapped), geometric_mean(overlapped)]
+    yield "Between other kernels it is not slower", [sum(ratio >= 1 for ratio in matmul), min(matmul)]
+    assert all(ratio > 1 for ratio in (*faster, *overlapped))
 
 
 def verification(e: Evidence) -> Iterator[tuple[str, Values]]:

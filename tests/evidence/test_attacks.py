@@ -27,7 +27,7 @@ def test_attack(case, version, tmp_path, monkeypatch):
     canary = tmp_path / "canary"
     folder = case.build(tmp_path / "attack", canary)
     canary.unlink(missing_ok=True)
-    result = audit(str(folder), trust=trust_of(folder) if case.keys else None)
+    result = audit(str(folder), recomputed=case.recomputed, trust=trust_of(folder) if case.keys else None)
     codes = {finding.code for finding in result.findings if finding.severity == "refused"}
     flags = {finding.code for finding in result.findings if finding.severity != "refused"}
     assert not canary.exists(), "the audited repository ran a program"

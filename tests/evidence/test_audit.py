@@ -47,9 +47,10 @@ def test_exit_codes_and_json_of_the_three_verdicts(tmp_path):
 
 def test_json_of_a_prediction(tmp_path):
     ledger, sealed = honest(tmp_path / "ledger")
-    document = json.loads(run("audit", "--json", str(ledger.root)).stdout)
+    document = json.loads(run("audit", "--json", "--recompute", str(ledger.root)).stdout)
     (cell,) = document["predictions"]
     assert (cell["seal"], cell["state"], cell["levels"], cell["blind"]) == (sealed.id, "measured", [0, 1], True)
+    assert cell["samples"] == "recomputed"
     assert document["levels"]["1"]["provided"] and not document["levels"]["3"]["provided"]
     assert document["commit"] == ledger.head and document["not_proven"]
 

@@ -316,19 +316,19 @@ def test_any_signed_commit_and_any_file_of_allowed_signers_is_answered(signed):
     folder, commit, allowed = signed
     path = folder / "allowed"
     path.write_bytes(allowed)
-    assert signer(commit, "ab" * 32, path, None) == "ada@example.org"
+    assert signer(commit, "ab" * 32, path) == "ada@example.org"
 
     @few
     @given(damaged(commit))
     def commits(changed):
         path.write_bytes(allowed)
-        answered(lambda: signer(changed, "ab" * 32, path, None))
+        answered(lambda: signer(changed, "ab" * 32, path))
 
     @few
     @given(damaged(allowed))
     def files(changed):
         path.write_bytes(changed)
-        answered(lambda: signer(commit, "ab" * 32, path, None))
+        answered(lambda: signer(commit, "ab" * 32, path))
 
     commits()
     files()

@@ -31,9 +31,10 @@ def test_honest_ledger_is_clean_bound_and_blind(tmp_path):
     book = ledger.book()
     assert book.findings == ()
     (cell,) = book.cells
-    assert (cell.state, cell.levels, cell.blind, cell.name) == (
+    assert (cell.state, cell.levels, cell.binding, cell.blind, cell.name) == (
         "measured",
-        (0, 1),
+        (0,),
+        "positions only",
         True,
         f"{sealed.id}#{cell.forecast.cell}",
     )
@@ -488,7 +489,7 @@ def test_check_10_no_samples_reach_no_level_1(ledger):
     sealed = ledger.seal(forecast(protocol=protocol))
     ledger.measure(sealed)
     assert not ledger.book().refused
-    assert ledger.book().cells[0].levels == (0,)
+    assert ledger.book().cells[0].binding == "none"
 
 
 # 11 physics, 12 dates
@@ -568,7 +569,7 @@ def test_check_13_notes_what_was_measured_under_another_name(ledger):
     after = ledger.seal(twin)
     (note,) = ledger.book().findings
     assert (note.code, note.severity, note.path) == ("measured-under-another-name", "note", after.path)
-    assert [cell.blind for cell in ledger.book().cells] == [True, True, True]
+    assert [cell.sight for cell in ledger.book().cells] == [None, None, "informed"], "the very same sources"
     ledger.measure(before)
     ledger.seal(twin)
     assert len(ledger.book().findings) == 1, "an informed forecast needs no note"

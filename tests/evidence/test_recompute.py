@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partialmethod
 
+import attacks  # noqa: F401  (first: level_attacks enters itself into its corpus)
+import level_attacks
 import numpy as np
 import pytest
 from builders import Ledger, as_bits, forecast, honest, measurement
+from samples import make_measurement
 
 from ledger.evidence.audit import audit
+from ledger.evidence.challenge import anchor_of
 from ledger.evidence.recompute import disagreement, recompute, value_of
+from ledger.evidence.seal_inputs import SealInputs
 from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES
 from ledger.philox_inputs import derive_key, element_integers
 
@@ -109,7 +115,9 @@ def test_a_shape_without_end_is_not_provided(tmp_path):
     positions = tuple(0 for _ in samples.positions)
     ledger.measure(sealed, samples=samples.model_copy(update={"positions": positions}))
     start = time.perf_counter()
-    assert recompute(ledger.book()).not_provided == 1
+    assert [item.reason for item in recompute(ledger.book()).skipped] == [
+        f"an axis of {2**40} elements; at most {2**24}"
+    ]
     assert time.perf_counter() - start < 5
 
 
@@ -120,3 +128,99 @@ def test_a_cell_of_8192_squared_takes_seconds():
     start = time.perf_counter()
     assert disagreement(cell, record) is None
     assert time.perf_counter() - start < 30
+
+
+# Rows of inputs, made a block at a time
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp8_e4m3", "int8"])
+def test_inputs_of_any_index_are_the_elements_one_by_one(dtype):
+    """Compare runs, strided and single elements with the definition, rounded as torch rounds."""
+    torch = pytest.importorskip("torch", reason="the dtypes of a device are torch's")
+    held = {"fp8_e4m3": torch.float8_e4m3fn, "int8": torch.int8, "fp16": torch.float16, "bf16": torch.bfloat16}
+    cell = forecast(B=5, H=300, O=37, dtype=dtype)
+    read = SealInputs(OPERATIONS["rmsnorm_matmul/1"], cell.case.shape, bare_measurement(cell))
+    key = derive_key(seal=SEAL, cell=cell.cell, run=0, anchor=None)
+    indices = [
+        np.arange(300),
+        np.arange(17, 29),
+        np.arange(20)[:, None] * 37 + np.arange(37),
+        np.arange(300) * 37 + 5,
+        np.array([3]),
+        np.array([2**40 + 5, 2**40 + 6]),
+        2**36 - 24 + np.arange(40),
+        np.arange(3 * 8192 * 16) + 7,
+    ]
+    specs = {
+        spec.name: (number, spec.generated)
+        for number, spec in enumerate(OPERATIONS["rmsnorm_matmul/1"].inputs(cell.case.shape))
+    }
+    for name, (number, generated) in specs.items():
+        for index in indices:
+            k = element_integers(index, key=key, tensor=number, input_set=0, how=generated.distribution)
+            exact = torch.from_numpy(k * 2.0**generated.exponent).to(held.get(dtype, torch.float32))
+            assert np.array_equal(read(name, index), exact.to(torch.float64).numpy()), (name, index[:3])
+
+
+def bare_measurement(cell):
+    """Return a measurement whose samples nobody looks at."""
+    return make_measurement(cell, seal=SEAL)
+
+
+@pytest.mark.parametrize("bits", range(256))
+def test_value_of_eight_bits_is_torchs(bits):
+    torch = pytest.importorskip("torch", reason="torch holds the eight-bit dtypes")
+    byte = torch.tensor([bits], dtype=torch.uint8)
+    for dtype, kind in (("fp8_e4m3", torch.float8_e4m3fn), ("int8", torch.int8)):
+        expected = float(byte.view(kind).to(torch.float64)[0])
+        assert value_of(f"{bits:02x}", dtype) == pytest.approx(expected, abs=0, nan_ok=True)
+    assert value_of("3c00", "int8") is None
+
+
+# What the samples say
+
+
+def audited(folder, build, **options):
+    return audit(str(build(folder, folder / "canary")), recomputed=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (level_attacks.too_few_samples, "8 samples of 128 elements; expected 16, or all elements of a smaller output"),
+        (level_attacks.no_samples, "0 samples of 128 elements; expected 16, or all elements of a smaller output"),
+        (level_attacks.output_that_does_not_depend_on_its_input, "the output does not depend on its inputs"),
+        (level_attacks.more_samples_than_are_recomputed, "5000 samples; at most 4096"),
+        (level_attacks.axis_too_long_to_recompute, f"an axis of {2**25} elements; at most {2**24}"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_is_not_recomputed_is_named_with_its_reason(tmp_path, build, reason):
+    result = audited(tmp_path / "ledger", build)
+    (cell,) = result.book.cells
+    assert f"{cell.short_name}: {reason}" in result.notes
+    assert "positions only, no level 1: 1 measurement, not provided:" in result.notes
+    assert cell.levels == (0,) and cell.binding != "recomputed"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [level_attacks.small_output, level_attacks.rows_of_softmax, level_attacks.eight_bits("fp8_e4m3")],
+    ids=lambda build: build.__name__,
+)
+def test_honest_samples_of_odd_outputs_reach_level_1(tmp_path, build):
+    (cell,) = audited(tmp_path / "ledger", build).book.cells
+    assert (cell.levels, cell.binding) == ((0, 1), "recomputed")
+
+
+@pytest.mark.parametrize("build", [level_attacks.no_samples, level_attacks.output_that_does_not_depend_on_its_input])
+def test_a_challenge_is_not_answered_by_samples_that_say_nothing(tmp_path, build, monkeypatch):
+    """Carry the challenge's anchor with no samples, or with those of a constant output."""
+    text = "a text that nobody knew before"
+    anchored = partialmethod(Ledger.measure, anchor=anchor_of(text))
+    monkeypatch.setattr(Ledger, "measure", anchored)
+    key = level_attacks.derive_key
+    monkeypatch.setattr(level_attacks, "derive_key", lambda **given: key(**{**given, "anchor": anchor_of(text)}))
+    result = audited(tmp_path / "ledger", build, challenge=text)
+    assert result.verdict == "holds"
+    assert [answer.proven for answer in result.answers] == [False]

@@ -42,6 +42,8 @@ def test_every_row_of_the_threats_has_cases():
         "games with evidence",
         "keys and timestamps",
         "sealed sources",
+        "values of samples",
+        "roofs",
     }
     assert min(rows.values()) >= 5
 

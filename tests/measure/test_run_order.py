@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measuring import QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cpu, this_gpu
+from measuring import QUICK, QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cpu, this_gpu
 
 from ledger import philox_inputs as binding
 from ledger.analysis.metric_readings import readings
 from ledger.canonical import encode
+from ledger.device.cpu_load import cpu_times
 from ledger.errors import InputError, MachineError
 from ledger.evidence.challenge import anchor_of
 from ledger.measure import run_order as measure
@@ -48,6 +49,16 @@ def test_run_order_measures_and_its_samples_are_the_operation_s(tmp_path):
     assert found.timing.low_ps <= found.timing.median_ps <= found.timing.high_ps and found.timing.launch_ps is None
 
     assert_samples_follow(cell, found)
+
+
+@pytest.mark.skipif(cpu_times() is None, reason="this kernel does not list the time of its processors")
+def test_a_timing_on_a_cpu_records_how_much_of_it_others_used(tmp_path):
+    longer = {**QUICK.parameters, "min_rounds": 200, "max_rounds": 200, "budget_ms": 2000}
+    cell = cell_of(this_cpu(), protocol=QUICK.model_copy(update={"parameters": longer}))
+    run(tmp_path, cell)
+    load = record(tmp_path, cell).extensions["cpu_load/1"]
+    assert set(load) == {"others_ppm", "window_ms"}
+    assert 0 <= load["others_ppm"] <= 1_000_000 and load["window_ms"] >= 100
 
 
 def test_a_challenge_goes_into_the_inputs(tmp_path):

@@ -7,6 +7,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -157,6 +158,45 @@ def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(text)["rows"][0]["predicted"]["why"] == "\u202e\x1b é"
 
 
+# Conditions of a percent
+
+
+def steady_book(boost_ps: int, **changes: Any) -> Book:
+    extensions = {"steady/1": {"boost_ps": boost_ps, "boost_clock_mhz": 1900}}
+    measurement = make_measurement(SMALL, timing=make_timing(2 * MS), extensions=extensions, **changes)
+    return make_book(make_view(CAMPAIGN, SMALL, measurement))
+
+
+def test_a_steady_percent_says_so_and_gives_that_of_the_boost_state() -> None:
+    shown = steady_book(MS)
+    assert "not determined 50.0% steady" in printed(shown, width=140)
+    assert "steady state; in the boost state at 1900 MHz it was 100.0%." in printed(shown, width=400)
+    measured = report.document(shown)["rows"][0]["measured"]
+    assert (measured["clock_state"], measured["boost_percent"], measured["boost_us"]) == ("steady", 100.0, 1000.0)
+    for page in (report.markdown(shown), report.html(shown)):
+        assert "50.0% steady" in page and "in the boost state" in page
+
+
+def test_states_that_do_not_differ_are_not_named() -> None:
+    shown = steady_book(2 * MS)
+    assert "steady" not in printed(shown, width=140) and "boost" not in printed(shown, width=140)
+    measured = report.document(shown)["rows"][0]["measured"]
+    assert (measured["clock_state"], measured["boost_percent"], measured["boost_us"]) == (None, None, None)
+
+
+def test_a_percent_above_100_and_a_busy_machine_are_explained_in_the_row() -> None:
+    extensions = {"cpu_load/1": {"others_ppm": 340_000, "window_ms": 300}}
+    measurement = make_measurement(SMALL, timing=make_timing(MS * 98 // 100), extensions=extensions)
+    shown = make_book(make_view(CAMPAIGN, SMALL, measurement))
+    text = printed(shown, width=400)
+    assert "Other processes used 34% of the processors during the timing." in text
+    assert "Above 100%: unknown: no recorded fact explains it" in text
+    measured = report.document(shown)["rows"][0]["measured"]
+    assert measured["others_percent"] == 34 and measured["above_100"].startswith("unknown: ")
+    quiet = report.document(book())["rows"][0]["measured"]
+    assert (quiet["others_percent"], quiet["above_100"]) == (None, None)
+
+
 # Terminal
 
 
@@ -179,9 +219,10 @@ def test_terminal_shows_prediction_measurement_and_why() -> None:
 
 
 def test_terminal_summary_counts_states() -> None:
-    assert printed(book()).splitlines()[:3] == [
+    assert printed(book()).splitlines()[:4] == [
         "2 seals, 3 cells: 1 measured, 1 failed, 1 open",
-        "no regime determined; gap 2.5 points on average, \u22122.5 signed; 1 of 1 blind",
+        "no regime determined; gap 2.5 points on average, \u22122.5 signed",
+        "sight: 1 blind",
         "grade C in 1; evidence level 0 in 1, 1 in 1 (what each proves: ledger audit)",
     ]
 
@@ -369,7 +410,7 @@ def test_site_has_a_page_for_every_benchmark_of_this_repository(tmp_path: Path) 
 def test_site_names_a_damaged_benchmark(tmp_path: Path) -> None:
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "b.json").write_text('{"device": "Toy 1", "conditions": {}, "rows": [1]}')
-    with pytest.raises(InputError, match=r"b\.json: TypeError"):
+    with pytest.raises(InputError, match=r"b\.json: AttributeError"):
         write_site(book(), tmp_path, tmp_path / "site")
 
 

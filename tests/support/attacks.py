@@ -11,9 +11,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from authority import Authority
 from builders import (
@@ -29,7 +30,7 @@ from builders import (
     seal_kind,
     timing,
 )
-from samples import make_hardware, state
+from samples import TOY, make_hardware, state
 
 from ledger.analysis.metrics import metric_names
 from ledger.canonical import canonical, encode, object_id, object_path, parse_json, record_id, record_path
@@ -41,6 +42,8 @@ from ledger.records import (
     Case,
     Counters,
     DeviceFacts,
+    Forecast,
+    Hardware,
     KernelSource,
     Measurement,
     Metric,
@@ -48,6 +51,7 @@ from ledger.records import (
     SourceFile,
     Timing,
 )
+from ledger.roofline import roof_of
 
 Outcome = Literal["refused", "flagged", "undetermined", "holds"]
 Build = Callable[[Path, Path], Path]
@@ -58,7 +62,7 @@ class Attack:
     """Hold a case: what it is, how it is built, what must come of it (a finding's code), and its honest twin.
 
     keys: the auditor gives the keys and roots that lie beside the folder. levels: what the one cell reaches.
-    formats: the versions of records in which the case can be built.
+    formats: the versions of records in which the case can be built. recomputed: the auditor recomputes samples.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Attack:
     keys: bool = False
     levels: tuple[int, ...] | None = None
     formats: tuple[int, ...] = (1, 2)
+    recomputed: bool = False
 
 
 CASES: dict[str, Attack] = {}
@@ -89,12 +94,13 @@ def attack(
     keys: bool = False,
     levels: tuple[int, ...] | None = None,
     formats: tuple[int, ...] = (1, 2),
+    recomputed: bool = False,
 ) -> Callable[[Build], Build]:
     """Enter a builder into the corpus; its docstring says what is attempted."""
 
     def enter(build: Build) -> Build:
         name = build.__name__.replace("_", "-")
-        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels, formats)
+        CASES[name] = Attack(name, row, outcome, code, build, twin, keys, levels, formats, recomputed)
         return build
 
     return enter
@@ -1101,14 +1107,178 @@ def operation_that_nobody_knows(folder, _canary):
 
 @attack(GAMES, "flagged", "measured-under-another-name")
 def measured_cell_forecast_under_another_name(folder, _canary):
-    """Forecast a measured cell again as a kernel of another name, so that it counts as blind."""
+    """Forecast a measured cell again as a kernel of another name, and declare nothing."""
     ledger, sealed = honest(folder)
     changes = {
         "case": sealed.forecast.case.model_copy(update={"kernel": "fresh"}),
         "cell": "fresh-B4-H64-O32-fp16",
-        "kernel_sha256": ledger.put_kernel(KERNEL_SOURCE, "fresh"),
+        "kernel_sha256": ledger.put_kernel(KERNEL_SOURCE + b"# fresh\n", "fresh"),
     }
     ledger.measure(ledger.seal(forecast(percent_milli=249).model_copy(update=changes)))
+    return ledger.root
+
+
+# Sight: what had been timed before
+
+
+def _declared(sight: str, known: str = "a neighbour was timed", **changes: Any) -> Forecast:
+    """Return a forecast of version 2 that declares a sight."""
+    return forecast(**changes).model_copy(update={"sight": sight, "known": "" if sight == "blind" else known})
+
+
+def _then(folder: Path, *later: Forecast, profile: Hardware = TOY, **measured: Any) -> Path:
+    """Build a ledger with a measured cell, B = 4, and a later seal, with its profile."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(_declared("blind")), **measured)
+    ledger.write(object_path("predictions", object_id(encode(profile))), encode(profile))
+    ledger.seal(*later)
+    return ledger.root
+
+
+def _on(profile: Hardware, made: Forecast) -> Forecast:
+    """Return a forecast for another profile."""
+    case = made.case.model_copy(update={"hardware": profile.name})
+    roof = roof_of(profile, made.roof.path)
+    roof = made.roof.model_copy(update=roof.model_dump())
+    return made.model_copy(update={"case": case, "roof": roof, "hardware_sha256": object_id(encode(profile))})
+
+
+def _named(kernel: str, ledger_source: bytes = KERNEL_SOURCE, **update: Any) -> dict[str, Any]:
+    """Return the fields of a forecast of another kernel."""
+    case = forecast().case.model_copy(update={"kernel": kernel})
+    digest = object_id(manifest_of(ledger_source, kernel))
+    return {"case": case, "cell": f"{kernel}-B4-H64-O32-fp16", "kernel_sha256": digest, **update}
+
+
+def another_device(folder, _canary):
+    """Build a blind forecast of a measured cell on another device of the same target."""
+    ceilings = TOY.ceilings["datasheet"]
+    faster = ceilings.dram_bandwidth.model_copy(update={"value": 2.0})
+    profile = TOY.model_copy(
+        update={
+            "name": "toy2",
+            "device_names": ("Toy 2",),
+            "ceilings": {"datasheet": ceilings.model_copy(update={"dram_bandwidth": faster})},
+        }
+    )
+    return _then(folder, _on(profile, _declared("blind")), profile=profile)
+
+
+def far_shape(folder, _canary):
+    """Build a blind forecast of a shape more than twice as large as any that was measured."""
+    return _then(folder, _declared("blind", B=9))
+
+
+def declared_near(folder, _canary):
+    """Build forecasts of two neighbours of a measured cell, each declared near."""
+    return _then(folder, _declared("near", B=8), _declared("near", dtype="bf16"))
+
+
+def declared_informed(folder, _canary):
+    """Build a forecast of a shape that interventions timed, declared informed."""
+    return _then(folder, _declared("informed", B=2), interventions=HALVED)
+
+
+HALVED = {"cold_ps": 2_000_000, "half_B_ps": 1_500_000, "half_B_flops": 100, "half_B_bytes": 100}
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=another_device, formats=(2,))
+def measured_cell_declared_blind_under_another_profile(folder, _canary):
+    """Rename the profile of a measured cell and declare it blind."""
+    profile = TOY.model_copy(update={"name": "fresh"})
+    return _then(folder, _on(profile, _declared("blind")), profile=profile)
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=another_device, formats=(2,))
+def measured_cell_declared_blind_under_renamed_device(folder, _canary):
+    """Rename the profile and the device in it, with the same figures."""
+    profile = TOY.model_copy(update={"name": "fresh", "device_names": ("Fresh 1",)})
+    return _then(folder, _on(profile, _declared("blind")), profile=profile)
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=declared_near, formats=(2,))
+def measured_cell_declared_blind_as_another_kernel(folder, _canary):
+    """Rename the kernel of a measured cell and declare it blind."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal())
+    ledger.put_kernel(KERNEL_SOURCE, "fresh")
+    ledger.seal(_declared("blind").model_copy(update=_named("fresh")))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=declared_near, formats=(2,))
+def measured_cell_declared_blind_with_a_comment_added(folder, _canary):
+    """Add a comment to the kernel of a measured cell, so that its digest is new, and declare it blind."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal())
+    digest = ledger.put_kernel(KERNEL_SOURCE + b"# new\n")
+    ledger.seal(_declared("blind").model_copy(update={"kernel_sha256": digest}))
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=far_shape, formats=(2,))
+def neighbour_declared_blind(folder, _canary):
+    """Declare a shape blind of which every size is within a factor of two of a measured one's."""
+    return _then(folder, _declared("blind", B=8))
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=declared_near, formats=(2,))
+def other_dtype_of_the_same_width_declared_blind(folder, _canary):
+    """Declare bf16 blind after fp16 of the same shape was measured."""
+    return _then(folder, _declared("blind", dtype="bf16"))
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=declared_informed, formats=(2,))
+def shape_of_an_intervention_declared_near(folder, _canary):
+    """Declare a shape near that an intervention of an earlier measurement timed."""
+    return _then(folder, _declared("near", B=2), interventions=HALVED)
+
+
+@attack(GAMES, "flagged", "sight-contradicted", twin=declared_near, formats=(2,))
+def measured_cell_declared_near(folder, _canary):
+    """Declare the very case that was measured near."""
+    return _then(folder, _declared("near"))
+
+
+@attack(GAMES, "flagged", "case-repeated", twin=campaign)
+def twenty_percents_of_one_case(folder, _canary):
+    """Forecast one case at twenty percents under twenty names, and measure the one that hits."""
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(*twenty()), cell=0)
+    return ledger.root
+
+
+def twenty() -> list[Forecast]:
+    """Return forecasts of one case, at 1 to 20 thousandths of its roof, under names of their own."""
+    made = forecast()
+    return [made.model_copy(update={"cell": f"{made.cell}-{n}", "percent_milli": 250 * n}) for n in range(1, 21)]
+
+
+@attack(GAMES, "flagged", "sight-note-unfounded")
+def note_that_quotes_what_no_seal_says(folder, _canary):
+    """Put words into a seal that it does not hold."""
+    ledger, sealed = honest(folder)
+    note = f'notes:\n  - seal: "{sealed.id}"\n    sight: near\n    quote: "never said by anybody"\n'
+    ledger.write("campaigns/sight.yaml", note.encode())
+    ledger.commit()
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "sight-notes-unreadable")
+def notes_that_cannot_be_read(folder, _canary):
+    """Fill the file of notes with an alias that unfolds."""
+    ledger, _ = honest(folder)
+    ledger.write("campaigns/sight.yaml", b"notes: [&a [x], *a]\n")
+    ledger.commit()
+    return ledger.root
+
+
+@attack(GAMES, "flagged", "sight-notes-unreadable")
+def notes_without_end(folder, _canary):
+    """Make the file of notes larger than it may be."""
+    ledger, _ = honest(folder)
+    ledger.write("campaigns/sight.yaml", b"notes: []\n" + b"#" * 70_000)
+    ledger.commit()
     return ledger.root
 
 
@@ -1364,14 +1534,26 @@ def _allow(folder: Path, key: Path, options: str = "") -> None:
     (folder.parent / "allowed").write_text(f"ada@example.org {options} {Path(f'{key}.pub').read_text()}")
 
 
-def _sign_with(ledger: Ledger, key: Path, when: str | None = None) -> Seal:
-    """Seal and measure in commits that a key signs, each message naming its record."""
+def started(seconds: float = 0.0) -> str:
+    """Return the time in some seconds, as a measurement says that it began."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _sign_with(ledger: Ledger, key: Path, when: str | None = None, *, stamped: bool = False) -> Seal:
+    """Seal and measure in commits that a key signs, each message naming its record; perhaps stamp each, in order."""
     for name, value in (("gpg.format", "ssh"), ("user.signingkey", f"{key}.pub"), ("commit.gpgsign", "true")):
         ledger.git("config", name, value)
     sealed = ledger.put_seal()
     ledger.commit(f"Seal\n\nSeal-Id: {sealed.id}", when)
-    path = ledger.put_measurement(sealed)
+    if stamped:
+        _stamp(ledger, sealed.path)
+        # Tokens tell whole seconds.
+        time.sleep(1.1)
+    path = ledger.put_measurement(sealed, started_at=started())
     ledger.commit(f"Measure\n\nRecord-Id: {Path(path).stem}", when)
+    if stamped:
+        time.sleep(1.1)
+        _stamp(ledger, path)
     return sealed
 
 
@@ -1380,9 +1562,7 @@ def witnessed(folder, _canary):
     ledger = begin(folder)
     key = _key(folder.parent / "keys", "mine")
     _allow(folder, key)
-    sealed = _sign_with(ledger, key)
-    _stamp(ledger, sealed.path)
-    _stamp(ledger, ledger.book().records[0].path)
+    _sign_with(ledger, key, stamped=True)
     return ledger.root
 
 
@@ -1420,7 +1600,7 @@ def token_that_is_none(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "flagged", "token-untrusted", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "flagged", "token-untrusted", twin=witnessed, keys=True, levels=(0,))
 def token_of_an_authority_of_the_authors(folder, _canary):
     """Stamp with an authority that the author runs, and lay its root into the repository."""
     ledger, sealed = honest(folder)
@@ -1430,7 +1610,7 @@ def token_of_an_authority_of_the_authors(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "flagged", "witness-late", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "flagged", "witness-late", twin=witnessed, keys=True, levels=(0,))
 def seal_stamped_after_its_measurement(folder, _canary):
     """Stamp the measurement first and the seal later."""
     ledger, sealed = honest(folder)
@@ -1453,7 +1633,7 @@ def signature_moved_to_another_commit(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0,))
 def key_that_the_repository_allows(folder, canary):
     """Sign with a key that the repository's own file and configuration allow, and the auditor does not."""
     ledger = begin(folder)
@@ -1467,7 +1647,7 @@ def key_that_the_repository_allows(folder, canary):
     return ledger.root
 
 
-@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0,))
 def commit_backdated_into_a_keys_life(folder, _canary):
     """Sign with a key that has expired and claim a commit date from before: validity goes by trusted time."""
     ledger = begin(folder)
@@ -1477,7 +1657,7 @@ def commit_backdated_into_a_keys_life(folder, _canary):
     return ledger.root
 
 
-@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0, 1))
+@attack(KEYS, "holds", twin=witnessed, keys=True, levels=(0,))
 def signed_commit_that_names_no_record(folder, _canary):
     """Sign commits whose message says nothing of the record: the signature carries git's SHA-1 alone."""
     ledger = begin(folder)
@@ -1487,3 +1667,7 @@ def signed_commit_that_names_no_record(folder, _canary):
         ledger.git("config", name, value)
     ledger.measure(ledger.seal())
     return ledger.root
+
+
+# The cases of trust levels enter themselves into the corpus; they are built with what stands above.
+import level_attacks  # noqa: E402, F401

@@ -41,7 +41,7 @@ from ledger.records import (
     Void,
     Work,
 )
-from ledger.roofline import roof_of
+from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.workflow.seal import Draft
 
 KERNEL_SOURCE = b'"""A kernel of the tests: its bytes are sealed and never run."""\n'
@@ -77,7 +77,7 @@ EMPTY_GIT = {
 
 def forecast(B: int = 4, H: int = 64, O: int = 32, dtype: str = "fp16", **changes: Any) -> Forecast:  # noqa: E741
     """Return a forecast of a small rmsnorm_matmul on the toy device, everything in it true."""
-    size = {"fp16": 2, "bf16": 2, "fp32": 4}[dtype]
+    size = DTYPE_BYTES[dtype]
     work = Work(
         flops=2 * B * H * O + 3 * B * H + B * O, bytes_read=size * (B * H + H + H * O), bytes_written=size * B * O
     )
@@ -127,7 +127,7 @@ def honest_samples(forecast: Forecast, *, seal: str, run: int = 0, anchor: str |
         number, spec = specs[name]
         generated = spec.generated
         integers = element_integers(index, key=key, tensor=number, input_set=0, how=generated.distribution)
-        return integers * 2.0**generated.exponent
+        return as_held(integers * 2.0**generated.exponent, forecast.case.dtype)
 
     size = math.prod(operation.output_dims(shape))
     count = forecast.protocol.parameters["sample_elements"]
@@ -137,8 +137,24 @@ def honest_samples(forecast: Forecast, *, seal: str, run: int = 0, anchor: str |
     return Samples(dtype=dtype, positions=positions, bits=bits)
 
 
+def as_held(values: Any, dtype: str) -> Any:
+    """Return input elements as a device holds them: the eight-bit dtypes do not hold all of them exactly."""
+    if dtype not in ("int8", "fp8_e4m3"):
+        return values
+    import torch
+
+    held = torch.from_numpy(values).to(torch.int8 if dtype == "int8" else torch.float8_e4m3fn)
+    return held.to(torch.float64).numpy()
+
+
 def as_bits(value: float, dtype: str) -> str:
     """Return the hexadecimal digits of a number rounded to a dtype."""
+    if dtype == "int8":
+        return f"{round(value) & 0xFF:02x}"
+    if dtype == "fp8_e4m3":
+        import torch
+
+        return f"{int(torch.tensor(value).to(torch.float8_e4m3fn).view(torch.uint8)):02x}"
     if dtype == "fp16":
         return f"{int(np.float16(value).view(np.uint16)):04x}"
     word = int(np.float32(value).view(np.uint32))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import attacks  # noqa: F401  (first: level_attacks enters itself into its corpus)
+import level_attacks
 import pytest
 from builders import EMPTY_GIT, Ledger, Seal, forecast, measurement, timing
 
 from ledger.canonical import encode, object_id, object_path
 from ledger.cli import main
+from ledger.evidence.audit import audit
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
@@ -158,6 +162,65 @@ def test_a_writer_that_comes_between_is_in_the_book(ledger: Ledger, monkeypatch:
     assert done.book == ledger.book()
 
 
+def changed(sealed: Seal, cell: int = 0, **changes) -> Incoming:
+    """Return a measurement of which one digit of one sample was changed on its way."""
+    record = measurement(sealed.prediction.cells[cell], seal=sealed.id, **changes)
+    first, *others = record.samples.bits
+    digit = "0" if first[1] != "0" else "8"
+    samples = record.samples.model_copy(update={"bits": (first[0] + digit + first[2:], *others)})
+    return incoming_of(record.model_copy(update={"samples": samples}), {})
+
+
+def test_samples_are_recomputed_before_the_commit(ledger: Ledger):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    later = incoming(sealed, 0, run=1, timing=timing(2_100_000))
+    done = put(ledger, changed(sealed, 0), later, incoming(sealed, 1, timing=timing(2_200_000)))
+    assert [[finding.code for finding in item.refused] for item in done.taken] == [
+        ["samples-disagree"],
+        ["run-missing"],
+        [],
+    ]
+    assert states(done) == ["open", "measured"] and done.book == ledger.book()
+    assert audit(str(ledger.root), recomputed=True).verdict == "holds"
+
+
+def test_a_measurement_that_cannot_be_recomputed_is_committed_and_named(ledger: Ledger):
+    sealed = ledger.seal(forecast(protocol=level_attacks.sampling(8)))
+    (taken,) = put(ledger, incoming(sealed)).taken
+    assert taken.commit is not None and "no level 1, positions only: 8 samples" in (taken.note or "")
+
+
+def before_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let another writer act once, after the judging and before the first commit."""
+    commit = Repository.commit
+
+    def late(self, *arguments, **options):
+        monkeypatch.setattr(Repository, "commit", commit)
+        act()
+        return commit(self, *arguments, **options)
+
+    monkeypatch.setattr(Repository, "commit", late)
+
+
+def test_a_measurement_that_a_new_tip_refuses_is_not_committed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2), forecast(B=3))
+    rounds = tuple(range(2_000_000, 2_000_021))
+    series = timing(2_000_010, rounds_ps=rounds, low_ps=rounds[5], high_ps=rounds[15])
+    before_the_commit(monkeypatch, lambda: ledger.measure(sealed, 0, timing=series))
+    done = put(ledger, incoming(sealed, 1, timing=series), incoming(sealed, 2, timing=timing(2_100_000)))
+    assert [[finding.code for finding in item.refused] for item in done.taken] == [["evidence-copied"], []]
+    assert states(done) == ["measured", "open", "measured"]
+    assert done.book == ledger.book() and not done.book.refused
+
+
+def test_a_measurement_that_came_meanwhile_is_not_committed_twice(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    sealed = ledger.seal()
+    before_the_commit(monkeypatch, lambda: ledger.measure(sealed))
+    done = put(ledger, incoming(sealed))
+    assert done.taken == () and states(done) == ["measured"]
+    assert not done.book.findings and done.book == ledger.book()
+
+
 # The command
 
 
@@ -204,6 +267,18 @@ def test_verify_of_a_refused_batch_exits_3_and_keeps_the_rest(
     assert run(ledger, monkeypatch, "verify", "--from", str(results)) == 3
     assert "1 of 2 measurements are refused and not committed" in capsys.readouterr().err
     assert [cell.state for cell in ledger.book().cells] == ["measured", "open"]
+
+
+def test_verify_of_one_changed_digit_exits_3_and_writes_nothing(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sealed = ledger.seal()
+    before = ledger.head
+    assert run(ledger, monkeypatch, "verify", "--from", str(write(tmp_path / "changed", changed(sealed)))) == 3
+    assert "samples-disagree" in capsys.readouterr().err
+    assert (ledger.head, ledger.git("status", "--porcelain")) == (before, "")
+    assert run(ledger, monkeypatch, "verify", "--from", str(write(tmp_path / "honest", incoming(sealed)))) == 0
+    assert run(ledger, monkeypatch, "audit", "--recompute") == 0
 
 
 def test_verify_into_a_refused_ledger_exits_3(

@@ -1,0 +1,183 @@
+"""Finds which records show that the author of a forecast may have known more than was declared. Pure.
+
+What a record shows is the rule of analysis.sight; here it is looked up among many. A record that does not come after
+the seal may have been known, one on a parallel branch too. Work stays small for a hostile history: of equal records
+on one line of the history only the first is held, and shapes are compared all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from ledger.analysis.book import Book, Recorded
+from ledger.analysis.formatting import harmless
+from ledger.analysis.sight import NEIGHBOUR_FACTOR, Devices, Shape, Shown, measured_shapes, shape_of
+from ledger.git.ancestry import Ancestry
+from ledger.records import Dtype, Forecast, Sight
+from ledger.roofline import DTYPE_BYTES
+
+MOST_COMPARED = 256
+"""Records that follow no seal by their order alone, of which the graph is asked for one forecast."""
+
+Precedes = Callable[[str, Iterable[int]], bool]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Hold a record that timed a shape: its path, the kernel that ran, and where it was introduced."""
+
+    path: str
+    kernel: str
+    shape: Shape
+    dtype: Dtype
+    positions: tuple[int, ...]
+
+    @property
+    def words(self) -> str:
+        sizes = ",".join(f"{key}={size}" for key, size in self.shape)
+        return harmless(f"{self.path} holds a time of {self.kernel} {sizes} {self.dtype}", 300)
+
+
+@dataclass
+class _Group:
+    """Hold the entries of one operation, device, width of dtype and set of shape keys, in the order of the history."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    sizes: Any = None
+
+    def near(self, shape: Shape) -> Iterator[_Entry]:
+        """Yield the entries whose every size is within the factor of a neighbour's, oldest first."""
+        import numpy as np
+
+        if self.sizes is None or len(self.sizes) != len(self.entries):
+            self.sizes = np.array([[size for _, size in entry.shape] for entry in self.entries], dtype=np.int64)
+        wanted = np.array([size for _, size in shape], dtype=np.int64)
+        larger, smaller = np.maximum(self.sizes, wanted), np.minimum(self.sizes, wanted)
+        for index in np.flatnonzero((larger <= NEIGHBOUR_FACTOR * smaller).all(axis=1)):
+            yield self.entries[int(index)]
+
+
+class KnownCases:
+    """Look up what was measured of a forecast's case, of other versions of it, and of its neighbours."""
+
+    def __init__(self, devices: Devices, precedes: Precedes, line: Callable[[int], object]) -> None:
+        """Begin with nothing measured.
+
+        precedes: tells whether a file was introduced before some commits. line: what stands for the unforked stretch
+        of the history that a commit is on.
+        """
+        self._devices = devices
+        self._precedes = precedes
+        self._line = line
+        self._cells: dict[object, list[_Entry]] = {}
+        self._groups: dict[object, _Group] = {}
+        self._held: set[object] = set()
+        self._kernels: dict[object, dict[str, None]] = {}
+
+    def add(self, recorded: Recorded, forecast: Forecast | None, positions: tuple[int, ...]) -> None:
+        """Add a finished measurement, in the order of the history. forecast: its sealed forecast, where it has one."""
+        measurement = recorded.measurement
+        case = measurement.case
+        device = self._devices.of(case.hardware)
+        line = self._line(positions[0]) if len(positions) == 1 else positions
+        for shape in measured_shapes(measurement):
+            entry = _Entry(recorded.path, case.kernel, shape, case.dtype, positions)
+            cell = (device, case.dtype, shape)
+            self._hold((cell, "sources", measurement.kernel_sha256), entry, line)
+            self._hold((cell, "kernel", case.kernel), entry, line)
+            if forecast is not None:
+                self._hold((cell, "operation", forecast.operation, case.kernel), entry, line)
+                self._kernels.setdefault((cell, forecast.operation), {})[case.kernel] = None
+                self._near(entry, forecast.operation, device, line)
+
+    def _hold(self, key: object, entry: _Entry, line: object) -> None:
+        if (key, line) not in self._held:
+            self._held.add((key, line))
+            self._cells.setdefault(key, []).append(entry)
+
+    def _near(self, entry: _Entry, operation: str, device: object, line: object) -> None:
+        key = _group(operation, device, entry.dtype, entry.shape)
+        if (key, entry.shape, line) not in self._held:
+            self._held.add((key, entry.shape, line))
+            self._groups.setdefault(key, _Group()).entries.append(entry)
+
+    def same_sources(self, forecast: Forecast, seal: str) -> Shown | None:
+        """Return a record of the forecast's own case: same sources, shape, dtype and device."""
+        return self._first(forecast, seal, "informed", "sources", forecast.kernel_sha256)
+
+    def same_kernel(self, forecast: Forecast, seal: str) -> Shown | None:
+        """Return a record of another version of the kernel at the forecast's shape, dtype and device."""
+        return self._first(forecast, seal, "near", "kernel", forecast.case.kernel)
+
+    def other_kernels(self, forecast: Forecast, seal: str) -> list[Shown]:
+        """Return records of other kernels of the operation at the forecast's shape, dtype and device."""
+        kernels = self._kernels.get((self._cell(forecast), forecast.operation), {})
+        others = islice((name for name in kernels if name != forecast.case.kernel), MOST_COMPARED)
+        found = (self._first(forecast, seal, "near", "operation", forecast.operation, name) for name in others)
+        return [shown for shown in found if shown is not None]
+
+    def neighbour(self, forecast: Forecast, seal: str) -> Shown | None:
+        """Return a record of the operation at a neighbouring shape, in a dtype of the same width."""
+        shape, dtype = shape_of(forecast.case.shape), forecast.case.dtype
+        device = self._devices.of(forecast.case.hardware)
+        group = self._groups.get(_group(forecast.operation, device, dtype, shape))
+        if group is None:
+            return None
+        return self._known(islice(group.near(shape), MOST_COMPARED), seal, "near")
+
+    def _first(self, forecast: Forecast, seal: str, sight: Sight, *what: str) -> Shown | None:
+        return self._known(self._cells.get((self._cell(forecast), *what), ()), seal, sight)
+
+    def _known(self, entries: Iterable[_Entry], seal: str, sight: Sight) -> Shown | None:
+        known = (entry for entry in entries if not self._precedes(seal, entry.positions))
+        return next((Shown(sight, entry.path, entry.words) for entry in known), None)
+
+    def _cell(self, forecast: Forecast) -> object:
+        case = forecast.case
+        return (self._devices.of(case.hardware), case.dtype, shape_of(case.shape))
+
+    def disproof(self, forecast: Forecast, seal: str, claim: Sight | None) -> Shown | None:
+        """Return what records show of a forecast: informed, near, or None.
+
+        claim: what its author says. Of an undeclared forecast only records of its own cell are asked: it counts as
+        blind nowhere. A claim of near or informed is disproved by its own case alone.
+        """
+        shown = self.same_sources(forecast, seal)
+        if shown is None and claim in (None, "blind"):
+            shown = self.same_kernel(forecast, seal)
+        if shown is None and claim == "blind":
+            others = self.other_kernels(forecast, seal)
+            shown = others[0] if others else self.neighbour(forecast, seal)
+        return shown
+
+
+def _group(operation: str, device: object, dtype: Dtype, shape: Shape) -> object:
+    return (operation, device, DTYPE_BYTES[dtype], tuple(key for key, _ in shape))
+
+
+def known_cases(
+    devices: Devices,
+    recorded: Iterable[Recorded],
+    forecast_of: Callable[[Recorded], Forecast | None],
+    ancestry: Ancestry,
+    introduced: Callable[[str], tuple[int, ...]],
+) -> KnownCases:
+    """Return what a judged history has measured; a record that comes after a seal is not known to it."""
+    known = KnownCases(devices, ancestry.precedes, ancestry.line)
+    for item in recorded:
+        if item.measurement.status == "measured":
+            known.add(item, forecast_of(item), introduced(item.path))
+    return known
+
+
+def known_now(book: Book, devices: Devices) -> KnownCases:
+    """Return all that a ledger has measured, as it stands before a forecast that is about to be sealed."""
+    forecasts = {(view.sealed.id, view.forecast.cell): view.forecast for view in book.cells}
+    known = KnownCases(devices, lambda _seal, _positions: False, lambda _position: None)
+    for item in book.records:
+        if item.measurement.status == "measured":
+            known.add(item, forecasts.get((item.measurement.seal, item.measurement.cell)), (item.commit.position,))
+    return known
