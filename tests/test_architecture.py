@@ -18,7 +18,7 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 LAYERS = (
     ("", "budgets errors releases"),
     ("records", "base hardware case prediction measurement void source order verdict"),
-    ("", "roofline record_parser canonical philox_inputs"),
+    ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
@@ -29,7 +29,7 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill
-        chrome_trace tuning kernel_check
+        chrome_trace tuning kernel_check model_shapes
         """,
     ),
     ("git", "version reader history objects work_tree commit ancestry clone"),
