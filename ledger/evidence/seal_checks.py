@@ -2,7 +2,7 @@
 
 The sealed roof must be the one that the sealed profile gives, the sealed work no more than the operation can be, and
 no two runs come to the same counters or series of timings. What is unusual and yet possible (other bytes than the
-tensors hold, an interval that excludes next to nothing, a repeated run) is flagged. docs/security.md says why.
+tensors hold, an interval that excludes next to nothing, a repeated run) is flagged. docs/findings.md says why.
 """
 
 from __future__ import annotations
