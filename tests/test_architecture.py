@@ -16,9 +16,9 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
-    ("", "errors releases"),
+    ("", "budgets errors releases"),
     ("records", "base hardware case prediction measurement void source order verdict"),
-    ("", "roofline record_parser canonical philox_inputs"),
+    ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
@@ -29,16 +29,16 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill
-        chrome_trace tuning kernel_check
+        chrome_trace tuning kernel_check model_shapes
         """,
     ),
-    ("git", "reader history objects work_tree commit ancestry clone"),
+    ("git", "version reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
-        judge seal_inputs recompute source_checks challenge signatures timestamps
-        trust_levels log_proof log_bundle log_entries log_levels audit
+        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks judge
+        seal_inputs recompute_budget recompute source_checks challenge signatures timestamps trust_levels
+        log_proof log_bundle log_entries log_levels beyond_commit audit
         """,
     ),
     (

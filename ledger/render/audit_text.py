@@ -29,13 +29,19 @@ def render_audit(result: Audit, console: Console) -> None:
         render_timeline(book, console)
         console.print()
         _predictions(book, console)
-        for finding in result.findings:
-            words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
-            console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
+        _findings(result, console)
         console.print()
         _render_levels(book, console, result.log)
+    else:
+        _findings(result, console)
     colour = {"holds": "green", "refused": "red", "undetermined": "yellow"}[result.verdict]
     console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
+
+
+def _findings(result: Audit, console: Console) -> None:
+    for finding in result.findings:
+        words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
+        console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
 
 
 def _predictions(book: Book, console: Console) -> None:

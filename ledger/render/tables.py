@@ -12,6 +12,9 @@ _NARROWEST = 14
 """A folding column's least width, which holds the longest word of a cell: a kernel's name or a regime."""
 _GAP = 2
 
+_WIDEST = 160
+"""Columns that a plain line is padded to; one long text must not pad all the other lines."""
+
 MANY = 500
 """Rows beyond which a list is printed as plain lines: laying out a table takes a millisecond a row."""
 
@@ -30,10 +33,10 @@ def print_rows(
 ) -> None:
     """Print rows of harmless text as a table, or as plain aligned lines where they are many."""
     if len(rows) > MANY:
-        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-        lines = (_aligned(row, widths) for row in (headings, *rows))
+        widths = [min(max(map(len, column)), _WIDEST) for column in zip(headings, *rows, strict=True)]
         # The console's own layout would take longer than the audit.
-        console.file.write("".join(f"{line}\n" for line in lines))
+        for row in (headings, *rows):
+            console.file.write(f"{_aligned(row, widths)}\n")
         return
     table = empty_table(headings, folding=folding)
     needed = _GAP * (len(headings) - 1)

@@ -14,6 +14,7 @@ from ledger.analysis.sight import Devices
 from ledger.analysis.sight_notes import parse_notes
 from ledger.evidence.known_cases import KnownCases
 from ledger.evidence.sight_checks import CONTRADICTED, UNFOUNDED, read_notes
+from ledger.git.ancestry import FileSet
 from ledger.git.reader import Reader, quiet_environment
 from ledger.records import Forecast
 
@@ -130,7 +131,7 @@ def test_notes_are_read_from_the_commit(ledger):
 
 def test_thousands_of_shapes_are_compared_in_seconds():
     """No shape is near another: each question looks at all of them."""
-    known = KnownCases(Devices([]), lambda _seal, _positions: True, lambda _position: None)
+    known = KnownCases(Devices([]), lambda _positions: FileSet(1, 0), lambda _seal: 0)
     made = [make_forecast(shape={"B": number, "H": 64, "O": 64}) for number in range(1, 3_001)]
     for position, one in enumerate(made):
         commit = Commit(sha="1" * 40, when="", author="", position=position)
