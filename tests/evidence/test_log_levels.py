@@ -20,7 +20,8 @@ from rich.console import Console
 
 from ledger.errors import InputError
 from ledger.evidence.audit import audit, document
-from ledger.evidence.log_levels import LogTrust
+from ledger.evidence.log_bundle import LogEntry
+from ledger.evidence.log_levels import Dated, LogTrust
 from ledger.render.audit_text import render_audit
 
 ROOT = Path(__file__).parents[2]
@@ -375,3 +376,17 @@ def test_without_the_package_level_4_is_not_checked_and_says_what_to_install(led
     assert not found["levels"]["4"]["provided"] and found["log"] == "not checked: install roofline-ledger[log]"
     done = without_sigstore(ledger.root, "audit", ".", "--log-roots", str(log.roots), "--log-identity", ADA)
     assert done.returncode == 2 and "sigstore is not installed" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_token_over_an_entry_shows_no_order_between_two_logs():
+    """It tells by when the entry was there: the measurement may have been entered long before its token."""
+
+    def dated(log: str, index: int, hour: int, *, signed: bool) -> Dated:
+        when = datetime(2026, 1, 1, hour, tzinfo=UTC)
+        return Dated(LogEntry(log, index, index, "ab" * 32, when if signed else None), when)
+
+    seal = dated("one", 7, 1, signed=False)
+    assert seal.precedes(dated("one", 8, 2, signed=False))
+    assert not seal.precedes(dated("two", 8, 2, signed=False))
+    assert seal.precedes(dated("two", 8, 2, signed=True))
+    assert not dated("one", 7, 3, signed=True).precedes(dated("two", 8, 2, signed=True))
