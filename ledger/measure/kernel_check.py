@@ -32,6 +32,16 @@ def check_kernel(file: KernelFile, docstring: str | None, *, root: Path | None, 
 
     gpu: the target of this machine's GPU, None without one. Raises: MachineError without torch.
     """
+    try:
+        yield from _checks(file, docstring, root=root, gpu=gpu)
+    except LedgerError:
+        raise
+    # The file's own functions may raise any error.
+    except Exception as error:  # noqa: BLE001
+        yield Finding("functions", "failed", f"a function of the file raised {explained(error, 400)}")
+
+
+def _checks(file: KernelFile, docstring: str | None, *, root: Path | None, gpu: str | None) -> Iterator[Finding]:
     kernel = file.kernel
     found = list(file_findings(kernel, docstring))
     yield from found

@@ -54,7 +54,7 @@ def _predictions(book: Book, console: Console) -> None:
     for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
         cells = tuple(group)
         console.print(Text(seal_text(cells[0]), style="dim"), soft_wrap=True)
-        print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "predicted", "measured"))
+        print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "levels", "predicted", "measured"))
 
 
 def _judged(cell: CellView) -> tuple[str, ...]:

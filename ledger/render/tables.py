@@ -10,7 +10,7 @@ from rich.text import Text
 
 _NARROWEST = 14
 """A folding column's least width, which holds the longest word of a cell: a kernel's name or a regime."""
-
+_GAP = 2
 
 _WIDEST = 160
 """Columns that a plain line is padded to; one long text must not pad all the other lines."""
@@ -39,9 +39,16 @@ def print_rows(
             console.file.write(f"{_aligned(row, widths)}\n")
         return
     table = empty_table(headings, folding=folding)
+    needed = _GAP * (len(headings) - 1)
+    for column, *words in zip(table.columns, headings, *rows, strict=True):
+        if not column.no_wrap:
+            column.min_width = min(_NARROWEST, max(len(part) for word in words for part in (word.split() or [""])))
+        needed += column.min_width or max(map(len, words))
     for row in rows:
         table.add_row(*map(Text, row))
-    console.print(table)
+    # Rather lines that are too long than words that are cut off.
+    table.width = needed if needed > console.width else None
+    console.print(table, crop=False)
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path as FilePath
 
 from ledger.analysis.kernel_check import Finding
 from ledger.device.facts import gpu_target
-from ledger.errors import InputError
+from ledger.errors import InputError, UnknownName
 from ledger.kernel_files import execute, kernel_closure
+from ledger.kernel_folder import own_folder
 from ledger.measure.kernel_check import check_kernel
 
 
@@ -17,7 +18,12 @@ def check_named(name: str, root: FilePath | None) -> tuple[FilePath, list[Findin
 
     Raises: UnknownName; MachineError without torch, or without triton where the kernel needs it.
     """
-    closure, shipped = kernel_closure(name, root)
+    try:
+        closure, shipped = kernel_closure(name, root)
+    except UnknownName:
+        raise
+    except InputError as error:
+        return own_folder(root or FilePath.cwd()) / f"{name}.py", [Finding("loads", "failed", str(error))]
     source = closure.source
     try:
         file = execute(closure, launch=gpu_target() is not None, shipped=shipped)

@@ -47,6 +47,21 @@ def uninterpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_check, "_interpreted", lambda *_: iter(()))
 
 
+@pytest.mark.parametrize(
+    "old, new, check, words",
+    [
+        ('return {"block": 1024, "num_warps": 4}', "return None", "functions", "raised AttributeError"),
+        ('n, size = shape["N"]', 'n, size = shape["M"]', "functions", "raised KeyError"),
+        ("def work(", "def work work(", "loads", "is not Python"),
+    ],
+    ids=["launch rule", "work", "syntax"],
+)
+def test_a_file_that_fails_by_itself_fails_a_check(tmp_path: Path, old: str, new: str, check: str, words: str):
+    """A failed check, exit 1: an error of the file is none of the command."""
+    write(tmp_path, (old, new))
+    assert words in failed(tmp_path)[check]
+
+
 def test_new_kernel_passes_every_check(tmp_path: Path):
     write(tmp_path)
     found = {one.check: one for one in check_named(NAME, tmp_path)[1]}

@@ -18,7 +18,7 @@ from authority import Authority
 from builders import Ledger
 from public_log import ADA, ISSUER, LocalLog
 
-from ledger.cli.witness import log_records
+from ledger.cli.witness import log_records, stamp_records
 from ledger.errors import InputError, MachineError
 from ledger.evidence.audit import audit
 from ledger.evidence.log_levels import LogTrust
@@ -98,6 +98,16 @@ def test_predict_enters_its_seal_when_asked(ledger, log):
     log.__exit__()
     done = command(ledger, *seal.split())
     assert done.returncode == 0 and "the records are kept" in done.stderr, done.stderr
+
+
+def test_a_wrong_configuration_does_not_fail_what_is_sealed(ledger, tmp_path, capsys):
+    """The seal is made already: an exit with 2 would say that it was not."""
+    sealed = ledger.seal()
+    ledger.git("config", "ledger.logConfig", str(tmp_path / "missing"))
+    log_records(Repository(ledger.root), [sealed.path], None, wanted=True)
+    assert "missing: cannot be read" in capsys.readouterr().err
+    stamp_records(Repository(ledger.root), [sealed.path], "ftp://authority")
+    assert "no time token: --tsa: got 'ftp://authority'" in capsys.readouterr().err
 
 
 def test_an_authority_that_is_down_leaves_the_bundle_and_a_later_call_adds_the_token(ledger, log):
