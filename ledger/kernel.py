@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
 
 from ledger.errors import InputError, MachineError
 from ledger.operations import Operation, Shape
@@ -21,6 +23,7 @@ from ledger.records import Dtype, Path, Work
 from ledger.releases import TRITON
 from ledger.sources.loader import read_text
 
+_T = TypeVar("_T")
 Config = Mapping[str, int | str]
 Launch = Callable[[], None]
 Prepare = Callable[[Mapping[str, Any], Any, Config], Launch]
@@ -227,6 +230,43 @@ def import_triton() -> tuple[Any, Any]:
             f"pip install '{TRITON.requirement}'"
         )
     return triton, triton.language
+
+
+DEFAULTS = "__ledger_defaults__"
+"""The attribute in which @ledger.kernel(...) keeps what it was given."""
+
+
+class _Decorator(ModuleType):
+    """Let this module be called: @ledger.kernel(args=…) on a callable of one's own."""
+
+    def __call__(
+        self,
+        *,
+        args: str | Callable[[Any], Any],
+        shape: Mapping[str, int] | None = None,
+        dtype: Dtype | None = None,
+        reference: str | None = None,
+        run: str | None = None,
+        flops: int | None = None,
+        bytes: int | None = None,
+    ) -> Callable[[_T], _T]:
+        """Return a decorator that keeps defaults for `ledger predict module:name`; it does not change the callable.
+
+        args: as --args has it, or a function of a generator. run: the pass, forward, backward or both.
+        """
+        given = {
+            "args": args, "shape": shape, "dtype": dtype, "reference": reference, "run": run, "flops": flops,
+            "bytes": bytes,
+        }  # fmt: skip
+
+        def keep(function: _T) -> _T:
+            setattr(function, DEFAULTS, {name: value for name, value in given.items() if value is not None})
+            return function
+
+        return keep
+
+
+sys.modules[__name__].__class__ = _Decorator
 
 
 def source_text(module: str, name: str) -> str:

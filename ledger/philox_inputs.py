@@ -27,7 +27,9 @@ _LOW = 0xFFFFFFFF
 BLOCK_BYTES = 16
 POSITION_STREAM = 0xFFFFFFFF
 
-Distribution = Literal["symmetric", "positive", "short", "byte"]
+Distribution = Literal["symmetric", "positive", "short", "byte", "bell", "below"]
+WORD_DISTRIBUTIONS = ("bell", "below")
+"""Distributions that take a whole word of Philox for an element, not a byte of one."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,14 @@ class Generated:
     positive: k · 2**exponent with k in [48, 175], uniform.
     short: k · 2**exponent with k odd in [-15, 15], uniform (standard deviation 9.22 · 2**exponent).
     byte: k · 2**exponent with k in [-128, 127], uniform (standard deviation 73.9 · 2**exponent).
-    All are exact in bf16, fp16 (while normal) and fp32; short also in fp8 e4m3, and byte at exponent 0 in int8.
+    bell: k · 2**exponent with k in [-254, 254], the sum of four uniform integers (deviation 73.9 · 2**exponent).
+    below: an integer from 0 to `below` - 1, uniform; exponent 0.
+    All floats are exact in bf16, fp16 (while normal) and fp32; short also in fp8 e4m3, and byte at exponent 0 in int8.
     """
 
     distribution: Distribution
     exponent: int
+    below: int | None = None
 
 
 def derive_key(*, seal: Digest, cell: str, run: int, anchor: Digest | None) -> tuple[int, int]:
@@ -99,6 +104,18 @@ def integers_of_bytes(byte: Any, how: Distribution) -> Any:
     if how == "short":
         return 2 * (byte & 15) - 15
     return byte - 128
+
+
+def integers_of_words(word: Any, how: Distribution, *, below: int | None) -> Any:
+    """Return the integer that a random 32-bit word stands for; element i has word i mod 4 of Philox block i // 4.
+
+    bell: the sum of the four bytes of the word, each without its lowest bit, less 254. below: word · below ÷ 2**32,
+    rounded down.
+    """
+    if how == "bell":
+        return sum((word >> shift) & 127 for shift in (1, 9, 17, 25)) - 254
+    assert below is not None, how
+    return (word * below) >> 32
 
 
 def sample_words(arange: Any, *, key: tuple[Any, Any]) -> Any:

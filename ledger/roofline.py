@@ -61,6 +61,16 @@ DTYPE_BYTES: dict[Dtype, int] = {
     "int8": 1,
 }
 
+ELEMENT_BYTES: dict[str, int] = {
+    **dict(DTYPE_BYTES.items()),
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "bool": 1,
+}
+"""Bytes of an element of a callable's argument, by the name of its dtype."""
+
 
 def base_units(quantity: Quantity) -> int:
     """Return a quantity in base units (FLOP/s, B/s, B), rounded to an integer.

@@ -23,6 +23,7 @@ LAYERS = (
     ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
     ("", "kernel kernel_folder kernel_files record_files"),
+    ("callables", "argument_list recorded_arguments subject calls counted_work subject_files"),
     (
         "analysis",
         """
@@ -50,7 +51,7 @@ LAYERS = (
     (
         "measure",
         """
-        inputs correctness timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
+        inputs correctness result_check timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection kernel_trials interpreter counted_work kernel_check
         """,
@@ -60,8 +61,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor seal sight path_check select order withdraw ingest reveal_list attach_counters log_records
-        calibrate drill_files drills new_kernel check_kernel
+        init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
+        log_records calibrate drill_files drills new_kernel check_kernel
         """,
     ),
     (
@@ -74,6 +75,7 @@ LAYERS = (
         timer_page rules_page check_text site
         """,
     ),
+    ("", "api"),
     (
         "cli",
         """
@@ -87,7 +89,8 @@ LAYERS = (
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
     kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
-    measure.inputs measure.correctness measure.timer measure.cuda_graphs measure.launch_contexts
+    callables.calls callables.counted_work callables.subject_files
+    measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.launch_contexts
     measure.intervene measure.run_cell
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools

@@ -13,6 +13,7 @@ from ledger.philox_inputs import (
     derive_key,
     element_integers,
     integers_of_bytes,
+    integers_of_words,
     philox,
     sample_positions,
 )
@@ -94,6 +95,30 @@ def test_elements_follow_the_written_definition(how):
             "symmetric": 2 * byte - 255, "positive": 48 + byte % 128, "short": 2 * (byte % 16) - 15, "byte": byte - 128,
         }  # fmt: skip
         assert k == written[how]
+
+
+@pytest.mark.parametrize("how", ["bell", "below"])
+def test_elements_of_a_word_follow_the_written_definition(how):
+    import torch
+
+    from ledger.measure.inputs import fill
+    from ledger.operations.contract import TensorSpec
+    from ledger.philox_inputs import Generated
+
+    key = derive_key(seal=SEAL, cell="a", run=0, anchor=None)
+    spec = TensorSpec("x", (3, 5), Generated(how, 0, 32000 if how == "below" else None))
+    got = fill(spec, key=key, number=2, sets=range(6, 8), dtype=torch.float64, device="cpu")[1].reshape(-1).tolist()
+    for i, k in enumerate(got):
+        word = scalar_philox([i // 4, 0, 2, 7], list(key))[i % 4]
+        parts = [(word >> shift & 0xFF) // 2 for shift in (0, 8, 16, 24)]
+        assert k == (sum(parts) - 254 if how == "bell" else word * 32000 // 2**32)
+
+
+def test_golden_integers_of_words():
+    """Frozen, as the bytes below."""
+    words = np.array([0, 1, 0xFFFFFFFF, 0x80000000, 0x01020304, 0xDEADBEEF], dtype=np.int64)
+    assert integers_of_words(words, "bell", below=None).tolist() == [-254, -254, 254, -190, -250, 157]
+    assert integers_of_words(words, "below", below=32000).tolist() == [0, 0, 31999, 16000, 125, 27834]
 
 
 def test_golden_input_bytes():

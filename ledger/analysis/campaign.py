@@ -9,13 +9,26 @@ import itertools
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from ledger.canonical import record_errors, validate
 from ledger.errors import RecordError
-from ledger.records import CeilingKind, Config, Dtype, Line, Name, Positive, Record, Regime, ShapeKey, Sight, Text
+from ledger.records import (
+    CeilingKind,
+    Config,
+    Count,
+    Dtype,
+    Line,
+    Name,
+    Positive,
+    Record,
+    Regime,
+    ShapeKey,
+    Sight,
+    Text,
+)
 
 MAX_CELLS = 10_000
 
@@ -46,16 +59,48 @@ class Seen(Record):
     known: Text = ""
 
 
-class Request(Guess, Seen):
-    """Hold one forecast as a person writes it."""
+class Called(Record):
+    """Hold what a forecast of a callable says beside its name: a kernel has none of it.
+
+    args: as --args. run: the pass. flops, bytes: of one call, where they cannot be counted.
+    """
+
+    args: Text | None = None
+    run: Literal["forward", "backward", "both"] | None = Field(default=None, alias="pass")
+    reference: Line | None = None
+    flops: Count | None = None
+    bytes: Positive | None = None
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", populate_by_name=True)
+
+    @property
+    def called(self) -> dict[str, Any]:
+        """Return what is given of it, by the names of the fields."""
+        return {name: value for name in Called.model_fields if (value := getattr(self, name)) is not None}
+
+
+class Request(Guess, Seen, Called):
+    """Hold one forecast as a person writes it; of a callable dtype None is that of its first floating tensor."""
 
     kernel: Line
     hardware: Line
-    dtype: Dtype
+    dtype: Dtype | None
     shape: dict[ShapeKey, Positive]
     why: Text = ""
     threads: Positive | None = None
     config: Config | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_subject(self) -> Self:
+        if ":" in self.kernel:
+            return self
+        if self.called:
+            raise ValueError(
+                f"{min(self.called)} is given for kernel {self.kernel}; expected it for a callable, module:name"
+            )
+        if self.dtype is None or not self.shape:
+            raise ValueError(f"dtype or shape is not given for kernel {self.kernel}; expected both")
+        return self
 
     @model_validator(mode="after")
     def _says_what_was_known(self) -> Self:
@@ -66,13 +111,13 @@ class Request(Guess, Seen):
         return self
 
 
-class CampaignEntry(Guess, Seen):
+class CampaignEntry(Guess, Seen, Called):
     """Hold one entry of a campaign file; lists in `dtype` and `shape` expand to every combination."""
 
     kernel: Line | None = None
     hardware: Line | None = None
     dtype: Dtypes | None = None
-    shape: Shapes
+    shape: Shapes | None = None
     why: Text = ""
     threads: Positive | None = None
 
@@ -102,7 +147,9 @@ def millionths(probabilities: dict[Regime, float]) -> dict[Regime, int]:
 
 def _size(campaign: CampaignFile, entry: CampaignEntry) -> int:
     dtypes = entry.dtype or campaign.dtype
-    return math.prod(len(_listed(sizes)) for sizes in entry.shape.values()) * (len(_listed(dtypes)) if dtypes else 1)
+    return math.prod(len(_listed(sizes)) for sizes in (entry.shape or {}).values()) * (
+        len(_listed(dtypes)) if dtypes else 1
+    )
 
 
 def _listed(value: T | tuple[T, ...]) -> tuple[T, ...]:
@@ -126,15 +173,17 @@ def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str
     name = f"{what}: cells.{number}"
     kernel = _given(entry.kernel or campaign.kernel, f"{name}: no kernel")
     hardware = _given(entry.hardware or campaign.hardware, f"{name}: no hardware")
-    dtypes = _given(entry.dtype or campaign.dtype, f"{name}: no dtype")
+    dtypes, shape = entry.dtype or campaign.dtype, entry.shape or {}
+    if ":" not in kernel:
+        dtypes, shape = _given(dtypes, f"{name}: no dtype"), _given(entry.shape, f"{name}: no shape")
     for dtype in dtypes if isinstance(dtypes, tuple) else (dtypes,):
-        for sizes in itertools.product(*map(_listed, entry.shape.values())):
+        for sizes in itertools.product(*map(_listed, shape.values())):
             with record_errors(name):
                 request = Request(
                     kernel=kernel,
                     hardware=hardware,
                     dtype=dtype,
-                    shape=dict(zip(entry.shape, sizes, strict=True)),
+                    shape=dict(zip(shape, sizes, strict=True)),
                     regime=entry.regime,
                     pct=entry.pct,
                     low=entry.low,
@@ -144,6 +193,7 @@ def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str
                     sight=entry.sight or campaign.sight,
                     known=entry.known or campaign.known,
                     threads=entry.threads,
+                    **entry.called,
                 )
             yield request
 

@@ -133,6 +133,7 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "grade": verdict.grade if verdict else None,
         "levels": list(view.levels),
         "samples": view.binding,
+        "reference": checked.reference if run and (checked := run.recorded.measurement.correctness) else None,
         "findings": [_finding(finding) for finding in verdict.findings] if verdict else [],
     }
 

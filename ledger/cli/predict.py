@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -36,7 +36,9 @@ T = TypeVar("T")
 
 
 def predict(
-    kernel: Annotated[str | None, typer.Argument(help="Kernel to forecast; see: ledger kernels list.")] = None,
+    kernel: Annotated[
+        str | None, typer.Argument(help="Kernel to forecast, see: ledger kernels list; or a callable, module:name.")
+    ] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="Hardware profile; see: ledger hardware list.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Data type: fp16, bf16, fp32, ….")] = None,
     shape: Annotated[str | None, typer.Option(help="Shape, as B=32,H=4096,O=4096.")] = None,
@@ -51,6 +53,15 @@ def predict(
     ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
     pin: Annotated[list[str] | None, typer.Option(help="Version to seal of torch, triton, …: torch==2.11.*")] = None,
+    args: Annotated[
+        str | None, typer.Option(help="Arguments of a callable: 'x=fp16[B,2*H] ids=i64[B]<32000 eps=1e-6'.")
+    ] = None,
+    run: Annotated[str | None, typer.Option("--pass", help="Of a callable: forward, backward or both.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="What a callable is compared with in float64, module:name (default: itself).")
+    ] = None,
+    flops: Annotated[int | None, typer.Option(min=0, help="Operations of one call of a callable.")] = None,
+    moved: Annotated[int | None, typer.Option("--bytes", min=1, help="Bytes that one call must move.")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
     tsa: TsaOption = None,
@@ -70,7 +81,7 @@ def predict(
         repository, pins=pin or (), tsa=tsa, log=log, sign=sign, check=check, dry_run=dry_run, as_json=as_json
     )
     if source is not None:
-        if kernel or hw or dtype or shape or regime or sight or known or pct is not None:
+        if kernel or hw or dtype or shape or regime or sight or known or args or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
         sealing.campaign(source)
         return
@@ -82,8 +93,7 @@ def predict(
             request = Request(
                 kernel=_given(kernel, "KERNEL"),
                 hardware=_given(hw, "--hw"),
-                dtype=parse_dtype(_given(dtype, "--dtype")),
-                shape=parse_shape(_given(shape, "--shape")),
+                **_subject(kernel, dtype, shape, args, run, reference, flops, moved),
                 regime=parse_regime(_given(regime, "--regime")),
                 pct=check_percent(_given(pct, "--pct")),
                 low=low,
@@ -95,6 +105,32 @@ def predict(
                 threads=threads,
             )
     sealing.forecasts([request], kind)
+
+
+def _subject(
+    kernel: str | None,
+    dtype: str | None,
+    shape: str | None,
+    args: str | None,
+    run: str | None,
+    reference: str | None,
+    flops: int | None,
+    moved: int | None,
+) -> dict[str, Any]:
+    """Return what says what is called; a kernel needs a dtype and a shape, a callable may do without."""
+    from ledger.callables.subject import is_callable
+
+    if kernel is None or not is_callable(kernel):
+        dtype, shape = _given(dtype, "--dtype"), _given(shape, "--shape")
+    return {
+        "dtype": None if dtype is None else parse_dtype(dtype),
+        "shape": {} if shape is None else parse_shape(shape),
+        "args": args,
+        "pass": run,
+        "reference": reference,
+        "flops": flops,
+        "bytes": moved,
+    }
 
 
 def _given(value: T | None, name: str) -> T:

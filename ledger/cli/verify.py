@@ -153,7 +153,7 @@ def _show_revealed(opened: OpenLedger, incoming: Sequence[Incoming]) -> None:
 def _with_counters(
     opened: OpenLedger, incoming: list[Incoming], report: FilePath, cell: str, *, keep: bool
 ) -> list[Incoming]:
-    from ledger.kernel_files import load_kernel
+    from ledger.callables.subject_files import load_case
     from ledger.workflow.attach_counters import attach
     from ledger.workflow.select import named
 
@@ -162,7 +162,7 @@ def _with_counters(
     if more:
         raise InputError(f"--cell: {cell!r} names {1 + len(more)} cells; expected SEAL#CELL")
     assert view.hardware is not None
-    kernel = load_kernel(view.forecast.case.kernel, opened.root).kernel
+    kernel = load_case(view.forecast.case, opened.root).kernel
     filled = attach(incoming, report, view=view, launched=kernel.launched, keep=keep)
     say(f"counters of {view.short_name} are from {report.name}")
     return filled

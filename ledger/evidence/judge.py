@@ -34,6 +34,7 @@ from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed,
 from ledger.analysis.sight import Devices
 from ledger.analysis.sight_notes import SightNotes
 from ledger.budgets import MAX_LISTED_REVISIONS
+from ledger.callables.subject import sources_name
 from ledger.errors import BudgetExceeded, LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.known_cases import known_cases
@@ -289,7 +290,7 @@ class _Case:
     def _is_stale(self, forecast: Forecast) -> bool:
         if self.current is None:
             return False
-        kernel = self.current("kernel", forecast.case.kernel)
+        kernel = self.current("kernel", sources_name(forecast.case))
         hardware = self.current("hardware", forecast.case.hardware)
         return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
 

@@ -16,8 +16,9 @@ from typing import Any
 from ledger.analysis.book import Book, Recorded
 from ledger.analysis.formatting import harmless
 from ledger.analysis.sight import NEIGHBOUR_FACTOR, Devices, Shape, Shown, measured_shapes, shape_of
+from ledger.callables.subject import is_callable
 from ledger.git.ancestry import Ancestry, FileSet, Meter
-from ledger.records import Dtype, Forecast, Sight
+from ledger.records import Case, Dtype, Forecast, Sight
 from ledger.roofline import DTYPE_BYTES
 
 MOST_COMPARED = 256
@@ -107,7 +108,7 @@ class KnownCases:
         for shape in measured_shapes(measurement):
             entry = _Entry(recorded.path, case.kernel, shape, case.dtype, before)
             cell = (device, case.dtype, shape)
-            self._hold((cell, "sources", measurement.kernel_sha256), entry)
+            self._hold((cell, "sources", _sources(case, measurement.kernel_sha256)), entry)
             self._hold((cell, "kernel", case.kernel), entry)
             if forecast is not None:
                 self._hold((cell, "operation", forecast.operation, case.kernel), entry)
@@ -129,7 +130,7 @@ class KnownCases:
 
     def same_sources(self, forecast: Forecast, seal: str) -> Shown | None:
         """Return a record of the forecast's own case: same sources, shape, dtype and device."""
-        return self._first(forecast, seal, "informed", "sources", forecast.kernel_sha256)
+        return self._first(forecast, seal, "informed", "sources", _sources(forecast.case, forecast.kernel_sha256))
 
     def same_kernel(self, forecast: Forecast, seal: str) -> Shown | None:
         """Return a record of another version of the kernel at the forecast's shape, dtype and device."""
@@ -175,6 +176,11 @@ class KnownCases:
             others = self.other_kernels(forecast, seal)
             shown = others[0] if others else self.neighbour(forecast, seal)
         return shown
+
+
+def _sources(case: Case, digest: str) -> str:
+    """Return what stands for the code of a case: its sources, and which callable of them with which arguments."""
+    return f"{digest} {case.cell[0]}" if is_callable(case.kernel) else digest
 
 
 def _group(operation: str, device: object, dtype: Dtype, shape: Shape) -> object:

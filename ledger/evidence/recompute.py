@@ -16,6 +16,7 @@ from itertools import islice
 
 from ledger.analysis.book import Book, CellView, Recorded
 from ledger.analysis.formatting import count_text
+from ledger.callables.subject import is_callable
 from ledger.evidence.recompute_budget import OTHER_INPUTS, recompute_budget
 from ledger.evidence.seal_checks import MIN_SAMPLES, binds_enough
 from ledger.evidence.seal_inputs import SealInputs, fp8_values
@@ -103,6 +104,8 @@ def _sampled(book: Book, only: Iterable[str] | None) -> list[tuple[CellView, Rec
 def not_recomputable(forecast: Forecast, measurement: Measurement) -> str | None:
     """Return why samples cannot be recomputed here in bounded time and memory, or None where they can."""
     operation, shape, samples = OPERATIONS.get(forecast.operation), forecast.case.shape, measurement.samples
+    if is_callable(forecast.case.kernel):
+        return "a callable: only its own code computes its samples"
     if operation is None:
         return f"operation {forecast.operation} is not known here"
     if set(shape) != set(operation.shape_keys):

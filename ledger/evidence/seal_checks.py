@@ -15,11 +15,23 @@ from typing import NamedTuple
 from ledger.analysis.book import Recorded
 from ledger.analysis.formatting import si
 from ledger.analysis.work_model import elements, excess, usual_flops
+from ledger.callables.argument_list import dims_of
+from ledger.callables.subject import is_callable, subject_of
 from ledger.canonical import cell_key
 from ledger.errors import InputError
 from ledger.operations import OPERATIONS
 from ledger.philox_inputs import derive_key, sample_words
-from ledger.records import Finding, Forecast, Hardware, KernelSource, Measurement, Prediction, PredictionV2
+from ledger.records import (
+    Dtype,
+    Finding,
+    Forecast,
+    ForecastV2,
+    Hardware,
+    KernelSource,
+    Measurement,
+    Prediction,
+    PredictionV2,
+)
 from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.sources.platform import parse_pin
 
@@ -55,11 +67,11 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
     follows: set[int] = set()
     wanted: dict[int, list[_Drawn]] = {}
     for index, (forecast, measurement) in enumerate(pairs):
-        operation, samples = OPERATIONS.get(forecast.operation), measurement.samples
-        if samples is None or operation is None or set(forecast.case.shape) != set(operation.shape_keys):
+        samples, output = measurement.samples, _output(forecast, measurement)
+        if samples is None or output is None:
             follows.add(index)
             continue
-        written = operation.output_dtype(forecast.case.dtype)
+        size, written = output
         width = 2 * DTYPE_BYTES[written]
         count = forecast.protocol.parameters.get("sample_elements", 0)
         if samples.dtype != written or set(map(len, samples.bits)) - {width}:
@@ -69,7 +81,6 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
             key = derive_key(
                 seal=measurement.seal, cell=measurement.cell, run=measurement.run, anchor=measurement.anchor
             )
-            size = math.prod(operation.output_dims(forecast.case.shape))
             wanted.setdefault(count, []).append(_Drawn(index, key, size, samples.positions))
     for count, group in wanted.items():
         together = max(1, _TOGETHER // max(count, 1))
@@ -80,10 +91,22 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
 
 def binds(forecast: Forecast, measurement: Measurement) -> bool:
     """Tell whether a measurement has enough samples, of a known operation, for their positions to bind it."""
-    operation, samples, shape = OPERATIONS.get(forecast.operation), measurement.samples, forecast.case.shape
-    if operation is None or samples is None or set(shape) != set(operation.shape_keys):
-        return False
-    return binds_enough(samples.positions, math.prod(operation.output_dims(shape)))
+    samples, output = measurement.samples, _output(forecast, measurement)
+    return samples is not None and output is not None and binds_enough(samples.positions, output[0])
+
+
+def _output(forecast: Forecast, measurement: Measurement) -> tuple[int, Dtype] | None:
+    """Return the elements and the dtype of an output; None for an operation or a shape that is not known here.
+
+    How many elements a callable returns is what its record says was compared.
+    """
+    operation, shape = OPERATIONS.get(forecast.operation), forecast.case.shape
+    if is_callable(forecast.case.kernel):
+        compared = measurement.correctness
+        return None if compared is None or not compared.elements else (compared.elements, "fp64")
+    if operation is None or set(shape) != set(operation.shape_keys):
+        return None
+    return math.prod(operation.output_dims(shape)), operation.output_dtype(forecast.case.dtype)
 
 
 def binds_enough(positions: Sequence[int], size: int) -> bool:
@@ -126,8 +149,13 @@ def unknown_features(prediction: Prediction) -> Iterator[Finding]:
         return
     used = [name for name in ("commitments", "ratios", "domain") if getattr(prediction, name)]
     used += ["draw" for forecast in prediction.cells if forecast.draw is not None]
-    cases = [forecast.case for forecast in prediction.cells]
-    used += ["arguments" for case in cases if case.arguments is not None or ":" in case.kernel]
+    for forecast in prediction.cells:
+        try:
+            used += (
+                [] if forecast.case.arguments is None and not is_callable(forecast.case.kernel) else _misused(forecast)
+            )
+        except InputError as error:
+            yield _refuse("callable-unreadable", f"{forecast.cell}: {error}")
     for name in sorted(set(used)):
         yield _refuse("place-unknown", f"{name} cannot be judged by this version; expected none: use a newer ledger")
     for forecast in prediction.cells:
@@ -136,6 +164,19 @@ def unknown_features(prediction: Prediction) -> Iterator[Finding]:
                 parse_pin(f"{package}{version}")
             except InputError as error:
                 yield _refuse("pin-unreadable", f"{forecast.cell}: {error}")
+
+
+def _misused(forecast: ForecastV2) -> list[str]:
+    """Return ["arguments"] where they are not those of a callable, whose operation has its own name.
+
+    Raises: InputError.
+    """
+    if not is_callable(forecast.case.kernel):
+        return ["arguments"]
+    subject = subject_of(forecast.case)
+    for argument in subject.arguments:
+        dims_of(argument, forecast.case.shape)
+    return [] if forecast.operation == subject.operation else ["arguments"]
 
 
 def claims(forecast: Forecast, hardware: Hardware | None, source: KernelSource | None = None) -> Iterator[Finding]:
@@ -183,6 +224,10 @@ def _roof(forecast: Forecast, hardware: Hardware) -> Iterator[Finding]:
 def _work(forecast: Forecast) -> Iterator[Finding]:
     operation = OPERATIONS.get(forecast.operation)
     shape = forecast.case.shape
+    if is_callable(forecast.case.kernel):
+        told = "as its author gave it" if forecast.case.config.get("work") == "given" else "as torch counted it"
+        yield _flag("callable", f"{forecast.cell}: the work of a callable is {told}; its samples are not recomputed")
+        return
     if operation is None:
         yield _flag("operation-unknown", f"{forecast.operation} is not known here: its samples are not checked")
         return

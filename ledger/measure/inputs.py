@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import InputError
 from ledger.operations import Operation, TensorSpec
-from ledger.philox_inputs import BLOCK_BYTES, derive_key, integers_of_bytes, philox
+from ledger.philox_inputs import (
+    BLOCK_BYTES,
+    WORD_DISTRIBUTIONS,
+    derive_key,
+    integers_of_bytes,
+    integers_of_words,
+    philox,
+)
 from ledger.records import Digest, Dtype
-from ledger.roofline import DTYPE_BYTES
+from ledger.roofline import DTYPE_BYTES, ELEMENT_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +44,7 @@ class InputSet:
         return sum(tensor.nbytes for tensor in (*self.inputs.values(), self.out))
 
 
-def torch_dtype(dtype: Dtype) -> torch.dtype:
+def torch_dtype(dtype: Dtype | str) -> torch.dtype:
     """Return the element type that holds generated inputs exactly. Raises: InputError where none does."""
     import torch
 
@@ -49,6 +56,11 @@ def torch_dtype(dtype: Dtype) -> torch.dtype:
         "bf16": torch.bfloat16,
         "fp8_e4m3": torch.float8_e4m3fn,
         "int8": torch.int8,
+        "int16": torch.int16,
+        "int32": torch.int32,
+        "int64": torch.int64,
+        "uint8": torch.uint8,
+        "bool": torch.bool,
     }
     if dtype not in types:
         raise InputError(f"inputs of dtype {dtype} cannot be generated exactly; expected one of: {', '.join(types)}")
@@ -64,6 +76,8 @@ def fill(
     """
     import torch
 
+    if spec.generated.distribution in WORD_DISTRIBUTIONS:
+        return _fill_by_words(spec, key=key, number=number, sets=sets, dtype=dtype, device=device)
     size = math.prod(spec.dims)
     blocks = -(-size // BLOCK_BYTES)
     result = torch.empty((len(sets), blocks * BLOCK_BYTES), dtype=dtype, device=device)
@@ -83,6 +97,29 @@ def fill(
     return result[:, :size].reshape(len(sets), *spec.dims)
 
 
+def _fill_by_words(
+    spec: TensorSpec, *, key: tuple[int, int], number: int, sets: range, dtype: torch.dtype, device: str
+) -> torch.Tensor:
+    """Return what `fill` does where an element takes a word of Philox: four elements a block."""
+    import torch
+
+    size = math.prod(spec.dims)
+    blocks = -(-size // 4)
+    result = torch.empty((len(sets), blocks * 4), dtype=dtype, device=device)
+    flat = result.view(-1)
+    how, below, scale = spec.generated.distribution, spec.generated.below, 2.0**spec.generated.exponent
+    total = blocks * len(sets)
+    chunk = _CHUNK_BLOCKS["cpu" if device == "cpu" else "cuda"]
+    for start in range(0, total, chunk):
+        stop = min(start + chunk, total)
+        index = torch.arange(start, stop, dtype=torch.int64, device=device)
+        block, input_set = index % blocks, index // blocks + sets.start
+        words = torch.stack(philox((block & _LOW, block >> 32, block * 0 + number, input_set), key), dim=-1).view(-1)
+        integers = integers_of_words(words, how, below=below)
+        flat[start * 4 : stop * 4] = (integers if how == "below" else integers.to(torch.float32) * scale).to(dtype)
+    return result[:, :size].reshape(len(sets), *spec.dims)
+
+
 def input_sets(
     operation: Operation,
     shape: Mapping[str, int],
@@ -99,25 +136,30 @@ def input_sets(
     import torch
 
     key = derive_key(seal=seal, cell=cell, run=run, anchor=anchor)
-    element, written = torch_dtype(dtype), torch_dtype(operation.output_dtype(dtype))
+    written = torch_dtype(operation.output_dtype(dtype))
     specs = operation.inputs(shape)
     elements = max(sum(math.prod(spec.dims) for spec in specs), 1)
     together = max(1, min(count, (1 << 25) // elements))
     for first in range(0, count, together):
         sets = range(first, min(first + together, count))
         batches = {
-            spec.name: fill(spec, key=key, number=number, sets=sets, dtype=element, device=device)
+            spec.name: fill(
+                spec, key=key, number=number, sets=sets, dtype=torch_dtype(spec.dtype or dtype), device=device
+            )
             for number, spec in enumerate(specs)
         }
         for index in range(len(sets)):
             # A clone has the allocator's alignment, which a slice of the batch may lack.
             inputs = {name: batch[index].clone() for name, batch in batches.items()}
-            out = torch.full(operation.output_dims(shape), float("nan"), dtype=written, device=device)
+            dims = operation.output_dims(shape) if operation.result_bytes is None else (0,)
+            out = torch.full(dims, float("nan"), dtype=written, device=device)
             yield InputSet(inputs, out)
 
 
 def bytes_per_set(operation: Operation, shape: Mapping[str, int], dtype: Dtype) -> int:
     """Return the bytes of one input set and its output, without making it."""
-    read = sum(math.prod(spec.dims) for spec in operation.inputs(shape))
+    read = sum(math.prod(spec.dims) * ELEMENT_BYTES[spec.dtype or dtype] for spec in operation.inputs(shape))
+    if operation.result_bytes is not None:
+        return max(1, read + operation.result_bytes(shape))
     written = math.prod(operation.output_dims(shape))
-    return DTYPE_BYTES[dtype] * read + DTYPE_BYTES[operation.output_dtype(dtype)] * written
+    return read + DTYPE_BYTES[operation.output_dtype(dtype)] * written

@@ -12,10 +12,12 @@ from contextlib import suppress
 from typing import Literal
 
 from ledger.analysis.interventions import Half, InterventionReadings, stored_of
+from ledger.callables.calls import Call
 from ledger.kernel import GPU_IMPLEMENTATIONS, Kernel, Launch
 from ledger.measure.correctness import compare
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
+from ledger.measure.result_check import compare_results
 from ledger.measure.timer import CpuRounds, Parameters, SteadyParameters, median_interval, set_count
 from ledger.records import OrderedCell, Work
 
@@ -114,6 +116,11 @@ def _at(
     sets = [first, *(_copy(first) for _ in range(count - 1))]
     prepare = kernel.implementations[case.implementation]
     launches = [prepare(one.inputs, one.out, case.config) for one in sets]
+    if isinstance(call := launches[0], Call):
+        expected = kernel.reference(first.inputs)
+        call()
+        found = compare_results(call.results(), expected, kernel.tolerances[case.dtype], name="float64")
+        return launches if found.passed else None
     launches[0]()
     right = compare(first.out, kernel.reference(first.inputs), kernel.tolerances[case.dtype], name="float64").passed
     return launches if right else None

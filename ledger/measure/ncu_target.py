@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ledger.callables.subject_files import execute_case
 from ledger.canonical import validate
 from ledger.device.facts import gpu_digest
 from ledger.device.gpu_selection import select_device
 from ledger.errors import InputError, MachineError
-from ledger.kernel_files import execute, shipped_folder
+from ledger.kernel_files import shipped_folder
 from ledger.measure.run_cell import release, sets_of
 from ledger.records import KernelSource, OrderedCell
 from ledger.sources.rebuild import rebuild
@@ -68,7 +69,7 @@ def _profile(entry: dict[str, Any], *, folder: Path, mark: bool) -> None:
         raise InputError(
             f"kernel {cell.case.kernel}: digest is {closure.sha256[:10]}; expected {cell.kernel_sha256[:10]}"
         )
-    file = execute(closure, launch=True, shipped=not closure.carried)
+    file = execute_case(closure, cell.case, shipped=not closure.carried)
     one = next(sets_of(cell, file.kernel, count=1))
     launch = file.kernel.implementations[cell.case.implementation](one.inputs, one.out, cell.case.config)
     for _ in range(_WARM_UP_CALLS):

@@ -21,11 +21,12 @@ Read = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Describe one input: its name, its row-major dimensions and how it is filled."""
+    """Describe one input: its name, its row-major dimensions, how it is filled, and its dtype if not the case's."""
 
     name: str
     dims: tuple[int, ...]
     generated: Generated
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Operation:
     output_dtype: dtype of the inputs -> dtype of the output and of its samples.
     reads: shape -> input elements that one output element is computed from, and how many of them at once. An operation
     of the registry has it: an auditor bounds recomputation by it.
+    result_bytes: shape -> bytes of the results of a callable that makes them itself: it is given no output to write.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Operation:
     spread: Callable[[Shape], float] = lambda _shape: 1.0
     output_dtype: Callable[[Dtype], Dtype] = lambda dtype: dtype
     reads: Callable[[Shape], tuple[int, int]] | None = None
+    result_bytes: Callable[[Shape], int] | None = None
 
 
 def no_products(_shape: Shape) -> int:

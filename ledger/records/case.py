@@ -126,3 +126,12 @@ class CaseV2(Case):
 
     kernel: Subject
     arguments: Annotated[tuple[Argument, ...], Field(max_length=64)] | None
+
+    @property
+    def cell(self) -> tuple[str, tuple[tuple[str, int], ...], str, str]:
+        """Return what makes two cases the same cell; of a callable also its arguments and the pass."""
+        kernel, shape, dtype, hardware = super().cell
+        if self.arguments is None:
+            return (kernel, shape, dtype, hardware)
+        listed = " ".join(str((one.name, one.dtype, one.dims, one.below, one.value)) for one in self.arguments)
+        return (f"{kernel} {self.config.get('pass')} {listed}", shape, dtype, hardware)

@@ -7,7 +7,7 @@ escaping.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from ledger.analysis.book import Book, CellView, State
@@ -16,7 +16,8 @@ from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
 from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reasons
 from ledger.analysis.sight import SIGHTS, sight_name
-from ledger.records import Forecast, Verification
+from ledger.callables.subject import SELF_CONSISTENT
+from ledger.records import Forecast, Measurement, Verification
 
 LEGEND = (
     "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
@@ -90,8 +91,21 @@ def sentence(row: ReportRow) -> str:
         return ""
     found = row.run.verification.gap
     if found is not None:
-        return harmless(" ".join([found.sentence, *conditions(row)]))
+        return harmless(" ".join([found.sentence, *conditions(row), *_checked(row.run.recorded.measurement)]))
     return harmless(f"Failed: {row.run.recorded.measurement.failure or 'no reason was recorded'}", 400)
+
+
+def sentence_of(book: Book, seal: str, cell: str) -> str:
+    """Return the sentences of one cell of a book, empty where it has none."""
+    listed = (row for row in rows(book) if (row.view.sealed.id, row.view.forecast.cell) == (seal, cell))
+    return next((sentence(row) for row in listed), "")
+
+
+def _checked(measurement: Measurement) -> Iterator[str]:
+    """Yield that the result of a callable was compared with itself alone."""
+    checked = measurement.correctness
+    if checked is not None and checked.reference.startswith(SELF_CONSISTENT):
+        yield "Its result is self-consistent (with itself in float64), not compared with another reference."
 
 
 def table_rows(row: ReportRow) -> tuple[str, ...]:

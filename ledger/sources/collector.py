@@ -8,6 +8,7 @@ installed distribution. Reads files; runs nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path, PurePosixPath
@@ -29,6 +30,14 @@ def collect(path: Path, *, root: Path | None, shipped: Path) -> Closure:
     kernels that come with the package. Raises: InputError for a source that cannot be covered by a seal.
     """
     return _Collector(root=(root or path.parent).resolve(), shipped=shipped.resolve()).collect(path)
+
+
+def collect_module(name: str, *, root: Path, shipped: Path, also: Sequence[str] = ()) -> Closure:
+    """Return the closure of a module of the work tree, by its name below the root or src/, and of further modules.
+
+    Raises: InputError for a module that is not there, and as `collect`.
+    """
+    return _Collector(root=root.resolve(), shipped=shipped.resolve()).collect_module(name, also)
 
 
 @dataclass
@@ -53,6 +62,18 @@ class _Collector:
         entry = ".".join((*filter(None, [prefix]), *parts))
         if not self._module(entry):
             raise InputError(f"{path}: its path is not that of a module ({entry}); expected letters, digits and _")
+        return self._closure(entry)
+
+    def collect_module(self, name: str, also: Sequence[str]) -> Closure:
+        for module in (name, *also):
+            if not self._module(module) or not any(source.module == module for source in self.sources.values()):
+                raise InputError(
+                    f"module {module!r} is not in the work tree {self.root} nor in its src folder; expected a module "
+                    "of this repository: import what a package offers in one of its own"
+                )
+        return self._closure(name)
+
+    def _closure(self, entry: str) -> Closure:
         while self.pending:
             self._follow(self.pending.pop())
         ordered = tuple(self.sources[name] for name in sorted(self.sources))

@@ -27,8 +27,10 @@ from ledger.sources.distributions import distributions_of, owns
 from ledger.sources.platform import is_platform, is_platform_module, normalized
 
 
-def load(closure: Closure, *, variant: str = "") -> ModuleType:
+def load(closure: Closure, *, variant: str = "", module: str | None = None) -> ModuleType:
     """Return the entry module of a closure, executed once for each variant (with triton, or the model alone).
+
+    module: another module of the closure.
 
     Raises: whatever its code raises; ImportError for an import outside the closure.
     """
@@ -36,7 +38,7 @@ def load(closure: Closure, *, variant: str = "") -> ModuleType:
     loader = _Loader(closure, package)
     if package not in sys.modules:
         sys.modules[package] = loader.new(package, None)
-    return loader.load(closure.entry)
+    return loader.load(module or closure.entry)
 
 
 class _Loader:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 
 from ledger.analysis.book import CellView
+from ledger.callables.subject_files import sources_of
 from ledger.canonical import object_id
 from ledger.errors import EvidenceRefused, InputError
-from ledger.kernel_files import kernel_closure
 from ledger.records import (
     ORDER_SCHEMA,
     Digest,
@@ -41,7 +41,7 @@ def write_order(cells: Sequence[CellView], *, root: FilePath, anchor: Digest | N
         assert cell.hardware is not None
         hardware[forecast.hardware_sha256] = cell.hardware
         if forecast.kernel_sha256 not in kernels:
-            closure, _ = kernel_closure(forecast.case.kernel, root)
+            closure, _ = sources_of(forecast.case, root)
             if closure.sha256 != forecast.kernel_sha256:
                 name = forecast.case.kernel
                 raise EvidenceRefused(f"{cell.short_name}: kernel {name} has changed since it was sealed")

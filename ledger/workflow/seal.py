@@ -15,6 +15,7 @@ from ledger.analysis.formatting import count_text
 from ledger.analysis.protocols import protocol_for
 from ledger.analysis.work_model import excess
 from ledger.budgets import MAX_RECORD_BYTES
+from ledger.callables.subject import is_callable
 from ledger.canonical import (
     cell_key,
     decode,
@@ -37,10 +38,12 @@ from ledger.operations import OPERATIONS
 from ledger.record_files import load_hardware
 from ledger.records import (
     SEAL_SCHEMA_V2,
+    Argument,
     CaseV2,
     CeilingKind,
     ForecastV2,
     Hardware,
+    Path,
     Prediction,
     PredictionV2,
     RoofV2,
@@ -49,6 +52,7 @@ from ledger.records import (
     is_gpu,
 )
 from ledger.roofline import roof_of
+from ledger.workflow.resolve_callable import Resolved, resolve_callable
 
 TOOL = Tool(name="roofline-ledger", version=__version__)
 
@@ -88,25 +92,28 @@ def draft(
     root: FilePath | None,
     ceilings: CeilingKind | None = None,
     pins: Mapping[str, str] | None = None,
+    arguments: tuple[Argument, ...] | None = None,
 ) -> Draft:
     """Return a forecast resolved against the kernel, the profile and the roof of the path that the compiler takes.
 
     pins: platform packages whose versions the measurement must match, name -> version specifier.
+    arguments: those of a callable, where the request has no text of them.
     Raises: UnknownName, InputError, RecordError.
     """
-    kernel_file = load_kernel(request.kernel, root)
     hardware = load_hardware(request.hardware, root)
     profile = encode(hardware)
-    case = _case(request, kernel_file.kernel, hardware)
-    with record_errors(cell_key(case)):
-        work = kernel_file.kernel.work(request.shape, request.dtype)
-        _check_work(kernel_file.kernel, request.shape, work)
+    if is_callable(request.kernel):
+        resolved = resolve_callable(request, root, hardware, arguments)
+    else:
+        resolved = _resolve(request, root, hardware)
+    kernel_file, case = resolved.file, resolved.case
+    with record_errors(resolved.cell):
         forecast = ForecastV2(
-            cell=cell_key(case),
+            cell=resolved.cell,
             operation=kernel_file.kernel.operation.name,
             case=case,
-            work=work,
-            roof=_roof(kernel_file.kernel, case, hardware, ceilings),
+            work=resolved.work,
+            roof=_roof(resolved.path, hardware, ceilings),
             protocol=protocol_for(case.implementation),
             kernel_sha256=kernel_file.sha256,
             hardware_sha256=object_id(profile),
@@ -124,9 +131,20 @@ def draft(
     return Draft(forecast, kernel_file, hardware, profile)
 
 
-def _roof(kernel: Kernel, case: CaseV2, hardware: Hardware, ceilings: CeilingKind | None) -> RoofV2:
+def _resolve(request: Request, root: FilePath | None, hardware: Hardware) -> Resolved:
+    """Return a forecast of a kernel file, resolved."""
+    file = load_kernel(request.kernel, root)
+    case = _case(request, file.kernel, hardware)
+    with record_errors(cell_key(case)):
+        work = file.kernel.work(case.shape, case.dtype)
+        _check_work(file.kernel, case.shape, work)
+    path = file.kernel.path(case.dtype, hardware.target, case.implementation)
+    return Resolved(file, case, cell_key(case), work, path)
+
+
+def _roof(path: Path, hardware: Hardware, ceilings: CeilingKind | None) -> RoofV2:
     """Return the roof of the instruction path that the compiler takes for a case."""
-    roof = roof_of(hardware, kernel.path(case.dtype, hardware.target, case.implementation), ceilings)
+    roof = roof_of(hardware, path, ceilings)
     return RoofV2(
         ceilings=roof.ceilings,
         path=roof.path,
@@ -137,6 +155,7 @@ def _roof(kernel: Kernel, case: CaseV2, hardware: Hardware, ceilings: CeilingKin
 
 def _case(request: Request, kernel: Kernel, hardware: Hardware) -> CaseV2:
     """Return the case that a request names; on a CPU all cores where it names no thread count."""
+    assert request.dtype is not None, "a request for a kernel has one"
     threads = request.threads
     if threads is None and not is_gpu(hardware.target):
         threads = len(os.sched_getaffinity(0))

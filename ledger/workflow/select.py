@@ -8,10 +8,12 @@ from pathlib import Path as FilePath
 from typing import Literal
 
 from ledger.analysis.book import Book, CellView
+from ledger.callables.subject import is_callable
+from ledger.callables.subject_files import closure_named
 from ledger.canonical import encode, object_id
 from ledger.errors import EvidenceRefused, InputError, UnknownName
 from ledger.evidence.judge import CurrentDigest
-from ledger.kernel_files import kernel_closure, kernel_names
+from ledger.kernel_files import kernel_names
 from ledger.record_files import hardware_names, load_hardware
 from ledger.records import (
     ForecastV2,
@@ -29,7 +31,8 @@ def current_digests(root: FilePath) -> CurrentDigest:
     def digest(kind: Literal["kernel", "hardware"], name: str) -> str | None:
         try:
             if kind == "kernel":
-                return kernel_closure(name, root)[0].sha256 if name in kernel_names(root) else None
+                known = is_callable(name) or name in kernel_names(root)
+                return closure_named(name, root)[0].sha256 if known else None
             return object_id(encode(load_hardware(name, root))) if name in hardware_names(root) else None
         except InputError:
             return ""

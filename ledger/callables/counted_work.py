@@ -1,0 +1,186 @@
+"""Counts the work of a callable without running it on a device: FLOP by torch's counter, bytes by its tensors.
+
+FLOP are those of products, as torch's FlopCounterMode counts them; elementwise operations count none. Bytes are every
+distinct input and parameter read once, every distinct result written once. Imports torch, only when called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger.callables.argument_list import parameter_spec, tensor_spec
+from ledger.callables.calls import GRADIENT, Call, module_tensors, tensors_in
+from ledger.callables.subject import Subject
+from ledger.errors import InputError, explained
+from ledger.operations import Shape, TensorSpec
+from ledger.philox_inputs import Generated
+from ledger.records import Work
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_CPU_BYTES = 2**30
+_NAMES = {
+    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8_e4m3",
+    "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64", "uint8": "uint8", "bool": "bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Hold what one call does. operations: how many operations of torch it makes. elements: of its results."""
+
+    work: Work
+    operations: int
+    elements: int
+    results: tuple[tuple[tuple[int, ...], str], ...]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the ledger's name of an element type. Raises: InputError for one without."""
+    text = str(dtype).removeprefix("torch.")
+    if text not in _NAMES:
+        raise InputError(f"dtype {text} of a parameter or result; expected one of: {', '.join(_NAMES)}")
+    return _NAMES[text]
+
+
+def input_specs(function: Any, subject: Subject, shape: Shape) -> tuple[TensorSpec, ...]:
+    """Return the tensors that a call reads, in the order that numbers them: arguments, parameters, buffers, gradients.
+
+    Gradients of the results are inputs of a backward pass; their sizes are those of a forward pass on meta tensors.
+    Raises: InputError for a backward pass of a callable that does not run on meta tensors.
+    """
+    given = [tensor_spec(one, shape) for one in subject.arguments if one.dims is not None]
+    given += [
+        parameter_spec(name, tuple(tensor.shape), dtype_name(tensor.dtype)) for name, tensor in module_tensors(function)
+    ]
+    if subject.run == "forward":
+        return tuple(given)
+    return (*given, *_gradients(function, subject, given))
+
+
+def _gradients(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> list[TensorSpec]:
+    try:
+        call = Call(function, subject, empty_inputs(given, "meta"), run="both")
+        outputs = call.differentiable()
+    # A callable may raise anything where it does not know meta tensors.
+    except Exception as error:
+        raise InputError(
+            f"{subject.name}: a forward pass on meta tensors fails, which gives the sizes of its gradients "
+            f"({explained(error, 300)}); expected a callable of torch operations, or --pass forward"
+        ) from error
+    return [
+        TensorSpec(f"{GRADIENT}{number}", tuple(one.shape), Generated("bell", -6), dtype_name(one.dtype))
+        for number, one in enumerate(outputs)
+    ]
+
+
+def empty_inputs(specs: Iterable[TensorSpec], device: str) -> dict[str, torch.Tensor]:
+    """Return tensors of the inputs' sizes and dtypes, all zero."""
+    import torch
+
+    types = {ours: getattr(torch, theirs) for theirs, ours in _NAMES.items()}
+    return {spec.name: torch.zeros(spec.dims, dtype=types[spec.dtype or "fp32"], device=device) for spec in specs}
+
+
+def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Counted:
+    """Return the work of one call, counted on meta tensors, or on the CPU where the callable does not know those.
+
+    Raises: InputError where neither runs.
+    """
+    try:
+        return _counted(function, subject, empty_inputs(specs, "meta"))
+    # A callable may raise anything.
+    except Exception as error:  # noqa: BLE001
+        first = error
+    size = sum(math.prod(spec.dims) for spec in specs) * 8
+    if size <= MAX_CPU_BYTES:
+        try:
+            return _counted(function, subject, empty_inputs(specs, "cpu"))
+        except Exception as error:  # noqa: BLE001
+            first = error
+    raise InputError(f"{subject.name}: its work cannot be counted ({explained(first, 300)})") from first
+
+
+def _counted(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]) -> Counted:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with eagerly():
+        call = Call(function, subject, inputs, run=subject.run)
+        operations = _Operations()
+        counter = FlopCounterMode(display=False)
+        # The tracker of modules is for a table by module, and cannot follow torch.autograd.grad.
+        counter.mod_tracker = _Untracked()
+        with counter, operations.mode():
+            call()
+    results = call.results()
+    changed = {storage(tensor) for tensor in call.changed()}
+    read = {storage(tensor): touched(tensor) for tensor in inputs.values()}
+    written = {storage(tensor): touched(tensor) for tensor in results}
+    # A result that is an input, or a view of one, was written only where that input was changed.
+    moved = sum(size for key, size in written.items() if key not in read or key in changed)
+    return Counted(
+        work=Work(flops=int(counter.get_total_flops()), bytes_read=sum(read.values()), bytes_written=moved),
+        operations=operations.count,
+        elements=sum(tensor.numel() for tensor in results),
+        results=tuple((tuple(tensor.shape), str(tensor.dtype)) for tensor in results),
+    )
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """Return what identifies the memory of a tensor."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def touched(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor; an expanded one holds fewer than its elements."""
+    return min(int(tensor.numel() * tensor.element_size()), int(tensor.untyped_storage().nbytes()))
+
+
+def eagerly() -> Any:
+    """Return a context in which a compiled callable runs as it was written."""
+    import torch
+
+    return torch.compiler.set_stance("force_eager")
+
+
+class _Untracked:
+    """Take the place of FlopCounterMode's tracker of modules: all operations count as global."""
+
+    def __init__(self) -> None:
+        self.parents = {"Global"}
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+class _Operations:
+    """Count operations of torch, so that a callable that launches kernels by itself is noticed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def mode(self) -> Any:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        watcher = self
+
+        class Mode(TorchDispatchMode):  # type: ignore[misc]
+            def __torch_dispatch__(
+                self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                name = str(function)
+                if not name.startswith(_BARE) and any(True for _ in tensors_in([*args, *(kwargs or {}).values()])):
+                    watcher.count += 1
+                return function(*args, **(kwargs or {}))
+
+        return Mode()
+
+
+_BARE = ("aten.empty", "aten.new_empty", "aten.detach", "aten.view", "aten._unsafe_view", "aten.zeros", "aten.alias")

@@ -1,0 +1,100 @@
+"""Resolves a forecast of a callable: loads it, describes its arguments, counts its work, makes its case."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from ledger.analysis.campaign import Request
+from ledger.callables.argument_list import first_dtype, with_keys
+from ledger.callables.recorded_arguments import described
+from ledger.callables.subject import SELF, Pass, Subject, cell_suffix, checked
+from ledger.callables.subject_files import CPU, GPU, attribute_of, closure_named, load_subject, path_on
+from ledger.canonical import cell_key, record_errors
+from ledger.errors import InputError
+from ledger.kernel import DEFAULTS
+from ledger.kernel_files import KernelFile
+from ledger.records import Argument, CaseV2, Hardware, Path, Work, is_gpu
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Hold what a forecast is made of: its case with a name, its work and the path of its roof."""
+
+    file: KernelFile
+    case: CaseV2
+    cell: str
+    work: Work
+    path: Path
+
+
+def resolve_callable(
+    request: Request, root: FilePath | None, hardware: Hardware, arguments: tuple[Argument, ...] | None = None
+) -> Resolved:
+    """Return a forecast of a callable, resolved. arguments: those of the request where they are not a text.
+
+    Raises: InputError, with what is missing; MachineError without torch; RecordError.
+    """
+    name = checked(Subject(request.kernel, ())).name
+    defaults = _defaults(name, root)
+    if arguments is None:
+        wanted = request.args if request.args is not None else defaults.get("args")
+        if wanted is None:
+            raise InputError(
+                f"{name}: no --args; expected its arguments, as in 'x=fp16[B,2*H] ids=i64[B]<32000 eps=1e-6'"
+            )
+        arguments = described(wanted, attribute_of(name, closure_named(name, root)[0]))
+    arguments, shape = with_keys(arguments, request.shape or dict(defaults.get("shape") or {}))
+    run: Pass = request.run or defaults.get("run") or "forward"
+    reference = request.reference or defaults.get("reference") or SELF
+    subject = checked(Subject(name, arguments, run, reference))
+    sources = name if reference == SELF else f"{name} {reference}"
+    file = load_subject(subject, closure_named(sources, root)[0])
+    dtype = request.dtype or defaults.get("dtype") or first_dtype(arguments)
+    flops = request.flops if request.flops is not None else defaults.get("flops")
+    moved = request.bytes if request.bytes is not None else defaults.get("bytes")
+    work = _work(file, shape, dtype, flops=flops, moved=moved)
+    with record_errors(f"{name}"):
+        case = CaseV2(
+            kernel=name,
+            shape=shape,
+            dtype=dtype,
+            hardware=hardware.name,
+            implementation=GPU if is_gpu(hardware.target) else CPU,
+            config=subject.config("counted" if flops is None and moved is None else "given"),
+            threads=_threads(request, hardware),
+            arguments=arguments,
+        )
+    return Resolved(file, case, cell_key(case) + cell_suffix(case.config), work, path_on(dtype, hardware))
+
+
+def _defaults(name: str, root: FilePath | None) -> dict[str, Any]:
+    """Return what the decorator @ledger.kernel(...) gave to a callable."""
+    found = attribute_of(name, closure_named(name, root)[0])
+    return dict(getattr(found, DEFAULTS, {}))
+
+
+def _threads(request: Request, hardware: Hardware) -> int | None:
+    if request.threads is not None or is_gpu(hardware.target):
+        return request.threads
+    return len(os.sched_getaffinity(0))
+
+
+def _work(file: KernelFile, shape: dict[str, int], dtype: Any, *, flops: int | None, moved: int | None) -> Work:
+    """Return the work as it was given, and as it is counted where it was not. Bytes that are given count as read.
+
+    Raises: InputError where it can neither be counted nor was given.
+    """
+    if flops is not None and moved is not None:
+        return Work(flops=flops, bytes_read=moved, bytes_written=0)
+    try:
+        counted = file.kernel.work(shape, dtype)
+    except InputError as error:
+        raise InputError(
+            f"{error}; expected --flops N and --bytes N, the operations and the bytes of one call"
+        ) from error
+    if flops is not None:
+        return counted.model_copy(update={"flops": flops})
+    return counted if moved is None else Work(flops=counted.flops, bytes_read=moved, bytes_written=0)

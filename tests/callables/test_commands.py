@@ -1,0 +1,126 @@
+"""Forecasts, measures and reports callables by the command line and by Python, in a ledger on disk."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from callables import OPS
+from desk import Desk
+
+GUESS = ("--hw", "cpu", "--regime", "hbm-bound", "--pct", "30")
+
+SCRIPT = """
+import json
+import ledger
+from ops import gather
+
+with ledger.open(".", hw="cpu") as book:
+    forecast = book.predict(gather, args=lambda g: (g.bell(100, 64, dtype="fp16"), g.integers(8, high=100)),
+                            regime="hbm-bound", pct=70, low=55, high=85, why="the rows are read once")
+    result = book.measure(forecast)
+print(json.dumps([result.gap, result.to_dict(), forecast.to_dict(), result._repr_html_(), forecast._repr_html_()]))
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    made = Desk(tmp_path / "book")
+    (made.root / "ops.py").write_text(OPS)
+    return made
+
+
+def rows(desk: Desk) -> dict:
+    return {row["cell"]: row for row in json.loads(desk.ledger("report", "--json"))["rows"]}
+
+
+@pytest.mark.slow
+def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
+    desk.ledger("predict", "ops:decorated", *GUESS)
+    desk.ledger("predict", "ops:gather", "--args", "table=fp16[V,64] ids=i64[B]<100", "--shape", "V=100,B=9", *GUESS)
+    desk.ledger("predict", "ops:Net", "--args", "x=fp32[64,64]", "--pass", "both", *GUESS)
+    desk.ledger("predict", "ops:fused", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS)
+    by_itself = ("predict", "ops:by_itself", "--args", "x=fp32[N]", "--shape", "N=65536")
+    assert "--flops N and --bytes N" in desk.refused(2, *by_itself, *GUESS)
+    desk.ledger(*by_itself, "--flops", "65536", "--bytes", "524288", "--reference", "ops:scale_", *GUESS)
+    desk.ledger("predict", "ops:cached", "--args", "x=fp32[N]", "--shape", "N=4096", *GUESS)
+    desk.ledger("verify")
+    found = rows(desk)
+    assert [row["state"] for row in found.values()] == ["measured"] * 5 + ["failed"]
+    assert found["ops.decorated-B64-bf16"]["reference"].startswith("ops:swiglu_reference in float64")
+    net = found["ops.Net-N064-fp32-both"]
+    assert net["reference"].startswith("self-consistent with ops:Net itself in float64")
+    assert (net["levels"], net["samples"]) == ([0], "positions only")
+    assert found["ops.by_itself-N65536-fp32"]["predicted"]["regime"] == "hbm-bound"
+    # An earlier answer is no answer.
+    assert "output is wrong" in found["ops.cached-N4096-fp32"]["failure"]
+    assert "self-consistent" in desk.ledger("report")
+    audited = json.loads(desk.ledger("audit", ".", "--recompute", "--json"))
+    assert audited["verdict"] == "holds"
+    # Another line in the module makes an open forecast stale.
+    desk.ledger("predict", "ops:swiglu", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS)
+    (desk.root / "ops.py").write_text(OPS + "\nMORE = 1\n")
+    assert rows(desk).keys() == found.keys() | {"ops.swiglu-B64-fp32"}
+    states = {cell["cell"]: cell["state"] for cell in json.loads(desk.ledger("status", "--json"))["cells"]}
+    assert states["ops.swiglu-B64-fp32"] == "stale"
+
+
+@pytest.mark.slow
+def test_python_predicts_and_measures_a_function_of_the_repository(desk):
+    (desk.root / "use.py").write_text(SCRIPT)
+    done = desk.run(sys.executable, "use.py")
+    assert done.returncode == 0, done.stderr
+    gap, row, forecast, html, sealed = json.loads(done.stdout)
+    assert row["gap"]["percent"] == gap
+    assert (row["state"], row["seal"]) == ("measured", forecast["id"])
+    assert (forecast["low_milli"], forecast["case"]["shape"]) == (55000, {"N0": 100, "N1": 64, "N2": 8})
+    assert "positions only" in html
+    assert "hbm-bound 70% (55–85)" in sealed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ops:swiglu",), "no --args"),
+        (("ops:swiglu", "--args", "x=fp32[B]"), "no size for B"),
+        (("ops:swiglu", "--args", "x=i64[8]<4"), "--dtype"),
+        (("ops:missing", "--args", "x=fp32[8]"), "cannot be loaded"),
+        (("other:swiglu", "--args", "x=fp32[8]"), "not in the work tree"),
+        (("ops:swiglu:x", "--args", "x=fp32[8]"), "expected module:name"),
+        (("ops:swiglu", "--args", "x=fp32[8]", "--pass", "sideways"), "pass"),
+        (("rmsnorm", "--dtype", "fp32", "--shape", "B=1,H=64", "--args", "x=fp32[8]"), "expected it for a callable"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_said_and_nothing_is_sealed(desk, arguments, said):
+    assert said in desk.refused(2, "predict", *arguments, *GUESS)
+    assert not list((desk.root / "predictions").glob("*/*.json"))
+
+
+def test_a_function_without_a_module_of_the_repository_is_refused(desk):
+    code = (
+        "import ledger\n"
+        "with ledger.open('.', hw='cpu') as book:\n"
+        "    try:\n"
+        "        book.predict(lambda x: x, args='x=fp32[8]', regime='hbm-bound', pct=10)\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__, error)\n"
+    )
+    said = desk.run(sys.executable, "-c", code).stdout
+    assert said.startswith("InputError")
+    assert "not one of a notebook" in said
+
+
+def test_import_ledger_loads_nothing_and_its_module_kernel_stays_a_module():
+    code = (
+        "import sys, ledger\n"
+        "assert not {'torch', 'pydantic', 'numpy'} & set(sys.modules), 'import ledger is heavy'\n"
+        "function = ledger.kernel(args='x=fp32[8]')(lambda x: x)\n"
+        "from ledger.kernel import Kernel\n"
+        "assert 'torch' not in sys.modules\n"
+        "print(function.__ledger_defaults__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout.strip() == "{'args': 'x=fp32[8]'}", done.stderr

@@ -1,0 +1,191 @@
+"""Loads callables from a work tree, counts their work, calls them and compares their results."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from callables import OPS
+from measuring import cell_of, this_cpu
+
+from ledger.callables.argument_list import parse_arguments, with_keys
+from ledger.callables.subject import SELF, Subject
+from ledger.callables.subject_files import TOLERANCES, closure_named, load_subject
+from ledger.errors import InputError
+from ledger.measure.inputs import input_sets
+from ledger.measure.result_check import ResultCheck, compare_results
+from ledger.measure.run_cell import sets_of
+from ledger.records import CaseV2
+
+SEAL = "5e" * 32
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("repository")
+    (folder / "ops.py").write_text(OPS)
+    return folder
+
+
+def loaded(root: Path, name: str, args: str, shape=None, *, run="forward", reference=SELF):
+    arguments, sizes = with_keys(parse_arguments(args), shape or {})
+    sources = f"ops:{name}" if reference == SELF else f"ops:{name} {reference}"
+    subject = Subject(f"ops:{name}", arguments, run, reference)
+    return load_subject(subject, closure_named(sources, root)[0]).kernel, sizes
+
+
+def called(kernel, shape, *, dtype="fp32", number=0):
+    sets = input_sets(
+        kernel.operation, shape, dtype, seal=SEAL, cell="a", run=0, anchor=None, count=number + 1, device="cpu"
+    )
+    one = list(sets)[number]
+    expected = kernel.reference(one.inputs)
+    call = kernel.implementations["torch-cpu"](one.inputs, one.out, {})
+    call()
+    return call, expected, compare_results(call.results(), expected, TOLERANCES[dtype], name="reference")
+
+
+X_Y = "x=fp32[B,96] y=fp32[B,96]"
+
+
+def test_work_is_products_by_torch_and_every_tensor_once(root):
+    kernel, shape = loaded(root, "swiglu", X_Y, {"B": 8})
+    work = kernel.work(shape, "fp32")
+    assert (work.flops, work.bytes_read, work.bytes_written) == (0, 2 * 8 * 96 * 4, 8 * 96 * 4)
+    kernel, shape = loaded(root, "Net", "x=fp32[B,64]", {"B": 8})
+    work = kernel.work(shape, "fp32")
+    parameters = 64 + 64 + 64 * 128 + 128 + 128
+    assert (work.flops, work.bytes_written) == (2 * 8 * 64 * 128, 8 * 128 * 4)
+    assert work.bytes_read == 4 * (8 * 64 + parameters)
+
+
+def test_a_changed_input_is_written_and_a_result(root):
+    kernel, shape = loaded(root, "scale_", "x=fp32[N]", {"N": 640})
+    work = kernel.work(shape, "fp32")
+    assert (work.bytes_read, work.bytes_written) == (640 * 4, 640 * 4)
+    call, _, found = called(kernel, shape)
+    assert found.passed
+    assert len(call.results()) == 1
+    first = call.results()[0].clone()
+    call()
+    assert not torch.equal(call.results()[0], first)
+
+
+@pytest.mark.parametrize("run", ["forward", "backward", "both"])
+def test_a_module_gets_its_parameters_from_the_seal_and_agrees_with_itself(root, run):
+    kernel, shape = loaded(root, "Net", "x=fp32[B,64]", {"B": 8}, run=run)
+    names = [spec.name for spec in kernel.operation.inputs(shape)]
+    assert names[:4] == ["x", "parameter:norm.weight", "parameter:norm.bias", "parameter:up.weight"]
+    assert "buffer:offset" in names
+    assert "buffer:order" not in names
+    assert ("gradient:0" in names) == (run != "forward")
+    call, _, found = called(kernel, shape)
+    assert found.passed, found
+    # x and four parameters have a gradient.
+    assert len(call.results()) == {"forward": 1, "backward": 5, "both": 6}[run]
+    assert all(bool(result.any()) for result in call.results())
+
+
+def test_several_results_of_mixed_dtypes_are_compared_and_integers_exactly(root):
+    kernel, shape = loaded(root, "gather", "table=fp16[V,64] ids=i64[B]<100 scale=0.5", {"V": 100, "B": 9})
+    call, expected, found = called(kernel, shape, dtype="fp16")
+    assert found.passed
+    assert [tuple(one.shape) for one in call.results()] == [(9, 64), (), (9,)]
+    assert int(call.inputs["ids"].max()) < 100
+    other = [one.clone() for one in call.results()]
+    other[2][3] += 1
+    assert not compare_results(other, expected, TOLERANCES["fp16"], name="r").passed
+    assert not compare_results(other[:2], expected, TOLERANCES["fp16"], name="r").passed
+    other[0][0, 0] = float("nan")
+    assert not compare_results(other, expected, TOLERANCES["fp16"], name="r").passed
+
+
+def test_a_reference_decides_and_a_wrong_one_fails(root):
+    kernel, shape = loaded(root, "swiglu", X_Y, {"B": 8}, reference="ops:swiglu_reference")
+    assert called(kernel, shape)[2].passed
+    kernel, shape = loaded(root, "swiglu", X_Y, {"B": 8}, reference="ops:wrong_reference")
+    assert not called(kernel, shape)[2].passed
+
+
+def test_a_callable_that_does_not_take_float64_needs_a_reference(root):
+    kernel, shape = loaded(root, "half_only", "x=fp16[N]", {"N": 8})
+    with pytest.raises(InputError, match="expected --reference"):
+        called(kernel, shape, dtype="fp16")
+
+
+def test_work_that_torch_does_not_see_must_be_given(root):
+    kernel, shape = loaded(root, "by_itself", "x=fp32[N]", {"N": 64})
+    with pytest.raises(InputError, match="no operation of torch was seen"):
+        kernel.work(shape, "fp32")
+
+
+def test_input_sets_have_other_values_and_the_same_seal_the_same(root):
+    kernel, shape = loaded(root, "swiglu", X_Y, {"B": 8})
+    first, again, other = (called(kernel, shape, number=number)[0].inputs["x"] for number in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert 0.9 < float(first.std()) < 1.4
+
+
+def checked(root, name, args, shape, *, reference=SELF):
+    """Return the check of two input sets of a callable, as a measurement makes it, after a first call of each."""
+    kernel, shape = loaded(root, name, args, shape, reference=reference)
+    arguments = parse_arguments(args)
+    case = CaseV2(
+        kernel=f"ops:{name}", shape=shape, dtype="fp32", hardware="cpu", implementation="torch-cpu",
+        config=Subject(f"ops:{name}", arguments, "forward", reference).config("given"), threads=1, arguments=arguments,
+    )  # fmt: skip
+    cell = cell_of(this_cpu()).model_copy(update={"case": case, "seal": SEAL})
+    sets = list(sets_of(cell, kernel, count=2))
+    calls = [kernel.implementations["torch-cpu"](one.inputs, one.out, {}) for one in sets]
+    check = ResultCheck(cell, kernel, sets, calls, lambda number: list(sets_of(cell, kernel, count=2))[number])
+    for call in calls:
+        call()
+    return check
+
+
+def test_an_argument_written_without_torch_seeing_it_is_a_result(root):
+    check = checked(root, "into", "x=fp32[N] out=fp32[N]", {"N": 64}, reference="ops:into_reference")
+    first = check.compare()
+    assert (first.passed, first.elements) == (True, 64)
+    assert len(check.samples(32).positions) == 32
+    assert check.again().passed
+
+
+def test_a_callable_without_a_result_fails(root):
+    found = checked(root, "nothing", "x=fp32[N]", {"N": 64}).compare()
+    assert not found.passed
+    assert "no tensor is returned" in found.reference
+
+
+def test_an_answer_of_another_input_set_is_found_after_the_timing(root):
+    check = checked(root, "cached", "x=fp32[N]", {"N": 48}, reference="ops:doubled")
+    assert check.compare().passed
+    assert not check.again().passed
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere:f", "not in the work tree"),
+        ("ops:missing", "cannot be loaded"),
+        ("ops:OPS", "cannot be loaded"),
+        ("ops:torch", "is of type module"),
+    ],
+)
+def test_a_name_that_is_no_callable_is_refused(root, name, said):
+    with pytest.raises(InputError, match=said):
+        load_subject(Subject(name, ()), closure_named(name, root)[0])
+
+
+def test_restoring_gives_the_first_values_again_and_a_new_call_the_first_result(root):
+    kernel, shape = loaded(root, "scale_", "x=fp32[N]", {"N": 64})
+    call, expected, _ = called(kernel, shape)
+    for _ in range(5):
+        call()
+    assert not compare_results(call.results(), expected, TOLERANCES["fp32"], name="r").passed
+    (fresh,) = input_sets(
+        kernel.operation, shape, "fp32", seal=SEAL, cell="a", run=0, anchor=None, count=1, device="cpu"
+    )
+    call.restore(fresh.inputs)
+    call()
+    assert compare_results(call.results(), expected, TOLERANCES["fp32"], name="r").passed
