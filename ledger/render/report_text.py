@@ -23,7 +23,7 @@ LEGEND = (
     "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
     "Grade: A hardware counters, B timing and an intervention, C timing only. "
     "Sight is what had been timed before the seal, by declaration and records. Blind: nothing like it; near: a "
-    "neighbouring shape or another version; informed: this cell; *: corrected by its own texts. Revised: an earlier "
+    "neighbouring shape or another version; informed: this cell; *: corrected by quoted texts. Revised: an earlier "
     "forecast of the cell exists; again: a later run, which does not count."
 )
 
