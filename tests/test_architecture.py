@@ -38,7 +38,7 @@ LAYERS = (
         "evidence",
         """
         object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks judge
-        seal_inputs recompute_budget recompute source_checks challenge signatures timestamps trust_levels
+        seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps trust_levels
         log_proof log_bundle log_entries log_levels beyond_commit audit
         """,
     ),
@@ -52,6 +52,7 @@ LAYERS = (
         "measure",
         """
         inputs correctness result_check timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
+        recompute_callable
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection kernel_trials interpreter counted_work kernel_check
         """,
@@ -91,7 +92,7 @@ TORCH = """
     kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
     callables.calls callables.counted_work callables.subject_files
     measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.launch_contexts
-    measure.intervene measure.run_cell
+    measure.intervene measure.run_cell measure.recompute_callable
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection measure.kernel_trials measure.counted_work library.launch_cache

@@ -21,6 +21,9 @@ def audit(
     source: Annotated[str, typer.Argument(metavar="[PATH or URL]", help="Repository to audit.")] = ".",
     revision: Annotated[str, typer.Option("--at", help="Commit, branch or tag to audit.")] = "HEAD",
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute the output samples, on the CPU.")] = False,
+    run_code: Annotated[
+        bool, typer.Option("--run-code", help="With --recompute: run the sealed sources of callables, as yourself.")
+    ] = False,
     allowed_signers: Annotated[
         FilePath | None, typer.Option("--allowed-signers", help="Keys that you trust, as ssh-keygen(1) has them.")
     ] = None,
@@ -50,11 +53,20 @@ def audit(
     from ledger.evidence.log_levels import LogTrust
     from ledger.evidence.trust_levels import Trust
 
+    if run_code and not recompute:
+        raise InputError("--run-code: given without --recompute; expected both")
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
     log = LogTrust(log_roots, log_identity, log_issuer, log_entries, tsa_roots)
     with progress_bar("recomputing", limit=60) if recompute or challenge else nullcontext() as show:
         result = audits.audit(
-            source, revision=revision, recomputed=recompute, trust=trust, challenge=challenge, progress=show, log=log
+            source,
+            revision=revision,
+            recomputed=recompute,
+            trust=trust,
+            challenge=challenge,
+            progress=show,
+            log=log,
+            code=run_code,
         )
     freeze_records()
     if as_json:

@@ -22,6 +22,7 @@ from ledger.evidence.log_levels import LogTrust, apply_log
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import Progress, Skipped, recompute, recompute_notes, with_recomputed
 from ledger.evidence.recompute_budget import OVER_BUDGET
+from ledger.evidence.run_code import code_jobs, code_notes, run_code
 from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
@@ -93,13 +94,14 @@ def audit(
     challenge: str | None = None,
     progress: Progress | None = None,
     log: LogTrust | None = None,
+    code: bool = False,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
     recomputed: recompute the output samples from their seals. trust: the auditor's own keys and roots. challenge: the
     text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. progress:
     called before each measurement that is recomputed. log: the roots and the identity of a public log that the auditor
-    trusts.
+    trusts. code: run the sealed sources of callables, with the auditor's rights, to recompute their samples.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -115,6 +117,7 @@ def audit(
                     book = with_unlisted_sources(judged, history.tree, blobs.read)
                     trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
                     logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
+                    jobs = code_jobs(judged, history.tree, blobs.read) if code else []
             notes = [*other_refs(clone, reader, history.head), *uncommitted(source, history.tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
@@ -130,9 +133,15 @@ def audit(
     if recomputed or anchor is not None:
         result = recompute(book, progress=progress)
         book = with_recomputed(book, result)
+        agreed = result.agreed
+        if code:
+            ran, theirs = run_code(jobs, book), {job.recorded.path for job in jobs}
+            book, agreed = with_recomputed(book, ran), agreed | ran.agreed
+            notes += code_notes(jobs, ran)
+            result = replace(result, skipped=tuple(item for item in result.skipped if item.path not in theirs))
         notes += recompute_notes(result)
         left_over = [item for item in result.skipped if recomputed and item.reason == OVER_BUDGET]
-        found = None if anchor is None else answers(book, anchor, result.agreed)
+        found = None if anchor is None else answers(book, anchor, agreed)
     elif book.records:
         notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
     doubts = [f"object {name[:12]} breaks git's own rules ({message})" for name, message in clone.warnings]

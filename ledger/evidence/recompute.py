@@ -105,7 +105,7 @@ def not_recomputable(forecast: Forecast, measurement: Measurement) -> str | None
     """Return why samples cannot be recomputed here in bounded time and memory, or None where they can."""
     operation, shape, samples = OPERATIONS.get(forecast.operation), forecast.case.shape, measurement.samples
     if is_callable(forecast.case.kernel):
-        return "a callable: only its own code computes its samples"
+        return "a callable, whose samples only its own code computes (audit --recompute --run-code)"
     if operation is None:
         return f"operation {forecast.operation} is not known here"
     if set(shape) != set(operation.shape_keys):

@@ -57,7 +57,11 @@ def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     assert "output is wrong" in found["ops.cached-N4096-fp32"]["failure"]
     assert "self-consistent" in desk.ledger("report")
     audited = json.loads(desk.ledger("audit", ".", "--recompute", "--json"))
+    assert (audited["verdict"], [cell["levels"] for cell in audited["predictions"]]) == ("holds", [[0]] * 5 + [[]])
+    audited = json.loads(desk.ledger("audit", ".", "--recompute", "--run-code", "--json"))
     assert audited["verdict"] == "holds"
+    assert [cell["levels"] for cell in audited["predictions"]] == [[0, 1]] * 5 + [[]]
+    assert "without --recompute" in desk.refused(2, "audit", ".", "--run-code")
     # Another line in the module makes an open forecast stale.
     desk.ledger("predict", "ops:swiglu", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS)
     (desk.root / "ops.py").write_text(OPS + "\nMORE = 1\n")
