@@ -11,12 +11,14 @@ import contextlib
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 import rfc8785
 from pydantic import ValidationError
 
+from ledger.budgets import MAX_RECORD_BYTES, MAX_RECORD_VALUES, values_of
 from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
 from ledger.record_parser import is_closed, read_canonical
 from ledger.records import (
@@ -38,7 +40,6 @@ SEALS: tuple[type[Prediction], ...] = (Prediction, PredictionV2)
 MEASUREMENTS: tuple[type[Measurement], ...] = (Measurement, MeasurementV2)
 """Every version of a record, the oldest first."""
 
-MAX_RECORD_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 32
 
 _DOMAINS: dict[type[Record], bytes] = {
@@ -116,9 +117,9 @@ def object_id(data: bytes) -> str:
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        raise ParseError(f"duplicate key {repeated[0]!r} in one object; expected each key once")
+        counts = Counter(name for name, _ in pairs)
+        repeated = min(name for name, count in counts.items() if count > 1)
+        raise ParseError(f"duplicate key {repeated[:80]!r} in one object; expected each key once")
     return members
 
 
@@ -126,27 +127,30 @@ def _no_constant(text: str) -> NoReturn:
     raise ParseError(f"number {text} is not JSON; expected a finite number")
 
 
+# A string, whether it ends or not, or a bracket. Possessive, so that no text makes it look at a byte twice.
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+
+
 def _depth_is_bounded(data: bytes) -> bool:
     """Tell whether bracket nesting stays within MAX_DEPTH, ignoring brackets inside strings."""
     depth = 0
-    in_string = escaped = False
-    for byte in data:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in (0x5B, 0x7B):
+    for match in _STRING_OR_BRACKET.finditer(data):
+        first = data[match.start()]
+        if first in b"[{":
             depth += 1
             if depth > MAX_DEPTH:
                 return False
-        elif byte in (0x5D, 0x7D):
+        elif first in b"]}":
             depth -= 1
     return True
+
+
+def _check_size(data: bytes, what: str) -> None:
+    """Check that text is short enough to be parsed in bounded time and memory. Raises: ParseError."""
+    if len(data) > MAX_RECORD_BYTES:
+        raise ParseError(f"{what}: {len(data)} bytes; expected at most {MAX_RECORD_BYTES}")
+    if len(data) > MAX_RECORD_VALUES and (values := values_of(data)) > MAX_RECORD_VALUES:
+        raise ParseError(f"{what}: {values} commas and brackets; expected at most {MAX_RECORD_VALUES}")
 
 
 def parse_json(data: bytes, *, what: str) -> Any:
@@ -154,8 +158,7 @@ def parse_json(data: bytes, *, what: str) -> Any:
 
     Raises: ParseError, naming `what`.
     """
-    if len(data) > MAX_RECORD_BYTES:
-        raise ParseError(f"{what}: {len(data)} bytes; expected at most {MAX_RECORD_BYTES}")
+    _check_size(data, what)
     # A deep document needs many brackets; only then is the exact count worth its time.
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH and not _depth_is_bounded(data):
         raise ParseError(f"{what}: nested deeper than {MAX_DEPTH} levels; expected a flat record")
@@ -204,11 +207,12 @@ def decode(kind: type[R], data: bytes, *, what: str) -> R:
 
     Raises: ParseError, RecordError; EvidenceRefused when the bytes are not the canonical form of what they say.
     """
-    if len(data) <= MAX_RECORD_BYTES and (exact := read_canonical(kind, data)) is not None:
+    _check_size(data, what)
+    if (exact := read_canonical(kind, data)) is not None:
         return exact
     with contextlib.suppress(ValueError, LedgerError):
         # Bytes that a record encodes to are its canonical form; only other bytes need an explanation.
-        if len(data) <= MAX_RECORD_BYTES and encode(record := kind.model_validate_json(data)) == data:
+        if encode(record := kind.model_validate_json(data)) == data:
             return record
     value = parse_json(data, what=what)
     record = validate(kind, value, what=what)

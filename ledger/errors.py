@@ -6,6 +6,7 @@
     │   ├── RecordError   well-formed text that is no valid record
     │   └── UnknownName   a kernel, profile, seal or cell that does not exist
     ├── StateError        the state of the repository does not allow it
+    ├── BudgetExceeded    input that costs more than an audit may spend
     ├── MachineError      this machine cannot do it (no GPU, no torch, no ncu, ...)
     ├── EvidenceRefused   evidence that contradicts itself, its seal or its history
     └── ThresholdMissed   a threshold of the user was missed
@@ -15,6 +16,8 @@ expected, then the remedy.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class LedgerError(Exception):
@@ -47,6 +50,18 @@ class MachineError(LedgerError):
 
 class EvidenceRefused(LedgerError):
     """Report evidence that contradicts itself, its seal or its history."""
+
+
+class BudgetExceeded(LedgerError):
+    """Report input that costs more than the auditor is willing to spend: it is not judged.
+
+    findings: what was found before, as the judge has it; a refusal among it stands.
+    """
+
+    def __init__(self, message: str, findings: tuple[Any, ...] = ()) -> None:
+        """Keep the findings beside the message."""
+        super().__init__(message)
+        self.findings = findings
 
 
 class ThresholdMissed(LedgerError):

@@ -28,6 +28,10 @@ Config = Mapping[str, int | str]
 Launch = Callable[[], None]
 Prepare = Callable[[Mapping[str, Any], Any, Config], Launch]
 
+GPU_IMPLEMENTATIONS = ("triton", "cuda", "torch")
+"""What a kernel's implementation on a GPU may be called: Triton (also with variants in CUDA C++), CUDA C++, torch."""
+CPU_IMPLEMENTATION = "torch-cpu"
+
 
 def keeping(call: Callable[[], object]) -> Launch:
     """Return a launch of a library call that makes its own result, of which the latest is kept until the next call.
@@ -134,8 +138,9 @@ class Kernel:
     path: (dtype, target, implementation) -> the instruction path that this implementation's compiler takes there.
     config: (shape, dtype, target) -> launch configuration, integers and text, from a table or a rule; never autotuned.
     check_config: (config, shape, dtype, target) -> None; raises InputError for one that the architecture cannot run.
-    implementations: name -> prepare(inputs, out, config), which allocates everything and returns the launch: a
-        function without arguments that only launches, may be captured in a CUDA graph and called any number of times.
+    implementations: what a seal calls it ("triton", "cuda" or "torch" on a GPU, "torch-cpu" on a CPU) -> prepare(
+        inputs, out, config), which allocates everything and returns the launch: a function without arguments that only
+        launches, may be captured in a CUDA graph and called any number of times.
     reference: inputs -> output in float64 (torch tensors on any device).
     baselines: name -> prepare(inputs, out, config) of what the library offers for the same result; one that returns its
         result instead of writing `out` keeps it (`keeping`).

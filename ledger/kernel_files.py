@@ -1,15 +1,19 @@
 """Finds and loads kernels: those of the repository (kernels/NAME) before those that ship with the package.
 
+A Python file of the repository's folder without a constant KERNEL is no kernel: it is skipped.
+
 What executes are the bytes of a kernel's closure (ledger.sources). Imports neither torch nor triton itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from ledger.errors import InputError, MachineError, UnknownName
-from ledger.kernel import Kernel, model_only
+from ledger.kernel import CPU_IMPLEMENTATION, GPU_IMPLEMENTATIONS, Kernel, model_only
+from ledger.kernel_folder import defines_kernel, own_folder
 from ledger.operations import Shape
 from ledger.records import CaseV2, Dtype, Hardware, is_gpu
 from ledger.sources.closure import Closure
@@ -43,17 +47,30 @@ def shipped_folder(name: str) -> FilePath:
     return inside if inside.is_dir() else package.parent / name
 
 
+def _python_files(folder: FilePath) -> Iterator[tuple[str, FilePath]]:
+    """Yield the modules of a folder of kernels, whose names may be kernels."""
+    for path in sorted((*folder.glob("*.py"), *folder.glob("*/__init__.py"))):
+        name = path.parent.name if path.name == "__init__.py" else path.stem
+        if not name.startswith("_") and name != "common" and path != folder / "__init__.py":
+            yield name, path
+
+
+def _own_files(root: FilePath | None) -> Iterator[tuple[str, FilePath, bool]]:
+    """Yield the modules of a repository's own folder of kernels, and whether each is one."""
+    if root is None or (folder := own_folder(root)).resolve() == shipped_folder("kernels").resolve():
+        return
+    for name, path in _python_files(folder):
+        yield name, path, defines_kernel(path)
+
+
 def _kernel_paths(root: FilePath | None) -> dict[str, tuple[FilePath, bool]]:
-    found: dict[str, tuple[FilePath, bool]] = {}
-    folders = [(shipped_folder("kernels"), True)]
-    if root is not None and (root / "kernels").resolve() != folders[0][0].resolve():
-        folders.append((root / "kernels", False))
-    for folder, shipped in folders:
-        for path in sorted((*folder.glob("*.py"), *folder.glob("*/__init__.py"))):
-            name = path.parent.name if path.name == "__init__.py" else path.stem
-            if not name.startswith("_") and name != "common" and path != folder / "__init__.py":
-                found[name] = (path, shipped)
-    return found
+    found = {name: (path, True) for name, path in _python_files(shipped_folder("kernels"))}
+    return found | {name: (path, False) for name, path, is_kernel in _own_files(root) if is_kernel}
+
+
+def skipped_files(root: FilePath | None) -> tuple[FilePath, ...]:
+    """Return the Python files of the repository's folder of kernels that are none. Raises: InputError."""
+    return tuple(path for _, path, is_kernel in _own_files(root) if not is_kernel)
 
 
 def kernel_names(root: FilePath | None = None) -> tuple[str, ...]:
@@ -99,6 +116,9 @@ def kernel_closure(name: str, root: FilePath | None = None) -> tuple[Closure, bo
     paths = _kernel_paths(root)
     if name not in paths:
         known = ", ".join(sorted(paths)) or "none"
+        ordinary = {own: file for own, file, is_kernel in _own_files(root) if not is_kernel}
+        if name in ordinary:
+            raise UnknownName(f"{ordinary[name]}: no constant KERNEL; expected a kernel file, as `ledger new` writes")
         raise UnknownName(f"kernel {name!r} is not known; expected one of: {known}")
     path, shipped = paths[name]
     folder = path.parent.parent if path.name == "__init__.py" else path.parent
@@ -114,12 +134,18 @@ def load_kernel(name: str, root: FilePath | None = None, *, launch: bool = False
 
 
 def implementation_for(kernel: Kernel, hardware: Hardware) -> str:
-    """Return which implementation runs on a device: triton on a GPU, torch-cpu on a CPU."""
-    wanted = "triton" if is_gpu(hardware.target) else "torch-cpu"
-    if wanted not in kernel.implementations:
-        have = ", ".join(kernel.implementations)
-        raise InputError(f"{kernel.name} has no {wanted} implementation for {hardware.name}; expected one of: {have}")
-    return wanted
+    """Return which implementation runs on a device: triton, cuda or torch on a GPU, torch-cpu on a CPU.
+
+    Raises: InputError for a kernel that has none.
+    """
+    fitting = GPU_IMPLEMENTATIONS if is_gpu(hardware.target) else (CPU_IMPLEMENTATION,)
+    found = next((name for name in fitting if name in kernel.implementations), None)
+    if found is None:
+        have, wanted = ", ".join(kernel.implementations) or "none", " or ".join(fitting)
+        raise InputError(
+            f"{kernel.name} has no {wanted} implementation for {hardware.name}; its implementations are: {have}"
+        )
+    return found
 
 
 def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, threads: int | None = None) -> CaseV2:
@@ -129,8 +155,9 @@ def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype
     """
     kernel.check_offers(shape, dtype)
     implementation = implementation_for(kernel, hardware)
-    config = kernel.config(shape, dtype, hardware.target) if implementation == "triton" else {}
-    if implementation == "triton":
+    launched = implementation in GPU_IMPLEMENTATIONS
+    config = kernel.config(shape, dtype, hardware.target) if launched else {}
+    if launched:
         kernel.check_config(config, shape, dtype, hardware.target)
     return CaseV2(
         kernel=kernel.name,

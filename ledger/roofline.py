@@ -23,6 +23,9 @@ from ledger.records import (
     Work,
 )
 
+MAX_PEAK_FLOP_PER_S = 10**40
+"""The largest peak that a record of version 2 holds."""
+
 _SCALE: dict[str, Fraction] = {
     "TFLOP/s": Fraction(10**12),
     "TOP/s": Fraction(10**12),
@@ -131,8 +134,22 @@ def ceilings_of(hardware: Hardware, kind: CeilingKind | None) -> tuple[CeilingKi
     return chosen, hardware.ceilings[chosen]
 
 
+def _rate_text(rate: int) -> str:
+    # An integer beyond 1e308 is no float.
+    return f"{rate:.3g}" if rate < 10**300 else "above 1e300"
+
+
 def make_roof(ceilings: CeilingKind, path: Path, peak_flop_per_s: int, bandwidth_bytes_per_s: int) -> Roof:
-    """Return a roof; one whose peak is 2**53 FLOP/s or more needs version 2 of the format."""
+    """Return a roof; one whose peak is 2**53 FLOP/s or more needs version 2 of the format.
+
+    Raises: InputError for a rate that no record holds: none at all, or more than any chip's.
+    """
+    for what, rate, most in (
+        ("peak", peak_flop_per_s, MAX_PEAK_FLOP_PER_S),
+        ("bandwidth", bandwidth_bytes_per_s, MAX_INTEGER),
+    ):
+        if not 1 <= rate <= most:
+            raise InputError(f"{ceilings} {what} of {path} is {_rate_text(rate)} a second; expected 1 to {most:.3g}")
     kind = Roof if peak_flop_per_s <= MAX_INTEGER else RoofV2
     return kind(
         ceilings=ceilings,

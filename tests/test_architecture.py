@@ -16,13 +16,13 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
-    ("", "errors releases"),
+    ("", "budgets errors releases"),
     ("records", "base hardware case prediction measurement void source order verdict"),
-    ("", "roofline record_parser canonical philox_inputs"),
+    ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
-    ("", "kernel kernel_files record_files"),
+    ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls counted_work subject_files"),
     (
         "analysis",
@@ -30,16 +30,16 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state report_rows bench_regression drill
-        chrome_trace tuning
+        chrome_trace tuning kernel_check model_shapes
         """,
     ),
-    ("git", "reader history objects work_tree commit ancestry clone"),
+    ("git", "version reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
-        judge seal_inputs recompute run_code source_checks challenge signatures timestamps
-        trust_levels log_proof log_bundle log_entries log_levels audit
+        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks judge
+        seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps trust_levels
+        log_proof log_bundle log_entries log_levels beyond_commit audit
         """,
     ),
     (
@@ -54,16 +54,16 @@ LAYERS = (
         inputs correctness result_check timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
         recompute_callable
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
-        tune tuned_file cubin_tools compilation inspection
+        tune tuned_file cubin_tools compilation inspection kernel_trials interpreter counted_work kernel_check
         """,
     ),
+    ("library", "signature launch_cache operations"),
     ("calibrate", "rates peaks_cuda cpu_rounds ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
         """
         init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
-        log_records
-        calibrate drill_files drills
+        log_records calibrate drill_files drills new_kernel check_kernel
         """,
     ),
     (
@@ -73,7 +73,7 @@ LAYERS = (
         status_table history_table score_table audit_text kernel_card hardware_card inspection_card
         timeline_table bench_page before_after_page plot_model plot_layout plot_style plot_dots plot_image
         plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
-        timer_page rules_page site
+        timer_page rules_page check_text site
         """,
     ),
     ("", "api"),
@@ -82,7 +82,7 @@ LAYERS = (
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report
         order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
-        drill_prompts drill app
+        drill_prompts drill new check app
         """,
     ),
     ("", "__main__"),
@@ -95,7 +95,8 @@ TORCH = """
     measure.intervene measure.run_cell measure.recompute_callable
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
-    measure.compilation measure.inspection calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
+    measure.compilation measure.inspection measure.kernel_trials measure.counted_work library.launch_cache
+    library.operations calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
     calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()
 

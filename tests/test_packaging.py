@@ -42,7 +42,7 @@ def test_wheel_holds_kernels_and_profiles_as_package_data(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"ledger/shipped/kernels/{name}" for name in KERNELS} <= names
     assert {f"ledger/shipped/hardware/{name}" for name in PROFILES} <= names
-    assert "ledger/py.typed" in names
+    assert {"ledger/py.typed", "ledger/templates/kernel.txt"} <= set(names)
     assert len(KERNELS) >= 2 and len(PROFILES) >= 7
 
 

@@ -1,4 +1,4 @@
-"""Runs short versions of the scripts under tests/stress; their full figures stand in docs/security.md."""
+"""Runs short versions of the scripts under tests/stress; their full figures stand in docs/findings.md."""
 
 from __future__ import annotations
 

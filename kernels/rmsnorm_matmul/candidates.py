@@ -11,7 +11,8 @@ from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from .rule import Config, config_for, ping_pong_stages
+from .rule import config_for
+from .search import Config, ping_pong_stages
 from .variants import NEUTRAL, shared_bytes
 
 

@@ -6,6 +6,7 @@ evidence.judge builds a Book from a history that git.history has read. report, s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from ledger.analysis.sight import counts_as_blind, declared
@@ -117,7 +118,7 @@ class CellView:
         """Return SEAL#CELL with the first ten digits of the seal's id."""
         return f"{self.sealed.id[:10]}#{self.forecast.cell}"
 
-    @property
+    @cached_property
     def counted(self) -> Run | None:
         """Return the run that counts under the sealed policy first-run/1: the first one that finished."""
         finished = [run for run in self.runs if run.recorded.measurement.status == "measured"]

@@ -24,7 +24,10 @@ def number_of(metric: Metric, row: MetricRow, name: str) -> float:
         raise RecordError(f"metric {name}: unit is {metric.unit!r}; expected {expected}")
     if not _NUMBER.match(metric.value):
         raise RecordError(f"metric {name}: value is {metric.value[:40]!r}; expected a number")
-    return float(metric.value.replace(",", ""))
+    number = float(metric.value.replace(",", ""))
+    if not math.isfinite(number):
+        raise RecordError(f"metric {name}: value is {metric.value[:40]!r}; expected a finite number")
+    return number
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,9 @@ def readings(counters: Counters, target: str) -> MetricReadings:
         given = [_reading(kernel, row, capability) for kernel in counters.kernels]
         known = [reading for reading in given if reading is not None]
         if len(known) == len(given):
-            values[row.name] = _combined(known, durations, row.combine)
+            values[row.name] = combined = _combined(known, durations, row.combine)
+            if not math.isfinite(combined):
+                raise RecordError(f"metric {row.name}: its kernels together give {combined}; expected a finite number")
     return MetricReadings(values, len(counters.kernels))
 
 

@@ -6,7 +6,7 @@ the first finished one is shown and does not count. A ledger that is refused has
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,18 +76,29 @@ def missing(book: Book) -> tuple[CellView, ...]:
 
 def void_reason(book: Book, view: CellView) -> str | None:
     """Return why a cell was withdrawn, by its author's reason."""
-    for voided in book.voids:
-        if voided.void.seal == view.sealed.id and voided.void.cell in (None, view.forecast.cell):
-            return voided.void.why
-    return None
+    return void_reasons(book).get(view.name)
+
+
+def void_reasons(book: Book) -> dict[str, str]:
+    """Return why cells were withdrawn, by SEAL#CELL; of several reasons the first."""
+    first: dict[tuple[str, str | None], tuple[int, str]] = {}
+    for number, voided in enumerate(book.voids):
+        first.setdefault((voided.void.seal, voided.void.cell), (number, voided.void.why))
+    found: dict[str, str] = {}
+    for view in book.cells:
+        named = [first[key] for key in ((view.sealed.id, None), (view.sealed.id, view.forecast.cell)) if key in first]
+        if named:
+            found[view.name] = min(named)[1]
+    return found
 
 
 def document(book: Book) -> dict[str, Any]:
     """Return the report as one JSON value. Units: as the keys say; percent of the roof from 0 to 100."""
+    reasons = void_reasons(book)
     return {
         "head": book.head,
         "rows": [_row(row) for row in rows(book)],
-        "missing": [_missing(book, view) for view in missing(book)],
+        "missing": [_missing(reasons, view) for view in missing(book)],
         "refused": [_finding(finding) for finding in book.refused],
         "findings": [_finding(finding) for finding in book.findings if finding.severity != "refused"],
     }
@@ -150,6 +161,16 @@ def _predicted(view: CellView) -> dict[str, Any]:
     }
 
 
+def view_spread(view: CellView) -> float | None:
+    """Return the spread of a cell's repeats, computed once for all of its rows."""
+    # A view is frozen: what is computed from it lies beside its fields, as a cached property would.
+    held = view.__dict__
+    if "_spread" not in held:
+        held["_spread"] = spread_percent(view)
+    found: float | None = held["_spread"]
+    return found
+
+
 def _measured(row: ReportRow, run: Run) -> dict[str, Any] | None:
     view, measurement = row.view, run.recorded.measurement
     timing = measurement.timing
@@ -164,7 +185,7 @@ def _measured(row: ReportRow, run: Run) -> dict[str, Any] | None:
         "duration_us": timing.median_ps / 1e6,
         "ci_low_us": timing.low_ps / 1e6,
         "ci_high_us": timing.high_ps / 1e6,
-        "repeat_spread_percent": spread_percent(view),
+        "repeat_spread_percent": view_spread(view),
         "launch_us": None if timing.launch_ps is None else timing.launch_ps / 1e6,
         "clock_state": None if boost is None else boost.name,
         "boost_percent": None if boost is None else boost.percent,
@@ -175,13 +196,13 @@ def _measured(row: ReportRow, run: Run) -> dict[str, Any] | None:
     }
 
 
-def _missing(book: Book, view: CellView) -> dict[str, Any]:
+def _missing(reasons: Mapping[str, str], view: CellView) -> dict[str, Any]:
     return {
         "seal": view.sealed.id,
         "cell": view.forecast.cell,
         "name": view.name,
         "state": view.state,
-        "why": void_reason(book, view) if view.state == "void" else STATE_TEXT[view.state],
+        "why": reasons.get(view.name) if view.state == "void" else STATE_TEXT[view.state],
     }
 
 

@@ -20,6 +20,7 @@ from ledger.analysis.occupancy import occupancy
 from ledger.canonical import canonical, object_id
 from ledger.errors import InputError
 from ledger.kernel import Candidate, Kernel
+from ledger.kernel_files import implementation_for
 from ledger.operations import Shape
 from ledger.records import Dtype, Hardware, Roof, Work
 from ledger.roofline import roof_of
@@ -75,7 +76,7 @@ def choose(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, ke
     if kernel.candidates is None:
         raise InputError(f"{kernel.name}: offers no candidates to tune; expected Kernel(candidates=…)")
     kernel.check_offers(shape, dtype)
-    roof = roof_of(hardware, kernel.path(dtype, hardware.target, "triton"))
+    roof = roof_of(hardware, kernel.path(dtype, hardware.target, implementation_for(kernel, hardware)))
     work = kernel.work(shape, dtype)
     bounded: list[Kept] = []
     dropped: list[Dropped] = []

@@ -118,7 +118,8 @@ def take_rounds(
         before = cpu_times()
         rates.append(tuple(probe.amount / shortest_s(probe.call, budget_s=plan.probe_s, now=now) for probe in probes))
         shares.append(others_percent(before, cpu_times()))
-        on_step(f"round {len(rates)}, {now() - started:.0f} of {plan.least_s:g} s{_share_text(shares[-1])}")
+        spent = f"{now() - started:.0f} s of {plan.least_s:g} to {plan.most_s:g}"
+        on_step(f"round {len(rates)}, {spent}{_share_text(shares[-1])}")
     known = tuple(round(share, 1) for share in shares if share is not None)
     calibration = Calibration(duration_s=round(now() - started, 1), others_percent=known or None, load_average=load)
     return Rounds(tuple(probes), tuple(rates), calibration)

@@ -10,6 +10,7 @@ from ledger.cli.audit import audit
 from ledger.cli.bench import bench
 from ledger.cli.calibrate import calibrate
 from ledger.cli.challenge import challenge
+from ledger.cli.check import check
 from ledger.cli.doctor import doctor
 from ledger.cli.drill import drill
 from ledger.cli.hardware import hardware_app
@@ -17,6 +18,7 @@ from ledger.cli.init import init
 from ledger.cli.inspect import inspect
 from ledger.cli.kernels import kernels_app
 from ledger.cli.measure import measure
+from ledger.cli.new import new
 from ledger.cli.order import order
 from ledger.cli.predict import predict
 from ledger.cli.report import report
@@ -50,7 +52,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 for command in (
     init, predict, order, measure, verify, report, status, log, score, roofline, audit, void, witness, challenge,
-    calibrate, bench, timeline, tune, inspect, drill, doctor,
+    calibrate, bench, timeline, tune, inspect, new, check, drill, doctor,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hardware_app, name="hardware")

@@ -6,7 +6,7 @@ import typer
 
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, say
 
 kernels_app = typer.Typer(no_args_is_help=True, help="List kernels, or show one with its work and roof.")
 
@@ -14,8 +14,10 @@ kernels_app = typer.Typer(no_args_is_help=True, help="List kernels, or show one 
 @kernels_app.command("list")
 def kernels_list(as_json: JsonOption = False) -> None:
     """List the kernels: the repository's and those shipped with the package."""
-    from ledger.kernel_files import kernel_names, load_kernel
+    from ledger.kernel_files import kernel_names, load_kernel, skipped_files
 
+    for path in skipped_files(find_root()):
+        say(f"skipped {path}: no constant KERNEL")
     kernels = [load_kernel(name, find_root()).kernel for name in kernel_names(find_root())]
     if as_json:
         emit([{"name": k.name, "operation": k.operation.name, "dtypes": list(k.dtypes)} for k in kernels])

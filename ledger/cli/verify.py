@@ -71,7 +71,7 @@ def verify(
         done = _ingest(opened, incoming, tsa, sign=sign, log=log)
         if source is None and not any(item.refused for item in done.taken):
             shutil.rmtree(folder)
-    _show_ingested(done, as_json=as_json)
+    _show_ingested(done, as_json=as_json, kept=folder if source is None else None)
     if fail_on_miss is not None:
         check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
 
@@ -168,7 +168,8 @@ def _with_counters(
     return filled
 
 
-def _show_ingested(done: Ingested, *, as_json: bool) -> None:
+def _show_ingested(done: Ingested, *, as_json: bool, kept: FilePath | None = None) -> None:
+    """Show what was ingested. kept: the folder in which refused measurements of this machine stay."""
     from ledger.render.report import document, render
 
     names = {item.cell for item in done.taken}
@@ -183,8 +184,9 @@ def _show_ingested(done: Ingested, *, as_json: bool) -> None:
     refused = [item for item in done.taken if item.refused]
     if refused:
         reasons = "; ".join(f"{item.cell}: {item.refused[0].code}: {item.refused[0].message}" for item in refused)
+        remedy = "" if kept is None else f"; they stay in {kept}: remove it to measure again"
         raise EvidenceRefused(
-            f"{len(refused)} of {len(done.taken)} measurements are refused and not committed: {reasons}"
+            f"{len(refused)} of {len(done.taken)} measurements are refused and not committed: {reasons}{remedy}"
         )
     if not done.taken:
         say("nothing to ingest: every measurement there is already in the ledger")

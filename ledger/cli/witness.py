@@ -38,7 +38,7 @@ def _configured(repository: Repository, key: str) -> str | None:
 
 
 def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None) -> None:
-    """Request the tokens of new records; an authority that does not answer is reported and delays nothing."""
+    """Request the tokens of new records; an authority that gives none is reported and delays nothing."""
     url = authority(repository, tsa)
     if url is None or not paths:
         return
@@ -47,7 +47,8 @@ def stamp_records(repository: Repository, paths: Sequence[str], tsa: str | None)
     try:
         for token in add_tokens(repository, paths, url):
             say(f"time token {token}")
-    except MachineError as error:
+    # A wrong address or file of configuration: the records are made already.
+    except (InputError, MachineError) as error:
         say(f"no time token: {error}; the records are kept, add it later with: ledger witness --tsa {url}")
 
 
@@ -61,13 +62,13 @@ def _log_entries(repository: Repository, paths: Sequence[str], config: FilePath 
 
 
 def log_records(repository: Repository, paths: Sequence[str], tsa: str | None, *, wanted: bool) -> None:
-    """Enter new records into the public log; a log that does not answer is reported and delays nothing."""
+    """Enter new records into the public log; a log that takes none is reported and delays nothing."""
     if not wanted or not paths:
         return
     try:
         for file in _log_entries(repository, paths, None, tsa):
             say(f"public log {file}")
-    except MachineError as error:
+    except (InputError, MachineError) as error:
         say(f"not in the public log: {error}; the records are kept, add them later with: ledger witness --log")
 
 

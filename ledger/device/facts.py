@@ -153,6 +153,15 @@ def has_cuda() -> bool:
         return False
 
 
+def gpu_target() -> str | None:
+    """Return the target of this machine's GPU, such as sm_90, or None without one. Raises: MachineError: no torch."""
+    torch = import_torch()
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(current_gpu())
+    return f"sm_{major}{minor}"
+
+
 def _properties() -> Any:
     return import_torch().cuda.get_device_properties(current_gpu())
 

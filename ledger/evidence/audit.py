@@ -6,35 +6,32 @@ those of judge. What each level proves, and what nobody can prove, is printed wi
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.report_rows import sight_document
-from ledger.errors import EvidenceRefused, StateError
+from ledger.budgets import MAX_NOTES
+from ledger.errors import BudgetExceeded, EvidenceRefused, StateError
+from ledger.evidence.beyond_commit import other_refs, uncommitted
 from ledger.evidence.challenge import Answer, anchor_of, answers
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.log_levels import LogTrust, apply_log
 from ledger.evidence.object_checks import record_blobs
-from ledger.evidence.recompute import Progress, recompute, recompute_notes, with_recomputed
+from ledger.evidence.recompute import Progress, Skipped, recompute, recompute_notes, with_recomputed
+from ledger.evidence.recompute_budget import OVER_BUDGET
 from ledger.evidence.run_code import code_jobs, code_notes, run_code
 from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
-from ledger.git.clone import SCHEMES, sanitised_clone
-from ledger.git.history import FOLDERS, read_history
+from ledger.git.clone import Clone, sanitised_clone
+from ledger.git.history import read_history
 from ledger.git.reader import Reader
 from ledger.records import Finding
 
 Verdict = Literal["holds", "refused", "undetermined"]
-
-MAX_NOTES = 20
 
 LEVELS: dict[int, tuple[str, str]] = {
     0: (
@@ -65,6 +62,9 @@ NOT_PROVEN = (
     "A rewrite of history that keeps every record and their order cannot be seen below level 3.",
     "Commit dates are self-declared and decide nothing.",
 )
+
+
+_NO_MEMORY = "this machine has too little memory for it"
 
 
 @dataclass(frozen=True)
@@ -106,26 +106,30 @@ def audit(
     """
     anchor = None if challenge is None else anchor_of(challenge)
     try:
-        with uncollected(), sanitised_clone(source) as (git_dir, environment):
-            reader = Reader(git_dir, environment)
+        with uncollected(), sanitised_clone(source) as clone:
+            reader = Reader(clone.git_dir, clone.environment)
             history = read_history(reader, revision, wait=False)
             with reader.blobs() as blobs:
                 notes_on_sight = read_notes(reader, history.head, blobs.read)
                 blobs.plan(record_blobs(history))
                 judged = judge(history, blobs.read, notes=notes_on_sight)
-                book = with_unlisted_sources(judged, history.tree, blobs.read)
-                trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
-                logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
-                jobs = code_jobs(judged, history.tree, blobs.read) if code else []
-            notes = [*_other_refs(reader, history.head), *_uncommitted(source, history.tree)]
+                with _keeping(judged.findings):
+                    book = with_unlisted_sources(judged, history.tree, blobs.read)
+                    trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
+                    logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
+                    jobs = code_jobs(judged, history.tree, blobs.read) if code else []
+            notes = [*other_refs(clone, reader, history.head), *uncommitted(source, history.tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
+    except (BudgetExceeded, MemoryError) as error:
+        return _not_judged(source, error)
     except EvidenceRefused as error:
         finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
         return Audit(source, "refused", str(error), None, (), (finding,))
     book = logged.book
-    notes += [*trusted.notes, *logged.notes]
+    notes += [*trusted.notes, *logged.notes, *_old_customs(clone)]
     found: tuple[Answer, ...] | None = None
+    left_over: list[Skipped] = []
     if recomputed or anchor is not None:
         result = recompute(book, progress=progress)
         book = with_recomputed(book, result)
@@ -136,10 +140,38 @@ def audit(
             notes += code_notes(jobs, ran)
             result = replace(result, skipped=tuple(item for item in result.skipped if item.path not in theirs))
         notes += recompute_notes(result)
+        left_over = [item for item in result.skipped if recomputed and item.reason == OVER_BUDGET]
         found = None if anchor is None else answers(book, anchor, agreed)
     elif book.records:
         notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
-    return replace(_conclude(source, book, (*notes, *_challenge_notes(found))), answers=found, log=logged.status)
+    doubts = [f"object {name[:12]} breaks git's own rules ({message})" for name, message in clone.warnings]
+    doubts += [f"{item.name} is not recomputed: {item.reason}" for item in left_over]
+    audited = _conclude(source, book, (*notes, *_challenge_notes(found)), doubts)
+    return replace(audited, answers=found, log=logged.status)
+
+
+@contextmanager
+def _keeping(findings: tuple[Finding, ...]) -> Iterator[None]:
+    """Let what was found stand when the rest cannot be judged. Raises: BudgetExceeded with the findings."""
+    try:
+        yield
+    except (BudgetExceeded, StateError, MemoryError) as error:
+        raise BudgetExceeded(str(error) or _NO_MEMORY, findings) from error
+
+
+def _not_judged(source: str, error: BudgetExceeded | MemoryError) -> Audit:
+    """Return the audit of a ledger that costs too much: undetermined, unless something was refused before."""
+    reason = str(error) or _NO_MEMORY
+    findings = error.findings if isinstance(error, BudgetExceeded) else ()
+    refused = sum(finding.severity == "refused" for finding in findings)
+    text = f"{refused} findings refuse the evidence; the rest is not judged: {reason}" if refused else reason
+    return Audit(source, "refused" if refused else "undetermined", text, None, (), findings)
+
+
+def _old_customs(clone: Clone) -> Iterator[str]:
+    """Yield the objects that break git's rules as old programs did."""
+    for name, message in clone.warnings[:MAX_NOTES]:
+        yield f"object {name[:12]} breaks git's rules as old programs did ({message})"
 
 
 def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
@@ -154,65 +186,20 @@ def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
         yield f"{answer.cell} run {answer.run}{percent} carries the challenge: {how}"
 
 
-def _conclude(source: str, book: Book, notes: tuple[str, ...]) -> Audit:
+def _conclude(source: str, book: Book, notes: tuple[str, ...], doubts: Sequence[str]) -> Audit:
+    """Return the verdict of a judged book. doubts: what keeps one that is not refused from being good."""
     if book.refused:
         verdict: Verdict = "refused"
         reason = f"{len(book.refused)} findings refuse the evidence"
     elif not book.seals:
         verdict, reason = "undetermined", "no ledger here: no seal in predictions/ at this commit"
+    elif doubts:
+        more = f" and {len(doubts) - 1} more" if len(doubts) > 1 else ""
+        verdict, reason = "undetermined", f"{doubts[0]}{more}"
     else:
         measured = sum(1 for cell in book.cells if cell.counted is not None)
         verdict, reason = "holds", f"{measured} of {len(book.cells)} sealed cells are measured"
     return Audit(source, verdict, reason, book, notes, book.findings)
-
-
-def _other_refs(reader: Reader, head: str) -> Iterator[str]:
-    """Say which other refs hold seals that the audited commit does not."""
-    refs = reader.run("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
-    for line in refs.splitlines():
-        sha, _, name = line.partition(" ")
-        if sha == head:
-            continue
-        with contextlib.suppress(StateError):
-            beyond = reader.run("log", "-1", "--format=%H", sha, f"^{head}", "--", FOLDERS[0])
-            if beyond.strip():
-                yield f"{name} holds predictions that the audited commit does not; they are not judged"
-
-
-def _uncommitted(source: str, tree: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Say where a local work tree differs from the commit, by reading files alone: git would obey its configuration."""
-    start = FilePath(source)
-    if source.startswith(SCHEMES) or not start.is_dir():
-        return
-    folder = start.resolve()
-    root = next((f for f in (folder, *folder.parents) if (f / ".git").exists()), None)
-    if root is None:
-        return
-    held: dict[str, str] = {}
-    for ledger_folder in FOLDERS:
-        for parent, _, files in os.walk(root / ledger_folder):
-            for file in files:
-                path = FilePath(parent) / file
-                held[path.relative_to(root).as_posix()] = _blob_name(path)
-    differing = (n for n in sorted({*held, *tree}) if held.get(n) != (tree[n][1] if n in tree else None))
-    for name in islice(differing, MAX_NOTES):
-        yield f"{name}: differs in the work tree; uncommitted work is not judged"
-    if rest := sum(1 for _ in differing):
-        yield f"and {rest} more files differ in the work tree"
-
-
-def _blob_name(path: FilePath) -> str:
-    """Return git's name for a regular file's bytes; for anything else text that is no name."""
-    if path.is_symlink() or not path.is_file():
-        return "not a regular file"
-    try:
-        with path.open("rb") as stream:
-            name = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-            while chunk := stream.read(1 << 20):
-                name.update(chunk)
-    except OSError:
-        return "unreadable"
-    return name.hexdigest()
 
 
 def document(result: Audit) -> dict[str, Any]:

@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import reduce
-from operator import or_
 
 from ledger.analysis.book import Sealed
 from ledger.evidence.object_checks import GatheredRecords
-from ledger.git.ancestry import Ancestry
+from ledger.git.ancestry import Ancestry, Meter
 
 
 def check_chain(gathered: GatheredRecords, ancestry: Ancestry) -> set[str]:
-    """Check every seal's position in the chain; return the paths of those without a finding."""
+    """Check every seal's position in the chain; return the paths of those without a refusal.
+
+    ancestry: of the seals alone. Raises: BudgetExceeded for chains whose sets need too much memory.
+    """
     by_id = {sealed.id: sealed for sealed in gathered.seals.values()}
-    seals = reduce(or_, map(ancestry.bit, gathered.seals), 0)
     followers = Counter(previous for sealed in by_id.values() for previous in sealed.prediction.previous)
+    # A seal's chain is held until its last follower has been reached, so that memory does not follow its length.
     closure: dict[str, int] = {}
+    meter = Meter()
     sound: set[str] = set()
     for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
-        before = len(gathered.findings.found)
         parents = [by_id.get(previous) for previous in sealed.prediction.previous]
         known = [parent for parent in parents if parent is not None]
         reached = 0
         for parent in known:
             reached |= closure.get(parent.id, 0) | ancestry.bit(parent.path)
-        closure[sealed.id] = reached
         within = 0
         for parent in known:
             within |= closure.get(parent.id, 0)
-            # A seal's chain is dropped with its last follower, so that memory does not follow the chain's length.
             followers[parent.id] -= 1
             if not followers[parent.id]:
-                closure.pop(parent.id, None)
+                meter.drop(closure.pop(parent.id, 0))
+        if followers[sealed.id]:
+            closure[sealed.id] = reached
+            meter.hold(reached)
         if any(within & ancestry.bit(parent.path) for parent in known):
             message = "names a previous seal that another one already follows; expected the tips of the chain alone"
             gathered.findings.refuse("chain-broken", sealed.path, message)
         _check_links(gathered, sealed, known)
         for position in gathered.introduced.get(sealed.path, ()):
-            seen = ancestry.before(position) & seals
+            seen = ancestry.before(position)
             if reached & ~seen:
                 message = "a seal in its chain was not introduced in an ancestor of its commit"
                 gathered.findings.refuse("chain-order", sealed.path, message)
             elif seen & ~reached:
                 message = "an earlier seal of its history is missing from its chain"
                 gathered.findings.refuse("chain-skip", sealed.path, message)
-        if len(gathered.findings.found) == before:
+        if not gathered.findings.refused(sealed.path):
             sound.add(sealed.path)
     return sound
 

@@ -25,18 +25,20 @@ Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 1
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Literal
 
 from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
 from ledger.analysis.sight import Devices
 from ledger.analysis.sight_notes import SightNotes
+from ledger.budgets import MAX_LISTED_REVISIONS
 from ledger.callables.subject import sources_name
-from ledger.errors import LedgerError
+from ledger.errors import BudgetExceeded, LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.known_cases import known_cases
-from ledger.evidence.object_checks import GatheredRecords, Objects, ReadBlob, gather
+from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
 from ledger.evidence.repeated_cases import answering, repeated_cells
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
@@ -62,12 +64,22 @@ def judge(
 
     current: what an open cell names with another digest makes it stale; asked for open cells alone. None: no
     cell is stale. notes: what campaigns/sight.yaml says of old seals.
+    Raises: BudgetExceeded, with what was found, for a ledger that costs more than budgets allows.
     """
     with uncollected():
         gathered = gather(history, read)
-        ancestry = Ancestry(history, gathered.introduced, (*gathered.seals, *gathered.measurements))
-        case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
-        return case.book(notes or SightNotes())
+        try:
+            ancestry = Ancestry(history, gathered.introduced, gathered.seals, wanted=_record_positions(gathered))
+            case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
+            return case.book(notes or SightNotes())
+        except BudgetExceeded as error:
+            raise BudgetExceeded(str(error), gathered.findings.all()) from error
+
+
+def _record_positions(gathered: GatheredRecords) -> set[int]:
+    """Return the commits that introduced a record."""
+    paths = (*gathered.seals, *gathered.measurements, *gathered.voids)
+    return {position for path in paths for position in gathered.introduced.get(path, ())}
 
 
 @contextmanager
@@ -111,6 +123,7 @@ class _Case:
             key=lambda recorded: (recorded.commit.position, recorded.path),
         )
         self.voided = self._voids()
+        self.withdrawn = {(item.void.seal, item.void.cell) for item in self.voided}
         self.compared: set[tuple[str, str]] = set()
 
     def book(self, notes: SightNotes) -> Book:
@@ -131,17 +144,26 @@ class _Case:
                 bound=index in follow,
             )
             runs.setdefault(key, []).append(found)
-        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self.ancestry):
+        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self._precedes):
             self.gathered.findings.add(finding)
         cells = self._cells(runs, notes)
-        findings = tuple(self.gathered.findings.found)
+        findings = self.gathered.findings.all()
         seals = tuple(self.seals)
         return Book(self.gathered.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
 
+    def _precedes(self, pairs: Sequence[tuple[str, int]]) -> list[bool]:
+        """Tell of each pair whether a file was introduced in a proper ancestor of a commit."""
+        if not pairs:
+            return []
+        paths, positions = {path for path, _ in pairs}, {position for _, position in pairs}
+        ancestry = Ancestry(self.gathered.history, self.gathered.introduced, paths, wanted=positions)
+        return [ancestry.precedes(path, [position]) for path, position in pairs]
+
     def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]], notes: SightNotes) -> tuple[CellView, ...]:
         for sealed in self.seals:
-            for finding in unknown_features(sealed.prediction):
-                self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+            with self.gathered.findings.about_one(sealed.path):
+                for finding in unknown_features(sealed.prediction):
+                    self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         devices = self._devices()
         sights = SightChecks(
             known_cases(devices, self.recorded, self._forecast_of, self.ancestry, self._positions),
@@ -149,13 +171,13 @@ class _Case:
             self.gathered.findings,
         )
         cells: list[CellView] = []
-        earlier: dict[object, list[str]] = {}
+        earlier: dict[object, deque[str]] = {}
         for sealed in self.seals:
             for forecast, sight in sights.of(sealed):
                 cell = forecast.case.cell
                 found = runs.get((sealed.id, forecast.cell), [])
                 cells.append(self._view(sealed, forecast, found, sight, tuple(earlier.get(cell, ()))))
-                earlier.setdefault(cell, []).append(cells[-1].name)
+                earlier.setdefault(cell, deque(maxlen=MAX_LISTED_REVISIONS)).append(cells[-1].name)
         for finding in repeated_cells(cells, devices):
             self.gathered.findings.add(finding)
         return answering(cells, devices, self._answer)
@@ -206,11 +228,12 @@ class _Case:
     ) -> CellView:
         source = self._source(sealed, forecast)
         hardware = self.objects.hardware(forecast.hardware_sha256, sealed.path)
-        for finding in claims(forecast, hardware, source):
-            self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
-        if hardware is not None:
-            self._disclose_roof(sealed, forecast, hardware)
-        readable = [item for item in found if all(finding.code != UNREADABLE for finding in item.findings)]
+        with self.gathered.findings.about_one(sealed.path):
+            for finding in claims(forecast, hardware, source):
+                self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
+            if hardware is not None:
+                self._disclose_roof(sealed, forecast, hardware)
+        readable = [item for item in found if all(one.code not in (UNREADABLE, NOT_JUDGED) for one in item.findings)]
         runs: tuple[Run, ...] = ()
         if hardware is not None:
             findings = self.gathered.findings
@@ -258,7 +281,7 @@ class _Case:
             return "refused"
         if any(item.recorded.measurement.status == "measured" for item in found):
             return "measured"
-        if any(v.void.seal == sealed.id and v.void.cell in (None, forecast.cell) for v in self.voided):
+        if not self.withdrawn.isdisjoint(((sealed.id, None), (sealed.id, forecast.cell))):
             return "void"
         if found:
             return "failed"

@@ -2,11 +2,12 @@
 
 What a record shows is the rule of analysis.sight; here it is looked up among many. A record that does not come after
 the seal may have been known, one on a parallel branch too. Work stays small for a hostile history: of equal records
-on one line of the history only the first is held, and shapes are compared all at once.
+only those are held that show more than the ones before, they are searched by halving, and shapes are compared at once.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,30 +17,53 @@ from ledger.analysis.book import Book, Recorded
 from ledger.analysis.formatting import harmless
 from ledger.analysis.sight import NEIGHBOUR_FACTOR, Devices, Shape, Shown, measured_shapes, shape_of
 from ledger.callables.subject import is_callable
-from ledger.git.ancestry import Ancestry
+from ledger.git.ancestry import Ancestry, FileSet, Meter
 from ledger.records import Case, Dtype, Forecast, Sight
 from ledger.roofline import DTYPE_BYTES
 
 MOST_COMPARED = 256
 """Records that follow no seal by their order alone, of which the graph is asked for one forecast."""
 
-Precedes = Callable[[str, Iterable[int]], bool]
+Before = Callable[[Iterable[int]], FileSet]
+"""Return the seals that come before each of some commits."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """Hold a record that timed a shape: its path, the kernel that ran, and where it was introduced."""
+    """Hold a record that timed a shape: its path, the kernel that ran, and the seals that come before it."""
 
     path: str
     kernel: str
     shape: Shape
     dtype: Dtype
-    positions: tuple[int, ...]
+    before: FileSet
 
     @property
     def words(self) -> str:
         sizes = ",".join(f"{key}={size}" for key, size in self.shape)
         return harmless(f"{self.path} holds a time of {self.kernel} {sizes} {self.dtype}", 300)
+
+
+@dataclass
+class _Entries:
+    """Hold records of one thing, oldest first, each with the seals that come before it and before all earlier ones."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    before_all: list[FileSet] = field(default_factory=list)
+
+    def add(self, entry: _Entry) -> bool:
+        """Add a record unless every seal that comes before the earlier ones comes before it as well."""
+        before = self.before_all[-1].both(entry.before) if self.before_all else entry.before
+        if self.before_all and before == self.before_all[-1]:
+            return False
+        self.entries.append(entry)
+        self.before_all.append(before)
+        return True
+
+    def first_known(self, number: int) -> _Entry | None:
+        """Return the oldest record that a seal does not come before."""
+        place = bisect_left(self.before_all, True, key=lambda before: not before.holds(number))
+        return self.entries[place] if place < len(self.entries) else None
 
 
 @dataclass
@@ -64,18 +88,15 @@ class _Group:
 class KnownCases:
     """Look up what was measured of a forecast's case, of other versions of it, and of its neighbours."""
 
-    def __init__(self, devices: Devices, precedes: Precedes, line: Callable[[int], object]) -> None:
-        """Begin with nothing measured.
-
-        precedes: tells whether a file was introduced before some commits. line: what stands for the unforked stretch
-        of the history that a commit is on.
-        """
+    def __init__(self, devices: Devices, before: Before, number: Callable[[str], int]) -> None:
+        """Begin with nothing measured. number: that of a seal, by its path, in the sets that `before` gives."""
         self._devices = devices
-        self._precedes = precedes
-        self._line = line
-        self._cells: dict[object, list[_Entry]] = {}
+        self._before = before
+        self._number = number
+        self._cells: dict[object, _Entries] = {}
         self._groups: dict[object, _Group] = {}
-        self._held: set[object] = set()
+        self._shapes: dict[object, FileSet] = {}
+        self._meter = Meter()
         self._kernels: dict[object, dict[str, None]] = {}
 
     def add(self, recorded: Recorded, forecast: Forecast | None, positions: tuple[int, ...]) -> None:
@@ -83,26 +104,28 @@ class KnownCases:
         measurement = recorded.measurement
         case = measurement.case
         device = self._devices.of(case.hardware)
-        line = self._line(positions[0]) if len(positions) == 1 else positions
+        before = self._before(positions)
         for shape in measured_shapes(measurement):
-            entry = _Entry(recorded.path, case.kernel, shape, case.dtype, positions)
+            entry = _Entry(recorded.path, case.kernel, shape, case.dtype, before)
             cell = (device, case.dtype, shape)
-            self._hold((cell, "sources", _sources(case, measurement.kernel_sha256)), entry, line)
-            self._hold((cell, "kernel", case.kernel), entry, line)
+            self._hold((cell, "sources", _sources(case, measurement.kernel_sha256)), entry)
+            self._hold((cell, "kernel", case.kernel), entry)
             if forecast is not None:
-                self._hold((cell, "operation", forecast.operation, case.kernel), entry, line)
+                self._hold((cell, "operation", forecast.operation, case.kernel), entry)
                 self._kernels.setdefault((cell, forecast.operation), {})[case.kernel] = None
-                self._near(entry, forecast.operation, device, line)
+                self._near(entry, forecast.operation, device)
 
-    def _hold(self, key: object, entry: _Entry, line: object) -> None:
-        if (key, line) not in self._held:
-            self._held.add((key, line))
-            self._cells.setdefault(key, []).append(entry)
+    def _hold(self, key: object, entry: _Entry) -> None:
+        if self._cells.setdefault(key, _Entries()).add(entry):
+            self._meter.hold(entry.before.rest)
 
-    def _near(self, entry: _Entry, operation: str, device: object, line: object) -> None:
+    def _near(self, entry: _Entry, operation: str, device: object) -> None:
         key = _group(operation, device, entry.dtype, entry.shape)
-        if (key, entry.shape, line) not in self._held:
-            self._held.add((key, entry.shape, line))
+        known = self._shapes.get((key, entry.shape))
+        both = entry.before if known is None else known.both(entry.before)
+        if both != known:
+            self._shapes[key, entry.shape] = both
+            self._meter.hold(entry.before.rest)
             self._groups.setdefault(key, _Group()).entries.append(entry)
 
     def same_sources(self, forecast: Forecast, seal: str) -> Shown | None:
@@ -127,14 +150,14 @@ class KnownCases:
         group = self._groups.get(_group(forecast.operation, device, dtype, shape))
         if group is None:
             return None
-        return self._known(islice(group.near(shape), MOST_COMPARED), seal, "near")
+        number = self._number(seal)
+        known = (entry for entry in islice(group.near(shape), MOST_COMPARED) if not entry.before.holds(number))
+        return next((Shown("near", entry.path, entry.words) for entry in known), None)
 
     def _first(self, forecast: Forecast, seal: str, sight: Sight, *what: str) -> Shown | None:
-        return self._known(self._cells.get((self._cell(forecast), *what), ()), seal, sight)
-
-    def _known(self, entries: Iterable[_Entry], seal: str, sight: Sight) -> Shown | None:
-        known = (entry for entry in entries if not self._precedes(seal, entry.positions))
-        return next((Shown(sight, entry.path, entry.words) for entry in known), None)
+        entries = self._cells.get((self._cell(forecast), *what))
+        entry = None if entries is None else entries.first_known(self._number(seal))
+        return None if entry is None else Shown(sight, entry.path, entry.words)
 
     def _cell(self, forecast: Forecast) -> object:
         case = forecast.case
@@ -172,7 +195,7 @@ def known_cases(
     introduced: Callable[[str], tuple[int, ...]],
 ) -> KnownCases:
     """Return what a judged history has measured; a record that comes after a seal is not known to it."""
-    known = KnownCases(devices, ancestry.precedes, ancestry.line)
+    known = KnownCases(devices, ancestry.before_all, ancestry.number)
     for item in recorded:
         if item.measurement.status == "measured":
             known.add(item, forecast_of(item), introduced(item.path))
@@ -182,7 +205,7 @@ def known_cases(
 def known_now(book: Book, devices: Devices) -> KnownCases:
     """Return all that a ledger has measured, as it stands before a forecast that is about to be sealed."""
     forecasts = {(view.sealed.id, view.forecast.cell): view.forecast for view in book.cells}
-    known = KnownCases(devices, lambda _seal, _positions: False, lambda _position: None)
+    known = KnownCases(devices, lambda _positions: FileSet(0, 0), lambda _seal: 0)
     for item in book.records:
         if item.measurement.status == "measured":
             known.add(item, forecasts.get((item.measurement.seal, item.measurement.cell)), (item.commit.position,))

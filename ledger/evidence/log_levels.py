@@ -66,12 +66,15 @@ class Dated:
     when: datetime | None
 
     def precedes(self, other: Dated) -> bool:
-        """Tell whether this entry is dated and comes before another: by index in one log, by time in any."""
+        """Tell whether this entry is dated and comes before another: by index in one log, by time in two.
+
+        A token tells by when an entry was there, which does not show that it came after one in another log.
+        """
         if self.when is None or other.when is None:
             return False
         if self.entry.log == other.entry.log:
             return self.entry.index < other.entry.index and self.when <= other.when
-        return self.when < other.when
+        return other.entry.integrated is not None and self.when < other.entry.integrated
 
 
 def apply_log(book: Book, tree: Mapping[str, tuple[str, str]], read: ReadBlob, trust: LogTrust) -> Logged:

@@ -8,13 +8,26 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from ledger.analysis.book import Commit, Sealed
-from ledger.canonical import MAX_RECORD_BYTES, MEASUREMENTS, SEALS, decode, kind_of, object_id, object_path
-from ledger.errors import LedgerError
+from ledger.budgets import (
+    MAX_FINDINGS,
+    MAX_FINDINGS_OF_A_KIND,
+    MAX_OBJECT_BYTES,
+    MAX_PROFILE_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORD_SAMPLES,
+    MAX_RECORDS,
+    MAX_WEIGHT_BYTES,
+    weight_bytes,
+)
+from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_id, object_path
+from ledger.errors import BudgetExceeded, LedgerError
 from ledger.git.ancestry import introductions
 from ledger.git.history import History
 from ledger.records import Finding, Hardware, KernelSource, Measurement, Prediction, Record, Void
@@ -24,12 +37,13 @@ R = TypeVar("R", bound=Record)
 ReadBlob = Callable[[str, int], bytes | None]
 """Return the bytes of a blob by git's name for it, or None when it is larger than the limit."""
 
-MAX_OBJECT_BYTES = 256 * 1024 * 1024
+NOT_JUDGED = "not-judged"
+"""The finding about a valid record whose numbers no analysis expected."""
 
 SEAL_PATH = re.compile(r"predictions/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 RECORD_PATH = re.compile(r"verifications/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 OBJECT_PATH = re.compile(r"(?:predictions|verifications)/objects/([0-9a-f]{2})/(\1[0-9a-f]{62})")
-WITNESS_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9a-f]{62}\.[a-z0-9-]{1,40}\.(?:tsr|sig)")
+SIGNATURE_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9a-f]{62}\.[a-z0-9-]{1,40}\.sig")
 BUNDLE_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.bundle")
 BUNDLE_TOKEN_PATH = re.compile(BUNDLE_PATH.pattern + r"\.[a-z0-9-]{1,40}\.tsr")
 TOKEN_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.tsr")
@@ -38,18 +52,42 @@ PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)
 
 @dataclass
 class Findings:
-    """Collect findings as the checks go on."""
+    """Collect findings as the checks go on; what refuses is counted apart, so that nothing can crowd it out."""
 
     found: list[Finding] = field(default_factory=list)
     _by_path: dict[str, list[Finding]] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
+    _kept: Counter[str] = field(default_factory=Counter)
+    _left_out: Counter[str] = field(default_factory=Counter)
 
     def add(self, finding: Finding) -> None:
-        """Add a finding."""
-        self.found.append(finding)
-        self._by_path.setdefault(finding.path, []).append(finding)
-        if finding.severity == "refused":
+        """Add a finding, or count it where there are very many."""
+        known = self._by_path.setdefault(finding.path, [])
+        refuses = finding.severity == "refused"
+        if refuses:
             self._refused.add(finding.path)
+        sort = "refused" if refuses else "shown"
+        alike = sum(1 for one in known if one.code == finding.code)
+        if self._kept[sort] >= MAX_FINDINGS or alike >= MAX_FINDINGS_OF_A_KIND:
+            self._left_out[sort] += 1
+            return
+        self._kept[sort] += 1
+        self.found.append(finding)
+        known.append(finding)
+
+    def all(self) -> tuple[Finding, ...]:
+        """Return the findings, with one that counts those that were left out."""
+        text = {"refused": "that refuse the evidence", "shown": "that disclose something"}
+        severity: dict[str, Literal["refused", "flag"]] = {"refused": "refused", "shown": "flag"}
+        more = (
+            Finding(code="more-findings", severity=severity[sort], path="", message=f"{count} more {text[sort]}")
+            for sort, count in self._left_out.items()
+        )
+        return (*self.found, *more)
+
+    def about_one(self, path: str) -> AbstractContextManager[None]:
+        """Make a failure to judge one file a finding about it, so that it hides none about others."""
+        return _about_one(self, path)
 
     def refuse(self, code: str, path: str, message: str) -> None:
         """Add a finding that refuses the evidence."""
@@ -70,6 +108,16 @@ class Findings:
     def refused(self, path: str) -> bool:
         """Tell whether a finding about one file refuses it."""
         return path in self._refused
+
+
+@contextmanager
+def _about_one(findings: Findings, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (BudgetExceeded, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - any failure to judge a valid record is the record's
+        findings.refuse(NOT_JUDGED, path, f"cannot be judged: {type(error).__name__}: {str(error)[:200]}")
 
 
 @dataclass
@@ -96,19 +144,22 @@ class GatheredRecords:
             self.measurements[path] = (name, record)
         elif isinstance(record, Void):
             self.voids[path] = (name, record)
-        else:
+        elif record.code:
             self.findings.refuse(record.code, path, record.message)
 
 
 def gather(history: History, read: ReadBlob) -> GatheredRecords:
     """Return all evidence of a ledger, having made checks 1 to 4 and 6."""
     # Read first: meanwhile git may still be walking the changes.
-    read_records = [(path, name, _read_record(path, blob, name, read)) for path, blob, name in _records(history)]
+    reading = _Reading(read)
+    read_records = [(path, name, reading.record(path, blob, name)) for path, blob, name in _records(history)]
     gathered = GatheredRecords(history, introductions(history), Findings())
     check_files(history, gathered.findings)
     check_append_only(history, gathered.findings)
     for path, name, record in read_records:
         gathered.add(path, name, record)
+    if reading.exceeded is not None:
+        raise BudgetExceeded(reading.exceeded, gathered.findings.all())
     check_alone(gathered)
     return gathered
 
@@ -124,6 +175,9 @@ def check_files(history: History, findings: Findings) -> None:
             findings.refuse("odd-mode", path, f"mode is {mode}; expected a regular file (100644)")
         elif _belongs(path):
             continue
+        elif SIGNATURE_PATH.fullmatch(path):
+            message = "nothing reads a signature beside a record; expected a signed commit (ledger predict --sign)"
+            findings.refuse("signature-unread", path, message)
         elif path.lower().endswith((".json", ".yaml", ".yml")):
             findings.refuse("odd-file", path, "no record belongs at this path; expected FOLDER/ab/ab12….json")
         elif _belongs(unicodedata.normalize("NFKC", path).lower()):
@@ -140,7 +194,7 @@ def check_files(history: History, findings: Findings) -> None:
 
 
 def _belongs(path: str) -> bool:
-    patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, WITNESS_PATH, BUNDLE_PATH, BUNDLE_TOKEN_PATH, PLAIN_PATH)
+    patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, TOKEN_PATH, BUNDLE_PATH, BUNDLE_TOKEN_PATH, PLAIN_PATH)
     return any(pattern.fullmatch(path) for pattern in patterns)
 
 
@@ -188,26 +242,56 @@ def _records(history: History) -> Iterator[tuple[str, str, str]]:
 
 
 class Unread(NamedTuple):
-    """Say why a record could not be read: the code of the finding and its message."""
+    """Say why a record could not be read: the code of the finding and its message; no code where it was not tried."""
 
     code: str
     message: str
 
 
-def _read_record(path: str, blob: str, name: str, read: ReadBlob) -> Prediction | Measurement | Void | Unread:
-    try:
-        data = read(blob, MAX_RECORD_BYTES)
-        if data is None:
-            return Unread("too-large", f"larger than {MAX_RECORD_BYTES} bytes")
+class _Reading:
+    """Read records within the budgets of an audit; beyond them their names are still checked, and nothing else."""
+
+    def __init__(self, read: ReadBlob) -> None:
+        self._read = read
+        self._weight = 0
+        self._count = 0
+        self.exceeded: str | None = None
+
+    def record(self, path: str, blob: str, name: str) -> Prediction | Measurement | Void | Unread:
+        """Return a record, or why it could not be read."""
+        if self.exceeded is not None and self._count > MAX_RECORDS:
+            return Unread("", "")
+        try:
+            data = self._read(blob, MAX_RECORD_BYTES)
+            if data is None:
+                return Unread("too-large", f"larger than {MAX_RECORD_BYTES} bytes")
+            return self._decoded(path, name, data)
+        except BudgetExceeded as error:
+            self.exceeded, self._count = str(error), MAX_RECORDS + 1
+            return Unread("", "")
+        except LedgerError as error:
+            return Unread("bad-record", str(error))
+
+    def _decoded(self, path: str, name: str, data: bytes) -> Prediction | Measurement | Void | Unread:
         # The raw bytes are hashed before anything parses them; the folder says which kinds it may hold.
         seal = path.startswith("predictions/")
         kinds: tuple[type[Prediction | Measurement | Void], ...] = SEALS if seal else (*MEASUREMENTS, Void)
         kind = kind_of(name, data, kinds)
-        if kind is not None:
-            return decode(kind, data, what=path)
-    except LedgerError as error:
-        return Unread("bad-record", str(error))
-    return Unread("id-mismatch", "the SHA-256 of its bytes is not its name")
+        if kind is None:
+            return Unread("id-mismatch", "the SHA-256 of its bytes is not its name")
+        self._count += 1
+        self._weight += weight_bytes(data)
+        if self._count > MAX_RECORDS:
+            self.exceeded = f"more than {MAX_RECORDS} records; expected fewer"
+        elif self._weight > MAX_WEIGHT_BYTES:
+            self.exceeded = f"the records need more than {MAX_WEIGHT_BYTES} bytes of memory; expected less"
+        if self.exceeded is not None:
+            return Unread("", "")
+        record = decode(kind, data, what=path)
+        samples = record.samples if isinstance(record, Measurement) else None
+        if samples is not None and len(samples.positions) > MAX_RECORD_SAMPLES:
+            return Unread("too-large", f"{len(samples.positions)} samples; expected at most {MAX_RECORD_SAMPLES}")
+        return record
 
 
 # 5 objects
@@ -224,6 +308,7 @@ class Objects:
         self._hardware: dict[str, Hardware | None] = {}
         self._sources: dict[str, KernelSource | None] = {}
         self._sound: dict[str, bool] = {}
+        self._weight = 0
 
     def sound(self, folder: str, digest: str, named_by: str, *, limit: int | None = None) -> bool:
         """Tell whether an object is there and its bytes give its name; a finding says what is wrong."""
@@ -249,8 +334,11 @@ class Objects:
 
     def _decoded(self, kind: type[R], digest: str, named_by: str) -> R | None:
         path = object_path("predictions", digest)
-        data = self._bytes(path, digest, named_by)
+        data = self._bytes(path, digest, named_by, limit=MAX_PROFILE_BYTES)
         self._sound[path] = data is not None
+        self._weight += weight_bytes(data or b"")
+        if self._weight > MAX_WEIGHT_BYTES // 4:
+            raise BudgetExceeded(f"profiles and manifests need more than {MAX_WEIGHT_BYTES // 4} bytes of memory")
         try:
             return None if data is None else decode(kind, data, what=path)
         except LedgerError as error:

@@ -17,6 +17,7 @@ from itertools import islice
 from ledger.analysis.book import Book, CellView, Recorded
 from ledger.analysis.formatting import count_text
 from ledger.callables.subject import is_callable
+from ledger.evidence.recompute_budget import OTHER_INPUTS, recompute_budget
 from ledger.evidence.seal_checks import MIN_SAMPLES, binds_enough
 from ledger.evidence.seal_inputs import SealInputs, fp8_values
 from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES, Operation
@@ -24,8 +25,6 @@ from ledger.records import Dtype, Finding, Forecast, Measurement
 
 MAX_EXTENT = 1 << 24
 MAX_SAMPLES = 4096
-OTHER_INPUTS = 8
-"""Positions at most at which the output of other inputs is computed as well, to see whether it depends on them."""
 MAX_NAMED = 20
 
 Progress = Callable[[int, int, str], None]
@@ -62,6 +61,7 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
     only: paths of the measurements to recompute; None: of all that are finished.
     """
     runs = _sampled(book, only)
+    budget = recompute_budget(runs)
     measurements = elements = 0
     findings: list[Finding] = []
     agreed: set[str] = set()
@@ -71,7 +71,7 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
         name = cell.short_name if measurement.run == 0 else f"{cell.short_name} run {measurement.run}"
         if progress is not None:
             progress(done, len(runs), name)
-        reason = not_recomputable(cell.forecast, measurement)
+        reason = not_recomputable(cell.forecast, measurement) or budget.refusal(path)
         if reason is None:
             assert measurement.samples is not None
             measurements += 1

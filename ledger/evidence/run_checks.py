@@ -65,6 +65,14 @@ def check_run(
 
     bound: whether its samples are at the positions that its seal's key draws (seal_checks).
     """
+    with findings.about_one(recorded.path):
+        _check_run(findings, objects, sealed=sealed, forecast=forecast, recorded=recorded, bound=bound)
+    return CheckedRun(recorded, findings.about(recorded.path))
+
+
+def _check_run(
+    findings: Findings, objects: Objects, *, sealed: Sealed, forecast: Forecast, recorded: Recorded, bound: bool
+) -> None:
     path, measurement = recorded.path, recorded.measurement
     hardware = objects.hardware(forecast.hardware_sha256, sealed.path)
     for attachment in measurement.attachments:
@@ -80,7 +88,6 @@ def check_run(
     if _earlier(recorded.commit.when, sealed.commit.when):
         message = "its commit date is before its seal's; dates prove nothing, the graph decides"
         findings.flag("date-order", path, message)
-    return CheckedRun(recorded, findings.about(path))
 
 
 def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, path: str) -> list[Finding]:
@@ -106,28 +113,35 @@ def verdict_of(
 ) -> Run:
     """Return a run with its verdict; numbers that cannot be judged are refused."""
     measurement = checked.recorded.measurement
-    try:
-        verification = verify_cell(
-            forecast=forecast,
-            measurement=measurement,
-            hardware=hardware,
-            blind=blind,
-            findings=checked.findings,
-            rule=rule,
-        )
-    except (LedgerError, ArithmeticError) as error:
-        findings.refuse(UNREADABLE, checked.recorded.path, f"its numbers cannot be judged: {error}")
-        verification = Verification(
-            seal=measurement.seal,
-            cell=measurement.cell,
-            run=measurement.run,
-            predicted_regime=forecast.regime,
-            measured_regime=None,
-            predicted_percent=forecast.percent_milli / 1000,
-            measured_percent=None,
-            grade=None,
-            gap=None,
-            blind=blind,
-            findings=findings.about(checked.recorded.path),
-        )
-    return Run(checked.recorded, verification)
+    verification: Verification | None = None
+    with findings.about_one(checked.recorded.path):
+        try:
+            verification = verify_cell(
+                forecast=forecast,
+                measurement=measurement,
+                hardware=hardware,
+                blind=blind,
+                findings=checked.findings,
+                rule=rule,
+            )
+        except (LedgerError, ArithmeticError) as error:
+            findings.refuse(UNREADABLE, checked.recorded.path, f"its numbers cannot be judged: {error}")
+    return Run(checked.recorded, verification or _no_verdict(forecast, measurement, blind, findings, checked))
+
+
+def _no_verdict(
+    forecast: Forecast, measurement: Measurement, blind: bool, findings: Findings, checked: CheckedRun
+) -> Verification:
+    return Verification(
+        seal=measurement.seal,
+        cell=measurement.cell,
+        run=measurement.run,
+        predicted_regime=forecast.regime,
+        measured_regime=None,
+        predicted_percent=forecast.percent_milli / 1000,
+        measured_percent=None,
+        grade=None,
+        gap=None,
+        blind=blind,
+        findings=findings.about(checked.recorded.path),
+    )

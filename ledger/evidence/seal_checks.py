@@ -2,13 +2,14 @@
 
 The sealed roof must be the one that the sealed profile gives, the sealed work no more than the operation can be, and
 no two runs come to the same counters or series of timings. What is unusual and yet possible (other bytes than the
-tensors hold, an interval that excludes next to nothing, a repeated run) is flagged. docs/security.md says why.
+tensors hold, an interval that excludes next to nothing, a repeated run) is flagged. docs/findings.md says why.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ledger.analysis.book import Recorded
@@ -18,7 +19,6 @@ from ledger.callables.argument_list import dims_of
 from ledger.callables.subject import is_callable, subject_of
 from ledger.canonical import cell_key
 from ledger.errors import InputError
-from ledger.git.ancestry import Ancestry
 from ledger.operations import OPERATIONS
 from ledger.philox_inputs import derive_key, sample_words
 from ledger.records import (
@@ -36,7 +36,8 @@ from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.sources.platform import parse_pin
 
 VACUOUS_MILLI = 75_000
-_TOGETHER = 256
+_TOGETHER = 1 << 15
+"""Positions that are drawn at once."""
 _WIDE = 2**31
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal; a smaller output needs all elements."""
@@ -82,8 +83,9 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
             )
             wanted.setdefault(count, []).append(_Drawn(index, key, size, samples.positions))
     for count, group in wanted.items():
-        for start in range(0, len(group), _TOGETHER):
-            follows |= _following(group[start : start + _TOGETHER], count)
+        together = max(1, _TOGETHER // max(count, 1))
+        for start in range(0, len(group), together):
+            follows |= _following(group[start : start + together], count)
     return follows
 
 
@@ -255,11 +257,16 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
 # 14 repeats
 
 
-def check_repeats(cells: Sequence[Sequence[Recorded]], ancestry: Ancestry) -> Iterator[Finding]:
+Precedes = Callable[[Sequence[tuple[str, int]]], list[bool]]
+"""Tell of pairs of a path and a commit whether the file was introduced in a proper ancestor of it."""
+
+
+def check_repeats(cells: Sequence[Sequence[Recorded]], precedes: Precedes) -> Iterator[Finding]:
     """Yield what several runs of one cell, or of several, disclose about each other."""
     for runs in cells:
         yield from _numbers(runs)
-        yield from _first(runs, ancestry)
+        yield from _failed_first(runs)
+    yield from _parallel(cells, precedes)
     yield from _copies([recorded for runs in cells for recorded in runs])
 
 
@@ -278,18 +285,26 @@ def _numbers(runs: Sequence[Recorded]) -> Iterator[Finding]:
         seen.add(run)
 
 
-def _first(runs: Sequence[Recorded], ancestry: Ancestry) -> Iterator[Finding]:
-    """Flag a first finished run that follows failures, or that another one is parallel to."""
-    finished = [recorded for recorded in runs if recorded.measurement.status == "measured"]
-    if not finished:
-        return
-    failures = runs.index(finished[0])
-    if failures:
-        yield _flag("failed-first", f"{failures} failed runs of its cell come before it", finished[0].path)
-    for other in finished[1:]:
-        if not ancestry.precedes(finished[0].path, [other.commit.position]):
+def _failed_first(runs: Sequence[Recorded]) -> Iterator[Finding]:
+    """Flag a first finished run that follows failures."""
+    finished = next((index for index, one in enumerate(runs) if one.measurement.status == "measured"), 0)
+    if finished:
+        yield _flag("failed-first", f"{finished} failed runs of its cell come before it", runs[finished].path)
+
+
+def _parallel(cells: Sequence[Sequence[Recorded]], precedes: Precedes) -> Iterator[Finding]:
+    """Flag a finished run that the first finished run of its cell is parallel to."""
+    finished = ([one for one in runs if one.measurement.status == "measured"] for runs in cells)
+    pairs = [(runs[0], other) for runs in finished for other in runs[1:]]
+    answers = precedes([(first.path, other.commit.position) for first, other in pairs])
+    for (_, other), answer in zip(pairs, answers, strict=True):
+        if not answer:
             message = "is parallel to the first finished run of its cell: the history does not tell which came first"
             yield _flag("runs-parallel", message, other.path)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _copies(recorded: Sequence[Recorded]) -> Iterator[Finding]:
@@ -302,11 +317,12 @@ def _copies(recorded: Sequence[Recorded]) -> Iterator[Finding]:
         ]
         if measurement.timing is not None and len(measurement.timing.rounds_ps) >= COMPARED_ROUNDS:
             rounds = measurement.timing.rounds_ps
-            evidence.append(("series of timings", hash(rounds), len(set(rounds)) >= COMPARED_ROUNDS))
+            evidence.append(("series of timings", _digest(repr(rounds)), len(set(rounds)) >= COMPARED_ROUNDS))
         if measurement.counters is not None:
             kernels = measurement.counters.kernels
             unlike = sum(len(kernel.metrics) for kernel in kernels) >= COMPARED_METRICS
-            evidence.append(("set of counters", measurement.counters.model_dump_json(include={"kernels"}), unlike))
+            counted = measurement.counters.model_dump_json(include={"kernels"})
+            evidence.append(("set of counters", _digest(counted), unlike))
         for what, value, certain in evidence:
             other = seen.setdefault((what, value), item.path)
             if other != item.path:

@@ -50,10 +50,20 @@ class SealInputs:
         width = index.shape[-1]
         rows = index.reshape(-1, width)
         if width < _SHORTEST_RUN or not (np.diff(rows, axis=1) == 1).all():
-            made = element_integers(index, key=self._key, tensor=number, input_set=self._input_set, how="byte")
-            # `byte` is the random byte less 128.
-            return values[made + 128]
+            return self._scattered(number, index.reshape(-1), values).reshape(index.shape)
         return values[self._runs(number, rows[:, 0], width)].reshape(index.shape)
+
+    def _scattered(self, number: int, index: Any, values: Any) -> Any:
+        """Return the values of single elements, a few thousand at a time. Shapes: (N,) int64 to (N,) float64."""
+        import numpy as np
+
+        found = np.empty(len(index))
+        for first in range(0, len(index), _BLOCKS_TOGETHER):
+            some = index[first : first + _BLOCKS_TOGETHER]
+            made = element_integers(some, key=self._key, tensor=number, input_set=self._input_set, how="byte")
+            # `byte` is the random byte less 128.
+            found[first : first + _BLOCKS_TOGETHER] = values[made + 128]
+        return found
 
     def _runs(self, number: int, starts: Any, width: int) -> Any:
         """Return the random bytes of runs of `width` neighbours. Shapes: starts (N,) int64; result (N, width) uint8."""

@@ -1,17 +1,18 @@
 """Decides the sight of each sealed cell, and says where records disprove what is declared: part of check 13.
 
-read_notes alone asks git, for one file; the rest is pure.
+read_notes alone asks git, for one file and those that it quotes; the rest is pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ledger.analysis.book import Sealed
 from ledger.analysis.sight import SIGHTS, Shown, counts_as_blind, declared, worst
 from ledger.analysis.sight_notes import MAX_NOTES_BYTES, NOTES_PATH, SightNote, SightNotes, parse_notes
-from ledger.errors import InputError
+from ledger.errors import InputError, LedgerError
 from ledger.evidence.known_cases import KnownCases
 from ledger.evidence.object_checks import Findings, ReadBlob
 from ledger.git.reader import Reader
@@ -22,6 +23,7 @@ CONTRADICTED = "sight-contradicted"
 UNDER_ANOTHER_NAME = "measured-under-another-name"
 UNFOUNDED = "sight-note-unfounded"
 UNREADABLE_NOTES = "sight-notes-unreadable"
+MAX_QUOTED_BYTES = 4 * 1024 * 1024
 _SHOWN_NAMES = 3
 
 
@@ -48,9 +50,22 @@ def read_notes(reader: Reader, head: str, read: ReadBlob) -> SightNotes:
         data = read(blob, MAX_NOTES_BYTES) if mode == "100644" else None
         if data is None:
             return SightNotes(problem=f"is no regular file of at most {MAX_NOTES_BYTES} bytes; nothing of it counts")
-        return parse_notes(parse_yaml(data, what=NOTES_PATH))
+        is_in_file = cache(lambda note: _is_in_file(note, reader, read))
+        return parse_notes(parse_yaml(data, what=NOTES_PATH), is_in_file)
     except InputError as error:
         return SightNotes(problem=f"cannot be read, and nothing of it counts: {error}")
+
+
+def _is_in_file(note: SightNote, reader: Reader, read: ReadBlob) -> bool:
+    """Tell whether the file that a note names holds its quote, at the commit that it names."""
+    try:
+        listed = reader.run("ls-tree", "-z", "--full-tree", str(note.commit), "--", str(note.path))
+        mode, _, blob = [*listed.decode("utf-8", "surrogateescape").partition("\t")[0].split(" "), "", ""][:3]
+        data = read(blob, MAX_QUOTED_BYTES) if mode in ("100644", "100755") else None
+    # The repository may lack the commit or the file.
+    except LedgerError:
+        return False
+    return data is not None and note.quote.encode() in data
 
 
 class SightChecks:

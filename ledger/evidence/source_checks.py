@@ -11,8 +11,9 @@ from dataclasses import replace
 from itertools import islice
 
 from ledger.analysis.book import Book
-from ledger.canonical import MAX_RECORD_BYTES, decode, object_path
-from ledger.errors import InputError, LedgerError
+from ledger.budgets import MAX_IMPORTS_COMPARED, MAX_PROFILE_BYTES, MAX_SCANNED_BYTES
+from ledger.canonical import decode, object_path
+from ledger.errors import BudgetExceeded, InputError, LedgerError
 from ledger.evidence.object_checks import ReadBlob
 from ledger.records import Finding, ForecastV2, KernelSource, SourceFile
 from ledger.sources.closure import MAX_SOURCE_BYTES
@@ -22,8 +23,6 @@ from ledger.sources.unlisted import unlisted
 UNLISTED = "source-unlisted"
 MAX_FLAGS = 20
 """Flags for one manifest."""
-MAX_SCANNED_BYTES = 16 * 1024 * 1024
-"""Sources that one audit scans: parsing takes about a second for each MiB."""
 
 
 def with_unlisted_sources(book: Book, tree: Mapping[str, tuple[str, str]], read: ReadBlob) -> Book:
@@ -42,7 +41,9 @@ def with_unlisted_sources(book: Book, tree: Mapping[str, tuple[str, str]], read:
 def _flags(digest: str, scans: _Scans) -> Iterator[Finding]:
     path = object_path("predictions", digest)
     try:
-        manifest = decode(KernelSource, scans.object(digest, MAX_RECORD_BYTES), what=path)
+        manifest = decode(KernelSource, scans.object(digest, MAX_PROFILE_BYTES), what=path)
+    except BudgetExceeded:
+        raise
     except LedgerError:
         # The judge refuses a manifest that cannot be read.
         return
@@ -58,6 +59,7 @@ class _Scans:
         self._read = read
         self._known: dict[tuple[str, str], Scan | str] = {}
         self._left = MAX_SCANNED_BYTES
+        self._imports = MAX_IMPORTS_COMPARED
 
     def object(self, digest: str, limit: int) -> bytes:
         """Return an object of the ledger. Raises: InputError when it is missing or larger than `limit` bytes."""
@@ -78,6 +80,9 @@ class _Scans:
         found = self._known[key]
         if isinstance(found, str):
             raise InputError(found)
+        self._imports -= 1 + len(found.imports) + len(found.cuda_files)
+        if self._imports < 0:
+            raise InputError(f"{file.path}: is not compared: more than {MAX_IMPORTS_COMPARED} imports")
         return found
 
     def _scan(self, file: SourceFile) -> Scan:

@@ -7,6 +7,7 @@ bytes may say the same. The auditor alone chooses whose tokens count. docs/forma
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import urllib.request
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from datetime import datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from packaging.version import InvalidVersion, Version
 
 from ledger.canonical import decode_any, id_input, record_id
 from ledger.errors import EvidenceRefused, InputError, LedgerError, MachineError
@@ -27,8 +30,24 @@ MAX_TOKEN_BYTES = 64 * 1024
 TIMEOUT_S = 10.0
 
 
+OLDEST_CLIENT = "1.0.6"
+
+
 class UntrustedToken(LedgerError):
     """Report a token that is sound and does not lead to a root that the auditor named."""
+
+
+def check_client(version: str) -> None:
+    """Check that a release of rfc3161-client refuses forged tokens. Raises: MachineError for one that takes them."""
+    try:
+        sound = Version(version) >= Version(OLDEST_CLIENT)
+    except InvalidVersion:
+        sound = False
+    if not sound:
+        raise MachineError(
+            f"rfc3161-client is {version}; expected {OLDEST_CLIENT} or newer, since older ones accept forged tokens "
+            "(CVE-2025-52556): pip install --upgrade rfc3161-client"
+        )
 
 
 def _client() -> Any:
@@ -38,6 +57,7 @@ def _client() -> Any:
         raise MachineError(
             "rfc3161-client is not installed; expected it for time tokens: pip install 'roofline-ledger[time]'"
         ) from error
+    check_client(importlib.metadata.version("rfc3161-client"))
     return rfc3161_client
 
 

@@ -52,7 +52,7 @@ def apply_trust(
         notes += [f"signed by {name}: {identity[:12]}" for identity, name in signed.items()]
     refused = {finding.path for finding in findings if finding.severity == "refused"}
     cells = tuple(_with_levels(cell, signed, times, refused, findings) for cell in book.cells)
-    return Trusted(replace(book, cells=cells, findings=(*book.findings, *findings)), tuple(notes))
+    return Trusted(replace(book, cells=cells, findings=(*book.findings, *dict.fromkeys(findings))), tuple(notes))
 
 
 def _with_levels(
@@ -75,7 +75,7 @@ def _with_levels(
         found = _order(cell.sealed, run.recorded, sealed_at, times.get(run.recorded.id))
         if found is None:
             levels.add(3)
-        elif found not in findings:
+        else:
             findings.append(found)
     return cell if levels == set(cell.levels) else replace(cell, levels=tuple(sorted(levels)))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from typing import NamedTuple
 
+from ledger.budgets import MAX_SET_BYTES
+from ledger.errors import BudgetExceeded
 from ledger.git.history import History
 
 
@@ -17,47 +20,87 @@ def introductions(history: History) -> dict[str, tuple[int, ...]]:
     return {path: tuple(positions) for path, positions in found.items()}
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """Hold a run of commits without a fork or a merge, and the files that they introduced, oldest first.
+class FileSet(NamedTuple):
+    """Hold a set of files in few bytes where it is nearly all files up to some one, as in most histories.
 
-    base: bit set of the files introduced before the first commit. cursor, reached: how many of the files were added
-    to the base, and the sum, for the next question, which is most often about the next commit.
+    first: the files numbered below it are all in the set. rest: the other files, as a bit set that begins at `first`.
     """
 
-    base: int
-    positions: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    cursor: int = 0
-    reached: int = 0
+    first: int
+    rest: int
 
-    def before(self, position: int) -> int:
-        """Return the files introduced before the commit of this stretch at `position`."""
-        if not self.cursor or self.positions[self.cursor - 1] >= position:
-            self.cursor, self.reached = 0, self.base
-        while self.cursor < len(self.positions) and self.positions[self.cursor] < position:
-            self.reached |= 1 << self.numbers[self.cursor]
-            self.cursor += 1
-        return self.reached
+    @property
+    def bits(self) -> int:
+        """Return the set as one integer, a bit for each file."""
+        return (1 << self.first) - 1 | self.rest << self.first
+
+    def both(self, other: FileSet) -> FileSet:
+        """Return the files that are in both sets."""
+        return self if self == other else _file_set(self.bits & other.bits)
+
+    def holds(self, number: int) -> bool:
+        """Tell whether the file of a number is in the set."""
+        return number < self.first or bool(self.rest >> (number - self.first) & 1)
+
+
+_NONE = FileSet(0, 0)
+
+
+def _file_set(bits: int) -> FileSet:
+    first = (~bits & (bits + 1)).bit_length() - 1
+    return FileSet(first, bits >> first)
+
+
+class Meter:
+    """Count the memory of bit sets that are held at once."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._held = 0
+
+    def hold(self, bits: int) -> None:
+        """Count a set. Raises: BudgetExceeded when all of them together are too large."""
+        self._held += bits.bit_length() // 8
+        if self._held > MAX_SET_BYTES:
+            raise BudgetExceeded(f"forks, merges and chains need more than {MAX_SET_BYTES} bytes of sets of seals")
+
+    def drop(self, bits: int) -> None:
+        """Count a set no more."""
+        self._held -= bits.bit_length() // 8
 
 
 class Ancestry:
     """Tell which of some files were introduced in proper ancestors of a commit.
 
-    Sets of files are integers used as bit sets, so that a merge is one `or`. One is held for each stretch of the
-    graph between forks and merges, so that memory follows those and not the length of the history.
+    Sets of files are integers used as bit sets, so that a merge is one `or`. The graph is walked once; what is kept
+    is the set before each commit that is asked about. Files are numbered in the order of the history, so that in a
+    history with few branches at a time a set is a number and little more.
     """
 
-    def __init__(self, history: History, introduced: Mapping[str, tuple[int, ...]], paths: Iterable[str]) -> None:
-        """Walk the graph once, for the commits that introduced any file."""
-        self._numbers = {path: number for number, path in enumerate(paths)}
-        self._positions = {path: introduced.get(path, ()) for path in self._numbers}
-        self._wanted = {position for positions in introduced.values() for position in positions}
+    def __init__(
+        self,
+        history: History,
+        introduced: Mapping[str, tuple[int, ...]],
+        paths: Iterable[str],
+        *,
+        wanted: Collection[int] | None = None,
+    ) -> None:
+        """Walk the graph once. wanted: the commits that are asked about (default: those that introduced any file).
+
+        Raises: BudgetExceeded for a graph whose sets need too much memory.
+        """
+        ordered = sorted(paths, key=lambda path: min(introduced.get(path, (-1,))))
+        self._numbers = {path: number for number, path in enumerate(ordered)}
+        asked = {position for positions in introduced.values() for position in positions} if wanted is None else wanted
         added: dict[int, list[int]] = {}
         for path, number in self._numbers.items():
-            for position in self._positions[path]:
+            for position in introduced.get(path, ()):
                 added.setdefault(position, []).append(number)
-        self._stretch = _stretches(history.parents, added)
+        self._before = _walk(history.parents, added, set(asked))
+
+    def number(self, path: str) -> int:
+        """Return the number of a file in the sets."""
+        return self._numbers[path]
 
     def bit(self, path: str) -> int:
         """Return the bit that stands for a file."""
@@ -65,11 +108,12 @@ class Ancestry:
 
     def before(self, position: int) -> int:
         """Return the bit set of files introduced in proper ancestors of the commit at `position`."""
-        return self._stretch[position].before(position) if position in self._wanted else 0
+        return self._before.get(position, _NONE).bits
 
-    def line(self, position: int) -> object:
-        """Return what stands for the run of commits without a fork or a merge that a commit is on."""
-        return id(self._stretch[position])
+    def before_all(self, positions: Iterable[int]) -> FileSet:
+        """Return the files introduced in proper ancestors of each of the commits; no file where there is none."""
+        sets = [self._before.get(position, _NONE) for position in positions]
+        return reduce(FileSet.both, sets) if sets else _NONE
 
     def precedes(self, path: str, positions: Iterable[int]) -> bool:
         """Tell whether `path` was introduced in a proper ancestor of every one of the commits, at least one."""
@@ -77,38 +121,34 @@ class Ancestry:
         return path in self._numbers and bool(wanted) and all(self._is_before(path, position) for position in wanted)
 
     def _is_before(self, path: str, position: int) -> bool:
-        if position not in self._wanted:
-            return False
-        stretch = self._stretch[position]
-        within = any(own < position and self._stretch[own] is stretch for own in self._positions[path])
-        return within or bool(stretch.base >> self._numbers[path] & 1)
+        return self._before.get(position, _NONE).holds(self._numbers[path])
 
 
-def _stretches(parents: tuple[tuple[int, ...], ...], added: Mapping[int, list[int]]) -> list[_Stretch]:
-    """Return the stretch of each commit."""
-    children = [0] * len(parents)
+def _walk(parents: tuple[tuple[int, ...], ...], added: Mapping[int, list[int]], asked: set[int]) -> dict[int, FileSet]:
+    """Return the set of files before each of the commits that are asked about."""
+    left = [0] * len(parents)
     for above in parents:
         for parent in above:
-            children[parent] += 1
-    left = list(children)
+            left[parent] += 1
+    meter = Meter()
+    # The set of each commit, its own files included, until its last child has been reached.
     reach: dict[int, int] = {}
-    found: list[_Stretch] = []
+    before: dict[int, FileSet] = {}
     for position, above in enumerate(parents):
-        if len(above) == 1 and children[above[0]] == 1:
-            stretch = found[above[0]]
-        else:
-            base = 0
-            for parent in above:
-                if parent not in reach:
-                    reach[parent] = found[parent].before(parent + 1)
-                base |= reach[parent]
-                # A commit's set is dropped with its last child.
-                left[parent] -= 1
-                if left[parent] == 0:
-                    del reach[parent]
-            stretch = _Stretch(base)
+        reached = 0
+        for parent in above:
+            held = reach[parent]
+            if held is not reached:
+                reached = reached | held if reached else held
+            left[parent] -= 1
+            if left[parent] == 0:
+                meter.drop(reach.pop(parent))
+        if position in asked:
+            before[position] = kept = _file_set(reached)
+            meter.hold(kept.rest)
         for number in added.get(position, ()):
-            stretch.positions.append(position)
-            stretch.numbers.append(number)
-        found.append(stretch)
-    return found
+            reached |= 1 << number
+        if left[position]:
+            reach[position] = reached
+            meter.hold(reached)
+    return before

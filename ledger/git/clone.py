@@ -7,54 +7,107 @@ grafts, replace refs, alternates or commit graph say is not copied.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import resource
+import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
+from typing import NamedTuple, NoReturn
 from urllib.parse import unquote, urlsplit
 
+from ledger.budgets import (
+    CLONE_CPU_S,
+    CLONE_TIMEOUT_S,
+    MAX_GIT_MEMORY_BYTES,
+    MAX_REPOSITORY_BYTES,
+    OTHER_REFS_TIMEOUT_S,
+)
 from ledger.errors import EvidenceRefused, InputError, StateError
-from ledger.git.reader import quiet_environment
+from ledger.git.reader import quiet_environment, read_message
+from ledger.git.version import check_git
 
-MAX_REPOSITORY_BYTES = 8 * 1024**3
-CLONE_TIMEOUT_S = 600
 SCHEMES = ("https://", "http://", "ssh://", "git://", "file://")
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _UNSOUND = re.compile(r"(?:error|fatal): (?:object )?[0-9a-f]{40,64}: (\w+: .*)|fatal: (fsck error .*)")
+_WARNED = re.compile(r"^warning: (?:object )?([0-9a-f]{40,64}): (\w+: .*)$", re.MULTILINE)
+# What programs of earlier days wrote into commits, tags and modes. It changes neither the graph nor the bytes of a
+# file, so it is named and the rest is judged; what only a forger writes is still refused.
+_OLD_CUSTOMS = (
+    *("badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail", "missingSpaceBeforeDate"),
+    *("missingSpaceBeforeEmail", "missingTaggerEntry", "zeroPaddedDate", "zeroPaddedFilemode"),
+)
 _SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.commitGraph=false", "core.symlinks=false"),
     *("transfer.fsckObjects=true", "fetch.fsckObjects=true", "protocol.ext.allow=never", "gc.auto=0"),
-    *("core.packedGitLimit=1g", "pack.windowMemory=256m", "core.bigFileThreshold=64m", "submodule.recurse=false"),
+    *("core.packedGitLimit=512m", "pack.windowMemory=128m", "core.bigFileThreshold=64m", "submodule.recurse=false"),
+    *("pack.threads=2", "core.deltaBaseCacheLimit=64m"),
     *("transfer.bundleURI=false", "fetch.recurseSubmodules=false", "http.followRedirects=initial"),
+    *(f"fetch.fsck.{custom}=warn" for custom in _OLD_CUSTOMS),
 )
 # The sending process of a local repository does not inherit our environment and settings, so they are repeated.
 _SENDER = (
     "env GIT_GRAFT_FILE=/dev/null GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 git -c core.commitGraph=false"
-    " -c core.multiPackIndex=false -c pack.useBitmaps=false -c core.fsmonitor=false upload-pack"
+    " -c core.multiPackIndex=false -c pack.useBitmaps=false -c core.fsmonitor=false -c pack.threads=2"
+    # No reference is hidden, whatever the repository's own configuration says.
+    " -c transfer.hideRefs='!refs' -c uploadpack.hideRefs='!refs' upload-pack"
 )
 
 
+class Clone(NamedTuple):
+    """Hold a sanitised clone: its git folder, the environment to read it in, and where it came from.
+
+    warnings: object and message of what git's own rules forbid and old programs wrote.
+    """
+
+    git_dir: FilePath
+    environment: Mapping[str, str]
+    origin: str
+    local: bool
+    warnings: tuple[tuple[str, str], ...]
+
+
 @contextlib.contextmanager
-def sanitised_clone(source: str) -> Iterator[tuple[FilePath, Mapping[str, str]]]:
-    """Clone a repository for the length of a `with` block; yield its git folder and the environment to read it in.
+def sanitised_clone(source: str) -> Iterator[Clone]:
+    """Clone a repository for the length of a `with` block.
 
     Raises: InputError for a source that is no repository, StateError when it cannot be cloned, EvidenceRefused when
     its objects break git's own rules (a duplicate name in a tree, a name such as `..`).
     """
     origin, local = find_origin(source)
+    check_git()
     with tempfile.TemporaryDirectory(prefix="ledger-audit-") as name:
         folder = FilePath(name)
         config = folder / "gitconfig"
         config.write_text(_trust(origin) if local else "", encoding="utf-8")
         environment = {**quiet_environment(config), "GIT_ALLOW_PROTOCOL": "file" if local else "https:http:ssh:git"}
-        settings = [option for setting in _SETTINGS for option in ("-c", setting)]
-        command = ["git", "--no-replace-objects", *settings, "clone", "--quiet", "--bare", "--no-local"]
-        command += ["--reject-shallow", "--template=", *(["--upload-pack", _SENDER] if local else [])]
-        command += ["--", origin, str(folder / "clone.git")]
-        _run(command, environment)
-        yield folder / "clone.git", environment
+        # Each arena of memory counts as address space, which is bounded.
+        environment["MALLOC_ARENA_MAX"] = "2"
+        command = [*_git(), "clone", "--quiet", "--bare", "--no-local", "--reject-shallow", "--template="]
+        command += [*_upload_pack(local), "--", origin, str(folder / "clone.git")]
+        said = _run(command, environment, CLONE_TIMEOUT_S)
+        yield Clone(folder / "clone.git", environment, origin, local, tuple(_WARNED.findall(said)))
+
+
+def fetch_other_refs(clone: Clone) -> None:
+    """Fetch what only references outside of branches and tags hold: a stash, notes, pull requests.
+
+    Raises: StateError, EvidenceRefused when that cannot be had within its bounds; the clone can be read as before.
+    """
+    command = [*_git(), f"--git-dir={clone.git_dir}", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head"]
+    command += [*_upload_pack(clone.local), "--", clone.origin, "+refs/*:refs/*", "^refs/heads/*", "^refs/tags/*"]
+    _run(command, clone.environment, OTHER_REFS_TIMEOUT_S)
+
+
+def _git() -> list[str]:
+    return ["git", "--no-replace-objects", *(option for setting in _SETTINGS for option in ("-c", setting))]
+
+
+def _upload_pack(local: bool) -> list[str]:
+    return ["--upload-pack", _SENDER] if local else []
 
 
 def _trust(origin: str) -> str:
@@ -63,7 +116,9 @@ def _trust(origin: str) -> str:
     return f'[safe]\n\tdirectory = "{quoted}"\n\tdirectory = "{quoted}/.git"\n'
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> None:
+def _run(command: list[str], environment: Mapping[str, str], timeout_s: float) -> str:
+    """Run git to its end and return what it said. Raises: StateError, EvidenceRefused."""
+    said: list[bytes] = []
     with subprocess.Popen(
         command,
         env=dict(environment),
@@ -73,25 +128,49 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
         start_new_session=True,
         preexec_fn=_limit,
     ) as process:
+        assert process.stderr is not None
+        pipe = process.stderr
+        listener = threading.Thread(target=lambda: said.append(read_message(pipe)), daemon=True)
+        listener.start()
         try:
-            _, stderr = process.communicate(timeout=CLONE_TIMEOUT_S)
+            process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
-            process.kill()
-            raise StateError(f"cloning took more than {CLONE_TIMEOUT_S} s; expected a smaller repository") from error
-    if process.returncode == 0:
-        return
-    message = stderr.decode("utf-8", "replace").strip()
+            raise StateError(f"cloning took more than {timeout_s:g} s; expected a smaller repository") from error
+        finally:
+            _end_group(process.pid)
+            listener.join(timeout=5)
+    message = b"".join(said).decode("utf-8", "replace").strip()
+    if process.returncode != 0:
+        _explain(message, process.returncode)
+    return message
+
+
+def _end_group(leader: int) -> None:
+    """Kill a git process and all that it started: the sender of a local repository would wait for ever."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _explain(message: str, code: int) -> NoReturn:
+    """Raise what a failure of git means: EvidenceRefused for an unsound object, else StateError."""
     unsound = _UNSOUND.search(message)
     if unsound is not None:
         raise EvidenceRefused(f"an object breaks git's own rules ({unsound.group(1) or unsound.group(2)})")
-    reason = message.splitlines()[-1] if message else f"git exit {process.returncode}"
+    reason = message.splitlines()[-1] if message else f"git exit {code}"
     if "shallow" in message:
         reason = "it is a shallow repository; expected the whole history: git fetch --unshallow"
+    elif "out of memory" in message.lower() or "signal" in message or code < 0:
+        reason = f"it needs more than {CLONE_CPU_S} s, or {MAX_GIT_MEMORY_BYTES} bytes of memory: {reason}"
     raise StateError(f"cannot be cloned ({reason}); expected a sound, complete git repository")
 
 
 def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_REPOSITORY_BYTES, MAX_REPOSITORY_BYTES))
+    for what, most in (
+        (resource.RLIMIT_FSIZE, MAX_REPOSITORY_BYTES),
+        (resource.RLIMIT_AS, MAX_GIT_MEMORY_BYTES),
+        (resource.RLIMIT_CPU, CLONE_CPU_S),
+    ):
+        resource.setrlimit(what, (most, most))
 
 
 def find_origin(source: str) -> tuple[str, bool]:
@@ -99,18 +178,43 @@ def find_origin(source: str) -> tuple[str, bool]:
 
     Raises: InputError for what is no folder of a repository and no address.
     """
+    if not source.strip():
+        raise InputError(f"{source!r}: empty; expected a folder (. for this one) or an https:// address")
     if source.startswith("-") or _HELPER.match(source):
         raise InputError(f"{source!r}: not a path or URL of a repository; expected a folder or an https:// address")
     if source.startswith(SCHEMES) and not source.startswith("file://"):
-        return source, False
-    start = FilePath(unquote(urlsplit(source).path) if source.startswith("file://") else source)
+        return _check_address(source), False
+    path = _file_path(source) if source.startswith("file://") else source
     try:
-        if not start.exists():
-            raise InputError(f"{source}: not there; expected a folder or an https:// address")
+        start = FilePath(path)
+        if not start.is_dir():
+            raise InputError(f"{source}: no folder; expected one, or an https:// address")
         start = start.resolve()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{source!r}: no path ({error}); expected a folder or an https:// address") from error
     for folder in (start, *start.parents):
         if (folder / ".git").exists() or ((folder / "HEAD").is_file() and (folder / "objects").is_dir()):
             return str(folder), True
     raise InputError(f"{source}: not in a git repository; expected one that holds a ledger")
+
+
+def _check_address(source: str) -> str:
+    """Return an address that names a host and a path on it. Raises: InputError."""
+    try:
+        parts = urlsplit(source)
+        named = parts.hostname and not parts.hostname.startswith("-") and parts.path.strip("/")
+        # Asked for, because only then is it read.
+        _ = parts.port
+    except ValueError as error:
+        raise InputError(f"{source!r}: not a URL ({error}); expected https://HOST/PATH") from error
+    if not named or any(ord(character) <= 32 or ord(character) == 127 for character in source):
+        raise InputError(f"{source!r}: names no host or no repository on it; expected https://HOST/PATH")
+    return source
+
+
+def _file_path(source: str) -> str:
+    """Return the path of a file:// URL as git reads it: no query, no fragment. Raises: InputError."""
+    host, slash, path = source.removeprefix("file://").partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise InputError(f"{source!r}: not a path on this machine; expected file:///PATH")
+    return unquote(f"/{path}")

@@ -19,7 +19,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ledger.errors import StateError
-from ledger.git.work_tree import WorkTree
+from ledger.git.work_tree import WorkTree, linked_part
 from ledger.record_files import PARTIAL, write_atomically
 
 if TYPE_CHECKING:
@@ -197,6 +197,8 @@ class Repository(WorkTree):
         """
         try:
             for path, data in files.items():
+                if linked := linked_part(self.root, path):
+                    return f"the commit is made, but {linked} is a link: nothing is written through it; remove it"
                 if replace or not (self.root / path).exists():
                     write_atomically(self.root / path, data)
         except OSError as error:

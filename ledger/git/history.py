@@ -16,6 +16,8 @@ from ledger.errors import StateError
 from ledger.git.reader import Reader
 
 FOLDERS = ("predictions", "verifications")
+_LONGEST_NAME = 255
+"""Bytes of a file's name; no file system takes a longer one, so that it looks like none."""
 _LOG = ("log", "--topo-order", "--reverse", "-z", "--format=%H%x01%P%x01%cI%x01%cn")
 
 
@@ -103,8 +105,9 @@ def _ask_commits(reader: Reader, head: str) -> Callable[[], bytes]:
 
 def _entries(answer: bytes) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, parents, date and committer of each commit that git printed in the format of _LOG."""
-    for entry in filter(None, _text(answer).split("\0")):
-        sha, above, when, author = [*entry.split("\x01", 3), "", "", ""][:4]
+    # Decoded one by one: a single character beyond Latin would make a whole answer four times as large.
+    for entry in filter(None, answer.split(b"\0")):
+        sha, above, when, author = [*_text(entry).split("\x01", 3), "", "", ""][:4]
         yield sha, above, when, author
 
 
@@ -155,7 +158,10 @@ def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], tuple[
 def _lookalikes(reader: Reader, head: str) -> Iterator[str]:
     """Yield the top-level names that a file system or a reader's eye may take for a ledger folder."""
     seen: set[str] = set()
-    for name in map(_text, filter(None, reader.run("ls-tree", "-z", "--name-only", head).split(b"\0"))):
+    for raw in filter(None, reader.run("ls-tree", "-z", "--name-only", head).split(b"\0")):
+        if len(raw) > _LONGEST_NAME:
+            continue
+        name = _text(raw)
         folded = unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
         if folded in FOLDERS and (name not in FOLDERS or name in seen):
             yield name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import tempfile
 import threading
@@ -18,7 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path as FilePath
 from typing import IO
 
-from ledger.errors import InputError, StateError
+from ledger.budgets import MAX_ANSWER_BYTES as _MAX_ANSWER_BYTES
+from ledger.budgets import MAX_ANSWER_CPU_S, MAX_GIT_MEMORY_BYTES, MAX_MESSAGE_BYTES, MAX_READ_BYTES
+from ledger.budgets import MAX_ANSWER_S as _MAX_ANSWER_S
+from ledger.errors import BudgetExceeded, InputError, StateError
 
 _QUIET = (
     "--no-replace-objects",
@@ -50,10 +54,7 @@ _KEPT = (
     *("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "no_proxy", "NO_PROXY"),
 )
-_MAX_ANSWER_BYTES = 2 * 1024**3
-_MAX_ANSWER_S = 600
 _ASKED_AHEAD = 256
-_MAX_GIT_MEMORY_BYTES = 8 * 1024**3
 
 
 def quiet_environment(config: FilePath | None = None) -> dict[str, str]:
@@ -106,6 +107,8 @@ class Reader:
                 alarm.cancel()
         if len(answer) == _MAX_ANSWER_BYTES:
             raise StateError(f"git {arguments[0]}: more than {_MAX_ANSWER_BYTES} bytes; expected a smaller repository")
+        if process.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+            raise StateError(f"git {arguments[0]}: took too long; expected a smaller repository")
         if process.returncode != 0:
             message = stderr.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
             raise StateError(f"git {arguments[0]}: {message}")
@@ -141,17 +144,28 @@ def _held(data: bytes) -> Iterator[IO[bytes]]:
 
 
 def _bound(pid: int) -> None:
-    """Bound the memory of a git process, against trees and deltas that unfold without end."""
+    """Bound the memory and time of a git process, against trees and deltas that unfold without end."""
     # A process that has ended already needs no bound.
     with suppress(ProcessLookupError, PermissionError):
-        resource.prlimit(pid, resource.RLIMIT_AS, (_MAX_GIT_MEMORY_BYTES, _MAX_GIT_MEMORY_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_AS, (MAX_GIT_MEMORY_BYTES, MAX_GIT_MEMORY_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_CPU, (MAX_ANSWER_CPU_S, MAX_ANSWER_CPU_S))
+
+
+def read_message(pipe: IO[bytes]) -> bytes:
+    """Return the beginning of what a process says on its standard error, and read the rest away."""
+    kept = pipe.read(MAX_MESSAGE_BYTES)
+    while pipe.read(1 << 16):
+        pass
+    return kept
 
 
 def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Return a process's output and its stderr, killing it when the output has no end."""
     assert process.stdout is not None and process.stderr is not None
     errors: list[bytes] = []
-    listener = threading.Thread(target=lambda pipe: errors.append(pipe.read()), args=(process.stderr,), daemon=True)
+    listener = threading.Thread(
+        target=lambda pipe: errors.append(read_message(pipe)), args=(process.stderr,), daemon=True
+    )
     listener.start()
     answer = process.stdout.read(_MAX_ANSWER_BYTES)
     if len(answer) == _MAX_ANSWER_BYTES:
@@ -172,6 +186,7 @@ class Blobs:
         self._planned: deque[str] = deque()
         self._asked: deque[str] = deque()
         self._aside: Blobs | None = None
+        self._unpacked = 0
 
     def plan(self, blobs: Iterable[str]) -> None:
         """Announce which blobs will be read next, in order: they are asked for ahead, which saves the waiting."""
@@ -189,12 +204,18 @@ class Blobs:
             self._aside.close()
 
     def read(self, blob: str, limit: int) -> bytes | None:
-        """Return a blob's bytes, or None when it is larger than `limit` bytes. Raises: InputError when missing."""
+        """Return a blob's bytes, or None when it is larger than `limit` bytes.
+
+        Raises: InputError when it is missing; BudgetExceeded when all that was asked for is too much.
+        """
         queue = self._asked or self._planned
         if queue and queue[0] != blob:
             # Not the next in order: another process answers, so that this one keeps its order.
             self._aside = self._aside or Blobs(self._command, self._environment)
-            return self._aside.read(blob, limit)
+            data = self._aside.read(blob, limit)
+            self._aside._unpacked, unpacked = 0, self._aside._unpacked
+            self._spend(unpacked)
+            return data
         if not queue:
             self._planned.append(blob)
         try:
@@ -216,15 +237,23 @@ class Blobs:
             self.close()
             raise InputError(f"object {blob[:12]}: missing or not a blob; expected it in the repository")
         size = int(header[2])
+        # Git has unpacked it already, however large it is.
+        self._spend(size)
         if size > limit:
             # A new process costs less than reading past what may be gigabytes.
             self.close()
             return None
-        data = answer.read(size + 1)
-        if len(data) != size + 1:
+        data = answer.read(size)
+        if len(data) != size or answer.read(1) != b"\n":
             self.close()
             raise InputError(f"object {blob[:12]}: damaged; expected {size} bytes")
-        return data[:-1]
+        return data
+
+    def _spend(self, size: int) -> None:
+        self._unpacked += size
+        if self._unpacked > MAX_READ_BYTES:
+            self.close()
+            raise BudgetExceeded(f"records and objects unpack to more than {MAX_READ_BYTES} bytes; expected less")
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import InputError, StateError
 from ledger.git.history import FOLDERS
+from ledger.git.version import check_git
 from ledger.record_files import write_atomically
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class WorkTree:
 
         from ledger.git.objects import CheckedObjects, end_process
 
+        check_git()
         try:
             with _without_variables_of_hooks():
                 self._repo = Repo(start, odbt=CheckedObjects, search_parent_directories=True, expand_vars=False)
@@ -95,7 +97,7 @@ class WorkTree:
                 answer = printed.read()
         except OSError as error:
             got = f"git cannot be run, or its answer not be kept ({error.strerror})"
-            raise StateError(f"{got}; expected git 2.36 or newer on the PATH, and room in TMPDIR") from error
+            raise StateError(f"{got}; expected git on the PATH, and room in TMPDIR") from error
         if done.returncode != 0:
             message = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
             raise StateError(f"git {_verb(arguments)}: {message}")
@@ -218,6 +220,8 @@ class WorkTree:
         entry = None if head is None else self.find(head, path)
         if entry is None:
             raise StateError(f"{path}: not in HEAD; expected a committed ledger file")
+        if linked := linked_part(self.root, path):
+            raise StateError(f"{linked}: is a link; expected a folder of the ledger: nothing is written through it")
         if not (self.root / path).exists():
             write_atomically(self.root / path, self.read("blob", entry.hexsha))
         self.git("update-index", "--add", "--cacheinfo", f"100644,{entry.hexsha},{path}")
@@ -226,6 +230,13 @@ class WorkTree:
         """Return the files in the ledger folders that differ from HEAD."""
         text = self.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *FOLDERS)
         return tuple(entry[3:] for entry in text.split("\0") if len(entry) > 3 and entry[2] == " ")
+
+
+def linked_part(root: FilePath, path: str) -> FilePath | None:
+    """Return the first folder on the way to a ledger file that is a symbolic link, None where there is none."""
+    parts = FilePath(path).parts[:-1]
+    folders = (root.joinpath(*parts[: depth + 1]) for depth in range(len(parts)))
+    return next((folder for folder in folders if folder.is_symlink()), None)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from ledger.analysis.isa import Instructions, read
 from ledger.analysis.occupancy import Occupancy, occupancy
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda, Config, Kernel
+from ledger.kernel_files import implementation_for
 from ledger.measure.compilation import Compiled, compile_cuda, compile_triton, launched_with, triton_version
 from ledger.measure.cubin_tools import disassembled
 from ledger.operations import Shape
@@ -75,7 +76,7 @@ def inspect(
         hardware=hardware.name,
         triton=triton_version(),
         config=full,
-        named_path=kernel.path(dtype, hardware.target, "triton"),
+        named_path=kernel.path(dtype, hardware.target, implementation_for(kernel, hardware)),
         instructions=read(compiled.ptx, disassembled(compiled.cubin), dtype),
         registers=resources.registers,
         stack_bytes=resources.stack_bytes,

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ledger.analysis.interventions import Half, InterventionReadings, stored_of
 from ledger.callables.calls import Call
-from ledger.kernel import Kernel, Launch
+from ledger.kernel import GPU_IMPLEMENTATIONS, Kernel, Launch
 from ledger.measure.correctness import compare
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
@@ -99,7 +99,7 @@ def _at(
     """
     case = cell.case
     # Only a GPU's implementation is launched with a configuration.
-    if case.implementation == "triton":
+    if case.implementation in GPU_IMPLEMENTATIONS:
         kernel.check_config(case.config, shape, case.dtype, target)
     (first,) = input_sets(
         kernel.operation,

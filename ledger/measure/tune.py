@@ -184,8 +184,9 @@ class _Run:
     def __init__(self, kernel: Kernel, case: Case, cell: str, log: FilePath, facts: DeviceFacts) -> None:
         """Make the input sets and the reference."""
         self.kernel, self.own, self.cell, self.log = kernel, case.config, cell, log
+        self.prepare = kernel.implementations[case.implementation]
         self.tolerance = kernel.tolerances[case.dtype]
-        self.parameters = parameters_of(interleaved_protocol_for("triton"))
+        self.parameters = parameters_of(interleaved_protocol_for(case.implementation))
         # A short first timing; only the fastest are timed by the whole protocol.
         self.quick = replace(self.parameters, min_rounds=5, max_rounds=15, budget_ms=100)
         self.sets = cold_sets(kernel, case, facts, self.parameters, device="cuda")
@@ -212,7 +213,7 @@ class _Run:
 
     def _contestant(self, config: Config) -> Contestant | Entry:
         """Return a configuration ready to be timed, or the log entry that says why it is not."""
-        prepare = self.kernel.implementations["triton"]
+        prepare = self.prepare
         first = self.sets[0]
         try:
             launches = [prepare(one.inputs, one.out, config) for one in self.sets]

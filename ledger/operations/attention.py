@@ -14,6 +14,17 @@ MLA_SCALE = 192**-0.5
 """The softmax scale of DeepSeek-V2's attention, 1 / sqrt(128 + 64): its heads are 128 wide before they are absorbed."""
 
 _KEYS_PER_CHUNK = 4096
+_ELEMENTS_PER_CHUNK = 1 << 22
+"""Elements of keys that are made at once, where a row is so long that fewer keys hold them."""
+
+
+def _keys_per_chunk(width: int) -> int:
+    return max(1, min(_KEYS_PER_CHUNK, _ELEMENTS_PER_CHUNK // width))
+
+
+def _attention_reads(keys: int, width: int) -> tuple[int, int]:
+    """Return how many elements one query, its keys and one column of the values are, and how many keys' at once."""
+    return width + keys * (width + 1), min(keys, _keys_per_chunk(width)) * width
 
 
 def _attend(query: Any, *, keys: int, scale: float, key_rows: Any, value_column: Any) -> float:
@@ -25,8 +36,9 @@ def _attend(query: Any, *, keys: int, scale: float, key_rows: Any, value_column:
     import numpy as np
 
     running_max, total, weighted = -np.inf, 0.0, 0.0
-    for first in range(0, keys, _KEYS_PER_CHUNK):
-        last = min(first + _KEYS_PER_CHUNK, keys)
+    chunk = _keys_per_chunk(len(query))
+    for first in range(0, keys, chunk):
+        last = min(first + chunk, keys)
         scores = scale * (key_rows(first, last) @ query)
         maximum = max(running_max, float(np.max(scores)))
         exponentials = np.exp(scores - maximum)
@@ -108,6 +120,7 @@ DECODE_ATTENTION = Operation(
     inputs=_decode_attention_inputs,
     output_dims=lambda shape: (shape["B"], shape["HQ"], shape["D"]),
     element=lambda shape, position, read: _heads_element(shape, position, read, queries=1, causal=False),
+    reads=lambda shape: _attention_reads(shape["S"], shape["D"]),
     products=lambda shape: 2 * shape["B"] * shape["HQ"] * shape["S"] * shape["D"],
 )
 
@@ -117,6 +130,7 @@ FLASH_ATTENTION = Operation(
     inputs=_flash_attention_inputs,
     output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
     element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=False),
+    reads=lambda shape: _attention_reads(shape["S"], shape["D"]),
     products=lambda shape: 2 * shape["B"] * shape["HQ"] * shape["S"] ** 2 * shape["D"],
 )
 
@@ -126,6 +140,7 @@ FLASH_ATTENTION_CAUSAL = Operation(
     inputs=_flash_attention_inputs,
     output_dims=lambda shape: (shape["B"], shape["HQ"], shape["S"], shape["D"]),
     element=lambda shape, position, read: _heads_element(shape, position, read, queries=shape["S"], causal=True),
+    reads=lambda shape: _attention_reads(shape["S"], shape["D"]),
     products=lambda shape: shape["B"] * shape["HQ"] * shape["S"] * (shape["S"] + 1) * shape["D"],
 )
 
@@ -135,5 +150,6 @@ MLA_DECODE = Operation(
     inputs=_mla_decode_inputs,
     output_dims=lambda shape: (shape["B"], shape["H"], MLA_LATENT),
     element=_mla_decode_element,
+    reads=lambda shape: _attention_reads(shape["S"], MLA_LATENT + MLA_ROPE),
     products=lambda shape: shape["B"] * shape["H"] * shape["S"] * (2 * MLA_LATENT + MLA_ROPE),
 )

@@ -39,6 +39,8 @@ class Operation:
     products: shape -> multiply-adds in the sums of products of the definition (docs/format.md); 0 where it has none.
     spread: shape -> typical output size relative to the outputs that SAMPLE_TOLERANCES assumes.
     output_dtype: dtype of the inputs -> dtype of the output and of its samples.
+    reads: shape -> input elements that one output element is computed from, and how many of them at once. An operation
+    of the registry has it: an auditor bounds recomputation by it.
     result_bytes: shape -> bytes of the results of a callable that makes them itself: it is given no output to write.
     """
 
@@ -50,6 +52,7 @@ class Operation:
     products: Callable[[Shape], int]
     spread: Callable[[Shape], float] = lambda _shape: 1.0
     output_dtype: Callable[[Dtype], Dtype] = lambda dtype: dtype
+    reads: Callable[[Shape], tuple[int, int]] | None = None
     result_bytes: Callable[[Shape], int] | None = None
 
 

@@ -51,6 +51,11 @@ def _matmul_products(shape: Shape) -> int:
     return shape["M"] * shape["N"] * shape["K"]
 
 
+def _matmul_reads(shape: Shape) -> tuple[int, int]:
+    # A bias is one element more.
+    return 2 * shape["K"] + 1, shape["K"]
+
+
 def _matmul_bias_relu_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
     return (*_matmul_inputs(shape), TensorSpec("bias", (shape["N"],), symmetric(-9)))
 
@@ -106,6 +111,7 @@ RMSNORM_MATMUL = Operation(
     inputs=_rmsnorm_matmul_inputs,
     output_dims=lambda shape: (shape["B"], shape["O"]),
     element=_rmsnorm_matmul_element,
+    reads=lambda shape: (3 * shape["H"], shape["H"]),
     products=lambda shape: shape["B"] * shape["H"] * shape["O"],
 )
 
@@ -115,6 +121,7 @@ MATMUL = Operation(
     inputs=_matmul_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_matmul_element,
+    reads=_matmul_reads,
     products=_matmul_products,
 )
 
@@ -124,6 +131,7 @@ MATMUL_BIAS_RELU = Operation(
     inputs=_matmul_bias_relu_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_matmul_bias_relu_element,
+    reads=_matmul_reads,
     products=_matmul_products,
 )
 
@@ -133,6 +141,7 @@ MATMUL_FP8 = Operation(
     inputs=lambda shape: _eight_bit_inputs(shape, "short"),
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=lambda shape, position, read: _eight_bit_element(shape, position, read, scale=fp8_scale(shape["K"])),
+    reads=_matmul_reads,
     products=_matmul_products,
     output_dtype=lambda _dtype: "fp16",
 )
@@ -143,6 +152,7 @@ MATMUL_INT8 = Operation(
     inputs=lambda shape: _eight_bit_inputs(shape, "byte"),
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=lambda shape, position, read: _eight_bit_element(shape, position, read, scale=int8_scale(shape["K"])),
+    reads=_matmul_reads,
     products=_matmul_products,
     output_dtype=lambda _dtype: "fp32",
 )
@@ -153,5 +163,6 @@ GEMV = Operation(
     inputs=_gemv_inputs,
     output_dims=lambda shape: (shape["N"],),
     element=_gemv_element,
+    reads=_matmul_reads,
     products=lambda shape: shape["N"] * shape["K"],
 )

@@ -85,6 +85,7 @@ VECTOR_ADD = Operation(
     inputs=_vector_add_inputs,
     output_dims=lambda shape: (shape["N"],),
     element=_vector_add_element,
+    reads=lambda _shape: (2, 1),
     products=no_products,
 )
 
@@ -94,6 +95,7 @@ RMSNORM = Operation(
     inputs=_rmsnorm_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_rmsnorm_element,
+    reads=lambda shape: (2 * shape["N"], shape["N"]),
     products=no_products,
 )
 
@@ -103,6 +105,7 @@ LAYERNORM = Operation(
     inputs=_layernorm_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_layernorm_element,
+    reads=lambda shape: (3 * shape["N"], shape["N"]),
     products=no_products,
 )
 
@@ -112,6 +115,7 @@ SOFTMAX = Operation(
     inputs=_softmax_inputs,
     output_dims=lambda shape: (shape["M"], shape["N"]),
     element=_softmax_element,
+    reads=lambda shape: (shape["N"], shape["N"]),
     products=no_products,
     # Rows sum to 1; the floor leaves room for the rounding of subnormal fp16.
     spread=lambda shape: max(1.0 / shape["N"], 2.0**-14),

@@ -29,13 +29,19 @@ def render_audit(result: Audit, console: Console) -> None:
         render_timeline(book, console)
         console.print()
         _predictions(book, console)
-        for finding in result.findings:
-            words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
-            console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
+        _findings(result, console)
         console.print()
         _render_levels(book, console, result.log)
+    else:
+        _findings(result, console)
     colour = {"holds": "green", "refused": "red", "undetermined": "yellow"}[result.verdict]
     console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
+
+
+def _findings(result: Audit, console: Console) -> None:
+    for finding in result.findings:
+        words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
+        console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
 
 
 def _predictions(book: Book, console: Console) -> None:
@@ -48,7 +54,7 @@ def _predictions(book: Book, console: Console) -> None:
     for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
         cells = tuple(group)
         console.print(Text(seal_text(cells[0]), style="dim"), soft_wrap=True)
-        print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "predicted", "measured"))
+        print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "levels", "predicted", "measured"))
 
 
 def _judged(cell: CellView) -> tuple[str, ...]:

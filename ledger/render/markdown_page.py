@@ -19,8 +19,12 @@ from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
 
 
 def escape(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
-    return re.sub(r"([\\`*_{}\[\]<>#!|~&$@])", r"\\\1", harmless(text)).replace("://", "&#58;//")
+    """Return text that Markdown shows as it is, on one line, and in which no renderer finds an address to link."""
+    plain = re.sub(r"([\\`*_{}\[\]<>#!|~&$])", r"\\\1", harmless(text))
+    # Renderers look for www., names of hosts and schemes in what is written, and for e-mail in the text that results:
+    # there only another element keeps the two sides apart.
+    dotted = re.sub(r"(?<!\d)\.(?=\w)|\.(?=[^\W\d])", r"\\.", plain)
+    return re.sub(r"@+", r"`\g<0>`", re.sub(r":(?=//|[^\s\d])", "&#58;", dotted))
 
 
 def table(headings: Sequence[str], body: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:

@@ -24,7 +24,8 @@ from ledger.render.markdown_page import markdown
 
 __all__ = ["document", "harmless", "html", "markdown", "render"]
 
-_NARROWEST = 14
+_NARROWEST = {1: 14, 2: 14, 3: 14, 6: 11}
+"""Least widths of the columns that may fold, by number: the longest word of a cell, a regime, a sight."""
 
 
 def render(book: Book, console: Console, *, only: Collection[str] | None = None) -> None:
@@ -80,14 +81,13 @@ def _tables(listed: tuple[ReportRow, ...], console: Console) -> None:
 
 
 def fit(widths: list[int], width: int) -> list[int]:
-    """Return column widths that fit a terminal: the widest text columns give way first, down to 14 characters."""
+    """Return column widths that fit a terminal: the widest text columns give way first, down to a word of each."""
     fitted = list(widths)
-    texts = (1, 2, 3)
     while sum(fitted) + 2 * (len(fitted) - 1) > width:
-        widest = max(texts, key=lambda column: fitted[column])
-        if fitted[widest] <= _NARROWEST:
+        wide = [column for column, least in _NARROWEST.items() if fitted[column] > least]
+        if not wide:
             break
-        fitted[widest] -= 1
+        fitted[max(wide, key=lambda column: fitted[column])] -= 1
     return fitted
 
 

@@ -14,7 +14,7 @@ from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
-from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reason
+from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reasons
 from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.callables.subject import SELF_CONSISTENT
 from ledger.records import Forecast, Measurement, Verification
@@ -23,7 +23,7 @@ LEGEND = (
     "Percent is of the roof: 100 × time lower bound ÷ measured time. Gap is measured minus predicted, in points. "
     "Grade: A hardware counters, B timing and an intervention, C timing only. "
     "Sight is what had been timed before the seal, by declaration and records. Blind: nothing like it; near: a "
-    "neighbouring shape or another version; informed: this cell; *: corrected by its own texts. Revised: an earlier "
+    "neighbouring shape or another version; informed: this cell; *: corrected by quoted texts. Revised: an earlier "
     "forecast of the cell exists; again: a later run, which does not count."
 )
 
@@ -134,11 +134,12 @@ def missing_text(book: Book) -> list[str]:
     """Return the cells without a result by state, named by their row; a withdrawn one with its author's reason."""
     by_state: dict[State, list[int]] = {}
     words = []
+    reasons = void_reasons(book)
     for row in rows(book):
         if row.view.counted is not None:
             continue
         if row.view.state == "void":
-            reason = void_reason(book, row.view) or "no reason was recorded"
+            reason = reasons.get(row.view.name) or "no reason was recorded"
             words.append(harmless(f"void ({STATE_TEXT['void']}): #{row.number}, because: {reason}", 400))
         else:
             by_state.setdefault(row.view.state, []).append(row.number)

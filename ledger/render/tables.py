@@ -10,7 +10,10 @@ from rich.text import Text
 
 _NARROWEST = 14
 """A folding column's least width, which holds the longest word of a cell: a kernel's name or a regime."""
+_GAP = 2
 
+_WIDEST = 160
+"""Columns that a plain line is padded to; one long text must not pad all the other lines."""
 
 MANY = 500
 """Rows beyond which a list is printed as plain lines: laying out a table takes a millisecond a row."""
@@ -30,15 +33,22 @@ def print_rows(
 ) -> None:
     """Print rows of harmless text as a table, or as plain aligned lines where they are many."""
     if len(rows) > MANY:
-        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-        lines = (_aligned(row, widths) for row in (headings, *rows))
+        widths = [min(max(map(len, column)), _WIDEST) for column in zip(headings, *rows, strict=True)]
         # The console's own layout would take longer than the audit.
-        console.file.write("".join(f"{line}\n" for line in lines))
+        for row in (headings, *rows):
+            console.file.write(f"{_aligned(row, widths)}\n")
         return
     table = empty_table(headings, folding=folding)
+    needed = _GAP * (len(headings) - 1)
+    for column, *words in zip(table.columns, headings, *rows, strict=True):
+        if not column.no_wrap:
+            column.min_width = min(_NARROWEST, max(len(part) for word in words for part in (word.split() or [""])))
+        needed += column.min_width or max(map(len, words))
     for row in rows:
         table.add_row(*map(Text, row))
-    console.print(table)
+    # Rather lines that are too long than words that are cut off.
+    table.width = needed if needed > console.width else None
+    console.print(table, crop=False)
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

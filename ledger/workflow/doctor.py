@@ -18,6 +18,7 @@ from ledger.device.gpu_selection import parse_device, select_device
 from ledger.device.local_profile import profile_of_this_machine
 from ledger.errors import LedgerError, MachineError
 from ledger.git.commit import Repository
+from ledger.git.version import check_git
 from ledger.releases import TORCH, TRITON, Supported
 
 _SAMPLE_S = 0.5
@@ -56,7 +57,17 @@ def _machine() -> Iterator[Condition]:
     yield _module("matplotlib", "draw PNG and SVG", None)
     for program, use in (("git", "anything"), ("nvidia-smi", "read clocks and power"), ("ncu", "read counters")):
         there = shutil.which(program) is not None
+        if program == "git" and there:
+            yield _git()
+            continue
         yield Condition(f"program {program}", "good" if there else "missing", None if there else f"needed to {use}")
+
+
+def _git() -> Condition:
+    try:
+        return Condition(f"program git {check_git()}", "good")
+    except LedgerError as error:
+        return Condition("program git", "broken", str(error))
 
 
 def _processors() -> Iterator[Condition]:

@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 
 from ledger.errors import InputError, StateError
 from ledger.git.commit import Repository
+from ledger.kernel_folder import own_folder
 from ledger.record_files import write_atomically
 
 FOLDERS = ("predictions", "verifications", "kernels", "hardware")
@@ -45,7 +46,9 @@ def found(directory: FilePath) -> list[str]:
 
 
 def _missing_files(root: FilePath) -> dict[str, bytes]:
-    files = {f"{folder}/.gitkeep": b"" for folder in FOLDERS if not (root / folder).exists()}
+    kernels = own_folder(root).relative_to(root).as_posix()
+    folders = (kernels if folder == "kernels" else folder for folder in FOLDERS)
+    files = {f"{folder}/.gitkeep": b"" for folder in folders if not (root / folder).exists()}
     attributes = root / ".gitattributes"
     held = attributes.read_text(encoding="utf-8") if attributes.is_file() else ""
     missing = [line for line in ATTRIBUTES.splitlines() if line not in held.splitlines()]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path as FilePath
 
 from ledger.errors import InputError, MachineError
+from ledger.kernel import GPU_IMPLEMENTATIONS
 from ledger.kernel_files import load_kernel
 from ledger.measure.inspection import inspect
-from ledger.records import is_gpu
 from ledger.workflow.seal import Draft
 
 
@@ -18,7 +18,7 @@ def check_paths(drafts: Sequence[Draft], root: FilePath | None) -> Iterator[str]
     for draft in drafts:
         case, target = draft.forecast.case, draft.hardware.target
         configuration = (case.kernel, case.dtype, target, tuple(sorted(case.config.items())))
-        if case.implementation == "triton" and is_gpu(target) and configuration not in seen:
+        if case.implementation in GPU_IMPLEMENTATIONS and configuration not in seen:
             seen.add(configuration)
             yield _checked(draft, root)
 

@@ -14,9 +14,9 @@ from ledger.analysis.campaign import Request, milli, millionths
 from ledger.analysis.formatting import count_text
 from ledger.analysis.protocols import protocol_for
 from ledger.analysis.work_model import excess
+from ledger.budgets import MAX_RECORD_BYTES
 from ledger.callables.subject import is_callable
 from ledger.canonical import (
-    MAX_RECORD_BYTES,
     cell_key,
     decode,
     decode_any,

@@ -30,8 +30,11 @@ def test_a_quote_of_the_seal_holds_for_all_cells():
 
 
 def test_a_quote_from_a_file_names_commit_and_path():
-    (note,) = notes(quote="29.4 µs in a bench", commit="ab" * 5, path="docs/x.md").about(SEALED)[0][ONE.cell]
-    assert note.source == "docs/x.md at commit ababababab"
+    value = {"seal": SEALED.id, "sight": "near", "quote": "29.4 µs in a bench", "commit": "ab" * 5, "path": "docs/x.md"}
+    held, unfounded = parse_notes({"notes": [value]}, lambda note: note.path == "docs/x.md").about(SEALED)
+    assert held[ONE.cell][0].source == "docs/x.md at commit ababababab" and not unfounded
+    missing, unfounded = parse_notes({"notes": [value]}, lambda _note: False).about(SEALED)
+    assert not missing and unfounded[0].startswith("docs/x.md at commit ababababab does not say")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from measuring import cell_of, order_of, this_cpu
 from samples import COUNTERS, TOY, make_book, make_forecast, make_measurement, make_sealed, make_view
-from strategies import JSON
+from strategies import JSON, leaves
 
 from ledger.analysis.bench_regression import check, compare
 from ledger.analysis.campaign import parse_campaign
@@ -93,12 +93,6 @@ def damaged(data: bytes) -> st.SearchStrategy[bytes]:
         return changed
 
     return st.lists(edit, min_size=1, max_size=4).map(apply) | st.binary(max_size=200)
-
-
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the place of every value in a document, itself included."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, below in inside for place in leaves(below, (*path, key)))]
 
 
 def altered(value: Any) -> st.SearchStrategy[Any]:

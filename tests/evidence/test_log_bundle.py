@@ -174,7 +174,7 @@ def test_roots_that_are_none_are_bad_input(text, tmp_path):
 
 def test_the_number_of_forgeries_is_the_one_in_the_documents():
     count = len(BROKEN) + len(UNTRUSTED) + len(UNTRUSTED_V1)
-    assert f"{count} forged bundles" in (ROOT / "docs" / "security.md").read_text()
+    assert f"{count} forged bundles" in (ROOT / "docs" / "findings.md").read_text()
 
 
 # Tokens over a bundle

@@ -20,7 +20,8 @@ from rich.console import Console
 
 from ledger.errors import InputError
 from ledger.evidence.audit import audit, document
-from ledger.evidence.log_levels import LogTrust
+from ledger.evidence.log_bundle import LogEntry
+from ledger.evidence.log_levels import Dated, LogTrust
 from ledger.render.audit_text import render_audit
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +104,7 @@ def test_level_4_needs_a_dated_entry_of_the_seal_before_that_of_its_measurement(
     record = ledger.measure(sealed)
     enter(ledger, log, record, NOW if by_log else None)
     result = audited(ledger, log)
-    assert (result.verdict, levels(result), codes(result)) == ("holds", (0, 1, 4), set())
+    assert (result.verdict, levels(result), codes(result)) == ("holds", (0, 4), set())
     assert result.log.startswith("inclusion only") and document(result)["log"] == result.log
     text = StringIO()
     render_audit(result, Console(file=text, width=200))
@@ -115,7 +116,7 @@ def test_the_bundles_of_one_seal_serve_all_its_cells(ledger, log):
     enter(ledger, log, sealed.path, EARLIER)
     for cell in range(2):
         enter(ledger, log, ledger.measure(sealed, cell=cell), NOW)
-    assert [cell.levels for cell in audited(ledger, log).book.cells] == [(0, 1, 4)] * 2
+    assert [cell.levels for cell in audited(ledger, log).book.cells] == [(0, 4)] * 2
 
 
 # Not granted, and why
@@ -126,11 +127,11 @@ def test_nothing_is_granted_without_what_the_auditor_names(ledger, log, tmp_path
     enter(ledger, log, sealed.path, EARLIER)
     enter(ledger, log, ledger.measure(sealed), NOW)
     unnamed = audit(str(ledger.root))
-    assert levels(unnamed) == (0, 1) and unnamed.log == "not checked: name --log-roots and --log-identity"
+    assert levels(unnamed) == (0,) and unnamed.log == "not checked: name --log-roots and --log-identity"
     other = LocalLog(tmp_path / "other", authority)
     for trust in ({"roots": other.roots}, {"identity": "eve@example.org"}, {"issuer": "https://evil.example"}):
         result = audited(ledger, log, **trust)
-        assert (result.verdict, levels(result)) == ("holds", (0, 1)), trust
+        assert (result.verdict, levels(result)) == ("holds", (0,)), trust
         assert codes(result) == {"bundle-untrusted", "log-order"}
     assert any("any issuer" in note for note in audited(ledger, log, issuer=None).notes)
 
@@ -141,7 +142,7 @@ def test_a_seal_logged_after_its_measurement_reaches_no_level_4(ledger, log):
     enter(ledger, log, record, NOW)
     enter(ledger, log, sealed.path, LATER)
     result = audited(ledger, log)
-    assert (result.verdict, levels(result)) == ("holds", (0, 1)) and "does not precede" in reason(result)
+    assert (result.verdict, levels(result)) == ("holds", (0,)) and "does not precede" in reason(result)
 
 
 def test_an_index_counts_where_the_times_are_another_order(ledger, log):
@@ -278,7 +279,7 @@ def test_entries_that_are_all_here_are_all_shown(ledger, log):
     bundles = logged_ledger(ledger, log)
     stranger = log.bundle("cd" * 32, person="eve@example.org")
     result = audited(ledger, log, shown(*bundles, stranger))
-    assert (result.log, levels(result), codes(result)) == ("all 2 entries of the identity are shown", (0, 1, 4), set())
+    assert (result.log, levels(result), codes(result)) == ("all 2 entries of the identity are shown", (0, 4), set())
 
 
 def test_a_seal_that_was_logged_and_withheld_is_named(ledger, log):
@@ -375,3 +376,17 @@ def test_without_the_package_level_4_is_not_checked_and_says_what_to_install(led
     assert not found["levels"]["4"]["provided"] and found["log"] == "not checked: install roofline-ledger[log]"
     done = without_sigstore(ledger.root, "audit", ".", "--log-roots", str(log.roots), "--log-identity", ADA)
     assert done.returncode == 2 and "sigstore is not installed" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_token_over_an_entry_shows_no_order_between_two_logs():
+    """It tells by when the entry was there: the measurement may have been entered long before its token."""
+
+    def dated(log: str, index: int, hour: int, *, signed: bool) -> Dated:
+        when = datetime(2026, 1, 1, hour, tzinfo=UTC)
+        return Dated(LogEntry(log, index, index, "ab" * 32, when if signed else None), when)
+
+    seal = dated("one", 7, 1, signed=False)
+    assert seal.precedes(dated("one", 8, 2, signed=False))
+    assert not seal.precedes(dated("two", 8, 2, signed=False))
+    assert seal.precedes(dated("two", 8, 2, signed=True))
+    assert not dated("one", 7, 3, signed=True).precedes(dated("two", 8, 2, signed=True))

@@ -41,6 +41,7 @@ def test_every_row_of_the_threats_has_cases():
         "parsing and printing",
         "games with evidence",
         "keys and timestamps",
+        "cost to the auditor",
         "sealed sources",
         "values of samples",
         "roofs",

@@ -13,7 +13,8 @@ from ledger.analysis.book import Commit, Recorded
 from ledger.analysis.sight import Devices
 from ledger.analysis.sight_notes import parse_notes
 from ledger.evidence.known_cases import KnownCases
-from ledger.evidence.sight_checks import CONTRADICTED, read_notes
+from ledger.evidence.sight_checks import CONTRADICTED, UNFOUNDED, read_notes
+from ledger.git.ancestry import FileSet
 from ledger.git.reader import Reader, quiet_environment
 from ledger.records import Forecast
 
@@ -84,12 +85,31 @@ def test_an_undeclared_cell_is_asked_for_its_own_records_alone(ledger):
     assert not ledger.book().findings
 
 
-def test_notes_lower_the_sight_and_are_shown(ledger):
+def test_notes_lower_an_undeclared_sight_and_are_shown(ledger):
+    """A declared one stays: else an author could move a miss out of the blind scores after it was measured."""
     sealed = ledger.seal(declared(None), declared("blind", B=64), why="All were timed in development")
     note = {"seal": sealed.id, "sight": "informed", "quote": "timed in development"}
-    cells = ledger.book(notes=parse_notes({"notes": [note]})).cells
-    assert [cell.sight for cell in cells] == ["informed", "informed"]
-    assert cells[0].corrections == (("timed in development", "the seal"),)
+    book = ledger.book(notes=parse_notes({"notes": [note]}))
+    assert [cell.sight for cell in book.cells] == ["informed", "blind"]
+    assert book.cells[0].corrections == (("timed in development", "the seal"),)
+    (finding,) = book.findings
+    assert (finding.code, "they keep it" in finding.message) == (UNFOUNDED, True)
+
+
+@pytest.mark.parametrize("named", ["the file", "another file", "no commit"])
+def test_a_quote_from_a_file_counts_only_where_the_file_holds_it(ledger, named):
+    ledger.write("docs/times.md", b"| vector_add | 29.4 |\n")
+    commit = ledger.commit() if named != "no commit" else "0" * 40
+    sealed = ledger.seal(declared(None))
+    path = "README.md" if named == "another file" else "docs/times.md"
+    note = f'seal: "{sealed.id}", sight: near, quote: "vector_add | 29.4", commit: "{commit}", path: {path}'
+    ledger.write("campaigns/sight.yaml", f"notes: [{{{note}}}]\n".encode())
+    ledger.commit()
+    reader = Reader(ledger.root / ".git", quiet_environment())
+    with reader.blobs() as blobs:
+        book = ledger.book(notes=read_notes(reader, ledger.head, blobs.read))
+    assert [cell.sight for cell in book.cells] == ["near" if named == "the file" else None]
+    assert [finding.code for finding in book.findings] == ([] if named == "the file" else [UNFOUNDED])
 
 
 def test_notes_are_read_from_the_commit(ledger):
@@ -111,7 +131,7 @@ def test_notes_are_read_from_the_commit(ledger):
 
 def test_thousands_of_shapes_are_compared_in_seconds():
     """No shape is near another: each question looks at all of them."""
-    known = KnownCases(Devices([]), lambda _seal, _positions: True, lambda _position: None)
+    known = KnownCases(Devices([]), lambda _positions: FileSet(1, 0), lambda _seal: 0)
     made = [make_forecast(shape={"B": number, "H": 64, "O": 64}) for number in range(1, 3_001)]
     for position, one in enumerate(made):
         commit = Commit(sha="1" * 40, when="", author="", position=position)

@@ -16,6 +16,7 @@ from builders import Ledger, forecast
 from ledger.canonical import id_input, record_id
 from ledger.cli.witness import stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
+from ledger.evidence import timestamps
 from ledger.evidence.audit import audit
 from ledger.evidence.timestamps import UntrustedToken, add_tokens, authority_name, load_roots, stamp, token_time
 from ledger.evidence.trust_levels import Trust
@@ -236,3 +237,24 @@ def test_a_missing_file_of_signers_is_bad_input(ledger, tmp_path):
     ledger.seal()
     with pytest.raises(InputError, match="allowed signers"):
         audited(ledger, signers=tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("release", "good"),
+    [
+        ("1.0.0", False),
+        ("1.0.2", False),
+        ("1.0.5", False),
+        ("1.0.6rc1", False),
+        ("odd", False),
+        ("1.0.6", True),
+        ("2.0", True),
+    ],
+)
+def test_a_client_that_accepts_forged_tokens_is_not_used(release, good, monkeypatch):
+    monkeypatch.setattr(timestamps.importlib.metadata, "version", lambda _name: release)
+    if good:
+        assert timestamps._client()
+        return
+    with pytest.raises(MachineError, match="CVE-2025-52556"):
+        timestamps._client()

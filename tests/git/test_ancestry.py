@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from ledger.errors import BudgetExceeded
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
 
@@ -54,10 +55,40 @@ def test_a_commit_that_brought_no_file_knows_of_none():
     assert not ancestry.precedes("file", [1])
 
 
-def test_a_straight_history_is_held_once():
-    """One set in all, not one for each commit: memory grows with the forks and merges."""
+def test_a_set_of_a_straight_history_is_a_number():
+    """Memory grows with the branches that are open at a time, not with the length of the history."""
     length = 500
     introduced = {f"file {n}": (n,) for n in range(length)}
     straight = Ancestry(history([(), *((n,) for n in range(length - 1))]), introduced, introduced)
-    assert len(set(map(id, straight._stretch))) == 1
+    assert {kept.rest for kept in straight._before.values()} == {0}
     assert straight.before(length - 1).bit_count() == length - 1
+
+
+def test_a_set_of_a_history_of_merged_branches_is_short():
+    """Each record comes on a branch of its own that is merged at once, as pull requests do."""
+    parents: list[tuple[int, ...]] = [()]
+    for _ in range(300):
+        parents += [(len(parents) - 1,), (len(parents) - 1, len(parents))]
+    introduced = {f"file {n}": (2 * n + 1,) for n in range(300)}
+    merged = Ancestry(history(parents), introduced, introduced)
+    assert max(kept.rest.bit_length() for kept in merged._before.values()) <= 1
+    assert merged.before(599).bit_count() == 299
+
+
+def test_sets_beyond_the_budget_are_refused(monkeypatch):
+    """Many branches that stay open, each with a record of its own: a set for each."""
+    monkeypatch.setattr("ledger.git.ancestry.MAX_SET_BYTES", 10_000)
+    width = 1000
+    parents: list[tuple[int, ...]] = [(), *((0,) for _ in range(width)), tuple(range(1, width + 1))]
+    introduced = {f"file {n}": (n + 1,) for n in range(width)}
+    with pytest.raises(BudgetExceeded):
+        Ancestry(history(parents), introduced, introduced)
+    few = dict(list(introduced.items())[:50])
+    assert Ancestry(history(parents), few, few, wanted=[width + 1]).before(width + 1).bit_count() == 50
+
+
+def test_files_before_several_commits_are_those_before_each():
+    ancestry = Ancestry(history([(), (0,), (1,), (1,)]), {"a": (0,), "b": (2,), "c": (3,)}, "abc")
+    for files in ("a", ""):
+        found = ancestry.before_all([2, 3] if files else [])
+        assert {name for name in "abc" if found.holds(ancestry.number(name))} == set(files)

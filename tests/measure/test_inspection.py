@@ -25,7 +25,7 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
     pytest.skip("torch and triton are not both installed", allow_module_level=True)
 
 # Shapes that Triton and Gluon compile, on sm_90 too.
-LARGE = {"matmul": {"M": 4096, "N": 4096, "K": 4096}, "rmsnorm_matmul": {"B": 32, "H": 98304, "O": 16384}}
+LARGE = {"matmul": {"M": 4096, "N": 4096, "K": 4096}, "rmsnorm_matmul": {"B": 16, "H": 98304, "O": 16384}}
 PROFILE = {"sm_75": "t4", "sm_80": "a100_sxm", "sm_89": "l4", "sm_90": "h200", "sm_100": "b200"}
 
 
@@ -65,7 +65,8 @@ def test_fp16_on_sm_75_emits_no_tensor_core_instruction(name: str):
     found = inspected(name, "sm_75")
     assert (found.instructions.family, found.instructions.path) == ("scalar FMA", "fp32")
     assert not {"HMMA", "IMMA"} & set(found.instructions.sass)
-    assert found.instructions.sass["FFMA"] >= 512
+    # A step of 32 of a tile of 16 x 64 is 256 a thread of 4 warps.
+    assert found.instructions.sass["FFMA"] >= 256
     assert found.agrees
 
 

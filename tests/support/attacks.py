@@ -33,6 +33,7 @@ from builders import (
 from samples import TOY, make_hardware, state
 
 from ledger.analysis.metrics import metric_names
+from ledger.analysis.protocols import COLD_GRAPH
 from ledger.canonical import canonical, encode, object_id, object_path, parse_json, record_id, record_path
 from ledger.device.ncu_csv import parse_raw
 from ledger.evidence.timestamps import add_tokens
@@ -48,6 +49,7 @@ from ledger.records import (
     Measurement,
     Metric,
     ProfiledKernel,
+    Samples,
     SourceFile,
     Timing,
 )
@@ -328,6 +330,24 @@ def commit_date_that_overflows(folder, _canary):
     """Date a commit beyond 64 bits."""
     ledger, _ = honest(folder)
     _odd_date(ledger, "99999999999999999999999 +0000")
+    return ledger.root
+
+
+@attack(TIME, "undetermined")
+def time_zone_that_no_clock_has(folder, _canary):
+    """Keep an old commit that a program of its day gave a zone of six digits: named, and not refused."""
+    ledger, _ = honest(folder)
+    _odd_date(ledger, "1772539200 +051800")
+    return ledger.root
+
+
+@attack(TIME, "refused", "prediction-postdates")
+def time_zone_that_hides_a_late_seal(folder, _canary):
+    """Seal late, and add a commit with an odd zone so that nothing might be judged."""
+    ledger = begin(folder)
+    late_seal(ledger)
+    ledger.commit("odd")
+    _odd_date(ledger, "1772539200 +051800")
     return ledger.root
 
 
@@ -743,6 +763,155 @@ def terminal_escapes_in_fields_and_names(folder, _canary):
     ledger.git("config", "user.name", "x")
     ledger.put_measurement(sealed, counters_missing=nasty)
     ledger.git("commit", "--quiet", "-m", nasty, GIT_COMMITTER_NAME="\x1b[2J\u202eAda")
+    return ledger.root
+
+
+@attack(PARSING, "refused", "signature-unread")
+def signature_file_that_nothing_reads(folder, _canary):
+    """Lay a signature beside a record, as if somebody had verified it."""
+    ledger, sealed = honest(folder)
+    ledger.write(sealed.path.replace(".json", ".ada.sig"), b"-----BEGIN SSH SIGNATURE-----")
+    ledger.commit()
+    return ledger.root
+
+
+# Cost to the auditor: what is cheap to write and dear to read. tests/evidence/test_bounds.py measures it.
+
+COST = "cost to the auditor"
+
+
+@attack(COST, "refused", "bad-record")
+def key_repeated_a_hundred_thousand_times(folder, _canary):
+    """Repeat half of 100,000 keys in a seal's extensions."""
+    ledger = begin(folder)
+    keys = b",".join(b'"k%d":0' % (number // 2) for number in range(100_000))
+    data = encode(seal_kind().model_validate(ledger.seal().prediction))
+    _forged(ledger, data.replace(b'"extensions":{}', b'"extensions":{%s}' % keys))
+    return ledger.root
+
+
+@attack(COST, "refused", "bad-record")
+def errors_by_the_hundred_thousand(folder, _canary):
+    """Name 300,000 earlier seals, none of them by a digest."""
+    ledger = begin(folder)
+    data = encode(ledger.seal().prediction)
+    _forged(ledger, data.replace(b'"previous":[]', b'"previous":[%s]' % b",".join([b'"x"'] * 300_000)))
+    return ledger.root
+
+
+@attack(COST, "refused", "bad-record")
+def values_by_the_million(folder, _canary):
+    """Fill a seal's extensions with empty lists."""
+    ledger = begin(folder)
+    data = encode(ledger.seal().prediction)
+    lists = b'"extensions":{"a":[%s]}' % b",".join([b"[]"] * 1_500_000)
+    _forged(ledger, data.replace(b'"extensions":{}', lists))
+    return ledger.root
+
+
+@attack(COST, "refused", "too-large")
+def samples_without_end(folder, _canary):
+    """Record 70,000 samples."""
+    ledger = begin(folder)
+    many = 70_000
+    protocol = COLD_GRAPH.model_copy(update={"parameters": {**COLD_GRAPH.parameters, "sample_elements": many}})
+    sealed = ledger.seal(forecast(protocol=protocol))
+    samples = Samples(dtype="fp16", positions=(0,) * many, bits=("0000",) * many)
+    ledger.measure(sealed, samples=samples)
+    return ledger.root
+
+
+@attack(COST, "flagged", "case-repeated")
+def thousand_revisions_of_one_cell(folder, _canary):
+    """Forecast one case under a thousand names in one seal."""
+    ledger = begin(folder)
+    one = forecast()
+    ledger.seal(*(one.model_copy(update={"cell": f"{one.cell}-{number}"}) for number in range(1000)))
+    return ledger.root
+
+
+@attack(COST, "holds")
+def sparse_file_of_fifteen_tebibytes(folder, _canary):
+    """Leave a file in the work tree that would take days to hash."""
+    ledger, _ = honest(folder)
+    with (ledger.root / "predictions" / "large").open("wb") as stream:
+        # As large as the file system allows.
+        for size in (15 << 40, 15 << 39, 1 << 40, 1 << 33):
+            try:
+                stream.truncate(size)
+                break
+            except OSError:
+                continue
+    return ledger.root
+
+
+@attack(COST, "holds")
+def folder_that_is_a_link_to_all_processes(folder, _canary):
+    """Let a ledger folder of the work tree lead to /proc."""
+    ledger, _ = honest(folder)
+    (ledger.root / "predictions").rename(ledger.root / "moved")
+    (ledger.root / "predictions").symlink_to("/proc")
+    return ledger.root
+
+
+@attack(COST, "holds")
+def references_by_the_hundred(folder, _canary):
+    """Name a commit that holds a seal by 400 references."""
+    ledger, _ = honest(folder)
+    ledger.switch("side", ledger.head)
+    ledger.seal(forecast(B=2))
+    commands = "".join(f"create refs/heads/many/{number} {ledger.head}\n" for number in range(400))
+    ledger.git("update-ref", "--stdin", data=commands.encode())
+    ledger.switch("main")
+    return ledger.root
+
+
+def _odd_measurement(folder: Path, **changes: object) -> Path:
+    ledger = begin(folder)
+    ledger.measure(ledger.seal(), **changes)
+    return ledger.root
+
+
+def _counted(value: str) -> Counters:
+    read = counters(0)
+    (kernel,) = read.kernels
+    metrics = {name: Metric(value=value, unit=metric.unit) for name, metric in kernel.metrics.items()}
+    return read.model_copy(update={"kernels": (kernel.model_copy(update={"metrics": metrics}),)})
+
+
+@attack(PARSING, "refused", "counters-unreadable")
+def counters_beyond_every_number(folder, _canary):
+    """Record counters that no floating-point number holds."""
+    return _odd_measurement(folder, counters=_counted("1e999"), counters_missing=None)
+
+
+@attack(PARSING, "refused", "counters-unreadable")
+def counters_that_overflow_in_a_sum(folder, _canary):
+    """Record counters whose sums and products are infinite."""
+    return _odd_measurement(folder, counters=_counted("1.7e308"), counters_missing=None)
+
+
+@attack(PARSING, "refused", "roof-contradicted")
+def profile_with_a_peak_beyond_every_record(folder, _canary):
+    """Seal a profile whose peak has three hundred digits."""
+    return _sealed_with_peak(folder, 1e300)
+
+
+@attack(PARSING, "refused", "roof-contradicted")
+def profile_with_a_peak_of_nothing(folder, _canary):
+    """Seal a profile whose peak rounds to no operation a second."""
+    return _sealed_with_peak(folder, 1e-300)
+
+
+def _sealed_with_peak(folder: Path, value: float) -> Path:
+    ledger = begin(folder)
+    fields = parse_json(PROFILE, what="profile")
+    for ceilings in fields["ceilings"].values():
+        for peak in filter(None, ceilings["peaks"].values()):
+            peak["value"] = value
+    profile = canonical(fields)
+    ledger.write(object_path("predictions", object_id(profile)), profile)
+    ledger.seal(forecast(hardware_sha256=object_id(profile)))
     return ledger.root
 
 

@@ -14,12 +14,15 @@ from builders import EMPTY_GIT, Ledger, Seal, forecast, measurement, timing
 
 from ledger.canonical import encode, object_id, object_path
 from ledger.cli import main
+from ledger.cli.verify import _show_ingested
+from ledger.errors import EvidenceRefused
 from ledger.evidence.audit import audit
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
+from ledger.records import Finding
 from ledger.workflow import ingest as ingesting
-from ledger.workflow.ingest import Incoming, Ingested, incoming_of, ingest
+from ledger.workflow.ingest import Incoming, Ingested, Outcome, incoming_of, ingest
 
 
 @pytest.fixture
@@ -267,6 +270,14 @@ def test_verify_of_a_refused_batch_exits_3_and_keeps_the_rest(
     assert run(ledger, monkeypatch, "verify", "--from", str(results)) == 3
     assert "1 of 2 measurements are refused and not committed" in capsys.readouterr().err
     assert [cell.state for cell in ledger.book().cells] == ["measured", "open"]
+
+
+def test_a_refusal_of_what_was_measured_here_names_the_folder_that_keeps_it(ledger: Ledger):
+    """Else every later verify would take the same results again, and say no way out."""
+    why = Finding(code="samples-disagree", severity="refused", path="x", message="element 3 differs")
+    done = Ingested((Outcome("seal#cell", "x", None, None, (why,)),), ledger.book())
+    with pytest.raises(EvidenceRefused, match=r"differs; they stay in /kept/here: remove it to measure again"):
+        _show_ingested(done, as_json=True, kept=Path("/kept/here"))
 
 
 def test_verify_of_one_changed_digit_exits_3_and_writes_nothing(

@@ -1,0 +1,150 @@
+"""Describes launches of this kernel's variants on sm_90 to the cost model, with constants fitted to one H200.
+
+Imports neither torch nor triton. Terms: ledger/cost_model.py. Fitted to net times of the chain context (a call after
+an elementwise kernel, whose own time is subtracted) in benchmarks/model-shapes-fit-h200.json, by the regret of the pick
+and the error of the prediction. Clocks are of an SM at 1,755 MHz.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ledger.cost_model import Launch, Rates, cost
+from ledger.kernels.common.configs import Settings
+from ledger.kernels.common.targets import SM_REGISTERS, ceil_div
+from ledger.operations import Shape
+from ledger.records import Dtype
+from ledger.roofline import DTYPE_BYTES
+
+STEP = 64
+"""Inner positions of a K step, here of all variants."""
+
+RATES = Rates(
+    clock_hz=1.755e9,
+    dram_bytes_per_s=4.59e12,
+    l2_bytes=7120,
+    request_bytes=81.1,
+    tensor_flops=4096,
+    # Fitted among 120, 128 and 132, and 96, 112 and 128.
+    slots={1: 132, 2: 132, 4: 120, 8: 96},
+    idle_share=1.25,
+    resident_share=0.467,
+    launch_s={"chain": 1.18e-6},
+    overlap=2.76,
+)
+
+
+class Clocks(NamedTuple):
+    """Hold what is fitted of this kernel, in clocks of an SM.
+
+    Of a K step of ping-pong warpgroups: issue_64, issue_128 and issue_128_wide, its weights of 64 or 128 columns are
+    loaded, scaled and issued, with 8 and in the last with 16 warps; row_128, a row of x with 128 columns;
+    separate, the second mbarrier of separate pipelines, with 8 warps. Of cooperative warpgroups: scale_64 and
+    scale_128, x of 64 or 128 rows is scaled between two wgmma. Of the warp-specialised variant: step, whatever its
+    block_k.
+    Of a CTA: its begin and end (ping_pong, cooperative, warp_specialised); published_squares, waiting for squares that
+    another CTA sums; late_weights, a shared pipeline of 16 warps begins when x is ready; tile, stores of 128 x 256;
+    groups, adding the accumulators of another group, for 128 x 256; sent, the same partial sum sent to another CTA;
+    waiting for those of others (ping_pong_split, cooperative_split, warp_specialised_split).
+    other_lines: the share by which CTAs of other K ranges, which read other lines of x, add to the requests of x.
+    """
+
+    issue_64: float = 217
+    issue_128: float = 397
+    issue_128_wide: float = 368
+    row_128: float = 2.27
+    separate: float = 2.74
+    scale_64: float = 355
+    scale_128: float = 208
+    step: float = 429
+    ping_pong: float = 3990
+    cooperative: float = 2290
+    warp_specialised: float = 5580
+    published_squares: float = 380
+    late_weights: float = 460
+    tile: float = 4200
+    groups: float = 3340
+    sent: float = 7230
+    ping_pong_split: float = 179
+    cooperative_split: float = 4380
+    warp_specialised_split: float = 7510
+    other_lines: float = 0.595
+
+
+CLOCKS = Clocks()
+
+
+class Tile(NamedTuple):
+    """Hold what the cost of a configuration depends on. shared: whether x shares the stages of the weights."""
+
+    variant: str
+    block_b: int
+    block_o: int
+    split_k: int
+    cluster_m: int
+    num_warps: int
+    block_k: int
+    shared: bool
+
+
+def tile_of(config: Settings) -> Tile:
+    """Return the tile of a configuration."""
+    is_ping_pong = config["variant"] == "cuda_ping_pong"
+    *keys, _ = Tile._fields
+    return Tile._make([*(config[key] for key in keys), is_ping_pong and config["x_stages"] == 0])
+
+
+def resident_ctas(tile: Tile, shared_bytes: int) -> int:
+    """Return how many CTAs fit on an SM, at most 2: more were not faster. Those of other variants fill it.
+
+    Registers a thread, as NVRTC 13 compiles them: 42, the accumulators, and 14 where weights are prefetched.
+    """
+    if tile.variant != "cuda_ping_pong" or 2 * (shared_bytes + 1024) > 233_472:
+        return 1
+    warps = tile.num_warps + (6 if tile.block_b <= 32 else 4)
+    prefetches = tile.num_warps == 8 and (tile.block_o == 128 or (not tile.shared and tile.block_b <= 192))
+    registers = min(42 + tile.block_b // 2 + 14 * prefetches, 168 if tile.num_warps == 8 else 96)
+    return 2 if 2 * 32 * warps * (8 * ceil_div(registers, 8)) <= SM_REGISTERS else 1
+
+
+def launch_of(tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clocks = CLOCKS) -> Launch:
+    """Return a launch as the cost model sees it. resident: CTAs on an SM."""
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    variant, rows, columns, splits, cluster_m, warps, block_k, shared = tile
+    element, area, divided = DTYPE_BYTES[dtype], rows * columns / (128 * 256), splits > 1
+    tensor = rows * columns / 32
+    serial = 0.0
+    fixed = clocks.sent * area * (splits - 1) / splits
+    if variant == "cuda_ping_pong":
+        wide = columns == 128
+        hidden = (clocks.issue_128 if warps == 8 else clocks.issue_128_wide) if wide else clocks.issue_64
+        exposed = clocks.row_128 * rows if wide else 0.0
+        serial = clocks.separate if warps == 8 and not shared else 0.0
+        fixed += clocks.ping_pong + clocks.tile * area + clocks.groups * area * (warps * 16 // columns - 1)
+        fixed += clocks.published_squares * (rows > 32) + clocks.late_weights * (shared and warps == 16)
+        fixed += clocks.ping_pong_split * divided
+    elif variant == "cuda_cooperative":
+        hidden, exposed = clocks.scale_64 if rows == 64 else clocks.scale_128, tensor
+        fixed += clocks.cooperative + clocks.cooperative_split * divided
+    else:
+        hidden, exposed = clocks.step * STEP / block_k, 0.0
+        fixed += clocks.warp_specialised + clocks.tile * area + clocks.warp_specialised_split * divided
+    x = rows * (1 + clocks.other_lines * (splits - 1) / splits)
+    return Launch(
+        ctas=ceil_div(b, rows) * ceil_div(o, columns) * splits,
+        cluster=1 if variant == "warp_specialised" else cluster_m * splits,
+        resident=resident,
+        steps=ceil_div(ceil_div(h, STEP), splits),
+        step_flops=2 * rows * columns * STEP,
+        request_bytes=element * STEP * (columns / cluster_m + x),
+        hidden_clocks=hidden,
+        exposed_clocks=exposed,
+        serial_clocks=serial,
+        fixed_clocks=fixed,
+        dram_bytes=element * (h * o + b * h + h + b * o),
+    )
+
+
+def chain_s(tile: Tile, shape: Shape, dtype: Dtype, resident: int) -> float:
+    """Return the predicted time of a call in a chain of other kernels, in seconds."""
+    return cost(launch_of(tile, shape, dtype, resident), RATES, state="chain").total_s

@@ -1,0 +1,195 @@
+"""Enumerates the configurations of sm_90 that the launch rule chooses among, and takes the cheapest predicted one.
+
+Only tiles that were timed with a correct result (benchmarks/model-shapes-fit-h200.json) are offered. Imports neither
+torch nor triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from ledger.kernels.common.configs import Settings
+from ledger.kernels.common.targets import SHARED_BYTES, ceil_div
+from ledger.operations import Shape
+from ledger.records import Dtype
+
+from . import ping_pong
+from .cost import Tile, chain_s, resident_ctas
+from .variants import NEUTRAL, shared_bytes
+
+Config = dict[str, Any]
+
+_HEIGHTS = {
+    64: (8, 16, 32, 48, 56, 64, 80, 88, 96, 104, 128, 176, 192),
+    128: (8, 16, 24, 32, 48, 56, 64, 80, 88, 96, 104, 128, 136, 176, 192, 256),
+}
+"""Columns -> rows of the tiles of ping-pong warpgroups that were timed; 24 and 136 in benchmarks/tuning."""
+_COOPERATIVE_TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256))
+"""Rows and columns. 128 x 64 was timed too: never the fastest, and slower than predicted."""
+_ROW_TILES = (1, 2, 3, 4, 5, 6, 8)
+_LEAST_ROWS = 32
+"""The least rows of a tile where several tiles divide the batch."""
+_LEAST_INNER = {"cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperative": 64}
+"""Variant -> the least inner positions of a CTA of split-K."""
+_WARP_SPECIALISED_ROWS = 16
+_MOST_WARP_SPECIALISED_STAGES = 24
+_MOST_COOPERATIVE_STAGES = 13
+
+
+_MOST_PING_PONG_ROWS = 512
+"""The largest batch at which ping-pong warpgroups were timed."""
+
+_TUNED = {
+    (1, 2048, 2048): Tile("cuda_ping_pong", 8, 64, 2, 1, 16, 64, False),
+    (8, 2048, 2048): Tile("cuda_ping_pong", 8, 64, 2, 1, 16, 64, False),
+    (32, 2048, 2048): Tile("cuda_ping_pong", 32, 64, 2, 1, 8, 64, False),
+    (128, 2048, 2048): Tile("cuda_ping_pong", 64, 64, 2, 1, 8, 64, False),
+    (1, 4096, 4096): Tile("cuda_ping_pong", 8, 64, 2, 1, 16, 64, False),
+    (8, 4096, 4096): Tile("cuda_ping_pong", 8, 64, 2, 1, 16, 64, False),
+    (128, 4096, 4096): Tile("cuda_ping_pong", 64, 64, 1, 2, 16, 64, False),
+    (8, 4096, 14336): Tile("cuda_ping_pong", 8, 128, 1, 1, 16, 64, False),
+    (16, 5120, 5120): Tile("cuda_ping_pong", 16, 128, 2, 1, 16, 64, False),
+    (72, 4096, 4096): Tile("cuda_ping_pong", 72, 64, 2, 1, 8, 64, True),
+    (128, 4096, 14336): Tile("cuda_ping_pong", 128, 128, 1, 1, 16, 64, False),
+    (130, 4096, 11008): Tile("cuda_ping_pong", 136, 128, 1, 1, 8, 64, False),
+    (192, 4096, 8192): Tile("cuda_ping_pong", 192, 64, 1, 1, 8, 64, False),
+    (256, 8192, 8192): Tile("cuda_ping_pong", 256, 128, 2, 1, 8, 64, False),
+    (264, 4096, 4096): Tile("cuda_ping_pong", 136, 64, 1, 2, 8, 64, False),
+    (384, 4096, 4096): Tile("cuda_ping_pong", 192, 64, 1, 2, 8, 64, False),
+    (448, 4096, 4096): Tile("cuda_ping_pong", 224, 64, 1, 2, 8, 64, False),
+    (512, 2048, 2048): Tile("cuda_ping_pong", 128, 64, 1, 2, 8, 64, False),
+    (512, 4096, 4096): Tile("cuda_cooperative", 128, 256, 2, 1, 8, 64, False),
+    (512, 8192, 8192): Tile("cuda_cooperative", 128, 256, 1, 1, 8, 64, False),
+}
+"""B, H and O -> the tile that was fastest there in earlier runs, where the model predicts another one: rows of
+benchmarks/h200.json and benchmarks/tuning, timed back to back."""
+
+
+def chosen(shape: Shape, dtype: Dtype) -> Config | None:
+    """Return the configuration that was tuned for a shape, or the cheapest; None where nothing fits."""
+    tuned = _TUNED.get((shape["B"], shape["H"], shape["O"]))
+    return cheapest(shape, dtype) if tuned is None else staged(tuned, shape, dtype)
+
+
+def cheapest(shape: Shape, dtype: Dtype) -> Config | None:
+    """Return the configuration of least predicted time, or None where nothing fits into shared memory."""
+    best, least = None, float("inf")
+    # How many CTAs fit on an SM depends on the stages; until these are known, the most give a lower bound.
+    bounds = [(chain_s(tile, shape, dtype, resident_ctas(tile, 0)), tile) for tile in tiles(shape)]
+    for bound, tile in sorted(bounds):
+        if bound >= least:
+            break
+        config = staged(tile, shape, dtype)
+        if config is None:
+            continue
+        predicted = chain_s(tile, shape, dtype, resident_ctas(tile, shared_bytes(config, dtype, shape["H"])))
+        if predicted < least:
+            best, least = config, predicted
+    return best
+
+
+def tiles(shape: Shape) -> Iterator[Tile]:
+    """Yield the tiles of a shape, without those that divide the inner dimension too often."""
+    for tile in (*_ping_pong_tiles(shape["B"]), *_cooperative_tiles(shape["B"]), *_warp_specialised_tiles(shape["B"])):
+        if tile.split_k == 1 or shape["H"] >= tile.split_k * _LEAST_INNER[tile.variant]:
+            yield tile
+
+
+def _ping_pong_tiles(b: int) -> Iterator[Tile]:
+    if b > _MOST_PING_PONG_ROWS:
+        return
+    for columns, heights in _HEIGHTS.items():
+        for rows in {_height(b, count, heights): None for count in _ROW_TILES}:
+            if rows is not None:
+                yield from _ping_pong_divisions(b, rows, columns)
+
+
+def _height(b: int, count: int, heights: tuple[int, ...]) -> int | None:
+    """Return the least timed height of which `count` row tiles hold the batch, None for one that is too low or high."""
+    least = ceil_div(b, count)
+    if count > 1 and least <= _LEAST_ROWS - 8:
+        return None
+    return next((rows for rows in heights if rows >= least), None)
+
+
+def _ping_pong_divisions(b: int, rows: int, columns: int) -> Iterator[Tile]:
+    for splits in (1, 2, 4, 8):
+        if rows % splits:
+            continue
+        pair = 2 if splits == 1 and ceil_div(b, rows) % 2 == 0 else 1
+        for warps, shared in product((8, 16) if rows <= 128 else (8,), (True, False)):
+            yield Tile("cuda_ping_pong", rows, columns, splits, pair, warps, 64, shared)
+
+
+def _cooperative_tiles(b: int) -> Iterator[Tile]:
+    for (rows, columns), splits in product(_COOPERATIVE_TILES, (1, 2)):
+        if rows == 64 or b > 64:
+            yield Tile("cuda_cooperative", rows, columns, splits, 1, 8, 64, False)
+
+
+def _warp_specialised_tiles(b: int) -> Iterator[Tile]:
+    if b <= _WARP_SPECIALISED_ROWS:
+        for columns, block_k, splits in product((64, 128), (128, 256), (1, 2, 4, 8)):
+            rows = 8 if b <= 8 else 16
+            yield Tile("warp_specialised", rows, columns, splits, 1, columns // 16, block_k, False)
+
+
+# Stages
+
+
+def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
+    """Return the configuration of a tile with as many stages as fit and are of use; None where two do not fit."""
+    config: Config = {**tile._asdict(), "num_stages": 2, "x_stages": 0, "pdl": 1, **NEUTRAL[tile.variant]}
+    shared = config.pop("shared")
+    if tile.variant == "cuda_ping_pong":
+        return ping_pong_stages(config, shape, dtype, shared=shared)
+    most = _MOST_COOPERATIVE_STAGES
+    if tile.variant == "warp_specialised":
+        few = tile.block_k == 256
+        config |= {"x_stages": 4 if few else 8, "scaling_warpgroups": 1 if few else 2}
+        steps = ceil_div(ceil_div(shape["H"], tile.block_k), tile.split_k)
+        most = max(2, min(steps, _MOST_WARP_SPECIALISED_STAGES))
+    stages = ({**config, "num_stages": n} for n in range(most, 1, -1))
+    return next((filled for filled in stages if _fits(filled, dtype, shape["H"])), None)
+
+
+def _fits(config: Settings, dtype: Dtype, n_inner: int) -> bool:
+    return shared_bytes(config, dtype, n_inner) <= SHARED_BYTES["sm_90"]
+
+
+def ping_pong_stages(config: Settings, shape: Shape, dtype: Dtype, *, shared: bool) -> Config | None:
+    """Return a configuration with as many stages as fit and are of use; None where the accumulators do not fit.
+
+    shared: whether x shares the stages of the weights.
+    """
+    h, groups, multiple = shape["H"], ping_pong.groups(config), ping_pong.stage_multiple(config)
+    steps = ceil_div(ceil_div(h, config["block_k"]), config["split_k"])
+    config = {**config, "cluster_m": ping_pong.paired_rows(config, shape["B"])}
+    # Measured: more stages of x cost stages of the weights, most where two CTAs share these, which then come later.
+    most = 8 if config["cluster_m"] > 1 else 12
+    if shared:
+        most = steps
+    elif ping_pong.local_square_warps(config):
+        most = 16
+
+    def staged(weights: int, x: int) -> Config:
+        return {**config, "num_stages": weights, "x_stages": 0 if shared else x}
+
+    def too_few(weights: int, x: int) -> bool:
+        filled = staged(weights, x)
+        return x < least or ping_pong.stage_bytes(filled) < ping_pong.epilogue_bytes(filled)
+
+    def fits(weights: int, x: int) -> bool:
+        return _fits(staged(weights, x), dtype, h)
+
+    weights = x = multiple
+    more = 1 if shared else multiple
+    least = 2 * groups if ping_pong.prefetches_weights(staged(weights, x)) else multiple
+    wanted = max(least, min(most, steps))
+    while (x < wanted or (shared and too_few(weights, x))) and fits(weights + more, x + more):
+        weights, x = weights + more, x + more
+    while not shared and (weights < steps or too_few(weights, x)) and fits(weights + groups, x):
+        weights += groups
+    return staged(weights, x) if fits(weights, x) and not too_few(weights, x) else None

@@ -1,0 +1,1 @@
+"""Makes the shipped kernels callable as torch operations of the namespace `ledger`."""

@@ -1,0 +1,72 @@
+"""Compares a kernel's work model with its reference: products by torch's FLOP counter, bytes by the tensors' sizes.
+
+Imports torch, only when called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ledger.analysis.formatting import shape_text
+from ledger.analysis.work_model import elements, usual_flops
+from ledger.kernel import Kernel
+from ledger.measure.kernel_trials import generated
+from ledger.operations import Shape
+from ledger.records import Dtype
+from ledger.roofline import DTYPE_BYTES
+
+
+def counted_flops(kernel: Kernel, shape: Shape, dtype: Dtype) -> int:
+    """Return the operations of the reference's products: torch's counter leaves out elementwise operations.
+
+    It leaves out products with a vector, too; they are counted here.
+    """
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    inputs = generated(kernel, shape, dtype, run=0, device="cpu")
+    vectors = {torch.ops.aten.mv: _inner_products, torch.ops.aten.dot: _inner_products}
+    with FlopCounterMode(display=False, custom_mapping=vectors) as counter:
+        kernel.reference(inputs)
+    return int(counter.get_total_flops())
+
+
+def _inner_products(a_shape: Sequence[int], *_: object, **_more: object) -> int:
+    """Return the operations of a matrix, or a vector, times a vector."""
+    return 2 * math.prod(a_shape)
+
+
+def flops_problem(kernel: Kernel, shape: Shape, dtype: Dtype) -> str | None:
+    """Return what is wrong with the operations of the work model at a shape, or None.
+
+    They are at least the products of the definition, and at most what elementwise operations can add (usual_flops). The
+    reference multiplies at least as much as the definition: it may compute what a mask then leaves out.
+    """
+    flops, products = kernel.work(shape, dtype).flops, 2 * kernel.operation.products(shape)
+    counted, most = counted_flops(kernel, shape, dtype), usual_flops(kernel.operation, shape)
+    where = f"at {shape_text(shape)}"
+    if counted and not products <= counted <= 2.5 * products:
+        return (
+            f"{where} the operation's products are {products} FLOP; torch counts {counted} in the reference: expected "
+            "Operation.products to count its multiply-adds"
+        )
+    if not products <= flops <= most or (flops < 1 and not products):
+        return (
+            f"{where} the work model has {flops} FLOP; expected {max(products, 1)}, the products (torch counts "
+            f"{counted} in the reference), to {most} with elementwise operations"
+        )
+    return None
+
+
+def bytes_problem(kernel: Kernel, shape: Shape, dtype: Dtype) -> str | None:
+    """Return what is wrong with the bytes of the work model at a shape, or None: each tensor moves once."""
+    work = kernel.work(shape, dtype)
+    read, written = elements(kernel.operation, shape)
+    for what, got, wanted in (
+        ("bytes_read", work.bytes_read, DTYPE_BYTES[dtype] * read),
+        ("bytes_written", work.bytes_written, DTYPE_BYTES[kernel.operation.output_dtype(dtype)] * written),
+    ):
+        if got != wanted:
+            return f"at {shape_text(shape)} {dtype} {what} is {got}; expected {wanted}, each tensor once"
+    return None
