@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger.errors import MachineError
 from ledger.kernel import Launch
 from ledger.measure.cuda_graphs import MAX_NODES, ROUND_MS, capture, replay_ps, state_under, warm_up
 from ledger.records import DeviceState
@@ -54,12 +55,21 @@ class ChainRounds:
         self._between: Any = capture([self.between] * self.calls)
 
     def take(self, count: int) -> list[int]:
-        """Run `count` rounds and return picoseconds per call of each, without the other kernel."""
+        """Run `count` rounds and return picoseconds per call of each, without the other kernel.
+
+        Raises: MachineError where a chain is no slower than the other kernel alone.
+        """
         chains = replay_ps(self._chain, count, calls=self.calls)
         between = statistics.median(replay_ps(self._between, count, calls=self.calls))
         if self.watch:
             self.states.append(state_under(self._chain))
-        return [max(1, round(chain - between)) for chain in chains]
+        calls = [round(chain - between) for chain in chains]
+        if statistics.median(calls) <= 0:
+            raise MachineError(
+                f"a chain took {statistics.median(chains) / 1e6:.3f} us a call, its other kernel alone {between / 1e6:.3f}; expected "
+                "more: the call is too short to be told from it, or another process uses the device"
+            )
+        return [max(1, call) for call in calls]
 
 
 @dataclass
