@@ -66,8 +66,8 @@ class ChainRounds:
         calls = [round(chain - between) for chain in chains]
         if statistics.median(calls) <= 0:
             raise MachineError(
-                f"a chain took {statistics.median(chains) / 1e6:.3f} us a call, its other kernel alone {between / 1e6:.3f}; expected "
-                "more: the call is too short to be told from it, or another process uses the device"
+                f"a chain took {statistics.median(chains) / 1e6:.3f} us a call, its other kernel alone "
+                f"{between / 1e6:.3f}; expected more: the call is too short, or another process uses the device"
             )
         return [max(1, call) for call in calls]
 
