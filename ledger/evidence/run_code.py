@@ -17,8 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ledger.analysis.book import Book, CellView, Recorded
+from ledger.budgets import MAX_RECORD_BYTES
 from ledger.callables.subject import is_callable
-from ledger.canonical import MAX_RECORD_BYTES, decode, object_path
+from ledger.canonical import decode, object_path
 from ledger.errors import LedgerError, shortened
 from ledger.evidence.object_checks import ReadBlob
 from ledger.evidence.recompute import Recomputed, Skipped, value_of

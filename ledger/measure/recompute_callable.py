@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ledger.callables.subject_files import load_subject, subject_of
+from ledger.callables.subject import subject_of
+from ledger.callables.subject_files import load_subject
 from ledger.canonical import validate
 from ledger.kernel_files import shipped_folder
 from ledger.measure.inputs import input_sets
