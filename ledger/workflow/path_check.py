@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path as FilePath
 
+from ledger.callables.subject import is_callable
 from ledger.errors import InputError, MachineError
 from ledger.kernel import GPU_IMPLEMENTATIONS
 from ledger.kernel_files import load_kernel
@@ -26,6 +27,8 @@ def check_paths(drafts: Sequence[Draft], root: FilePath | None) -> Iterator[str]
 def _checked(draft: Draft, root: FilePath | None) -> str:
     case, roof = draft.forecast.case, draft.forecast.roof
     name = f"{case.kernel} {case.dtype} on {case.hardware}"
+    if is_callable(case.kernel):
+        return f"not checked: {name}: a callable compiles its kernels only when it runs"
     try:
         kernel = load_kernel(case.kernel, root, launch=True).kernel
         found = inspect(kernel, draft.hardware, shape=case.shape, dtype=case.dtype, config=case.config)
