@@ -23,7 +23,7 @@ LAYERS = (
     ("", "launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
     ("", "kernel kernel_folder kernel_files record_files"),
-    ("callables", "argument_list recorded_arguments subject calls counted_work subject_files"),
+    ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
     (
         "analysis",
         """
@@ -54,7 +54,7 @@ LAYERS = (
         inputs correctness result_check timer steady_timer cuda_graphs launch_contexts intervene run_cell ncu_target
         recompute_callable
         ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
-        tune tuned_file cubin_tools compilation inspection kernel_trials interpreter counted_work kernel_check
+        tune tuned_file cubin_tools compilation inspection kernel_trials interpreter work_checks kernel_check
         """,
     ),
     ("library", "signature launch_cache operations"),

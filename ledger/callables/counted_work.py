@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.callables.argument_list import parameter_spec, tensor_spec
 from ledger.callables.calls import GRADIENT, Call, module_tensors, tensors_in
+from ledger.callables.flop_counter import product_counter
 from ledger.callables.subject import Subject
 from ledger.errors import InputError, explained
 from ledger.operations import Shape, TensorSpec
@@ -106,14 +107,10 @@ def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Count
 
 
 def _counted(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]) -> Counted:
-    from torch.utils.flop_counter import FlopCounterMode
-
     with eagerly():
         call = Call(function, subject, inputs, run=subject.run)
         operations = _Operations()
-        counter = FlopCounterMode(display=False)
-        # The tracker of modules is for a table by module, and cannot follow torch.autograd.grad.
-        counter.mod_tracker = _Untracked()
+        counter = product_counter()
         with counter, operations.mode():
             call()
     results = call.results()
@@ -145,19 +142,6 @@ def eagerly() -> Any:
     import torch
 
     return torch.compiler.set_stance("force_eager")
-
-
-class _Untracked:
-    """Take the place of FlopCounterMode's tracker of modules: all operations count as global."""
-
-    def __init__(self) -> None:
-        self.parents = {"Global"}
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
 
 
 class _Operations:

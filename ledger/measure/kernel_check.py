@@ -13,9 +13,9 @@ from ledger.analysis.kernel_check import Budget, Finding, file_findings, refusal
 from ledger.errors import LedgerError, explained
 from ledger.kernel import CPU_IMPLEMENTATION, GPU_IMPLEMENTATIONS, Kernel
 from ledger.kernel_files import KernelFile
-from ledger.measure.counted_work import bytes_problem, flops_problem
 from ledger.measure.interpreter import interpreted
 from ledger.measure.kernel_trials import Trial, element_problem, problem_of
+from ledger.measure.work_checks import bytes_problem, flops_problem
 from ledger.operations import Shape
 from ledger.records import Dtype
 

@@ -5,11 +5,9 @@ Imports torch, only when called.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 from ledger.analysis.formatting import shape_text
 from ledger.analysis.work_model import elements, usual_flops
+from ledger.callables.flop_counter import product_counter
 from ledger.kernel import Kernel
 from ledger.measure.kernel_trials import generated
 from ledger.operations import Shape
@@ -18,23 +16,11 @@ from ledger.roofline import DTYPE_BYTES
 
 
 def counted_flops(kernel: Kernel, shape: Shape, dtype: Dtype) -> int:
-    """Return the operations of the reference's products: torch's counter leaves out elementwise operations.
-
-    It leaves out products with a vector, too; they are counted here.
-    """
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
+    """Return the operations of the reference's products; elementwise operations count none."""
     inputs = generated(kernel, shape, dtype, run=0, device="cpu")
-    vectors = {torch.ops.aten.mv: _inner_products, torch.ops.aten.dot: _inner_products}
-    with FlopCounterMode(display=False, custom_mapping=vectors) as counter:
+    with product_counter() as counter:
         kernel.reference(inputs)
     return int(counter.get_total_flops())
-
-
-def _inner_products(a_shape: Sequence[int], *_: object, **_more: object) -> int:
-    """Return the operations of a matrix, or a vector, times a vector."""
-    return 2 * math.prod(a_shape)
 
 
 def flops_problem(kernel: Kernel, shape: Shape, dtype: Dtype) -> str | None:
