@@ -90,12 +90,12 @@ LAYERS = (
 ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for module in modules.split()]
 TORCH = """
     kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
-    callables.calls callables.counted_work callables.subject_files
+    callables.calls callables.flop_counter callables.counted_work callables.subject_files
     measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.launch_contexts
     measure.intervene measure.run_cell measure.recompute_callable
     measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
-    measure.compilation measure.inspection measure.kernel_trials measure.counted_work library.launch_cache
+    measure.compilation measure.inspection measure.kernel_trials library.launch_cache
     library.operations calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu
     calibrate.ceilings_cuda calibrate.hardware_profile
 """.split()

@@ -73,8 +73,9 @@ def test_only_open_cells_ask_what_is_current(ledger):
 def test_digests_are_read_without_running_a_kernel(tmp_path):
     marker = tmp_path / "was-loaded"
     (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "loud.py").write_text(f"open({str(marker)!r}, 'w').close()\nraise ValueError('loud')\n")
-    (tmp_path / "kernels" / "broken.py").write_text("def f(:\n")
+    loud = f"KERNEL = open({str(marker)!r}, 'w')\nraise ValueError('loud')\n"
+    (tmp_path / "kernels" / "loud.py").write_text(loud)
+    (tmp_path / "kernels" / "broken.py").write_text("def f(:\nKERNEL = 1\n")
     digest = current_digests(tmp_path)
     assert digest("kernel", "matmul") == load_kernel("matmul").sha256
     assert digest("kernel", "nobody") is None
