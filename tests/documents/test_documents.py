@@ -19,6 +19,7 @@ PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in ROOT.rglob("*.md")
     if not GENERATED & set(path.relative_to(ROOT).parts)
+    and not path.relative_to(ROOT).parts[0].startswith(".")
     and path.relative_to(ROOT).parts[0] not in ("predictions", "verifications")
 )
 MOST_WORDS = 20_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import builders
@@ -90,7 +91,7 @@ def test_options_declare_a_sight(desk: Desk):
 )
 def test_a_sight_comes_with_a_sentence(desk: Desk, options: str, said: str):
     cell = "" if "--from" in options else f"matmul {CELL} M=64,N=64,K=64"
-    done = desk.run("python", "-P", "-m", "ledger", "predict", *cell.split(), *options.split())
+    done = desk.run(sys.executable, "-P", "-m", "ledger", "predict", *cell.split(), *options.split())
     assert done.returncode == 2 and said in " ".join(done.stderr.split())
 
 
