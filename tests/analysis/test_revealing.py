@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_what_an_honest_record_of_a_cpu_holds_reveals_nothing():
 
 def test_in_file_finds_what_the_recorded_reports_hold():
     found = kinds(in_file(REPORTS[0].read_bytes(), "x.ncu-rep", NOBODY))
-    assert {("path", "/work/main/kernels/rmsnorm_matmul.py"), ("path", "/usr/bin/python3.12")} <= found
+    assert ("path", "/usr/bin/python3.12") in found
+    assert [text for kind, text in found if kind == "path" and text.endswith("/kernels/rmsnorm_matmul.py")]
     assert [text for kind, text in found if kind == "command line" and "--target-processes" in text]
     assert not [text for kind, text in found if kind == "command line" and "performance" in text]
     assert [text for kind, text in found if kind == "address"]
@@ -70,8 +72,9 @@ def test_in_file_finds_what_the_recorded_reports_hold():
 
 def planted(data: bytes) -> bytes:
     """Return a recorded report as it would be on Ada's machine: other names of the same lengths."""
-    assert data.count(b"/work/main/kernels") and data.count(b"\x02vm0")
-    data = data.replace(b"/work/main/kernels", b"/home/adalovelace/")
+    folder = re.search(rb"(?:/[a-z]+)+/kernels(?=/[a-z_]+\.py)", data)
+    assert folder and len(folder[0]) == len(b"/home/adalovelace/") and data.count(b"\x02vm0")
+    data = data.replace(folder[0], b"/home/adalovelace/")
     return data.replace(b"/opt/torch/.venv/lib/python3.12", b"/srv/Ada Lovelace/secret projec")
 
 
