@@ -22,8 +22,8 @@ from ledger.analysis.report_rows import document
 from ledger.callables.recorded_arguments import Arguments, described
 from ledger.canonical import encode, record_errors, record_id
 from ledger.errors import EvidenceRefused, InputError
-from ledger.evidence.judge import CurrentDigest, judge
-from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.judge import CurrentDigest
+from ledger.evidence.judged_ledger import judged_ledger
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
@@ -166,10 +166,7 @@ class OpenBook:
         return _result(done, forecast)
 
     def _book(self, reader: Reader, current: CurrentDigest) -> Book:
-        history = read_history(reader, wait=False)
-        with reader.blobs() as blobs:
-            blobs.plan(record_blobs(history))
-            book = judge(history, blobs.read, current=current)
+        book = judged_ledger(reader, read_history(reader, wait=False), current=current)
         if book.refused:
             raise EvidenceRefused(f"the ledger is refused: {book.refused[0].path}: {book.refused[0].message}")
         return book

@@ -38,8 +38,8 @@ LAYERS = (
         "evidence",
         """
         object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks judge
-        seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps trust_levels
-        log_proof log_bundle log_entries log_levels beyond_commit audit
+        judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps
+        trust_levels log_proof log_bundle log_entries log_levels beyond_commit audit
         """,
     ),
     (

@@ -29,14 +29,9 @@ class OpenLedger:
     @cached_property
     def book(self) -> Book:
         """Return the book of the ledger, judged on first use."""
-        from ledger.evidence.judge import judge
-        from ledger.evidence.object_checks import record_blobs
-        from ledger.evidence.sight_checks import read_notes
+        from ledger.evidence.judged_ledger import judged_ledger
 
-        with self.reader.blobs() as blobs:
-            notes = read_notes(self.reader, self.history.head, blobs.read)
-            blobs.plan(record_blobs(self.history))
-            book = judge(self.history, blobs.read, current=self.current, notes=notes)
+        book = judged_ledger(self.reader, self.history, current=self.current)
         freeze_records()
         return book
 

@@ -11,8 +11,7 @@ from pathlib import Path as FilePath
 from ledger.analysis.book import Book
 from ledger.analysis.drill import Drill, drill_of
 from ledger.errors import EvidenceRefused, InputError, StateError
-from ledger.evidence.judge import judge
-from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.judged_ledger import judged_ledger
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
@@ -32,10 +31,7 @@ def read_book(root: FilePath) -> Book:
     if repository.head() is None:
         raise StateError(f"{root}: no commit yet; expected a ledger with measured cells")
     reader = Reader(repository.git_dir, quiet_environment())
-    history = read_history(reader, wait=False)
-    with reader.blobs() as blobs:
-        blobs.plan(record_blobs(history))
-        book = judge(history, blobs.read)
+    book = judged_ledger(reader, read_history(reader, wait=False))
     if book.refused:
         finding = book.refused[0]
         raise EvidenceRefused(f"{root}: the report does not open: {finding.path}: {finding.code}: {finding.message}")

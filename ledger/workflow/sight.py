@@ -9,9 +9,8 @@ from dataclasses import replace
 from ledger.analysis.book import Book
 from ledger.analysis.sight import SIGHTS, Devices
 from ledger.errors import LedgerError
-from ledger.evidence.judge import judge
+from ledger.evidence.judged_ledger import judged_ledger
 from ledger.evidence.known_cases import KnownCases, known_now
-from ledger.evidence.object_checks import record_blobs
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
@@ -64,8 +63,5 @@ def _book(repository: Repository) -> Book | None:
     with suppress(LedgerError):
         if repository.head() is not None:
             reader = Reader(repository.git_dir, quiet_environment())
-            history = read_history(reader, wait=False)
-            with reader.blobs() as blobs:
-                blobs.plan(record_blobs(history))
-                return judge(history, blobs.read)
+            return judged_ledger(reader, read_history(reader, wait=False))
     return None

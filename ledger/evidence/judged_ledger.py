@@ -1,0 +1,18 @@
+"""Judges the history of a ledger with the notes on sight that its campaigns folder holds. Reads git objects."""
+
+from __future__ import annotations
+
+from ledger.analysis.book import Book
+from ledger.evidence.judge import CurrentDigest, judge
+from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.sight_checks import read_notes
+from ledger.git.history import History
+from ledger.git.reader import Reader
+
+
+def judged_ledger(reader: Reader, history: History, *, current: CurrentDigest | None = None) -> Book:
+    """Return the book of a ledger whose history was read. current: as for judge."""
+    with reader.blobs() as blobs:
+        notes = read_notes(reader, history.head, blobs.read)
+        blobs.plan(record_blobs(history))
+        return judge(history, blobs.read, current=current, notes=notes)
