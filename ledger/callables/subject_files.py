@@ -165,12 +165,19 @@ def _kernel(subject: Subject, function: Any, closure: Closure) -> Kernel:
         path=lambda dtype, _target, implementation: vector_path(dtype) if implementation == CPU else tensor_path(dtype),
         config=lambda _shape, _dtype, _target: {},
         check_config=lambda _config, _shape, _dtype, _target: None,
-        tolerances=TOLERANCES,
+        tolerances=_tolerances(subject),
         cases=(),
         implementations={GPU: prepare, CPU: prepare},
         reference=reference,
         launched=".",
     )
+
+
+def _tolerances(subject: Subject) -> Mapping[Dtype, Tolerance]:
+    if subject.tolerance is None:
+        return TOLERANCES
+    bound = Tolerance(float(subject.tolerance), float(subject.tolerance), f"as its author sealed it, {_REASON}")
+    return dict.fromkeys(TOLERANCES, bound)
 
 
 def _no_element(_shape: Shape, _position: int, _read: Any) -> float:
