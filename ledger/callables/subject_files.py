@@ -95,6 +95,11 @@ def attribute_of(name: str, closure: Closure, *, variant: str = "") -> Any:
     # A user's module may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         raise InputError(f"{name}: cannot be loaded ({type(error).__name__}: {error}); expected a callable") from error
+    if type(found).__module__.partition(".")[0] == "triton":
+        raise InputError(
+            f"{name}: is a kernel of Triton, which allocates no result and knows no grid; expected a function around "
+            f"it: def call(x): y = torch.empty_like(x); {attribute}[grid](x, y, …); return y"
+        )
     if not callable(found):
         raise InputError(f"{name}: is of type {type(found).__name__}; expected a function or module of torch")
     return found
