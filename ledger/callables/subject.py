@@ -34,6 +34,7 @@ class Subject:
     """Hold a callable. reference: module:name, or SELF for the callable itself in float64.
 
     tolerance: decimal text, in units of the root mean square of each result; None is that of the dtype.
+    counted: whether its work is, by a call on meta tensors; a callable whose work was given is not called on those.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Subject:
     run: Pass = "forward"
     reference: str = SELF
     tolerance: str | None = None
+    counted: bool = True
 
     @property
     def module(self) -> str:
@@ -69,7 +71,8 @@ def subject_of(case: Case) -> Subject:
         )
     if tolerance is not None:
         check_tolerance(tolerance, case.dtype)
-    return checked(Subject(case.kernel, arguments, run, reference, tolerance))  # type: ignore[arg-type]
+    counted = work == "counted"
+    return checked(Subject(case.kernel, arguments, run, reference, tolerance, counted))  # type: ignore[arg-type]
 
 
 def checked(subject: Subject) -> Subject:

@@ -137,6 +137,8 @@ def _kernel(subject: Subject, function: Any, closure: Closure) -> Kernel:
         return (0,) if found is None else (found.elements,)
 
     def known(shape: Shape) -> Counted | None:
+        if not subject.counted:
+            return None
         try:
             return counted(tuple(shape.items()))
         except InputError:
@@ -190,6 +192,8 @@ def _no_element(_shape: Shape, _position: int, _read: Any) -> float:
 
 
 def _work(counted: Counted, subject: Subject) -> Work:
+    if counted.unseen:
+        raise InputError(f"{subject.name}: torch cannot count what {', '.join(counted.unseen[:4])} does")
     if counted.operations == 0:
         raise InputError(f"{subject.name}: no operation of torch was seen, as of a kernel that it launches by itself")
     return counted.work

@@ -51,11 +51,11 @@ def resolve_callable(
     reference = request.reference or defaults.get("reference") or SELF
     dtype = request.dtype or defaults.get("dtype") or first_dtype(arguments)
     tolerance = _tolerance(request.tolerance if request.tolerance is not None else defaults.get("tolerance"), dtype)
-    subject = checked(Subject(name, arguments, run, reference, tolerance))
-    sources = name if reference == SELF else f"{name} {reference}"
-    file = load_subject(subject, closure_named(sources, root)[0])
     flops = request.flops if request.flops is not None else defaults.get("flops")
     moved = request.bytes if request.bytes is not None else defaults.get("bytes")
+    subject = checked(Subject(name, arguments, run, reference, tolerance, counted=flops is None and moved is None))
+    sources = name if reference == SELF else f"{name} {reference}"
+    file = load_subject(subject, closure_named(sources, root)[0])
     work = _work(file, shape, dtype, flops=flops, moved=moved)
     with record_errors(f"{name}"):
         case = CaseV2(
@@ -64,7 +64,7 @@ def resolve_callable(
             dtype=dtype,
             hardware=hardware.name,
             implementation=GPU if is_gpu(hardware.target) else CPU,
-            config=subject.config("counted" if flops is None and moved is None else "given"),
+            config=subject.config("counted" if subject.counted else "given"),
             threads=_threads(request, hardware),
             arguments=arguments,
         )
