@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from ledger.analysis.protocols import COLD_GRAPH
 from ledger.callables.calls import Call
 from ledger.callables.subject import Subject
+from ledger.callables.subject_files import TOLERANCES
 from ledger.device.facts import cuda_facts
 from ledger.device.local_profile import profile_of_this_machine
 from ledger.kernel_files import build_case, load_kernel
@@ -62,9 +63,8 @@ def measured(name: str, shape: dict[str, int], dtype: Any) -> dict[str, Any]:
     reference = kernel.reference(sets[0].inputs)
     own[0]()
     generic[0]()
-    tolerance = kernel.tolerances[dtype]
-    right = compare(sets[0].out, reference, tolerance, name="float64").passed
-    right &= compare_results(generic[0].results(), [reference], tolerance, name="float64").passed
+    right = compare(sets[0].out, reference, kernel.tolerances[dtype], name="float64").passed
+    right &= compare_results(generic[0].results(), [reference], TOLERANCES[dtype], name="float64").passed
     launches = {"own": own, "again": own, "callable": generic}
     contestants = [
         Contestant(label, GraphRounds(calls, watch=False), True, "back-to-back") for label, calls in launches.items()
