@@ -11,7 +11,7 @@ PAGE = " ".join((ROOT / "docs" / "kernels.md").read_text(encoding="utf-8").split
 
 
 def recorded(name: str) -> Any:
-    return json.loads((ROOT / "benchmarks" / "library" / f"{name}-h200.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / "tests" / "assets" / "library" / f"{name}-h200.json").read_text(encoding="utf-8"))
 
 
 def test_the_page_tells_the_host_time_of_a_call():
