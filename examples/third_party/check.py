@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from examples.third_party.table import Entry, entries
-from ledger.callables.subject_files import GPU, TOLERANCES, closure_named, load_subject
+from ledger.callables.subject_files import CPU, GPU, TOLERANCES, closure_named, load_subject
 from ledger.errors import LedgerError, explained
 from ledger.measure.inputs import input_sets
 from ledger.measure.result_check import compare_results
@@ -27,7 +27,7 @@ SEAL = "3d" * 32
 LIMIT_S = 400
 
 
-def check(entry: Entry, *, device: str = "cuda") -> dict[str, Any]:
+def check(entry: Entry, *, device: Literal["cpu", "cuda"] = "cuda") -> dict[str, Any]:
     """Return how far the results of a subject are from its reference, as plain types. Raises: whatever it raises."""
     subject = entry.subject
     named = f"{subject.name} {subject.reference}" if ":" in subject.reference else subject.name
@@ -39,7 +39,7 @@ def check(entry: Entry, *, device: str = "cuda") -> dict[str, Any]:
     for one in sets:
         first = {name: tensor.clone() for name, tensor in one.inputs.items()}
         expected = kernel.reference(one.inputs)
-        call = kernel.implementations[GPU](one.inputs, one.out, {})
+        call = kernel.implementations[CPU if device == "cpu" else GPU](one.inputs, one.out, {})
         for _ in range(1 if found else 2):
             call.restore(first)
             call()

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
 # Rows
 
 
@@ -41,8 +40,8 @@ def l2_norm(x: Tensor) -> Tensor:
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """Return a layer norm over the last dimension."""
-    return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    """Return a layer norm over the last dimension; weight and bias may be wider than x."""
+    return F.layer_norm(x, x.shape[-1:], weight.to(x.dtype), bias.to(x.dtype), eps)
 
 
 def group_norm(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Tensor:
@@ -67,11 +66,6 @@ def sparsemax(x: Tensor) -> Tensor:
     ranks = torch.arange(1, x.shape[-1] + 1, device=x.device, dtype=x.dtype)
     support = (ordered * ranks > cumulated).sum(-1, keepdim=True)
     return (x - cumulated.gather(-1, support - 1) / support).clamp_min(0)
-
-
-def cumsum(x: Tensor) -> Tensor:
-    """Return running sums along the last dimension."""
-    return x.cumsum(-1)
 
 
 # Elements
@@ -185,9 +179,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
-def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """Return a · bᵀ. Shapes: a (M, K), b (N, K)."""
-    return a @ b.T
+def matmul_relu(a: Tensor, b: Tensor) -> Tensor:
+    """Return the positive part of a product."""
+    return (a @ b).clamp_min(0)
 
 
 def grouped_matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -249,22 +243,31 @@ def quantize_blocks(x: Tensor) -> tuple[Tensor, Tensor]:
     return values if exact else values.to(torch.float8_e4m3fn), scales if exact else scales.float()
 
 
-# Moved data and images
+def scale_product(product: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return an int8 product times its rows' and columns' largest magnitudes ÷ 127, in fp16."""
+    scaled = product.to(rows.dtype) * rows[:, None] * columns / 127**2
+    return scaled if rows.dtype == torch.float64 else scaled.half()
 
 
-def conv2d(x: Tensor, weight: Tensor) -> Tensor:
-    """Return a convolution of 3 × 3."""
-    return F.conv2d(x, weight, padding=1)
+def dequantize_blocks(values: Tensor, largest: Tensor, code: Tensor) -> Tensor:
+    """Return code[value] times the largest magnitude of its block of 256, in fp16. Shapes: values (N,), code (256,)."""
+    found = code[values.long()] * largest.repeat_interleave(256)
+    return found if code.dtype == torch.float64 else found.half()
+
+
+def gemv_4bit(x: Tensor, packed: Tensor, largest: Tensor, code: Tensor) -> Tensor:
+    """Return x times 4-bit weights, two in a byte, scaled by blocks of 64. Shapes: x (1, K), packed (N · K ÷ 2, 1)."""
+    nibbles = torch.cat((packed >> 4, packed & 15), 1).long()
+    weights = (code[nibbles].flatten() * largest.repeat_interleave(64)).view(-1, x.shape[1])
+    return x @ weights.to(x.dtype).T
+
+
+# Moved data
 
 
 def gather_rows(table: Tensor, ids: Tensor) -> Tensor:
     """Return rows of a table. Shapes: table (V, H), ids (N,)."""
     return table[ids]
-
-
-def index_add(x: Tensor, ids: Tensor, source: Tensor) -> Tensor:
-    """Return x with source's rows added. Shapes: x (V, H), ids (N,), source (N, H)."""
-    return x.index_add(0, ids, source)
 
 
 # Attention: q (B, H, S, D), k and v (B, G, S, D)
@@ -290,23 +293,9 @@ def softcap_attention(q: Tensor, k: Tensor, v: Tensor, cap: float) -> Tensor:
     return _attention(q, k, v, lambda i, j: i >= j, score=lambda s: cap * torch.tanh(s / cap))
 
 
-def alibi_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return causal attention with linear biases, of slopes 2^(-8 h ÷ H) (arXiv 2108.12409)."""
-    heads, length = q.shape[1], q.shape[2]
-    slopes = torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=q.device, dtype=q.dtype))
-    place = torch.arange(length, device=q.device)
-    bias = slopes[:, None, None] * (place - place[:, None])
-    return _attention(q, k, v, lambda i, j: i >= j, score=lambda s: s + bias)
-
-
 def smoothed_attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return attention, and the keys less their mean, which gives the same attention."""
     return attention(q, k, v), k - k.mean(2, keepdim=True)
-
-
-def smoothed_causal_attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return causal attention, and the keys less their mean."""
-    return causal_attention(q, k, v), k - k.mean(2, keepdim=True)
 
 
 def token_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -319,6 +308,16 @@ def causal_token_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return causal_attention(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
 
 
+def decode(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return attention of one token. Shapes: q (H, D), k and v (S, G, D)."""
+    return token_attention(q[None, None], k[None], v[None])[0, 0]
+
+
+def prefill(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return causal attention of one sequence. Shapes: q (S, H, D), k and v (S, G, D)."""
+    return causal_token_attention(q[None], k[None], v[None])[0]
+
+
 def forgetting_attention(q: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tensor:
     """Return causal attention of (B, S, H, D), scores less the decay between two tokens. Shapes: gate (B, S, H)."""
     total = F.logsigmoid(gate).cumsum(1).transpose(1, 2).to(v.dtype)
@@ -328,7 +327,7 @@ def forgetting_attention(q: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tenso
 
 
 def paged_attention(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
-    """Return attention of one token a row to lengths + 1 keys in pages. Shapes: q (B, H, D), k and v (P, page, G, D)."""
+    """Return attention of a token a row to lengths + 1 keys in pages. Shapes: q (B, H, D), k and v (P, page, G, D)."""
     outputs = []
     for row in range(q.shape[0]):
         keys, values = (x[table[row]].flatten(0, 1).transpose(0, 1)[None] for x in (k, v))

@@ -86,9 +86,7 @@ def _gradients(
     ]
 
 
-def _differentiable(
-    function: Any, subject: Subject, given: Sequence[TensorSpec]
-) -> list[torch.Tensor] | Exception:
+def _differentiable(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> list[torch.Tensor] | Exception:
     """Return the results that take a gradient, of a forward pass on meta tensors, or what it raised."""
     try:
         with eagerly(), without_triton():
