@@ -55,9 +55,17 @@ def row_of(entry: Entry, outcome: Mapping[str, Any]) -> dict[str, Any]:
     return {**facts, "licence": entry.package.licence, "shape": entry.shape, "dtype": entry.dtype, **outcome}
 
 
+def _platform() -> dict[str, str]:
+    """Return the device and the versions that a subject ran on."""
+    import torch
+    import triton
+
+    return {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+
+
 def _child(index: int, pipe: Any) -> None:
     try:
-        pipe.send(check(entries()[index]))
+        pipe.send({**check(entries()[index]), **_platform()})
     # A package may raise anything; what it raised is the outcome.
     except BaseException as error:  # noqa: BLE001
         pipe.send({"passed": False, "error": explained(error, 600)})
@@ -91,11 +99,23 @@ def line_of(row: Mapping[str, Any]) -> str:
     return f"{'ok  ' if row['passed'] else 'WRONG'}  {row['name']:42} {row['dtype']:9} {size}"
 
 
+def merged(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a file and new ones, which replace those of the same subject, in the order of the table."""
+    old = json.loads(file.read_text()) if file.exists() else []
+    found = {_key(row): row for row in (*old, *rows)}
+    keys = [_key(row_of(entry, {})) for entry in entries()]
+    return [found[key] for key in keys if key in found]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["name"], tuple(row["shape"].items()), row["dtype"]
+
+
 def main(arguments: Iterable[str]) -> int:
     """Check the named subjects, or all; return 1 where one failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="start of module:function; default: all")
-    parser.add_argument("-o", "--out", type=Path, help="JSON file, written as results come")
+    parser.add_argument("-o", "--out", type=Path, help="JSON file, brought up to date as results come")
     parser.add_argument("--jobs", type=int, default=8, help="processes at a time")
     parser.add_argument("--list", action="store_true", help="print the options of `ledger predict` and stop")
     given = parser.parse_args(list(arguments))
@@ -109,7 +129,7 @@ def main(arguments: Iterable[str]) -> int:
             rows.append(row := done.result())
             print(line_of(row), flush=True)
             if given.out:
-                given.out.write_text(json.dumps(rows, indent=1) + "\n")
+                given.out.write_text(json.dumps(merged(given.out, rows), indent=1) + "\n")
     good = sum(row["passed"] for row in rows)
     print(f"{good} of {len(rows)} subjects agree with their references")
     return 0 if good == len(rows) else 1
