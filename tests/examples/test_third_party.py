@@ -211,3 +211,21 @@ def test_the_options_of_a_subject_are_those_of_predict(tmp_path, capsys):
     assert "cumsum" in desk.ledger(*shlex.split(cumsum)[1:], *guess)
     if Package("liger-kernel", "0.8.5", "BSD-2-Clause").missing():
         assert "liger_kernel, which is not installed" in desk.refused(2, *shlex.split(liger[0])[1:], *guess)
+
+
+def test_what_was_checked_is_in_the_table_and_right():
+    rows = json.loads((FOLDER / "checked.json").read_text())
+    table = {(one.name, tuple(one.shape.items()), one.dtype): one for one in entries()}
+    checked = [table[row["name"], tuple(row["shape"].items()), row["dtype"]] for row in rows]
+    assert all(row["passed"] and row["calls"] >= 2 for row in rows)
+    assert len(checked) >= 60
+    assert len({one.package.distribution for one in checked}) >= 6
+    for row, entry in zip(rows, checked, strict=True):
+        assert row["package"] == f"{entry.package.distribution} {entry.package.version}"
+        assert (row["reference"] == entry.subject.reference) or entry.subject.reference == SELF
+
+
+def test_rows_of_a_subject_replace_its_earlier_ones(tmp_path):
+    first, second = (check.row_of(one, {"passed": True}) for one in entries()[:2])
+    (tmp_path / "found.json").write_text(json.dumps([{**second, "passed": False}]))
+    assert check.merged(tmp_path / "found.json", [second, first]) == [first, second]
