@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,11 +54,14 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES[text]
 
 
-def input_specs(function: Any, subject: Subject, shape: Shape) -> tuple[TensorSpec, ...]:
+def input_specs(
+    function: Any, subject: Subject, shape: Shape, reference: Callable[[], Any] | None = None
+) -> tuple[TensorSpec, ...]:
     """Return the tensors that a call reads, in the order that numbers them: arguments, parameters, buffers, gradients.
 
-    Gradients of the results are inputs of a backward pass; their sizes are those of a forward pass on meta tensors.
-    Raises: InputError for a backward pass of a callable that does not run on meta tensors.
+    Gradients of the results are inputs of a backward pass; their sizes are those of a forward pass on meta tensors, of
+    the reference where the callable does not run on those. reference: loads it.
+    Raises: InputError for a backward pass where neither runs on meta tensors.
     """
     given = [tensor_spec(one, shape) for one in subject.arguments if one.dims is not None]
     given += [
@@ -66,23 +69,35 @@ def input_specs(function: Any, subject: Subject, shape: Shape) -> tuple[TensorSp
     ]
     if subject.run == "forward":
         return tuple(given)
-    return (*given, *_gradients(function, subject, given))
+    return (*given, *_gradients(function, subject, given, reference))
 
 
-def _gradients(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> list[TensorSpec]:
-    try:
-        call = Call(function, subject, empty_inputs(given, "meta"), run="both")
-        outputs = call.differentiable()
-    # A callable may raise anything where it does not know meta tensors.
-    except Exception as error:
+def _gradients(
+    function: Any, subject: Subject, given: Sequence[TensorSpec], reference: Callable[[], Any] | None
+) -> list[TensorSpec]:
+    outputs = _differentiable(function, subject, given)
+    if isinstance(outputs, Exception) and reference is not None:
+        outputs = _differentiable(reference(), subject, given)
+    if isinstance(outputs, Exception):
         raise InputError(
             f"{subject.name}: a forward pass on meta tensors fails, which gives the sizes of its gradients "
-            f"({explained(error, 300)}); expected a callable of torch operations, or --pass forward"
-        ) from error
+            f"({explained(outputs, 300)}); expected a callable of torch operations, a --reference of them, or --pass "
+            "forward"
+        ) from outputs
     return [
         TensorSpec(f"{GRADIENT}{number}", tuple(one.shape), Generated("bell", -6), dtype_name(one.dtype))
         for number, one in enumerate(outputs)
     ]
+
+
+def _differentiable(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> list[torch.Tensor] | Exception:
+    """Return the results that take a gradient, of a forward pass on meta tensors, or what it raised."""
+    try:
+        with eagerly(), unlaunched():
+            return Call(function, subject, empty_inputs(given, "meta"), run="both").differentiable()
+    # A callable may raise anything where it does not know meta tensors.
+    except Exception as error:  # noqa: BLE001
+        return error
 
 
 def empty_inputs(specs: Iterable[TensorSpec], device: str) -> dict[str, torch.Tensor]:

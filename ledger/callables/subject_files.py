@@ -128,9 +128,13 @@ def _kernel(subject: Subject, function: Any, closure: Closure) -> Kernel:
         own = attribute_of(name, closure, variant=f"_reference{next(counter)}")
         return reference_results(subject, own, inputs)
 
+    def own_reference() -> Any:
+        return attribute_of(subject.reference, closure, variant="_reference")
+
     @cache
     def specs(sizes: tuple[tuple[str, int], ...]) -> Any:
-        return input_specs(attribute_of(subject.name, closure, variant="_work"), subject, dict(sizes))
+        function = attribute_of(subject.name, closure, variant="_work")
+        return input_specs(function, subject, dict(sizes), None if subject.reference == SELF else own_reference)
 
     def elements(shape: Shape) -> tuple[int, ...]:
         found = known(shape)

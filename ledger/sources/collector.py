@@ -226,7 +226,7 @@ class _Collector:
             got = "belongs to no installed distribution" if is_importable(top) else "is not installed"
             raise InputError(
                 f"{where}: imports {top}, which {got} and is not in this work tree; expected a package installed from "
-                "a wheel, whose version the seal can name, or a module of this repository"
+                "a wheel (pip install), whose version the seal can name, or a module of this repository"
             )
         for name in names:
             if not is_platform(name):

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
 from callables import OPS
 from measuring import cell_of, this_cpu
 
 from ledger.callables.argument_list import parse_arguments, with_keys
 from ledger.callables.calls import bind
+from ledger.callables.counted_work import unlaunched
 from ledger.callables.recorded_arguments import described
 from ledger.callables.subject import SELF, Subject, subject_of
 from ledger.callables.subject_files import TOLERANCES, attribute_of, closure_named, load_subject
@@ -237,3 +239,59 @@ def test_restoring_gives_the_first_values_again_and_a_new_call_the_first_result(
     call.restore(fresh.inputs)
     call()
     assert compare_results(call.results(), expected, TOLERANCES["fp32"], name="r").passed
+
+
+OUTSIDE = """
+import numpy as np
+import torch
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.empty_like(x)
+        np.multiply(x.detach().numpy(), 2.0, out=out.numpy())
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2.0 * gradient
+
+
+def doubled(x):
+    return Doubled.apply(x)
+
+
+def doubled_reference(x):
+    return 2.0 * x
+"""
+
+
+def test_gradients_of_a_callable_that_torch_does_not_see_have_the_sizes_of_its_references_results(tmp_path):
+    (tmp_path / "ops.py").write_text(OUTSIDE)
+    kernel, shape = loaded(
+        tmp_path, "doubled", "x=fp32[B,64]", {"B": 8}, run="backward", reference="ops:doubled_reference"
+    )
+    assert [(spec.name, spec.dims) for spec in kernel.operation.inputs(shape)] == [
+        ("x", (8, 64)),
+        ("gradient:0", (8, 64)),
+    ]
+    call, _, found = called(kernel, shape)
+    assert found.passed
+    assert torch.equal(call.results()[0], 2.0 * call.inputs["gradient:0"])
+    kernel, shape = loaded(tmp_path, "doubled", "x=fp32[B,64]", {"B": 8}, run="backward")
+    with pytest.raises(InputError, match="a --reference of them, or --pass forward"):
+        kernel.operation.inputs(shape)
+
+
+@triton.jit
+def nothing(x_ptr):
+    """Do nothing."""
+
+
+def test_a_triton_kernel_is_not_launched_on_tensors_without_memory():
+    before = triton.runtime.jit.JITFunction.run
+    with unlaunched() as kernels:
+        nothing[(1,)](torch.zeros(4, device="meta"))
+    assert kernels == ["the kernel nothing"]
+    assert triton.runtime.jit.JITFunction.run is before

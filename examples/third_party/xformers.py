@@ -1,0 +1,33 @@
+"""Offers kernels of xformers (BSD-3-Clause)."""
+
+from xformers import ops
+
+
+def rms_norm(x, weight, eps):
+    """Call the RMS norm."""
+    return ops.rms_norm(x, weight, eps)
+
+
+def rms_norm_add(x, y, weight, eps):
+    """Call the RMS norm of a sum, which changes x."""
+    return ops.rms_norm_add(x, y, weight, eps)
+
+
+def attention(q, k, v):
+    """Call the memory-efficient attention."""
+    return ops.memory_efficient_attention(q, k, v)
+
+
+def causal_attention(q, k, v):
+    """Call the memory-efficient attention with a causal mask."""
+    return ops.memory_efficient_attention(q, k, v, attn_bias=ops.LowerTriangularMask())
+
+
+def gather_rows(table, ids):
+    """Call the concatenation of selected rows."""
+    return ops.index_select_cat([table], [ids]).view(-1, table.shape[1])
+
+
+def matmul(a, b):
+    """Call the tiled product, of one tile."""
+    return ops.tiled_matmul([[a]], [[b]])[0][0]
