@@ -16,6 +16,7 @@ from ledger.analysis.clock_state import BoostState, boost_state
 from ledger.analysis.cpu_noise import BUSY_PERCENT, others_percent
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import spread_percent
+from ledger.analysis.stream_timing import stream_text, timing_method
 from ledger.records import Finding
 
 STATE_TEXT: dict[State, str] = {
@@ -54,6 +55,8 @@ def conditions(row: ReportRow) -> Iterator[str]:
     measurement = row.run.recorded.measurement
     if (boost := boost_of(row)) is not None:
         yield boost.sentence
+    if (text := stream_text(measurement)) is not None:
+        yield text
     share = others_percent(measurement)
     if share is not None and share >= BUSY_PERCENT:
         yield f"Other processes used {share:.0f}% of the processors during the timing."
@@ -127,6 +130,7 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "scored_by": None if view.scored is None else view.scored.recorded.id,
         "record": run.recorded.id if run else None,
         "failure": run.recorded.measurement.failure if run else None,
+        "timed": timing_method(run.recorded.measurement) if run else None,
         "predicted": _predicted(view),
         "measured": _measured(row, run) if run else None,
         "gap": verdict.gap.model_dump(mode="json") if verdict and verdict.gap else None,

@@ -6,14 +6,15 @@ In a graph the time has no gaps from the host: kernels start as soon as the devi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ledger.analysis.steady_timing import Batch
 from ledger.device.facts import cuda_state
 from ledger.kernel import Launch
-from ledger.measure.steady_timer import time_until_steady
+from ledger.measure.steady_timer import Batches, time_until_steady
 from ledger.measure.timer import Parameters, SteadyParameters, Timed, enough_rounds, median_interval
 from ledger.records import DeviceState
 
@@ -21,12 +22,25 @@ ROUND_MS = 1.0
 MAX_NODES = 20_000
 
 
+@contextmanager
+def own_stream() -> Iterator[None]:
+    """Run the block on a stream of its own, which capture then uses: a backward pass runs on its forward pass's."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
+
+
 def capture(launches: Sequence[Launch]) -> Any:
-    """Return a CUDA graph of the launches, one after the other."""
+    """Return a CUDA graph of the launches, one after the other; on the current stream where it is not the default."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    current = torch.cuda.current_stream()
+    with torch.cuda.graph(graph, stream=None if current == torch.cuda.default_stream() else current):
         for launch in launches:
             launch()
     return graph
@@ -127,9 +141,27 @@ class GraphRounds:
         return Batch(tuple(samples), clock_mhz(first, second))
 
 
+class StateRounds(Batches, Protocol):
+    """Take rounds and batches, and read the device's state under their load."""
+
+    calls: int
+
+    def take(self, count: int) -> list[int]:
+        """Run `count` rounds and return picoseconds per call of each."""
+        ...
+
+    def state(self) -> DeviceState:
+        """Return the device's state under the load of the rounds."""
+        ...
+
+
 def time_graph_steadily(launches: Sequence[Launch], parameters: SteadyParameters) -> Timed:
     """Time the launches, one an input set, by cold-graph/2: until the time and the clock have settled."""
-    rounds = GraphRounds(launches, watch=False)
+    return time_steadily(GraphRounds(launches, watch=False), parameters)
+
+
+def time_steadily(rounds: StateRounds, parameters: SteadyParameters) -> Timed:
+    """Time rounds by cold-graph/2: until the time and the clock have settled."""
     rounds.take(parameters.warmup_rounds)
     before = rounds.state()
     found = time_until_steady(rounds, parameters)

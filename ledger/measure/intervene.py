@@ -18,13 +18,14 @@ from ledger.measure.correctness import compare
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measure.result_check import compare_results
+from ledger.measure.stream_rounds import StreamRounds
 from ledger.measure.timer import CpuRounds, Parameters, SteadyParameters, median_interval, set_count
 from ledger.records import OrderedCell, Work
 
 _BUDGET_S = {"cuda": 0.5, "cpu": 2.5}
 _ROUNDS = {"cuda": 12, "cpu": 7}
 _LEAST_ROUNDS = 3
-Rounds = GraphRounds | CpuRounds
+Rounds = GraphRounds | StreamRounds | CpuRounds
 Device = Literal["cuda", "cpu"]
 
 
@@ -47,10 +48,11 @@ def intervene(
     l2_bytes: int | None,
     parameters: Parameters | SteadyParameters,
     device: Device,
+    on_stream: bool = False,
 ) -> dict[str, int]:
     """Return the readings of the interventions, as a record stores them, without those that exceed the time budget.
 
-    launches: those that were timed, one an input set. call_ps: what was timed.
+    launches: those that were timed, one an input set. call_ps: what was timed. on_stream: a graph cannot capture them.
     """
     budget_s, started = _BUDGET_S[device], time.monotonic()
 
@@ -59,10 +61,11 @@ def intervene(
         cost_s = (4 * sets + 2 * _LEAST_ROUNDS) * call_ps * 1e-12
         return time.monotonic() - started + cost_s < budget_s
 
+    how: type[Rounds] = CpuRounds if device == "cpu" else StreamRounds if on_stream else GraphRounds
     found: dict[str, Rounds] = {}
     works: dict[str, Work] = {}
     if affordable(1):
-        found["warm"] = _rounds(launches[:1], device)
+        found["warm"] = _rounds(how, launches[:1])
     for axis, shape in halved(kernel, cell.case.shape):
         # A kernel may raise any error at a shape that it does not offer; the other variants are kept.
         with suppress(Exception):
@@ -70,10 +73,10 @@ def intervene(
             size = bytes_per_set(kernel.operation, shape, cell.case.dtype)
             count = set_count(size, l2_bytes, parameters)
             if affordable(count) and (more := _at(cell, kernel, shape, count, target, device)):
-                found[axis], works[axis] = _rounds(more, device), work
+                found[axis], works[axis] = _rounds(how, more), work
     for name, stretch in (("cold", 1), ("double", 2)):
         if affordable(len(launches) * stretch):
-            found[name] = _rounds(launches, device, stretch)
+            found[name] = _rounds(how, launches, stretch)
     medians = _interleave(found, most=_ROUNDS[device], until=started + budget_s)
     readings = InterventionReadings(
         cold_ps=medians.get("cold", call_ps),
@@ -84,8 +87,8 @@ def intervene(
     return stored_of(readings)
 
 
-def _rounds(launches: Sequence[Launch], device: Device, stretch: int = 1) -> Rounds:
-    rounds = GraphRounds(launches, stretch=stretch) if device == "cuda" else CpuRounds(launches, stretch=stretch)
+def _rounds(how: type[Rounds], launches: Sequence[Launch], stretch: int = 1) -> Rounds:
+    rounds = how(launches, stretch=stretch)
     rounds.take(1)
     return rounds
 

@@ -9,12 +9,13 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ledger.analysis.cpu_noise import CPU_LOAD
 from ledger.analysis.steady_timing import STEADY
+from ledger.analysis.stream_timing import STREAM
 from ledger.callables.subject import is_callable
 from ledger.device.cpu_load import cpu_times, others_percent
 from ledger.device.facts import cpu_cores, import_torch
@@ -22,10 +23,11 @@ from ledger.errors import explained
 from ledger.kernel import Kernel, Launch
 from ledger.launches import recording
 from ledger.measure.correctness import compare, explain_failure, sample
-from ledger.measure.cuda_graphs import time_graph, time_graph_steadily
+from ledger.measure.cuda_graphs import own_stream, time_graph, time_graph_steadily, time_steadily
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measure.intervene import intervene
 from ledger.measure.result_check import ResultCheck, compiled_once
+from ledger.measure.stream_rounds import StreamRounds, capture_problem, empty_stream_ps
 from ledger.measure.timer import (
     CONFIDENCE_PPM,
     Parameters,
@@ -102,13 +104,18 @@ def run_cell(
     vary: also make the interventions of grade B, after the timing.
     """
     try:
-        with threads_set(cell.case.threads):
+        with threads_set(cell.case.threads), _stream_of(cell):
             return _run(cell, kernel, facts=facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage)
     # A kernel file may raise any error; the error is the recorded failure.
     except Exception as error:  # noqa: BLE001
         return Outcome(failure=explained(error, 4000))
     finally:
         release(device_of(cell))
+
+
+def _stream_of(cell: OrderedCell) -> AbstractContextManager[None]:
+    on_gpu = is_callable(cell.case.kernel) and device_of(cell) == "cuda"
+    return own_stream() if on_gpu else nullcontext()
 
 
 def release(device: str) -> None:
@@ -145,9 +152,10 @@ def _run(
     on_stage("timing")
     check.poison()
     with compiled_once(launches):
+        uncaptured = capture_problem(launches) if is_callable(cell.case.kernel) and device == "cuda" else None
         load = _Load()
-        timed = _timed(launches, parameters, device)
-        noise = load.document() if device == "cpu" else {}
+        timed = _timed(launches, parameters, device, on_stream=uncaptured is not None)
+        noise = load.document() if device == "cpu" else {} if uncaptured is None else {STREAM: {"reason": uncaptured}}
     again = check.again()
     if not again.passed:
         calls = len(timed.rounds_ps) * timed.calls_per_round
@@ -157,7 +165,7 @@ def _run(
         failure=None,
         correctness=correctness,
         samples=check.samples(parameters.sample_elements),
-        timing=_timing(timed, sets, launch_ps=launch_ps),
+        timing=_timing(timed, sets, launch_ps=launch_ps if uncaptured is None else empty_stream_ps()),
         before=timed.before,
         after=timed.after,
         extensions=noise if timed.steadiness is None else {**noise, STEADY: dict(timed.steadiness)},
@@ -182,7 +190,11 @@ class _Load:
         return {} if share is None else {CPU_LOAD: {"others_ppm": round(1e4 * share), "window_ms": window_ms}}
 
 
-def _timed(launches: Sequence[Launch], parameters: Parameters | SteadyParameters, device: str) -> Timed:
+def _timed(
+    launches: Sequence[Launch], parameters: Parameters | SteadyParameters, device: str, *, on_stream: bool
+) -> Timed:
+    if on_stream and isinstance(parameters, SteadyParameters):
+        return time_steadily(StreamRounds(launches), parameters)
     if isinstance(parameters, SteadyParameters):
         return time_graph_steadily(launches, parameters)
     return time_cpu(launches, parameters) if device == "cpu" else time_graph(launches, parameters)
@@ -208,6 +220,7 @@ def _varied(
             l2_bytes=facts.l2_bytes,
             parameters=sealed_parameters_of(cell.protocol),
             device=device_of(cell),
+            on_stream=STREAM in outcome.extensions,
         )
     # A failure at another shape must not lose the measurement of the sealed one.
     except Exception as error:  # noqa: BLE001
