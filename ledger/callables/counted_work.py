@@ -68,7 +68,7 @@ def _gradients(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> 
         call = Call(function, subject, empty_inputs(given, "meta"), run="both")
         outputs = call.differentiable()
     # A callable may raise anything where it does not know meta tensors.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"{subject.name}: a forward pass on meta tensors fails, which gives the sizes of its gradients "
             f"({explained(error, 300)}); expected a callable of torch operations, or --pass forward"
@@ -95,13 +95,13 @@ def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Count
     try:
         return _counted(function, subject, empty_inputs(specs, "meta"))
     # A callable may raise anything.
-    except Exception as error:  # noqa: BLE001
-        first = error
+    except (Exception, SystemExit) as error:
+        first: BaseException = error
     size = sum(math.prod(spec.dims) for spec in specs) * 8
     if size <= MAX_CPU_BYTES:
         try:
             return _counted(function, subject, empty_inputs(specs, "cpu"))
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:
             first = error
     raise InputError(f"{subject.name}: its work cannot be counted ({explained(first, 300)})") from first
 
