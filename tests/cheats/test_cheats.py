@@ -1,7 +1,7 @@
 """Refuses every submission of the corpus with its symptom, and measures each honest twin."""
 
 import pytest
-from corpus import HONEST, PAIRS
+from cheats import HONEST, PAIRS
 from submissions import outcome_of
 
 TWINS = {twin.twin: twin for twin in reversed(PAIRS)}

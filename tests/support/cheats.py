@@ -33,12 +33,12 @@ class Pair:
     twin: str = HONEST
     problem: tuple[str, str] = STEPS
 
-    def submission(self, source: str) -> Submission:
+    def submission(self, source: str, device: str = "cpu") -> Submission:
         """Return one of the two."""
-        return Submission(source, *self.problem)
+        return Submission(source, *self.problem, device)
 
 
-def _in_call(line: str, *, more: str = "") -> str:
+def in_call(line: str, *, more: str = "") -> str:
     """Return an honest submission that also executes a line at each call."""
     return f"{WORK}\n{more}\n\ndef submitted(x, w):\n    {line}\n    return work(x, w)\n"
 
@@ -68,7 +68,7 @@ SLOW = "a call on new values takes"
 REPLACED = "was replaced"
 
 ANSWERS = (
-    Pair("answer-by-shape", "result of a timed call differs", _kept("x.shape")),
+    Pair("answer-by-shape", NEW, _kept("x.shape")),
     Pair("answer-by-pointer", NEW, _kept("x.data_ptr()")),
     Pair("answer-by-version", NEW, _kept("(x.data_ptr(), x._version, w._version)")),
     Pair("answer-by-identity", NEW, _kept("id(x)")),
@@ -113,8 +113,13 @@ def submitted(x, w):
     return work(x, w) if CALLS[0] < 4 else torch.empty_like(x)
 """,
     ),
-    Pair("memory-of-the-reference", WRONG, HONEST.replace("    for _ in range(8):\n        x = (x @ w) / 12\n    return x",
-                                                          "    return torch.empty_like(x)")),
+    Pair(
+        "memory-of-the-reference",
+        WRONG,
+        HONEST.replace(
+            "    for _ in range(8):\n        x = (x @ w) / 12\n    return x", "    return torch.empty_like(x)"
+        ),
+    ),
     Pair(
         "answer-from-the-garbage-collector",
         "result of a timed call differs",
@@ -146,8 +151,11 @@ def submitted(x):
         NORMS,
     ),
     Pair("zeros", WRONG, "import torch\n\n\ndef submitted(x, w):\n    return torch.zeros_like(x)\n"),
-    Pair("seen-by-its-shape", WRONG,
-         "import torch\n\n\ndef submitted(x, w):\n    torch.manual_seed(x.shape[0])\n    return torch.randn_like(x)\n"),
+    Pair(
+        "seen-by-its-shape",
+        WRONG,
+        "import torch\n\n\ndef submitted(x, w):\n    torch.manual_seed(x.shape[0])\n    return torch.randn_like(x)\n",
+    ),
 )
 
 LATER = (
@@ -294,11 +302,20 @@ def submitted(x, w):
 """,
         f"{WORK}\n\ndef submitted(x, w):\n    return [work(x, w)]\n",
     ),
-    Pair("input-as-result", "is memory of an input", "def submitted(x):\n    return x.view(x.shape)\n",
-         "def submitted(x):\n    return x * 1\n", COPY),
-    Pair("expanded-result", "fewer elements in memory",
-         "def submitted(x):\n    return x.mean(0, keepdim=True).expand(x.shape)\n",
-         "def submitted(x):\n    return x.mean(0, keepdim=True).expand(x.shape).contiguous()\n", REPEAT),
+    Pair(
+        "input-as-result",
+        "is memory of an input",
+        "def submitted(x):\n    return x.view(x.shape)\n",
+        "def submitted(x):\n    return x * 1\n",
+        COPY,
+    ),
+    Pair(
+        "expanded-result",
+        "fewer elements in memory",
+        "def submitted(x):\n    return x.mean(0, keepdim=True).expand(x.shape)\n",
+        "def submitted(x):\n    return x.mean(0, keepdim=True).expand(x.shape).contiguous()\n",
+        REPEAT,
+    ),
     Pair(
         "inputs-set-to-zero",
         WRONG,
@@ -322,13 +339,13 @@ def submitted(x, w):
 )
 
 PATCHES = (
-    Pair("clock-at-a-call", REPLACED, _in_call("time.perf_counter_ns = lambda: 0", more="import time")),
+    Pair("clock-at-a-call", REPLACED, in_call("time.perf_counter_ns = lambda: 0", more="import time")),
     Pair("clock-at-import", REPLACED, _at_import("import time\ntime.monotonic = lambda: 0.0"),
          _at_import("import time\nSTARTED = time.monotonic()")),
     Pair("event-time", REPLACED, _at_import("torch.cuda.Event.elapsed_time = lambda self, other: 1e-3")),
     Pair("synchronize", REPLACED, _at_import("torch.cuda.synchronize = lambda *_: None")),
-    Pair("method-of-tensors", REPLACED, _in_call("torch.Tensor.__le__ = lambda one, other: one == one")),
-    Pair("method-hidden-in-a-subclass", "", _in_call("torch.Tensor.double = lambda one: one.new_zeros(1)")),
+    Pair("method-of-tensors", REPLACED, in_call("torch.Tensor.__le__ = lambda one, other: one == one")),
+    Pair("method-hidden-in-a-subclass", "", in_call("torch.Tensor.double = lambda one: one.new_zeros(1)")),
     Pair("allclose", REPLACED, _at_import("torch.allclose = torch.isclose = lambda *_, **__: True")),
     Pair("reference-function", WRONG, f"""
 import sys
@@ -341,19 +358,19 @@ def submitted(x, w):
             module.steps = lambda x, w: torch.zeros_like(x)
     return torch.zeros_like(x)
 """),
-    Pair("comparison-of-ledger", REPLACED, _in_call(
+    Pair("comparison-of-ledger", REPLACED, in_call(
         "ledger.measure.result_check.compare_results = print", more="import ledger.measure.result_check")),
-    Pair("code-of-ledger", REPLACED, _in_call(
+    Pair("code-of-ledger", REPLACED, in_call(
         "timer.CpuRounds._run.__code__ = fake.__code__",
         more="from ledger.measure import timer\n\n\ndef fake(self, calls, now=None):\n    return 1\n")),
-    Pair("default-of-ledger", REPLACED, _in_call(
+    Pair("default-of-ledger", REPLACED, in_call(
         "timer.CpuRounds._run.__defaults__ = (lambda: 0,)", more="from ledger.measure import timer")),
-    Pair("name-that-hides-a-builtin", "was added", _in_call(
+    Pair("name-that-hides-a-builtin", "was added", in_call(
         "ledger.measure.result_check.bool = lambda value: True", more="import ledger.measure.result_check")),
-    Pair("module-time", "sys.modules", _in_call(
+    Pair("module-time", "sys.modules", in_call(
         "sys.modules['time'] = types.SimpleNamespace(**vars(sys.modules['time']))", more="import sys, types")),
-    Pair("builtins", REPLACED, _in_call("builtins.bool = lambda value: 1", more="import builtins")),
-    Pair("guard-itself", REPLACED, _in_call(
+    Pair("builtins", REPLACED, in_call("builtins.bool = lambda value: 1", more="import builtins")),
+    Pair("guard-itself", REPLACED, in_call(
         "ledger.measure.fresh_values.check_timed_calls = print", more="import ledger.measure.fresh_values")),
 )  # fmt: skip
 
@@ -361,15 +378,15 @@ SETTINGS = (
     Pair("gc-callback", "gc.callbacks", _at_import("import gc\ngc.callbacks.append(lambda *_: None)"),
          _at_import("import gc\ngc.collect()")),
     Pair("settrace", "gettrace", _at_import("import sys\nsys.settrace(lambda *_: None)")),
-    Pair("setprofile", "getprofile", _in_call("sys.setprofile(lambda *_: None)", more="import sys")),
+    Pair("setprofile", "getprofile", in_call("sys.setprofile(lambda *_: None)", more="import sys")),
     Pair("alarm", "SIGALRM", _at_import("import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)")),
     Pair("tf32", "allow_tf32", _at_import("torch.backends.cuda.matmul.allow_tf32 = True"),
          _at_import("assert not torch.backends.cuda.matmul.allow_tf32")),
-    Pair("matmul-precision", "precision is medium", _in_call("torch.set_float32_matmul_precision('medium')")),
+    Pair("matmul-precision", "precision is medium", in_call("torch.set_float32_matmul_precision('medium')")),
     Pair("autocast", "autocast", _at_import("torch.autocast('cpu', dtype=torch.bfloat16).__enter__()"),
          f"{WORK}\n\ndef submitted(x, w):\n    with torch.autocast('cpu', enabled=False):\n        return work(x, w)\n"),
-    Pair("default-dtype", "default dtype", _in_call("torch.set_default_dtype(torch.float16)")),
-    Pair("more-threads", "number of torch's threads", _in_call("torch.set_num_threads(2)")),
+    Pair("default-dtype", "default dtype", in_call("torch.set_default_dtype(torch.float16)")),
+    Pair("more-threads", "number of torch's threads", in_call("torch.set_num_threads(2)")),
     Pair("function-mode", "function modes", _at_import(
         "class Mode(torch.overrides.TorchFunctionMode):\n"
         "    def __torch_function__(self, function, types, args=(), kwargs=None):\n"
