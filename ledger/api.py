@@ -126,6 +126,7 @@ class OpenBook:
         dtype: Dtype | None = None,
         run: Literal["forward", "backward", "both"] | None = None,
         reference: str | None = None,
+        tolerance: float | None = None,
         flops: int | None = None,
         bytes: int | None = None,
         sight: Sight | None = None,
@@ -144,7 +145,8 @@ class OpenBook:
             request = Request(
                 kernel=name, hardware=self.hardware, dtype=dtype, shape=dict(shape or {}), regime=regime,
                 pct=float(pct), low=None if low is None else float(low), high=None if high is None else float(high),
-                why=why, sight=sight, known=known, run=run, reference=reference, flops=flops, bytes=bytes,
+                why=why, sight=sight, known=known, run=run, reference=reference, tolerance=tolerance,
+                flops=flops, bytes=bytes,
             )  # fmt: skip
         made = draft(request, root=self.repository.root, arguments=given)
         (item,), _ = with_sights(self.repository, [made])

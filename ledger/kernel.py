@@ -58,6 +58,13 @@ class Tolerance:
     reason: str
 
 
+MOST_TOLERANCE: Mapping[Dtype, float] = {
+    "fp64": 1e-6, "fp32": 2e-2, "tf32": 5e-2, "fp16": 5e-2, "bf16": 0.15, "fp8_e4m3": 0.25, "int8": 0.25,
+}  # fmt: skip
+"""The widest tolerance by dtype, as a share of an output's root mean square: some ten roundings of a result, in fp32
+those of operands in tf32. A wider one lets the result of another function pass."""
+
+
 @dataclass(frozen=True)
 class Ahead:
     """Say how to compile a kernel ahead of time: triton's signature, constants and options by name.
@@ -246,6 +253,7 @@ class _Decorator(ModuleType):
         shape: Mapping[str, int] | None = None,
         dtype: Dtype | None = None,
         reference: str | None = None,
+        tolerance: float | None = None,
         run: str | None = None,
         flops: int | None = None,
         bytes: int | None = None,
@@ -256,7 +264,7 @@ class _Decorator(ModuleType):
         """
         given = {
             "args": args, "shape": shape, "dtype": dtype, "reference": reference, "run": run, "flops": flops,
-            "bytes": bytes,
+            "bytes": bytes, "tolerance": tolerance,
         }  # fmt: skip
 
         def keep(function: _T) -> _T:

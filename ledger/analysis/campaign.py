@@ -62,12 +62,14 @@ class Seen(Record):
 class Called(Record):
     """Hold what a forecast of a callable says beside its name: a kernel has none of it.
 
-    args: as --args. run: the pass. flops, bytes: of one call, where they cannot be counted.
+    args: as --args. run: the pass. tolerance: a share of each result's root mean square. flops, bytes: of one call,
+    where they cannot be counted.
     """
 
     args: Text | None = None
     run: Literal["forward", "backward", "both"] | None = Field(default=None, alias="pass")
     reference: Line | None = None
+    tolerance: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     flops: Count | None = None
     bytes: Positive | None = None
 

@@ -138,6 +138,7 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "levels": list(view.levels),
         "samples": view.binding,
         "reference": checked.reference if run and (checked := run.recorded.measurement.correctness) else None,
+        "tolerance": case.config.get("tolerance"),
         "findings": [_finding(finding) for finding in verdict.findings] if verdict else [],
     }
 

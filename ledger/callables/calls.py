@@ -111,9 +111,12 @@ class Bound:
 
 def bind(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]) -> Bound:
     """Return a call: by name where the signature has these names, else by position in the order of the arguments."""
+    import torch
+
     values = {one.name: scalar_value(one) if one.dims is None else inputs[one.name] for one in subject.arguments}
+    called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
-        inspect.signature(function).bind(**values)
+        inspect.signature(called).bind(**values)
     except (TypeError, ValueError):
         return Bound(function, tuple(values.values()), {})
     return Bound(function, (), values)

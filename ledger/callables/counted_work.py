@@ -7,7 +7,9 @@ distinct input and parameter read once, every distinct result written once. Impo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +34,16 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Counted:
-    """Hold what one call does. operations: how many operations of torch it makes. elements: of its results."""
+    """Hold what one call does. operations: how many operations of torch it makes. elements: of its results.
+
+    unseen: names of operations whose products torch cannot count, and of kernels of Triton, which were not launched.
+    """
 
     work: Work
     operations: int
     elements: int
     results: tuple[tuple[tuple[int, ...], str], ...]
+    unseen: tuple[str, ...] = ()
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -111,7 +117,7 @@ def _counted(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]
         call = Call(function, subject, inputs, run=subject.run)
         operations = _Operations()
         counter = product_counter()
-        with counter, operations.mode():
+        with counter, operations.mode(), unlaunched() as kernels:
             call()
     results = call.results()
     changed = {storage(tensor) for tensor in call.changed()}
@@ -124,6 +130,7 @@ def _counted(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]
         operations=operations.count,
         elements=sum(tensor.numel() for tensor in results),
         results=tuple((tuple(tensor.shape), str(tensor.dtype)) for tensor in results),
+        unseen=tuple(dict.fromkeys([*kernels, *operations.uncounted])),
     )
 
 
@@ -144,14 +151,48 @@ def eagerly() -> Any:
     return torch.compiler.set_stance("force_eager")
 
 
+@contextmanager
+def unlaunched() -> Iterator[list[str]]:
+    """Keep kernels of Triton from being launched in the block, and yield the names of those that would have been.
+
+    On meta tensors a kernel would read address 0, which ends the use of the device.
+    """
+    launched: list[str] = []
+    classes = [
+        getattr(module, name)
+        for module, name in (
+            (sys.modules.get("triton.runtime.jit"), "JITFunction"),
+            (sys.modules.get("triton.runtime.autotuner"), "Autotuner"),
+            (sys.modules.get("triton.runtime.autotuner"), "Heuristics"),
+        )
+        if hasattr(module, name)
+    ]
+    own = [found.run for found in classes]
+
+    def run(kernel: Any, *_: object, **__: object) -> None:
+        while hasattr(kernel, "fn") and not hasattr(kernel, "__name__"):
+            kernel = kernel.fn
+        launched.append(f"the kernel {getattr(kernel, '__name__', 'of Triton')}")
+
+    for found in classes:
+        found.run = run
+    try:
+        yield launched
+    finally:
+        for found, method in zip(classes, own, strict=True):
+            found.run = method
+
+
 class _Operations:
     """Count operations of torch, so that a callable that launches kernels by itself is noticed."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.uncounted: list[str] = []
 
     def mode(self) -> Any:
         from torch.utils._python_dispatch import TorchDispatchMode
+        from torch.utils.flop_counter import flop_registry
 
         watcher = self
 
@@ -162,9 +203,12 @@ class _Operations:
                 name = str(function)
                 if not name.startswith(_BARE) and any(True for _ in tensors_in([*args, *(kwargs or {}).values()])):
                     watcher.count += 1
+                if function.namespace not in _TORCH_NAMESPACES and function._overloadpacket not in flop_registry:
+                    watcher.uncounted.append(name)
                 return function(*args, **(kwargs or {}))
 
         return Mode()
 
 
+_TORCH_NAMESPACES = ("aten", "prim", "prims", "profiler", "torchvision")
 _BARE = ("aten.empty", "aten.new_empty", "aten.detach", "aten.view", "aten._unsafe_view", "aten.zeros", "aten.alias")

@@ -54,11 +54,14 @@ def described(wanted: Arguments, function: Any = None) -> tuple[Argument, ...]:
 
 
 def _names(function: Any, count: int) -> Iterator[str]:
-    """Yield the names of the first parameters of a signature, then numbered ones."""
+    """Yield the names of the first parameters of a signature, then numbered ones; of a module those of its forward."""
+    forward = getattr(function, "forward", None)
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(forward if callable(forward) else function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
+    if isinstance(function, type):
+        parameters = parameters[1:]
     named = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     for number in range(count):
         yield named[number] if number < len(named) else f"argument{number}"

@@ -6,13 +6,15 @@ configuration. Pure.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ledger.errors import InputError
-from ledger.records import Argument, Case, CaseV2
+from ledger.kernel import MOST_TOLERANCE
+from ledger.records import Argument, Case, CaseV2, Dtype
 
 Pass = Literal["forward", "backward", "both"]
 SELF = "self-float64"
@@ -29,12 +31,18 @@ def is_callable(kernel: str) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """Hold a callable. reference: module:name, or SELF for the callable itself in float64."""
+    """Hold a callable. reference: module:name, or SELF for the callable itself in float64.
+
+    tolerance: decimal text, in units of the root mean square of each result; None is that of the dtype.
+    counted: whether its work is, by a call on meta tensors; a callable whose work was given is not called on those.
+    """
 
     name: str
     arguments: tuple[Argument, ...]
     run: Pass = "forward"
     reference: str = SELF
+    tolerance: str | None = None
+    counted: bool = True
 
     @property
     def module(self) -> str:
@@ -48,19 +56,23 @@ class Subject:
 
     def config(self, work: Literal["counted", "given"]) -> dict[str, int | str]:
         """Return what the case seals beside name, shape and arguments."""
-        return {"pass": self.run, "reference": self.reference, "work": work}
+        given = {} if self.tolerance is None else {"tolerance": self.tolerance}
+        return {"pass": self.run, "reference": self.reference, "work": work, **given}
 
 
 def subject_of(case: Case) -> Subject:
     """Return the callable of a case. Raises: InputError for a configuration that is not one of a callable."""
     arguments = case.arguments if isinstance(case, CaseV2) else None
-    run, reference, work = (case.config.get(key) for key in ("pass", "reference", "work"))
+    run, reference, work, tolerance = (case.config.get(key) for key in ("pass", "reference", "work", "tolerance"))
     known = run in get_args(Pass) and isinstance(reference, str) and work in ("counted", "given")
     if arguments is None or not known:
         raise InputError(
             f"{case.kernel}: arguments, pass, reference or work are not those of a callable; expected all four"
         )
-    return checked(Subject(case.kernel, arguments, run, reference))  # type: ignore[arg-type]
+    if tolerance is not None:
+        check_tolerance(tolerance, case.dtype)
+    counted = work == "counted"
+    return checked(Subject(case.kernel, arguments, run, reference, tolerance, counted))  # type: ignore[arg-type]
 
 
 def checked(subject: Subject) -> Subject:
@@ -69,6 +81,20 @@ def checked(subject: Subject) -> Subject:
         if not _NAME.fullmatch(name):
             raise InputError(f"callable {name!r}: expected module:name, as in mypkg.ops:swiglu")
     return subject
+
+
+def check_tolerance(text: str | int, dtype: Dtype) -> None:
+    """Check the tolerance of a callable. Raises: InputError for one that results of another function would meet."""
+    most = MOST_TOLERANCE[dtype]
+    try:
+        value = float(text) if isinstance(text, str) else math.nan
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= most:
+        raise InputError(
+            f"--tolerance: got {text} for {dtype}; expected a number above 0, at most {most:g} of each result's root "
+            "mean square: a wider one lets another function's results pass"
+        )
 
 
 def sources_name(case: Case) -> str:

@@ -104,6 +104,11 @@ def attribute_of(name: str, closure: Closure, *, variant: str = "") -> Any:
     # A user's module may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         raise InputError(f"{name}: cannot be loaded ({type(error).__name__}: {error}); expected a callable") from error
+    if type(found).__module__.partition(".")[0] == "triton":
+        raise InputError(
+            f"{name}: is a kernel of Triton, which allocates no result and knows no grid; expected a function around "
+            f"it: def call(x): y = torch.empty_like(x); {attribute}[grid](x, y, …); return y"
+        )
     if not callable(found):
         raise InputError(f"{name}: is of type {type(found).__name__}; expected a function or module of torch")
     return found
@@ -141,6 +146,8 @@ def _kernel(subject: Subject, function: Callable[[], Any], closure: Closure) -> 
         return (0,) if found is None else (found.elements,)
 
     def known(shape: Shape) -> Counted | None:
+        if not subject.counted:
+            return None
         try:
             return counted(tuple(shape.items()))
         except InputError:
@@ -174,7 +181,7 @@ def _kernel(subject: Subject, function: Callable[[], Any], closure: Closure) -> 
         path=lambda dtype, _target, implementation: vector_path(dtype) if implementation == CPU else tensor_path(dtype),
         config=lambda _shape, _dtype, _target: {},
         check_config=lambda _config, _shape, _dtype, _target: None,
-        tolerances=TOLERANCES,
+        tolerances=_tolerances(subject),
         cases=(),
         implementations={GPU: prepare, CPU: prepare},
         reference=reference,
@@ -182,11 +189,20 @@ def _kernel(subject: Subject, function: Callable[[], Any], closure: Closure) -> 
     )
 
 
+def _tolerances(subject: Subject) -> Mapping[Dtype, Tolerance]:
+    if subject.tolerance is None:
+        return TOLERANCES
+    bound = Tolerance(float(subject.tolerance), float(subject.tolerance), f"as its author sealed it, {_REASON}")
+    return dict.fromkeys(TOLERANCES, bound)
+
+
 def _no_element(_shape: Shape, _position: int, _read: Any) -> float:
     raise InputError("an element of a callable's output cannot be computed alone; expected --recompute --run-code")
 
 
 def _work(counted: Counted, subject: Subject) -> Work:
+    if counted.unseen:
+        raise InputError(f"{subject.name}: torch cannot count what {', '.join(counted.unseen[:4])} does")
     if counted.operations == 0:
         raise InputError(f"{subject.name}: no operation of torch was seen, as of a kernel that it launches by itself")
     return counted.work

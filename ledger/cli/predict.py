@@ -60,6 +60,9 @@ def predict(
     reference: Annotated[
         str | None, typer.Option(help="What a callable is compared with in float64, module:name (default: itself).")
     ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Of a callable: error allowed, as a share of each result's root mean square.")
+    ] = None,
     flops: Annotated[int | None, typer.Option(min=0, help="Operations of one call of a callable.")] = None,
     moved: Annotated[int | None, typer.Option("--bytes", min=1, help="Bytes that one call must move.")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
@@ -93,7 +96,7 @@ def predict(
             request = Request(
                 kernel=_given(kernel, "KERNEL"),
                 hardware=_given(hw, "--hw"),
-                **_subject(kernel, dtype, shape, args, run, reference, flops, moved),
+                **_subject(kernel, dtype, shape, args, run, reference, tolerance, flops, moved),
                 regime=parse_regime(_given(regime, "--regime")),
                 pct=check_percent(_given(pct, "--pct")),
                 low=low,
@@ -114,6 +117,7 @@ def _subject(
     args: str | None,
     run: str | None,
     reference: str | None,
+    tolerance: float | None,
     flops: int | None,
     moved: int | None,
 ) -> dict[str, Any]:
@@ -128,6 +132,7 @@ def _subject(
         "args": args,
         "pass": run,
         "reference": reference,
+        "tolerance": tolerance,
         "flops": flops,
         "bytes": moved,
     }

@@ -184,7 +184,18 @@ def callable_of(name: str) -> Callable[..., torch.Tensor]:
     library.impl(name, operation.cpu, "CPU")
     library.impl(name, operation.cuda, "CUDA")
     torch.library.register_fake(f"{NAMESPACE}::{name}", operation.fake, lib=library)
+    _count_products(name, operation)
     return _documented(_caller(operation.signature, getattr(torch.ops.ledger, name).default), operation)
+
+
+def _count_products(name: str, operation: KernelOperation) -> None:
+    """Tell torch's FLOP counter the products of an operation."""
+    from torch.utils.flop_counter import register_flop_formula
+
+    def products(*dims: Any, **_: object) -> int:
+        return 2 * operation.kernel.operation.products(operation.signature.shape_of(dims))
+
+    register_flop_formula(getattr(import_torch().ops.ledger, name))(products)
 
 
 def _caller(signature: Signature, call: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

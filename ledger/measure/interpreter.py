@@ -59,8 +59,8 @@ def main(job: Path, result: Path) -> int:
     for entry in document["trials"]:
         try:
             found.append(problem_of(kernel, described(entry), "cpu"))
-        # A kernel may raise any error; it is what is wrong with it.
-        except Exception as error:  # noqa: BLE001
+        # A kernel may raise any error, SystemExit included; it is what is wrong with it.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             found.append(explained(error, 400))
     result.write_text(json.dumps(found))
     return 0

@@ -14,7 +14,7 @@ from ledger.errors import LedgerError, explained
 from ledger.kernel import CPU_IMPLEMENTATION, GPU_IMPLEMENTATIONS, Kernel
 from ledger.kernel_files import KernelFile
 from ledger.measure.interpreter import interpreted
-from ledger.measure.kernel_trials import Trial, element_problem, problem_of
+from ledger.measure.kernel_trials import Trial, element_problem, problem_of, tolerance_problem
 from ledger.measure.work_checks import bytes_problem, flops_problem
 from ledger.operations import Shape
 from ledger.records import Dtype
@@ -36,8 +36,8 @@ def check_kernel(file: KernelFile, docstring: str | None, *, root: Path | None, 
         yield from _checks(file, docstring, root=root, gpu=gpu)
     except LedgerError:
         raise
-    # The file's own functions may raise any error.
-    except Exception as error:  # noqa: BLE001
+    # The file's own functions may raise any error, SystemExit included.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         yield Finding("functions", "failed", f"a function of the file raised {explained(error, 400)}")
 
 
@@ -56,6 +56,7 @@ def _checks(file: KernelFile, docstring: str | None, *, root: Path | None, gpu: 
     yield _over("work: operations", shapes, lambda shape: flops_problem(kernel, shape, dtype))
     yield _over("work: bytes", shapes, lambda shape: _of_dtypes(bytes_problem, kernel, shape))
     small = trial_shapes(kernel, INTERPRETED)
+    yield _over("tolerances: size", small, lambda shape: _of_dtypes(tolerance_problem, kernel, shape))
     yield _over("element", small, lambda shape: element_problem(kernel, shape, dtype))
     if CPU_IMPLEMENTATION in kernel.implementations:
         yield from _tried(kernel, CPU_IMPLEMENTATION, shapes, device="cpu", targets=())
@@ -87,7 +88,7 @@ def _over(check: str, shapes: Sequence[Shape], problem: Callable[[Shape], str | 
             said = problem(shape)
         except LedgerError:
             raise
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             said = f"at {shape_text(shape)}: {explained(error, 400)}"
         if said is not None:
             return Finding(check, "failed", said)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ledger.kernel import Config, Kernel
+from ledger.analysis.formatting import shape_text
+from ledger.kernel import MOST_TOLERANCE, Config, Kernel
 from ledger.measure.correctness import compare, explain_failure
 from ledger.measure.inputs import input_sets, torch_dtype
 from ledger.operations import Shape
@@ -88,6 +89,19 @@ def element_problem(kernel: Kernel, shape: Shape, dtype: Dtype) -> str | None:
         got, wanted = kernel.operation.element(shape, position, read), float(expected[position])
         if not abs(got - wanted) <= 1e-9 + 1e-9 * abs(wanted):
             return f"element {position} of the operation is {got:.9g}; the reference has {wanted:.9g}"
+    return None
+
+
+def tolerance_problem(kernel: Kernel, shape: Shape, dtype: Dtype) -> str | None:
+    """Return why a tolerance is so wide that a wrong result would pass at a shape, or None."""
+    reference = kernel.reference(generated(kernel, shape, dtype, run=0, device="cpu"))
+    size, bound, most = float(reference.square().mean().sqrt()), kernel.tolerances[dtype], MOST_TOLERANCE[dtype]
+    for name, value, limit in (("atol", bound.atol, most * size), ("rtol", bound.rtol, most)):
+        if size > 0 and value > limit:
+            return (
+                f"at {shape_text(shape)} {name} of {dtype} is {value:g}; expected at most {limit:.3g}, {most:g} of the "
+                "reference's root mean square: with more the result of another function passes"
+            )
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import itertools
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,9 +35,11 @@ def capture_problem(launches: Sequence[Launch]) -> str | None:
 
     warm_up(launches)
     # A failed capture leaves allocator and generators in its state: what torch itself sees is found without one.
-    torch.cuda.set_sync_debug_mode("error")
     try:
-        launches[0]()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.cuda.set_sync_debug_mode("error")
+            launches[0]()
     except RuntimeError as error:
         if "synchronizing CUDA operation" not in str(error):
             raise

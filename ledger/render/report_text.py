@@ -16,7 +16,7 @@ from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
 from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reasons
 from ledger.analysis.sight import SIGHTS, sight_name
-from ledger.callables.subject import SELF_CONSISTENT
+from ledger.callables.subject import SELF_CONSISTENT, is_callable
 from ledger.records import Forecast, Measurement, Verification
 
 LEGEND = (
@@ -102,8 +102,10 @@ def sentence_of(book: Book, seal: str, cell: str) -> str:
 
 
 def _checked(measurement: Measurement) -> Iterator[str]:
-    """Yield that the result of a callable was compared with itself alone."""
-    checked = measurement.correctness
+    """Yield with what tolerance the result of a callable was compared, and whether with itself alone."""
+    checked, tolerance = measurement.correctness, measurement.case.config.get("tolerance")
+    if is_callable(measurement.case.kernel) and tolerance is not None:
+        yield f"Errors up to {harmless(str(tolerance), 20)} of each result's root mean square passed, as sealed."
     if checked is not None and checked.reference.startswith(SELF_CONSISTENT):
         yield "Its result is self-consistent (with itself in float64), not compared with another reference."
 

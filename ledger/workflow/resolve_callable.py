@@ -10,13 +10,13 @@ from typing import Any
 from ledger.analysis.campaign import Request
 from ledger.callables.argument_list import first_dtype, with_keys
 from ledger.callables.recorded_arguments import described
-from ledger.callables.subject import SELF, Pass, Subject, cell_suffix, checked
+from ledger.callables.subject import SELF, Pass, Subject, cell_suffix, check_tolerance, checked
 from ledger.callables.subject_files import CPU, GPU, attribute_of, closure_named, load_subject, path_on
 from ledger.canonical import cell_key, record_errors
 from ledger.errors import InputError
 from ledger.kernel import DEFAULTS
 from ledger.kernel_files import KernelFile
-from ledger.records import Argument, CaseV2, Hardware, Path, Work, is_gpu
+from ledger.records import Argument, CaseV2, Dtype, Hardware, Path, Work, is_gpu
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,13 @@ def resolve_callable(
     arguments, shape = with_keys(arguments, request.shape or dict(defaults.get("shape") or {}))
     run: Pass = request.run or defaults.get("run") or "forward"
     reference = request.reference or defaults.get("reference") or SELF
-    subject = checked(Subject(name, arguments, run, reference))
-    sources = name if reference == SELF else f"{name} {reference}"
-    file = load_subject(subject, closure_named(sources, root)[0])
     dtype = request.dtype or defaults.get("dtype") or first_dtype(arguments)
+    tolerance = _tolerance(request.tolerance if request.tolerance is not None else defaults.get("tolerance"), dtype)
     flops = request.flops if request.flops is not None else defaults.get("flops")
     moved = request.bytes if request.bytes is not None else defaults.get("bytes")
+    subject = checked(Subject(name, arguments, run, reference, tolerance, counted=flops is None and moved is None))
+    sources = name if reference == SELF else f"{name} {reference}"
+    file = load_subject(subject, closure_named(sources, root)[0])
     work = _work(file, shape, dtype, flops=flops, moved=moved)
     with record_errors(f"{name}"):
         case = CaseV2(
@@ -63,7 +64,7 @@ def resolve_callable(
             dtype=dtype,
             hardware=hardware.name,
             implementation=GPU if is_gpu(hardware.target) else CPU,
-            config=subject.config("counted" if flops is None and moved is None else "given"),
+            config=subject.config("counted" if subject.counted else "given"),
             threads=_threads(request, hardware),
             arguments=arguments,
         )
@@ -74,6 +75,15 @@ def _defaults(name: str, root: FilePath | None) -> dict[str, Any]:
     """Return what the decorator @ledger.kernel(...) gave to a callable."""
     found = attribute_of(name, closure_named(name, root)[0])
     return dict(getattr(found, DEFAULTS, {}))
+
+
+def _tolerance(given: float | None, dtype: Dtype) -> str | None:
+    """Return a tolerance as it is sealed. Raises: InputError for one that is too wide."""
+    if given is None:
+        return None
+    text = f"{given:g}"
+    check_tolerance(text, dtype)
+    return text
 
 
 def _threads(request: Request, hardware: Hardware) -> int | None:

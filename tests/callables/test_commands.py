@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from callables import OPS
+from callables import OPS, RAW
 from desk import Desk
 
 GUESS = ("--hw", "cpu", "--regime", "hbm-bound", "--pct", "30")
@@ -28,6 +28,7 @@ print(json.dumps([result.gap, result.to_dict(), forecast.to_dict(), result._repr
 def desk(tmp_path: Path) -> Desk:
     made = Desk(tmp_path / "book")
     (made.root / "ops.py").write_text(OPS)
+    (made.root / "raw.py").write_text(RAW)
     return made
 
 
@@ -40,6 +41,9 @@ def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     desk.ledger("predict", "ops:decorated", *GUESS)
     desk.ledger("predict", "ops:gather", "--args", "table=fp16[V,64] ids=i64[B]<100", "--shape", "V=100,B=9", *GUESS)
     desk.ledger("predict", "ops:Net", "--args", "x=fp32[64,64]", "--pass", "both", *GUESS)
+    # Its result is 1.1 times the reference's.
+    wide = ("--reference", "ops:wrong_reference", "--tolerance", "0.1")
+    desk.ledger("predict", "ops:swiglu", "--args", "x=bf16[B,64] y=bf16[B,64]", "--shape", "B=99", *wide, *GUESS)
     desk.ledger("predict", "ops:fused", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS)
     by_itself = ("predict", "ops:by_itself", "--args", "x=fp32[N]", "--shape", "N=65536")
     assert "--flops N and --bytes N" in desk.refused(2, *by_itself, *GUESS)
@@ -47,20 +51,22 @@ def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     desk.ledger("predict", "ops:cached", "--args", "x=fp32[N]", "--shape", "N=4096", *GUESS)
     desk.ledger("verify")
     found = rows(desk)
-    assert [row["state"] for row in found.values()] == ["measured"] * 5 + ["failed"]
+    assert [row["state"] for row in found.values()] == ["measured"] * 6 + ["failed"]
     assert found["ops.decorated-B64-bf16"]["reference"].startswith("ops:swiglu_reference in float64")
     net = found["ops.Net-N064-fp32-both"]
     assert net["reference"].startswith("self-consistent with ops:Net itself in float64")
     assert (net["levels"], net["samples"]) == ([0], "positions only")
+    assert found["ops.swiglu-B99-bf16"]["tolerance"] == "0.1"
+    assert "Errors up to 0.1 of each result's root mean square passed" in desk.ledger("report")
     assert found["ops.by_itself-N65536-fp32"]["predicted"]["regime"] == "hbm-bound"
     # An earlier answer is no answer.
     assert "output is wrong" in found["ops.cached-N4096-fp32"]["failure"]
     assert "self-consistent" in desk.ledger("report")
     audited = json.loads(desk.ledger("audit", ".", "--recompute", "--json"))
-    assert (audited["verdict"], [cell["levels"] for cell in audited["predictions"]]) == ("holds", [[0]] * 6)
+    assert (audited["verdict"], [cell["levels"] for cell in audited["predictions"]]) == ("holds", [[0]] * 7)
     audited = json.loads(desk.ledger("audit", ".", "--recompute", "--run-code", "--json"))
     assert audited["verdict"] == "holds"
-    assert [cell["levels"] for cell in audited["predictions"]] == [[0, 1]] * 5 + [[0]]
+    assert [cell["levels"] for cell in audited["predictions"]] == [[0, 1]] * 6 + [[0]]
     assert "without --recompute" in desk.refused(2, "audit", ".", "--run-code")
     # Another line in the module makes an open forecast stale.
     desk.ledger("predict", "ops:swiglu", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS)
@@ -91,6 +97,9 @@ def test_python_predicts_and_measures_a_function_of_the_repository(desk):
         (("ops:swiglu", "--args", "x=i64[8]<4"), "--dtype"),
         (("ops:missing", "--args", "x=fp32[8]"), "cannot be loaded"),
         (("other:swiglu", "--args", "x=fp32[8]"), "not in the work tree"),
+        (("raw:doubled", "--args", "x=fp32[8]"), "expected a function around it: def call(x)"),
+        (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0.5"), "at most 0.05 of each result's root mean square"),
+        (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0"), "tolerance"),
         (("ops:swiglu:x", "--args", "x=fp32[8]"), "expected module:name"),
         (("ops:swiglu", "--args", "x=fp32[8]", "--pass", "sideways"), "pass"),
         (("rmsnorm", "--dtype", "fp32", "--shape", "B=1,H=64", "--args", "x=fp32[8]"), "expected it for a callable"),

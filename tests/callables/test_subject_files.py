@@ -8,8 +8,10 @@ from callables import OPS
 from measuring import cell_of, this_cpu
 
 from ledger.callables.argument_list import parse_arguments, with_keys
-from ledger.callables.subject import SELF, Subject
-from ledger.callables.subject_files import TOLERANCES, closure_named, load_subject
+from ledger.callables.calls import bind
+from ledger.callables.recorded_arguments import described
+from ledger.callables.subject import SELF, Subject, subject_of
+from ledger.callables.subject_files import TOLERANCES, attribute_of, closure_named, load_subject
 from ledger.errors import InputError
 from ledger.measure.inputs import input_sets
 from ledger.measure.result_check import ResultCheck, compare_results
@@ -178,6 +180,49 @@ def test_an_answer_of_another_input_set_is_found_after_the_timing(root, referenc
 def test_a_name_that_is_no_callable_is_refused(root, name, said):
     with pytest.raises(InputError, match=said):
         load_subject(Subject(name, ()), closure_named(name, root)[0])
+
+
+def test_names_of_a_module_s_arguments_are_those_of_its_forward(root):
+    module = attribute_of("ops:Net", closure_named("ops:Net", root)[0])
+    for given in (module, type(module)):
+        (argument,) = described(lambda g: g.bell(8, 64), given)
+        assert argument.name == "x"
+    call = bind(module, Subject("ops:Net", described("input=fp32[8,64]")), {"input": torch.zeros(8, 64)})
+    assert (len(call.positional), call.named) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "said"),
+    [
+        ("0.06", "got 0.06 for fp16; expected a number above 0, at most 0.05"),
+        ("0", "above 0"),
+        ("nan", "above 0"),
+        ("1e9", "lets another function's results pass"),
+        ("wide", "got wide"),
+        (1, "got 1"),
+    ],
+)
+def test_a_sealed_tolerance_that_is_too_wide_is_refused(tolerance, said):
+    arguments = described("x=fp16[N]")
+    config = {**Subject("ops:doubled", arguments).config("counted"), "tolerance": tolerance}
+    case = CaseV2(
+        kernel="ops:doubled", shape={"N": 8}, dtype="fp16", hardware="cpu", implementation="torch-cpu", config=config,
+        threads=1, arguments=arguments,
+    )  # fmt: skip
+    with pytest.raises(InputError, match=said):
+        subject_of(case)
+    right = case.model_copy(update={"config": {**config, "tolerance": "0.05"}})
+    assert subject_of(right).tolerance == "0.05"
+
+
+def test_a_tolerance_decides_whether_a_result_passes(root):
+    arguments = described("x=bf16[N] y=bf16[N]")
+    for tolerance, passed in (("0.15", True), ("0.001", False)):
+        subject = Subject("ops:swiglu", arguments, "forward", "ops:wrong_reference", tolerance)
+        kernel = load_subject(subject, closure_named("ops:swiglu ops:wrong_reference", root)[0]).kernel
+        call, expected, _ = called(kernel, {"N": 512}, dtype="bf16")
+        call()
+        assert compare_results(call.results(), expected, kernel.tolerances["bf16"], name="r").passed == passed
 
 
 def test_restoring_gives_the_first_values_again_and_a_new_call_the_first_result(root):

@@ -76,7 +76,11 @@ def test_new_kernel_passes_every_check(tmp_path: Path):
     ("old", "new", "check", "words"),
     [
         ("flops=5 * n", "flops=0", "work: operations", "the work model has 0 FLOP"),
-        ("flops=5 * n", "flops=500 * n", "work: operations", "with elementwise operations"),
+        ("flops=5 * n", "flops=50 * n", "work: operations", "with elementwise operations (the definition makes 4)"),
+        ("Tolerance(1e-7, 1e-3", "Tolerance(1e9, 1e-3", "tolerances: size", "atol of fp16 is 1e+09; expected at most"),
+        ("Tolerance(1e-7, 2e-6", "Tolerance(1e-7, 0.5", "tolerances: size", "rtol of fp32 is 0.5; expected at most"),
+        ("gate, up = inputs[\"gate\"].double()", "raise SystemExit(3)\n    gate, up = inputs[\"gate\"].double()",
+         "element", "SystemExit: 3"),
         ("lambda shape: 0)", "lambda shape: 9 * shape['N'])", "work: operations", "expected 18, the products"),
         ("bytes_read=2 * size", "bytes_read=size", "work: bytes", "bytes_read is 2; expected 4, each tensor once"),
         ("bytes_written=size * n", "bytes_written=4 * n", "work: bytes", "bytes_written is 4; expected 2"),

@@ -85,3 +85,15 @@ def fused(x, y):
 def decorated(x, y):
     return F.silu(x) * y
 """
+
+RAW = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+"""
+"""The module raw: a kernel of Triton without a function around it."""

@@ -86,6 +86,10 @@ def recompiles(x):
     return _counted(x, _CALLS[0] // 200)
 
 
+def after(x):
+    return x + 1
+
+
 def beside(x):
     # 40 ms on another stream, which the timed one does not wait for.
     other = torch.cuda.Stream()
@@ -114,6 +118,9 @@ cells:
      reference: 'ops:scaled_reference', regime: hbm-bound, pct: 88}
   - {kernel: 'ops:waits', args: 'x=fp32[N]', shape: {N: 4194304}, regime: latency-bound, pct: 20}
   - {kernel: 'ops:synchronises', args: 'x=fp32[N]', shape: {N: 4194304}, regime: latency-bound, pct: 30}
+  - {kernel: 'ops:after', args: 'x=bf16[N]', shape: {N: 16777216}, tolerance: 0.05, regime: hbm-bound, pct: 85}
+  - {kernel: 'decode_step:DecodeStep', args: 'ids=i64[B]<8192 keys=bf16[2,B,2,S,64] values=bf16[2,B,2,S,64]',
+     shape: {B: 8, S: 1024}, regime: latency-bound, pct: 10}
   - {kernel: 'ops:recompiles', args: 'x=fp32[N]', shape: {N: 4194304}, regime: hbm-bound, pct: 80}
   - {kernel: 'ops:beside', args: 'x=fp32[N]', shape: {N: 4194304}, regime: hbm-bound, pct: 80}
 """

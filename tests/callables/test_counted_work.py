@@ -1,0 +1,71 @@
+"""Tests what counting a callable's work leaves out: kernels of Triton are not launched, unknown products are named."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
+    pytest.skip("torch and triton are not both installed", allow_module_level=True)
+
+import torch
+import triton
+from triton.runtime.jit import JITFunction
+
+from ledger.callables.argument_list import parse_arguments
+from ledger.callables.counted_work import Counted, count, input_specs
+from ledger.callables.subject import Subject
+from ledger.kernels import matmul, vector_add
+
+
+@triton.jit
+def copied(x_ptr, y_ptr):
+    pass
+
+
+@triton.autotune(configs=[triton.Config({})], key=[])
+@triton.jit
+def tuned(x_ptr, y_ptr):
+    pass
+
+
+def launching(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    copied[(1,)](x, y)
+    tuned[(1,)](x, y)
+    return y + 1
+
+
+def counted(function: Any, arguments: str) -> Counted:
+    subject = Subject("a:f", parse_arguments(arguments))
+    return count(function, subject, input_specs(function, subject, {}))
+
+
+def test_kernels_of_triton_are_named_and_not_launched_on_meta_tensors():
+    before = JITFunction.run
+    found = counted(launching, "x=fp32[64]")
+    assert found.unseen == ("the kernel copied", "the kernel tuned")
+    # What is known without them stays known.
+    assert (found.work.bytes_read, found.work.bytes_written, found.elements) == (256, 256, 64)
+    assert JITFunction.run is before
+
+
+def test_shipped_kernels_have_products_that_torch_counts():
+    found = counted(lambda a, b: matmul(a, b).relu(), "a=fp16[3,5] b=fp16[5,7]")
+    assert (found.work.flops, found.unseen) == (2 * 3 * 5 * 7, ())
+    assert counted(vector_add, "a=fp32[8] b=fp32[8]").unseen == ()
+
+
+def test_an_operation_of_another_package_is_no_operation_of_zero_flop():
+    @torch.library.custom_op("ledger_test::product", mutates_args=())
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+    @product.register_fake
+    def _(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a.new_empty(a.shape[0], b.shape[1])
+
+    found = counted(lambda a, b: product(a, b), "a=fp32[3,5] b=fp32[5,7]")
+    assert found.unseen == ("ledger_test.product.default",)
