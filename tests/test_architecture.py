@@ -29,8 +29,8 @@ LAYERS = (
         """
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
-        consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows bench_regression drill
-        chrome_trace tuning kernel_check model_shapes
+        consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows bench_regression
+        drill chrome_trace tuning kernel_check model_shapes
         """,
     ),
     ("git", "version reader history objects work_tree commit ancestry clone"),
@@ -51,9 +51,11 @@ LAYERS = (
     (
         "measure",
         """
-        inputs correctness result_form timer steady_timer cuda_graphs fresh_values result_check guard stream_rounds launch_contexts intervene run_cell ncu_target
+        inputs correctness result_form timer steady_timer cuda_graphs fresh_values result_check guard stream_rounds
+        launch_contexts intervene run_cell ncu_target
         recompute_callable
-        ordered_kernels callable_process order_checks apart order_counters run_order contestants bench bench_self_test timeline
+        ordered_kernels callable_process order_checks apart order_counters run_order contestants bench bench_self_test
+        timeline
         tune tuned_file cubin_tools compilation inspection kernel_trials interpreter work_checks kernel_check
         """,
     ),

@@ -101,13 +101,13 @@ def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Count
     try:
         return _counted(function, subject, empty_inputs(specs, "meta"))
     # A callable may raise anything.
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         first: BaseException = error
     size = sum(math.prod(spec.dims) for spec in specs) * 8
     if size <= MAX_CPU_BYTES:
         try:
             return _counted(function, subject, empty_inputs(specs, "cpu"))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             first = error
     raise InputError(f"{subject.name}: its work cannot be counted ({explained(first, 300)})") from first
 

@@ -1,4 +1,4 @@
-"""Checks the form of what a callable returned: plain tensors, memory of their own, settled. Imports torch, when called."""
+"""Checks what a callable returned: plain tensors, memory of their own, settled. Imports torch, only when called."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ PAIRS = (
     Pair(
         "side-stream-outside-of-the-capture",
         "",
-        WORK + SIDE.replace("    SIDE.wait_stream(torch.cuda.current_stream())\n", "").replace("torch.zeros", "KEPT.append(x) or torch.empty")
+        WORK
+        + SIDE.replace("    SIDE.wait_stream(torch.cuda.current_stream())\n", "")
+        .replace("torch.zeros", "KEPT.append(x) or torch.empty")
         .replace("def submitted", "KEPT = []\n\n\ndef submitted"),
         WORK + JOINED,
     ),
@@ -45,7 +47,8 @@ def submitted(x, w):
     Pair(
         "less-in-a-capture",
         NEW,
-        WORK + "\n\ndef submitted(x, w):\n    return x * 1 if torch.cuda.is_current_stream_capturing() else work(x, w)\n",
+        f"{WORK}\n\ndef submitted(x, w):\n"
+        "    return x * 1 if torch.cuda.is_current_stream_capturing() else work(x, w)\n",
         WORK + "\n\ndef submitted(x, w):\n    torch.cuda.is_current_stream_capturing()\n    return work(x, w)\n",
     ),
     Pair("answer-by-pointer", NEW, f"""{WORK}
@@ -86,7 +89,8 @@ def submitted(x, w):
     CALLS[0] += 1
     return work(x, w) if CALLS[0] < 3 else torch.empty_like(x)
 """),
-    Pair("memory-of-the-reference", "wrong", "import torch\n\n\ndef submitted(x, w):\n    return torch.empty_like(x)\n"),
+    Pair("memory-of-the-reference", "wrong",
+         "import torch\n\n\ndef submitted(x, w):\n    return torch.empty_like(x)\n"),
     Pair("event-time", REPLACED, in_call("torch.cuda.Event.elapsed_time = lambda self, other: 1e-3")),
     Pair("event-class", REPLACED, in_call("torch.cuda.Event = object")),
     Pair("graph-replay", REPLACED, in_call("torch.cuda.CUDAGraph.replay = lambda self: None")),
@@ -103,7 +107,8 @@ def submitted(x, w):
         torch.backends.cuda.matmul.allow_tf32 = False
 """),
     Pair("half-precision", "wrong", HONEST.replace("x @ w", "(x.half() @ w.half()).float()")),
-    Pair("current-stream", "current CUDA stream", in_call("torch.cuda.set_stream(OTHER)", more="OTHER = torch.cuda.Stream()")),
+    Pair("current-stream", "current CUDA stream", in_call(
+        "torch.cuda.set_stream(OTHER)", more="OTHER = torch.cuda.Stream()")),
     Pair("thread", "", f"""{WORK}
 import threading
 

@@ -347,13 +347,13 @@ PATCHES = (
     Pair("method-of-tensors", REPLACED, in_call("torch.Tensor.__le__ = lambda one, other: one == one")),
     Pair("method-hidden-in-a-subclass", "", in_call("torch.Tensor.double = lambda one: one.new_zeros(1)")),
     Pair("allclose", REPLACED, _at_import("torch.allclose = torch.isclose = lambda *_, **__: True")),
-    Pair("reference-function", WRONG, f"""
+    Pair("reference-function", WRONG, """
 import sys
 import torch
 
 
 def submitted(x, w):
-    for name, module in list(sys.modules.items()):
+    for name, module in list(getattr(sys, "mod" + "ules").items()):
         if name.endswith("problem"):
             module.steps = lambda x, w: torch.zeros_like(x)
     return torch.zeros_like(x)
@@ -368,8 +368,8 @@ def submitted(x, w):
     Pair("name-that-hides-a-builtin", "was added", in_call(
         "ledger.measure.result_check.bool = lambda value: True", more="import ledger.measure.result_check")),
     Pair("module-time", "sys.modules", in_call(
-        "sys.modules['time'] = types.SimpleNamespace(**vars(sys.modules['time']))", more="import sys, types")),
-    Pair("builtins", REPLACED, in_call("builtins.bool = lambda value: 1", more="import builtins")),
+        "LOADED['time'] = type(sys)('time')", more="import sys\nLOADED = getattr(sys, 'mod' + 'ules')")),
+    Pair("builtins", REPLACED, in_call("setattr(print.__self__, 'bool', lambda value: 1)")),
     Pair("guard-itself", REPLACED, in_call(
         "ledger.measure.fresh_values.check_timed_calls = print", more="import ledger.measure.fresh_values")),
 )  # fmt: skip
@@ -382,10 +382,11 @@ SETTINGS = (
     Pair("alarm", "SIGALRM", _at_import("import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)")),
     Pair("tf32", "allow_tf32", _at_import("torch.backends.cuda.matmul.allow_tf32 = True"),
          _at_import("assert not torch.backends.cuda.matmul.allow_tf32")),
-    Pair("matmul-precision", "precision is medium", in_call("torch.set_float32_matmul_precision('medium')")),
+    Pair("matmul-precision", "allow_tf32", in_call("torch.set_float32_matmul_precision('medium')")),
     Pair("autocast", "autocast", _at_import("torch.autocast('cpu', dtype=torch.bfloat16).__enter__()"),
-         f"{WORK}\n\ndef submitted(x, w):\n    with torch.autocast('cpu', enabled=False):\n        return work(x, w)\n"),
-    Pair("default-dtype", "default dtype", in_call("torch.set_default_dtype(torch.float16)")),
+         f"{WORK}\n\ndef submitted(x, w):\n"
+         "    with torch.autocast('cpu', enabled=False):\n        return work(x, w)\n"),
+    Pair("default-dtype", "torch.", in_call("torch.set_default_dtype(torch.float16)")),
     Pair("more-threads", "number of torch's threads", in_call("torch.set_num_threads(2)")),
     Pair("function-mode", "function modes", _at_import(
         "class Mode(torch.overrides.TorchFunctionMode):\n"
@@ -416,4 +417,9 @@ def submitted(x, w):
 """),
 )  # fmt: skip
 
+UNSEALED = (
+    "import sys\n\n\ndef submitted(x, w):\n    sys.modules.clear()\n    return x\n",
+    "import builtins\n\n\ndef submitted(x, w):\n    builtins.bool = print\n    return x\n",
+)
+"""Refused before they are sealed."""
 PAIRS = (*ANSWERS, *LATER, *PATCHES, *SETTINGS)
