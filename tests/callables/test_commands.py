@@ -49,7 +49,7 @@ def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     assert "--flops N and --bytes N" in desk.refused(2, *by_itself, *GUESS)
     desk.ledger(*by_itself, "--flops", "65536", "--bytes", "524288", "--reference", "ops:scale_", *GUESS)
     desk.ledger("predict", "ops:cached", "--args", "x=fp32[N]", "--shape", "N=4096", *GUESS)
-    desk.ledger("verify")
+    assert "ops.cached-N4096-fp32: refused: " in desk.refused(3, "verify")
     found = rows(desk)
     assert [row["state"] for row in found.values()] == ["measured"] * 6 + ["failed"]
     assert found["ops.decorated-B64-bf16"]["reference"].startswith("ops:swiglu_reference in float64")
