@@ -95,7 +95,7 @@ class Guard:
             ("torch.cuda.graph", torch.cuda.graph),
         ):
             # A name that is added to a class can hide that of its base.
-            yield label, ((name, inspect.getattr_static(kind, name)) for name in dir(kind) if _is_code(name))
+            yield label, ((name, value) for name in dir(kind) if _is_code(value := inspect.getattr_static(kind, name)))
 
 
 def _module_names() -> list[str]:
@@ -111,8 +111,8 @@ def _callables(items: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_code(name: str) -> bool:
-    return name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__abstractmethods__")
+def _is_code(value: Any) -> bool:
+    return callable(value) or hasattr(type(value), "__get__")
 
 
 def _note(value: Any) -> Noted:
