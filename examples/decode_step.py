@@ -7,9 +7,10 @@ step has some ten kernels a layer and is bound by their latency. Prints the repo
 """
 
 import argparse
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 import ledger
@@ -21,7 +22,7 @@ HEAD = WIDTH // HEADS
 class Layer(nn.Module):
     """Compute one layer: grouped-query attention over a cache, then a gated MLP."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.RMSNorm(WIDTH, eps=1e-6) for _ in range(2))
         self.qkv = nn.Linear(WIDTH, WIDTH + 2 * KEY_HEADS * HEAD, bias=False)
@@ -29,8 +30,8 @@ class Layer(nn.Module):
         self.gate_up = nn.Linear(WIDTH, 2 * HIDDEN, bias=False)
         self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
 
-    def forward(self, x, keys, values):
-        """Return the layer's result. Shapes: x (B, WIDTH); keys, values (B, KEY_HEADS, S, HEAD), the last one written."""
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return the result and write the last key and value. Shapes: x (B, WIDTH); keys (B, KEY_HEADS, S, HEAD)."""
         qkv = self.qkv(self.norms[0](x)).unflatten(-1, (-1, 1, HEAD))
         q, k, v = qkv.split([HEADS, KEY_HEADS, KEY_HEADS], dim=1)
         keys[:, :, -1:], values[:, :, -1:] = k, v
@@ -43,14 +44,14 @@ class Layer(nn.Module):
 class DecodeStep(nn.Module):
     """Compute the logits of the next token."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.norm = nn.RMSNorm(WIDTH, eps=1e-6)
         self.to(torch.bfloat16)
 
-    def forward(self, ids, keys, values):
+    def forward(self, ids: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Return logits (B, VOCABULARY). Shapes: ids (B,); keys, values (LAYERS, B, KEY_HEADS, S, HEAD)."""
         x = self.embedding(ids)
         for number, layer in enumerate(self.layers):
@@ -58,7 +59,7 @@ class DecodeStep(nn.Module):
         return self.norm(x) @ self.embedding.weight.T
 
 
-def main():
+def main() -> None:
     """Seal a forecast of the step, measure it and print what the report says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hw", required=True, help="hardware profile, as in ledger hardware list")
@@ -67,15 +68,15 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=1024, help="tokens in the cache")
     given = parser.parse_args()
-    cache = (LAYERS, "B", KEY_HEADS, "S", HEAD)
+
+    def arguments(g: Any) -> Any:
+        keys, values = (g.bell(LAYERS, "B", KEY_HEADS, "S", HEAD, dtype="bf16") for _ in range(2))
+        return g.integers("B", high=VOCABULARY), keys, values
+
     with ledger.open(".", hw=given.hw) as book:
         forecast = book.predict(
             DecodeStep,
-            args=lambda g: (
-                g.integers("B", high=VOCABULARY),
-                g.bell(*cache, dtype="bf16"),
-                g.bell(*cache, dtype="bf16"),
-            ),
+            args=arguments,
             shape={"B": given.batch, "S": given.tokens},
             regime=given.regime,
             pct=given.pct,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -197,9 +197,7 @@ class _Operations:
         watcher = self
 
         class Mode(TorchDispatchMode):  # type: ignore[misc]
-            def __torch_dispatch__(
-                self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 name = str(function)
                 if not name.startswith(_BARE) and any(True for _ in tensors_in([*args, *(kwargs or {}).values()])):
                     watcher.count += 1

@@ -1,0 +1,47 @@
+"""Counts what it takes from an installed package to a sealed, measured and reported callable: 5 lines or 2 commands."""
+
+import sys
+
+import pytest
+from callables import OPS
+from desk import Desk
+
+LINES = """
+import ledger
+from ops import swiglu
+book = ledger.open(".", hw="cpu")
+forecast = book.predict(swiglu, args="x=fp32[256,1024] y=fp32[256,1024]", regime="hbm-bound", pct=40)
+print(book.measure(forecast).why)
+"""
+
+COMMANDS = """
+ledger predict ops:swiglu --args 'x=fp32[128,1024] y=fp32[128,1024]' --hw cpu --regime hbm-bound --pct 40
+ledger verify
+"""
+
+
+@pytest.fixture
+def desk(tmp_path) -> Desk:
+    made = Desk(tmp_path / "book")
+    (made.root / "ops.py").write_text(OPS)
+    return made
+
+
+@pytest.mark.slow
+def test_five_lines_of_python_seal_measure_and_report_a_callable(desk):
+    assert len(LINES.strip().splitlines()) <= 5
+    (desk.root / "use.py").write_text(LINES)
+    done = desk.run(sys.executable, "use.py")
+    assert done.returncode == 0, done.stderr
+    assert "the forecast (" in done.stdout
+    assert desk.git("log", "--format=%s").splitlines()[:2] == [
+        "Measure ops.swiglu-N0256-N11024-fp32: measured", "Seal ops.swiglu-N0256-N11024-fp32: 1 cell",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_commands_seal_measure_and_report_a_callable(desk):
+    assert len(COMMANDS.strip().splitlines()) <= 2
+    done = desk.run("bash", "-c", f'ledger() {{ "{sys.executable}" -P -m ledger "$@"; }}\n{COMMANDS}')
+    assert done.returncode == 0, done.stderr
+    assert "ops:swiglu" in done.stdout and "self-consistent" in done.stdout
