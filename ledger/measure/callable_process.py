@@ -25,11 +25,12 @@ from ledger.launches import watch_loads
 from ledger.measure.guard import Guard
 from ledger.measure.ordered_kernels import kernels_of
 from ledger.measure.run_cell import Outcome, device_of, run_cell
-from ledger.records import Correctness, DeviceFactsV2, DeviceState, Order, OrderedCell, Samples, TimingV2
+from ledger.records import Correctness, DeviceFactsV2, DeviceState, Order, OrderedCell, Record, Samples, TimingV2
 
 Say = Callable[[dict[str, Any]], None]
-PARTS = {"correctness": Correctness, "samples": Samples, "timing": TimingV2, "before": DeviceState,
-          "after": DeviceState}  # fmt: skip
+PARTS: dict[str, type[Record]] = {
+    "correctness": Correctness, "samples": Samples, "timing": TimingV2, "before": DeviceState, "after": DeviceState,
+}  # fmt: skip
 """The records in an outcome, by field."""
 
 
