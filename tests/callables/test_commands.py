@@ -45,6 +45,7 @@ def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     wide = ("--reference", "ops:wrong_reference", "--tolerance", "0.1")
     desk.ledger("predict", "ops:swiglu", "--args", "x=bf16[B,64] y=bf16[B,64]", "--shape", "B=99", *wide, *GUESS)
     desk.ledger("predict", "ops:fused", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS)
+    desk.ledger("verify")
     by_itself = ("predict", "ops:by_itself", "--args", "x=fp32[N]", "--shape", "N=65536")
     assert "--flops N and --bytes N" in desk.refused(2, *by_itself, *GUESS)
     desk.ledger(*by_itself, "--flops", "65536", "--bytes", "524288", "--reference", "ops:scale_", *GUESS)
