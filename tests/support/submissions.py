@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measuring import QUICK, QUICK_GRAPH, SEAL, this_cpu, this_gpu
+from measuring import QUICK, SEAL, this_cpu, this_gpu
 
 from ledger import __version__
+from ledger.analysis.protocols import STEADY_GRAPH
 from ledger.callables.argument_list import first_dtype, parse_arguments, with_keys
 from ledger.callables.subject_files import closure_named
 from ledger.canonical import encode, object_id, record_id
@@ -44,6 +45,18 @@ def norms(x):
 def grown(x):
     return x.mul_(1.001)
 """
+QUICK_STEADY = QUICK.model_copy(
+    update={
+        "name": "cold-graph/2",
+        "parameters": {
+            **{name: QUICK.parameters[name] for name in STEADY_GRAPH.parameters if name in QUICK.parameters},
+            "batch_ms": 5,
+            "settle_batches": 3,
+            "settle_ppm": 100_000,
+            "budget_ms": 200,
+        },
+    }
+)
 STEPS = ("problem:steps", "x=fp32[128,128] w=fp32[128,128]")
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch", "submissions"])
@@ -81,7 +94,7 @@ def order_for(one: Submission, folder: Path) -> Order:
     cell = OrderedCell(
         seal=SEAL, cell="ops.submitted", run=0, anchor=None, case=case,
         work=Work(flops=0, bytes_read=1, bytes_written=1), kernel_sha256=closure.sha256, hardware_sha256=hardware,
-        protocol=QUICK_GRAPH if on_gpu else QUICK, pins={},
+        protocol=QUICK_STEADY if on_gpu else QUICK, pins={},
     )  # fmt: skip
     return Order(
         schema=ORDER_SCHEMA,
