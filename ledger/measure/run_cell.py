@@ -124,7 +124,7 @@ def run_cell(
 
 
 def _stream_of(cell: OrderedCell) -> AbstractContextManager[None]:
-    on_gpu = is_callable(cell.case.kernel) and device_of(cell) == "cuda"
+    on_gpu = device_of(cell) == "cuda" and is_callable(cell.case.kernel)
     return own_stream() if on_gpu else nullcontext()
 
 

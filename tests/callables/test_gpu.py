@@ -30,7 +30,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
             records[found["cell"]] = found
     found = {}
     for row in json.loads(desk.ledger("report", "--json"))["rows"]:
-        record = records[row["cell"]]
+        record = records.get(row["cell"])
+        if record is None:
+            # A measurement that the judge refuses is not committed.
+            continue
         run = record["case"]["config"]["pass"]
         name = row["kernel"].partition(":")[2]
         found[name if run == "forward" else f"{name}, {run}"] = {**row, "record": record}

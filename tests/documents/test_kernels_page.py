@@ -22,3 +22,17 @@ def test_the_page_tells_the_host_time_of_a_call():
         f"a call takes {min(calls):.0f} to {max(calls):.0f} µs, the launch alone {min(launches):.0f} to "
         f"{max(launches):.0f}, `torch.matmul` {found['torch_matmul']:.0f} "
     ) in PAGE
+
+
+def test_the_page_tells_what_the_generic_way_costs_on_the_device():
+    rows = recorded("callables")["rows"]
+    assert all(row["right"] for row in rows)
+    operation = [row["operation_percent"] for row in rows]
+    plain, more = [one for one in operation if one < 1], [one for one in operation if one >= 1]
+    assert (
+        f"{len(plain)} of {len(rows)} cells take at most {max(plain):.1f}% more than the kernel's own launcher, the "
+        f"others {min(more):.0f} to {max(more):.0f}% more"
+    ) in PAGE
+    callables, noise = (max(abs(row[f"{key}_percent"]) for row in rows) for key in ("callable", "again"))
+    assert callables < 1
+    assert f"takes the same time within {callables:.1f}%, noise {noise:.1f}%" in PAGE
