@@ -140,9 +140,7 @@ def checked(root, name, args, shape, *, reference=SELF):
     cell = cell_of(this_cpu()).model_copy(update={"case": case, "seal": SEAL})
     sets = list(sets_of(cell, kernel, count=2))
     calls = [kernel.implementations["torch-cpu"](one.inputs, one.out, {}) for one in sets]
-    check = ResultCheck(
-        cell, kernel, sets, calls, lambda start, count: sets_of(cell, kernel, count=count, start=start)
-    )
+    check = ResultCheck(cell, kernel, sets, calls, lambda start, count: sets_of(cell, kernel, count=count, start=start))
     calls[0]()
     return check
 
