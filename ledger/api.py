@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, get_args
 
 from ledger.analysis.book import Book
 from ledger.analysis.campaign import Request
+from ledger.analysis.refusals import check_failures
 from ledger.analysis.report_rows import document
 from ledger.callables.recorded_arguments import Arguments, described
 from ledger.canonical import encode, record_errors, record_id
@@ -155,7 +156,8 @@ class OpenBook:
     def measure(self, forecast: SealedForecast, *, counters: Literal["auto", "full", "off"] = "auto") -> Result:
         """Measure a sealed forecast on this machine, commit the record and return what the report says of it.
 
-        Raises: MachineError, InputError; EvidenceRefused for a ledger or a measurement that the judge refuses.
+        Raises: MachineError, InputError; EvidenceRefused for a ledger or a measurement that the judge refuses, and for
+        a callable that interferes with its measurement.
         """
         with self.repository.locked("verify"), TemporaryDirectory() as name:
             reader = Reader(self.repository.git_dir, quiet_environment())
@@ -189,6 +191,7 @@ def _result(done: Ingested, forecast: SealedForecast) -> Result:
     if taken is not None and taken.refused:
         raise EvidenceRefused(f"{taken.cell}: {taken.refused[0].code}: {taken.refused[0].message}")
     row = next(row for row in document(done.book)["rows"] if (row["seal"], row["cell"]) == (forecast.id, forecast.cell))
+    check_failures([(forecast.name, row["failure"])])
     return Result(row, sentence_of(done.book, row["seal"], row["cell"]), taken.note if taken else None)
 
 

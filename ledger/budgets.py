@@ -66,6 +66,13 @@ MAX_ELEMENT_READS = 1 << 26
 MAX_READS_AT_ONCE = 1 << 22
 """Input elements that are made at once for it: about 150 bytes of memory each."""
 
+# Limits on a callable that is measured, in a process of its own.
+
+CALLABLE_TIME_S = 1800
+"""Seconds on the wall for one cell of a callable, with its compilation."""
+CALLABLE_MEMORY_SHARE = 0.8
+"""Share of the machine's available memory that a callable on the CPU may allocate."""
+
 # Budgets of notes: what is left out of them changes no verdict.
 
 MAX_NOTES = 20

@@ -9,6 +9,7 @@
     ├── BudgetExceeded    input that costs more than an audit may spend
     ├── MachineError      this machine cannot do it (no GPU, no torch, no ncu, ...)
     ├── EvidenceRefused   evidence that contradicts itself, its seal or its history
+    ├── SubjectRefused    a callable that interferes with its own measurement
     └── ThresholdMissed   a threshold of the user was missed
 
 Only the command line maps them to exit codes. A message names the object first, then what it got and what was
@@ -50,6 +51,10 @@ class MachineError(LedgerError):
 
 class EvidenceRefused(LedgerError):
     """Report evidence that contradicts itself, its seal or its history."""
+
+
+class SubjectRefused(LedgerError):
+    """Report a callable whose measurement says nothing: the message names what it did. A record keeps it."""
 
 
 class BudgetExceeded(LedgerError):

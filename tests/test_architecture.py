@@ -28,7 +28,7 @@ LAYERS = (
         "analysis",
         """
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
-        book sight_notes campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
+        book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows bench_regression
         drill chrome_trace tuning kernel_check model_shapes
         """,
@@ -51,9 +51,11 @@ LAYERS = (
     (
         "measure",
         """
-        inputs correctness result_check timer steady_timer cuda_graphs stream_rounds launch_contexts intervene run_cell
-        ncu_target recompute_callable
-        ordered_kernels order_checks order_counters run_order contestants bench bench_self_test timeline
+        inputs correctness result_form timer steady_timer cuda_graphs fresh_values result_check guard stream_rounds
+        launch_contexts intervene run_cell ncu_target
+        recompute_callable
+        ordered_kernels callable_process order_checks apart order_counters run_order contestants bench bench_self_test
+        timeline
         tune tuned_file cubin_tools compilation inspection kernel_trials interpreter work_checks kernel_check
         """,
     ),
@@ -91,6 +93,7 @@ ORDER = [f"{folder}.{module}".lstrip(".") for folder, modules in LAYERS for modu
 TORCH = """
     kernel launches device.gpu_selection device.facts device.local_profile device.probe_kernels
     callables.calls callables.flop_counter callables.counted_work callables.subject_files
+    measure.result_form measure.fresh_values measure.guard measure.callable_process
     measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.stream_rounds
     measure.launch_contexts
     measure.intervene measure.run_cell measure.recompute_callable

@@ -76,6 +76,26 @@ def with_tensors(function: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
     return copy.deepcopy(function, memo)
 
 
+def kept_form(value: Any) -> Any:
+    """Return a result as it is kept: other containers than Python's own become a list of their tensors, at once.
+
+    So nothing that a container computes when it is read is left for later.
+    """
+    import torch
+
+    if type(value) is torch.Tensor:
+        return value
+    if type(value) in (tuple, list) and all(type(one) is torch.Tensor for one in value):
+        return value
+    return list(tensors_in(value))
+
+
+class Results(list["torch.Tensor"]):
+    """Hold the tensors of a result. views: of each, whether it is memory of an input that no call changed."""
+
+    views: tuple[bool, ...] = ()
+
+
 @dataclass(frozen=True)
 class Bound:
     """Hold a callable with the arguments of one call."""
@@ -133,19 +153,38 @@ class Call:
         self._kept.clear()
         if self._run == "forward":
             with torch.no_grad():
-                self._kept.append(self._bound())
+                self._kept.append(kept_form(self._bound()))
         elif self._run == "backward":
             self._kept.append(self._backward(self._outputs))
         else:
             outputs = self._forward()
             self._kept.append((outputs, self._backward(outputs)))
 
-    def results(self) -> list[torch.Tensor]:
+    def results(self) -> Results:
         """Return the tensors of the latest result, in order, then the inputs that were changed in place."""
-        found = list(tensors_in(self._kept))
+        found = self.returned()
         ids = {id(tensor) for tensor in found}
-        changed = [tensor for tensor in self.changed() if id(tensor) not in ids]
-        return [tensor.detach() for tensor in (*found, *changed)]
+        written = self.changed()
+        changed = [tensor for tensor in written if id(tensor) not in ids]
+        results = Results(tensor.detach() for tensor in (*found, *changed))
+        read = {_memory(tensor) for tensor in self.inputs.values()} - {_memory(tensor) for tensor in written}
+        results.views = tuple(_memory(one) in read or _repeats(one) for one in results)
+        return results
+
+    def returned(self) -> list[torch.Tensor]:
+        """Return the tensors of the latest result as the callable returned them."""
+        return list(tensors_in(self._kept))
+
+    def renewable(self) -> tuple[str, ...]:
+        """Return the inputs that may get other values between calls: a forward pass that is made once keeps its own."""
+        if self._run == "backward":
+            return tuple(name for name in self.inputs if name.startswith(GRADIENT))
+        return tuple(name for name in self.inputs if not name.startswith((PARAMETER, BUFFER)))
+
+    @property
+    def writes(self) -> bool:
+        """Tell whether a call changes an input."""
+        return bool(self.changed())
 
     def changed(self) -> list[torch.Tensor]:
         """Return the inputs that a call has changed in place."""
@@ -202,6 +241,15 @@ class Call:
             outputs, self._leaves, self._gradients, retain_graph=retain, allow_unused=True, materialize_grads=False
         )
         return [gradient for gradient in found if gradient is not None]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _repeats(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has more elements than memory, as an expanded one."""
+    return bool(tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes())
 
 
 def _leaf(name: str, tensor: torch.Tensor) -> torch.Tensor:

@@ -76,9 +76,9 @@ def _gradients(
     function: Any, subject: Subject, given: Sequence[TensorSpec], reference: Callable[[], Any] | None
 ) -> list[TensorSpec]:
     outputs = _differentiable(function, subject, given)
-    if isinstance(outputs, Exception) and reference is not None:
+    if isinstance(outputs, BaseException) and reference is not None:
         outputs = _differentiable(reference(), subject, given)
-    if isinstance(outputs, Exception):
+    if isinstance(outputs, BaseException):
         raise InputError(
             f"{subject.name}: a forward pass on meta tensors fails, which gives the sizes of its gradients "
             f"({explained(outputs, 300)}); expected a callable of torch operations, a --reference of them, or --pass "
@@ -90,13 +90,13 @@ def _gradients(
     ]
 
 
-def _differentiable(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> list[torch.Tensor] | Exception:
+def _differentiable(function: Any, subject: Subject, given: Sequence[TensorSpec]) -> list[torch.Tensor] | BaseException:
     """Return the results that take a gradient, of a forward pass on meta tensors, or what it raised."""
     try:
         with eagerly(), unlaunched():
             return Call(function, subject, empty_inputs(given, "meta"), run="both").differentiable()
     # A callable may raise anything where it does not know meta tensors.
-    except Exception as error:  # noqa: BLE001
+    except (Exception, SystemExit) as error:
         return error
 
 
@@ -116,13 +116,13 @@ def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Count
     try:
         return _counted(function, subject, empty_inputs(specs, "meta"))
     # A callable may raise anything.
-    except Exception as error:  # noqa: BLE001
-        first = error
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        first: BaseException = error
     size = sum(math.prod(spec.dims) for spec in specs) * 8
     if size <= MAX_CPU_BYTES:
         try:
             return _counted(function, subject, empty_inputs(specs, "cpu"))
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             first = error
     raise InputError(f"{subject.name}: its work cannot be counted ({explained(first, 300)})") from first
 

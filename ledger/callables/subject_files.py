@@ -6,7 +6,7 @@ What executes are the bytes of its closure (ledger.sources). Imports torch only 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
@@ -58,18 +58,27 @@ def load_case(case: Case, root: FilePath | None, *, launch: bool = False) -> Ker
     return load_subject(subject_of(case), closure_named(sources_name(case), root)[0])
 
 
-def execute_case(closure: Closure, case: Case, *, shipped: bool) -> KernelFile:
-    """Load the kernel or callable of a case, ready to launch, from its sealed sources. Raises: as `execute`."""
+def execute_case(closure: Closure, case: Case, *, shipped: bool, now: bool = True) -> KernelFile:
+    """Load the kernel or callable of a case, ready to launch, from its sealed sources. Raises: as `execute`.
+
+    now: execute the sources of a callable here, not where it is first called.
+    """
     if not is_callable(case.kernel):
         return execute(closure, launch=True, shipped=shipped)
-    return load_subject(subject_of(case), closure)
+    return load_subject(subject_of(case), closure, now=now)
 
 
-def load_subject(subject: Subject, closure: Closure) -> KernelFile:
-    """Return a callable in the form of a kernel file. Raises: InputError, MachineError."""
-    function = attribute_of(subject.name, closure)
-    if subject.reference != SELF:
-        attribute_of(subject.reference, closure, variant="_reference")
+def load_subject(subject: Subject, closure: Closure, *, now: bool = True) -> KernelFile:
+    """Return a callable in the form of a kernel file. now: execute its sources. Raises: InputError, MachineError."""
+
+    @cache
+    def function() -> Any:
+        return attribute_of(subject.name, closure)
+
+    if now:
+        function()
+        if subject.reference != SELF:
+            attribute_of(subject.reference, closure, variant="_reference")
     return KernelFile(_kernel(subject, function, closure), closure, shipped=False)
 
 
@@ -115,7 +124,7 @@ def import_torch_for(name: str) -> None:
         ) from error
 
 
-def _kernel(subject: Subject, function: Any, closure: Closure) -> Kernel:
+def _kernel(subject: Subject, function: Callable[[], Any], closure: Closure) -> Kernel:
     # A callable may keep results or workspaces from call to call, on meta tensors and in float64 too.
     counter = itertools.count()
 
@@ -153,7 +162,7 @@ def _kernel(subject: Subject, function: Any, closure: Closure) -> Kernel:
         return 0 if found is None else found.work.bytes_written
 
     def prepare(inputs: Mapping[str, Any], _out: Any, _config: Config) -> Launch:
-        return Call(function, subject, inputs, run=subject.run)
+        return Call(function(), subject, inputs, run=subject.run)
 
     operation = Operation(
         name=subject.operation,
@@ -214,7 +223,7 @@ def reference_results(subject: Subject, reference: Any, inputs: Mapping[str, Any
             call = Call(reference, subject, copies, run=subject.run)
             call()
     # A callable may raise anything where its inputs are float64.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         name = subject.name if subject.reference == SELF else subject.reference
         raise InputError(
             f"{name} fails on inputs in float64 ({explained(error, 300)}); expected --reference module:name, one that "

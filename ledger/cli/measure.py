@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ledger.cli.options import CountersOption, DeviceOption, FullOption, JsonOption, PriceOption
+from ledger.cli.options import CountersOption, DeviceOption, FullOption, JsonOption, PriceOption, TimeLimitOption
 from ledger.cli.output import emit, progress_bar, say
 from ledger.errors import InputError
 
@@ -24,24 +24,33 @@ def measure(
     counters: CountersOption = "auto",
     full: FullOption = None,
     device: DeviceOption = None,
+    time_limit: TimeLimitOption = None,
     price_per_hour: PriceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an order on this machine; needs the package and the device, not git. Resumes an interrupted run."""
+    from ledger.analysis.refusals import check_failures
     from ledger.device.gpu_selection import select_device
     from ledger.record_files import read_record
     from ledger.records import Order
 
     select_device(device)
-    summary = run_locally(read_record(Order, order_file), output, counters, full, None)
+    summary = run_locally(read_record(Order, order_file), output, counters, full, None, time_limit)
     show_summary(summary, price_per_hour, as_json=as_json)
+    check_failures(summary.failures)
 
 
 def run_locally(
-    record: Order, folder: FilePath, counters: str, full: list[str] | None, root: FilePath | None
+    record: Order,
+    folder: FilePath,
+    counters: str,
+    full: list[str] | None,
+    root: FilePath | None,
+    time_limit_s: float | None = None,
 ) -> RunSummary:
     """Run an order with a progress bar. root: the repository, None away from it. Raises: InputError."""
     from ledger.canonical import encode, record_id
+    from ledger.measure.apart import Limits
     from ledger.measure.ordered_kernels import carried_names, kernels_of
     from ledger.measure.run_order import run_order
 
@@ -60,6 +69,7 @@ def run_locally(
             counters=mode,
             full_cells=frozenset(full or ()),
             only=None,
+            limits=None if time_limit_s is None else Limits(time_s=time_limit_s),
             on_progress=on_progress,
         )
 

@@ -18,6 +18,9 @@ Ids = Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names;
 CountersOption = Annotated[str, typer.Option(help="Hardware counters: auto, off, or full (keeps the report).")]
 FullOption = Annotated[list[str] | None, typer.Option("--full", help="Cells whose full report is kept.")]
 PriceOption = Annotated[float | None, typer.Option("--price-per-hour", min=0, help="Price of the device, per hour.")]
+TimeLimitOption = Annotated[
+    float | None, typer.Option("--time-limit", min=1, help="Seconds that one cell of a callable may take.")
+]
 AgainOption = Annotated[
     bool, typer.Option("--again", help="Measured cells again, as later runs; the first run still counts.")
 ]

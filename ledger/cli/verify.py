@@ -13,7 +13,16 @@ import typer
 from ledger.cli.challenge import ChallengeOption, anchor
 from ledger.cli.measure import run_locally, show_summary
 from ledger.cli.open_ledger import OpenLedger, freeze_records, open_ledger, refuse_if_refused
-from ledger.cli.options import AgainOption, CountersOption, DeviceOption, FullOption, Ids, JsonOption, PriceOption
+from ledger.cli.options import (
+    AgainOption,
+    CountersOption,
+    DeviceOption,
+    FullOption,
+    Ids,
+    JsonOption,
+    PriceOption,
+    TimeLimitOption,
+)
 from ledger.cli.order import report_stale
 from ledger.cli.output import emit, out, say
 from ledger.cli.report import check_miss
@@ -42,6 +51,7 @@ def verify(
     keep_report: Annotated[
         bool, typer.Option("--keep-report", help="Commit that report too; it may hold paths and names.")
     ] = False,
+    time_limit: TimeLimitOption = None,
     price_per_hour: PriceOption = None,
     fail_on_miss: Annotated[
         float | None, typer.Option(min=0, help="Exit 1 when a gap is larger than this many points.")
@@ -49,6 +59,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
+    from ledger.analysis.refusals import check_failures
     from ledger.device.gpu_selection import select_device
     from ledger.workflow.ingest import Ingested, read_folder
 
@@ -61,7 +72,9 @@ def verify(
             if waited and not ids and not again and not any(view.state == "open" for view in opened.book.cells):
                 _show_ingested(Ingested((), opened.book), as_json=as_json)
                 return
-            _measure_locally(opened, ids or [], folder, counters, full, challenge, price_per_hour, again=again)
+            _measure_locally(
+                opened, ids or [], folder, counters, full, challenge, price_per_hour, time_limit, again=again
+            )
         incoming = read_folder(folder)
         if ncu_report is not None and cell is not None:
             incoming = _with_counters(opened, incoming, ncu_report, cell, keep=keep_report)
@@ -72,8 +85,10 @@ def verify(
         if source is None and not any(item.refused for item in done.taken):
             shutil.rmtree(folder)
     _show_ingested(done, as_json=as_json, kept=folder if source is None else None)
+    taken = {item.cell for item in done.taken}
+    check_failures((item.short_name, item.measurement.failure) for item in incoming if item.short_name in taken)
     if fail_on_miss is not None:
-        check_miss(done.book, fail_on_miss, {item.cell for item in done.taken})
+        check_miss(done.book, fail_on_miss, taken)
 
 
 @contextmanager
@@ -121,6 +136,7 @@ def _measure_locally(
     full: list[str] | None,
     challenge: str | None,
     price: float | None,
+    time_limit: float | None,
     *,
     again: bool,
 ) -> None:
@@ -130,7 +146,7 @@ def _measure_locally(
     refuse_if_refused(opened.book)
     report_stale(opened)
     record = write_order(select(opened.book, ids, again=again), root=opened.root, anchor=anchor(challenge))
-    show_summary(run_locally(record, folder, counters, full, opened.root), price, as_json=False)
+    show_summary(run_locally(record, folder, counters, full, opened.root, time_limit), price, as_json=False)
 
 
 def _only_named(opened: OpenLedger, incoming: list[Incoming], names: Sequence[str]) -> list[Incoming]:

@@ -124,6 +124,14 @@ class GraphRounds:
             self.states.append(self.state())
         return samples
 
+    def replay(self) -> None:
+        """Run the graph that is timed, once."""
+        self._graph.replay()
+
+    def release(self) -> None:
+        """Give up the graph and its memory."""
+        self._graph = None
+
     def state(self) -> DeviceState:
         """Return the device's state under the load of the rounds."""
         return state_under(self._graph)
@@ -166,8 +174,9 @@ def time_steadily(rounds: StateRounds, parameters: SteadyParameters) -> Timed:
     before = rounds.state()
     found = time_until_steady(rounds, parameters)
     return Timed(
-        found.rounds_ps, rounds.calls, found.interval, before, rounds.state(), found.clocks_mhz, found.document()
-    )
+        found.rounds_ps, rounds.calls, found.interval, before, rounds.state(), found.clocks_mhz, found.document(),
+        rounds,
+    )  # fmt: skip
 
 
 def time_graph(launches: Sequence[Launch], parameters: Parameters) -> Timed:
@@ -175,7 +184,7 @@ def time_graph(launches: Sequence[Launch], parameters: Parameters) -> Timed:
     rounds = GraphRounds(launches)
     samples, interval = enough_rounds(rounds, parameters)
     clocks = tuple(state.sm_clock_mhz for state in rounds.states if state.sm_clock_mhz is not None)
-    return Timed(samples, rounds.calls, interval, rounds.states[0], rounds.states[-1], clocks)
+    return Timed(samples, rounds.calls, interval, rounds.states[0], rounds.states[-1], clocks, rounds=rounds)
 
 
 def empty_node_ps(nodes: int = 1000) -> int:

@@ -131,8 +131,12 @@ def input_sets(
     anchor: Digest | None,
     count: int,
     device: str,
+    start: int = 0,
 ) -> Iterator[InputSet]:
-    """Yield the first `count` input sets of a run of a sealed cell, each in separate memory, outputs NaN."""
+    """Yield `count` input sets of a run of a sealed cell, each in separate memory, outputs NaN.
+
+    start: number of the first; those from the count of a rotation on are in no rotation.
+    """
     import torch
 
     key = derive_key(seal=seal, cell=cell, run=run, anchor=anchor)
@@ -140,8 +144,8 @@ def input_sets(
     specs = operation.inputs(shape)
     elements = max(sum(math.prod(spec.dims) for spec in specs), 1)
     together = max(1, min(count, (1 << 25) // elements))
-    for first in range(0, count, together):
-        sets = range(first, min(first + together, count))
+    for first in range(start, start + count, together):
+        sets = range(first, min(first + together, start + count))
         batches = {
             spec.name: fill(
                 spec, key=key, number=number, sets=sets, dtype=torch_dtype(spec.dtype or dtype), device=device

@@ -20,10 +20,11 @@ from ledger.sources.closure import Closure
 from ledger.sources.rebuild import rebuild
 
 
-def kernels_of(order: Order, *, folder: FilePath) -> Callable[[OrderedCell], KernelFile]:
+def kernels_of(order: Order, *, folder: FilePath, now: bool = False) -> Callable[[OrderedCell], KernelFile]:
     """Return a function that loads the kernel or callable of a cell of the order, ready to launch.
 
-    folder: where the order's sources are written, so that compilers and debuggers find them.
+    folder: where the order's sources are written, so that compilers and debuggers find them. now: execute those of
+    callables too, which are measured in processes of their own.
     """
     texts = {digest: text.encode() for digest, text in order.files.items()}
 
@@ -41,7 +42,7 @@ def kernels_of(order: Order, *, folder: FilePath) -> Callable[[OrderedCell], Ker
         key = (cell.kernel_sha256, cell.case.model_dump_json() if is_callable(cell.case.kernel) else "")
         if key not in loaded:
             closure = sources(cell.kernel_sha256)
-            loaded[key] = execute_case(closure, cell.case, shipped=not closure.carried)
+            loaded[key] = execute_case(closure, cell.case, shipped=not closure.carried, now=now)
         return loaded[key]
 
     return find

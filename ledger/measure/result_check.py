@@ -2,7 +2,8 @@
 
 Results may be nested and of several dtypes. They are compared element by element, floats in units of the root mean
 square of each output; integers must be equal, those of eight bits within 1. Samples are of all results as one list, in
-float64. After the timing the first and the last input sets are filled from the seal again and called once more.
+float64. References are computed after the calls that they judge. After the timing fresh_values checks the timed calls;
+then the first input set is filled from the seal again and called once more.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ledger.callables.calls import Call
 from ledger.callables.subject import SELF, SELF_CONSISTENT
 from ledger.kernel import Kernel, Tolerance
-from ledger.measure.correctness import sample
+from ledger.measure.correctness import explain_failure, sample
+from ledger.measure.fresh_values import Fresh, Timeds, check_timed_calls
 from ledger.measure.inputs import InputSet
+from ledger.measure.result_form import frozen, require_own_memory, require_settled
+from ledger.measure.timer import Timed
 from ledger.philox_inputs import derive_key
 from ledger.records import Correctness, OrderedCell, Samples
 
@@ -116,36 +120,48 @@ class ResultCheck:
         kernel: Kernel,
         sets: Sequence[InputSet],
         launches: Sequence[Any],
-        fresh: Callable[[int], InputSet],
+        fresh: Fresh,
     ) -> None:
-        """Compute the references. fresh: input set number n as the seal gives it."""
+        """Keep the first input set. fresh: as in Timeds."""
         self.cell, self.calls, self.fresh = cell, [launch for launch in launches if isinstance(launch, Call)], fresh
-        self.tolerance, self.name = kernel.tolerances[cell.case.dtype], reference_name(cell)
-        self.references = {number: kernel.reference(sets[number].inputs) for number in (0, len(sets) - 1)}
+        self.tolerance, self.name, self.reference = (
+            kernel.tolerances[cell.case.dtype], reference_name(cell), kernel.reference,
+        )  # fmt: skip
         self.first = {name: tensor.clone() for name, tensor in sets[0].inputs.items()}
+        self.earlier: list[torch.Tensor] = []
+        self.expected: list[Any] = []
 
     def compare(self) -> Correctness:
         """Return how far the result of a first call on the first input set is from its reference.
 
-        Inputs that this call has changed are results, whether torch saw the change or not.
+        Inputs that this call has changed are results, whether torch saw the change or not. Raises: SubjectRefused.
         """
-        written = self.calls[0].differing(self.first)
-        for call in self.calls:
-            call.note_written(written)
+        call = self.calls[0]
+        copies = frozen(call)
+        written = call.differing(self.first)
+        require_settled(call, copies)
+        for one in self.calls:
+            one.note_written(written)
+        self.expected = self.reference(self.first)
         self.first.clear()
-        return self._compare(0)
+        self.earlier = [one.clone() for one in call.results()]
+        require_own_memory(call.results(), self.expected)
+        return self._compare(self.earlier, self.expected)
 
-    def again(self) -> Correctness:
-        """Return the same of new calls on the first and last input sets; the worse of the two.
+    def again(self, timed: Timed) -> Correctness:
+        """Check the timed calls, and return how far a new call on the first input set is from its reference.
 
-        An earlier answer, of this input set or another, fails one of them.
+        Raises: SubjectRefused.
         """
-        found = []
-        for number in sorted(self.references, reverse=True):
-            self.calls[number].restore(self.fresh(number).inputs)
-            self.calls[number]()
-            found.append(self._compare(number))
-        return next((one for one in found if not one.passed), found[0])
+        check_timed_calls(
+            Timeds(
+                self.calls, timed, self.fresh, self.reference, self._compare, explain_failure, self.earlier,
+                self.expected,
+            )
+        )  # fmt: skip
+        self.calls[0].restore(next(self.fresh(0, 1)).inputs)
+        self.calls[0]()
+        return self._compare(frozen(self.calls[0]), self.expected)
 
     def samples(self, count: int) -> Samples:
         """Return elements of the first set's results at positions that the seal determines."""
@@ -156,8 +172,8 @@ class ResultCheck:
     def poison(self) -> None:
         """Do nothing: the results are a callable's own memory."""
 
-    def _compare(self, number: int) -> Correctness:
-        return compare_results(self.calls[number].results(), self.references[number], self.tolerance, name=self.name)
+    def _compare(self, results: Sequence[torch.Tensor], references: Sequence[torch.Tensor]) -> Correctness:
+        return compare_results(results, references, self.tolerance, name=self.name)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Writes nothing and runs no profiler: run_order does both.
 from __future__ import annotations
 
 import gc
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -14,16 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ledger.analysis.cpu_noise import CPU_LOAD
+from ledger.analysis.refusals import REFUSED
 from ledger.analysis.steady_timing import STEADY
 from ledger.analysis.stream_timing import STREAM
 from ledger.callables.subject import is_callable
 from ledger.device.cpu_load import cpu_times, others_percent
 from ledger.device.facts import cpu_cores, import_torch
-from ledger.errors import explained
+from ledger.errors import SubjectRefused, explained
 from ledger.kernel import Kernel, Launch
 from ledger.launches import recording
 from ledger.measure.correctness import compare, explain_failure, sample
 from ledger.measure.cuda_graphs import own_stream, time_graph, time_graph_steadily, time_steadily
+from ledger.measure.guard import Guard
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measure.intervene import intervene
 from ledger.measure.result_check import ResultCheck, compiled_once
@@ -63,8 +64,8 @@ def device_of(cell: OrderedCell) -> Literal["cuda", "cpu"]:
     return "cpu" if cell.protocol.name.startswith("cold-cpu/") else "cuda"
 
 
-def sets_of(cell: OrderedCell, kernel: Kernel, *, count: int) -> Iterator[InputSet]:
-    """Yield the first `count` input sets of a cell, generated from its seal."""
+def sets_of(cell: OrderedCell, kernel: Kernel, *, count: int, start: int = 0) -> Iterator[InputSet]:
+    """Yield `count` input sets of a cell, generated from its seal. start: number of the first."""
     return input_sets(
         kernel.operation,
         cell.case.shape,
@@ -75,6 +76,7 @@ def sets_of(cell: OrderedCell, kernel: Kernel, *, count: int) -> Iterator[InputS
         anchor=cell.anchor,
         count=count,
         device=device_of(cell),
+        start=start,
     )
 
 
@@ -98,14 +100,22 @@ def run_cell(
     launch_ps: int | None,
     vary: bool,
     on_stage: Callable[[Stage], None],
+    guard: Guard | None = None,
 ) -> Outcome:
     """Return the outcome of a cell; a kernel that raises or is wrong gives a failure and is never timed.
 
-    vary: also make the interventions of grade B, after the timing.
+    vary: also make the interventions of grade B, after the timing. guard: made before a callable was imported.
     """
     try:
         with threads_set(cell.case.threads), _stream_of(cell):
-            return _run(cell, kernel, facts=facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage)
+            if guard is not None:
+                guard.note_settings()
+            made = _run(cell, kernel, facts=facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage, guard=guard)
+            if guard is not None:
+                guard.check("while it was measured")
+            return made
+    except SubjectRefused as error:
+        return Outcome(failure=REFUSED + str(error))
     # A kernel file may raise any error; the error is the recorded failure.
     except Exception as error:  # noqa: BLE001
         return Outcome(failure=explained(error, 4000))
@@ -134,6 +144,7 @@ def _run(
     launch_ps: int | None,
     vary: bool,
     on_stage: Callable[[Stage], None],
+    guard: Guard | None,
 ) -> Outcome:
     parameters, device = sealed_parameters_of(cell.protocol), device_of(cell)
     on_stage("inputs")
@@ -145,6 +156,8 @@ def _run(
         on_stage("checking")
         check = _check_of(cell, kernel, sets, launches, device)
         launches[0]()
+    if guard is not None:
+        guard.check("by its first call")
     correctness = check.compare()
     if not correctness.passed:
         return Outcome(failure=explain_failure(correctness), correctness=correctness, ran=tuple(ran))
@@ -156,7 +169,10 @@ def _run(
         load = _Load()
         timed = _timed(launches, parameters, device, on_stream=uncaptured is not None)
         noise = load.document() if device == "cpu" else {} if uncaptured is None else {STREAM: {"reason": uncaptured}}
-    again = check.again()
+    if guard is not None:
+        guard.check("while it was timed")
+    again = check.again(timed)
+    timed = replace(timed, rounds=None)
     if not again.passed:
         calls = len(timed.rounds_ps) * timed.calls_per_round
         failure = f"right on its first call, after {calls} calls {explain_failure(again)}"
@@ -234,8 +250,8 @@ def _check_of(
     if not is_callable(cell.case.kernel):
         return _Check(cell, kernel, sets[0], device)
 
-    def fresh(number: int) -> InputSet:
-        return next(itertools.islice(sets_of(cell, kernel, count=number + 1), number, None))
+    def fresh(start: int, count: int) -> Iterator[InputSet]:
+        return sets_of(cell, kernel, count=count, start=start)
 
     return ResultCheck(cell, kernel, sets, launches, fresh)
 
@@ -254,7 +270,9 @@ class _Check:
         """Return how far the output is from the reference."""
         return compare(self.first.out, self.reference, self.tolerance, name=self.reference_name)
 
-    again = compare
+    def again(self, _timed: Timed) -> Correctness:
+        """Return the same after the timing."""
+        return self.compare()
 
     def poison(self) -> None:
         """Fill the output with NaN, so that a call that writes nothing is noticed."""

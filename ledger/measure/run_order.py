@@ -15,11 +15,13 @@ from pathlib import Path as FilePath
 from ledger import __version__
 from ledger.analysis.reconcile import IDLE_LAUNCH
 from ledger.analysis.revealing import masked_text
+from ledger.callables.subject import is_callable
 from ledger.canonical import encode
 from ledger.device.facts import has_cuda
 from ledger.device.machine_names import machine_names
 from ledger.errors import LedgerError, MachineError
 from ledger.launches import watch_loads
+from ledger.measure.apart import Limits, run_apart
 from ledger.measure.order_checks import Job, Kernels, checked_jobs, require_names
 from ledger.measure.order_counters import CounterEvidence, CountersWanted, collect_counters
 from ledger.measure.run_cell import Outcome, Stage, device_of, run_cell
@@ -47,6 +49,7 @@ class RunSummary:
     skipped: int
     device_seconds: float
     interrupted: bool = False
+    failures: tuple[tuple[str, str], ...] = ()  # cell, reason
 
 
 def result_path(out: FilePath, cell: OrderedCell) -> FilePath:
@@ -64,12 +67,13 @@ def run_order(
     counters: CountersWanted = "auto",
     full_cells: frozenset[str] = frozenset(),
     only: frozenset[str] | None = None,
+    limits: Limits | None = None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> RunSummary:
     """Measure the cells of an order that are not yet complete in `out`, and write each there.
 
     counters: "auto" takes the table's metrics where ncu can, "full" every section and the report, "off" none.
-    full_cells, only: names of cells, as CELL or SEAL#CELL.
+    full_cells, only: names of cells, as CELL or SEAL#CELL. limits: of each callable, which has a process of its own.
     Raises: MachineError, before any timing, when this device is not the order's; InputError when a kernel, a profile
     or the package is not the order's, or a name in `only` or `full_cells` is no cell of it.
     """
@@ -81,7 +85,7 @@ def run_order(
     chosen = [job for job in jobs if only is None or job.names & only]
     pending = [job for job in chosen if not _complete(out, job.ordered)]
     summary = RunSummary(measured=0, failed=0, skipped=len(chosen) - len(pending), device_seconds=0.0)
-    run = _Run(order_sha256, out, len(chosen), on_progress, started, summary)
+    run = _Run(order, order_sha256, out, len(chosen), on_progress, started, summary, limits or Limits())
     try:
         evidence = collect_counters(
             pending, out=out, wanted=counters, full_cells=full_cells, on_cell=lambda job: run.report(job, "profiling")
@@ -99,12 +103,14 @@ def run_order(
 class _Run:
     """Measure cells one by one, write each and count the outcomes."""
 
+    order: Order
     order_sha256: Digest | None
     out: FilePath
     total: int
     on_progress: Callable[[Progress], None]
     started: float
     summary: RunSummary
+    limits: Limits
 
     def report(self, job: Job, stage: Stage) -> None:
         """Report the stage of a cell."""
@@ -115,24 +121,32 @@ class _Run:
         """Run one cell and write its record. empty: times of empty launches, None where no cell runs on a GPU."""
         empty = empty if device_of(job.ordered) == "cuda" else None
         started, when = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        outcome = run_cell(
-            job.ordered,
-            job.file.kernel,
-            facts=job.facts,
-            launch_ps=empty.node_ps if empty else None,
-            vary=evidence.counters is None,
-            on_stage=lambda stage: self.report(job, stage),
-        )
+        outcome = self._outcome(job, launch_ps=empty.node_ps if empty else None, vary=evidence.counters is None)
         if empty:
             outcome = replace(outcome, extensions={**outcome.extensions, IDLE_LAUNCH: empty.idle_ps})
         device_ms = round(1e3 * (time.monotonic() - started)) + evidence.device_ms
         record = _record(job, outcome, evidence, order_sha256=self.order_sha256, when=when, device_ms=device_ms)
         write_atomically(result_path(self.out, job.ordered), encode(record))
-        failed = outcome.failure is not None
+        failed = () if outcome.failure is None else ((job.ordered.cell, outcome.failure),)
         self.summary = replace(
-            self.summary, measured=self.summary.measured + (not failed), failed=self.summary.failed + failed
+            self.summary,
+            measured=self.summary.measured + (not failed),
+            failed=self.summary.failed + len(failed),
+            failures=(*self.summary.failures, *failed),
         )
         self.report(job, "done")
+
+    def _outcome(self, job: Job, *, launch_ps: int | None, vary: bool) -> Outcome:
+        def on_stage(stage: Stage) -> None:
+            self.report(job, stage)
+
+        if is_callable(job.ordered.case.kernel):
+            return run_apart(
+                job, self.order, folder=self.out, launch_ps=launch_ps, vary=vary, limits=self.limits, on_stage=on_stage
+            )
+        return run_cell(
+            job.ordered, job.file.kernel, facts=job.facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage
+        )
 
 
 def _complete(out: FilePath, cell: OrderedCell) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ledger.analysis.steady_timing import Batch
 from ledger.device.facts import cuda_state
-from ledger.errors import InputError, explained
+from ledger.errors import SubjectRefused, explained
 from ledger.kernel import Launch
 from ledger.measure.cuda_graphs import ROUND_MS, capture, warm_up
 from ledger.measure.timer import median_interval
@@ -126,7 +126,7 @@ class StreamRounds:
         self._next = (self._next + 1) % len(self.launches)
 
     def _require_ended(self, events: Sequence[Any]) -> None:
-        """Check that all work has ended with the timed stream. Raises: InputError."""
+        """Check that all work has ended with the timed stream. Raises: SubjectRefused."""
         import torch
 
         events[-1].synchronize()
@@ -134,7 +134,7 @@ class StreamRounds:
         torch.cuda.synchronize()
         late_ms = 1e3 * (time.perf_counter() - ended)
         if late_ms > _LATE_MS + _LATE_SHARE * events[0].elapsed_time(events[-1]):
-            raise InputError(
+            raise SubjectRefused(
                 f"other streams worked {late_ms:.2f} ms longer than the timed one; expected a call that ends with the "
                 "current stream"
             )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_high, median_low
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -144,6 +144,7 @@ class Timed:
     after: DeviceState
     clocks_mhz: tuple[int | None, ...]
     steadiness: Mapping[str, int | bool | None] | None = None
+    rounds: Any = None  # what took the rounds, which holds the graph that was timed
 
 
 class Rounds(Protocol):
@@ -188,14 +189,14 @@ class CpuRounds:
         rotation_ns = self._run(len(self.launches))
         self.calls = self.stretch * max(1, -(-_CPU_ROUND_NS * len(self.launches) // max(rotation_ns, 1)))
 
-    def _run(self, calls: int) -> int:
+    def _run(self, calls: int, now: Callable[[], int] = time.perf_counter_ns) -> int:
         count = len(self.launches)
         order = [self.launches[(self._next + call) % count] for call in range(calls)]
         self._next = (self._next + calls) % count
-        started = time.perf_counter_ns()
+        started = now()
         for launch in order:
             launch()
-        return time.perf_counter_ns() - started
+        return now() - started
 
     def take(self, count: int) -> list[int]:
         """Run `count` rounds and return picoseconds per call of each."""
@@ -210,7 +211,7 @@ def time_cpu(launches: Sequence[Launch], parameters: Parameters) -> Timed:
         rounds = CpuRounds(launches)
         before = cpu_state()
         samples, interval = enough_rounds(rounds, parameters)
-        return Timed(samples, rounds.calls, interval, before, cpu_state(), ())
+        return Timed(samples, rounds.calls, interval, before, cpu_state(), (), rounds=rounds)
     finally:
         if collecting:
             gc.enable()

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 from callables import OPS
-from measuring import cell_of, this_cpu
+from measuring import QUICK, cell_of, this_cpu
 
 from ledger.callables.argument_list import parse_arguments, with_keys
 from ledger.callables.calls import bind
@@ -14,10 +14,11 @@ from ledger.callables.counted_work import unlaunched
 from ledger.callables.recorded_arguments import described
 from ledger.callables.subject import SELF, Subject, subject_of
 from ledger.callables.subject_files import TOLERANCES, attribute_of, closure_named, load_subject
-from ledger.errors import InputError
+from ledger.errors import InputError, SubjectRefused
 from ledger.measure.inputs import input_sets
 from ledger.measure.result_check import ResultCheck, compare_results
 from ledger.measure.run_cell import sets_of
+from ledger.measure.timer import Parameters, time_cpu
 from ledger.records import CaseV2
 
 SEAL = "5e" * 32
@@ -131,7 +132,7 @@ def test_input_sets_have_other_values_and_the_same_seal_the_same(root):
 
 
 def checked(root, name, args, shape, *, reference=SELF):
-    """Return the check of two input sets of a callable, as a measurement makes it, after a first call of each."""
+    """Return the check of two input sets of a callable, as a measurement makes it, after its first call."""
     kernel, shape = loaded(root, name, args, shape, reference=reference)
     arguments = parse_arguments(args)
     case = CaseV2(
@@ -141,10 +142,13 @@ def checked(root, name, args, shape, *, reference=SELF):
     cell = cell_of(this_cpu()).model_copy(update={"case": case, "seal": SEAL})
     sets = list(sets_of(cell, kernel, count=2))
     calls = [kernel.implementations["torch-cpu"](one.inputs, one.out, {}) for one in sets]
-    check = ResultCheck(cell, kernel, sets, calls, lambda number: list(sets_of(cell, kernel, count=2))[number])
-    for call in calls:
-        call()
+    check = ResultCheck(cell, kernel, sets, calls, lambda start, count: sets_of(cell, kernel, count=count, start=start))
+    calls[0]()
     return check
+
+
+def timed(check):
+    return time_cpu(check.calls, Parameters(**QUICK.parameters))
 
 
 def test_an_argument_written_without_torch_seeing_it_is_a_result(root):
@@ -152,7 +156,7 @@ def test_an_argument_written_without_torch_seeing_it_is_a_result(root):
     first = check.compare()
     assert (first.passed, first.elements) == (True, 64)
     assert len(check.samples(32).positions) == 32
-    assert check.again().passed
+    assert check.again(timed(check)).passed
 
 
 def test_a_callable_without_a_result_fails(root):
@@ -167,7 +171,8 @@ def test_an_answer_of_another_input_set_is_found_after_the_timing(root, referenc
     size = 48 if reference == SELF else 80
     check = checked(root, "cached", "x=fp32[N]", {"N": size}, reference=reference)
     assert check.compare().passed
-    assert not check.again().passed
+    with pytest.raises(SubjectRefused, match="wrong after new values were written to the same inputs"):
+        check.again(timed(check))
 
 
 @pytest.mark.parametrize(

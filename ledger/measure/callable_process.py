@@ -1,0 +1,124 @@
+"""Runs in a process of its own and measures one cell of an order, a callable, for measure.apart.
+
+Usage: python -m ledger.measure.callable_process JOB, where JOB is the JSON that measure.apart wrote. Standard output
+receives one line of JSON a message: stages, then the outcome, or why the callable cannot be loaded here. What the
+callable prints goes to standard error. Imports torch, only when called.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ledger.analysis.refusals import REFUSED, STOPPED
+from ledger.canonical import validate
+from ledger.device.facts import import_torch
+from ledger.device.gpu_selection import select_device
+from ledger.errors import LedgerError, SubjectRefused, explained
+from ledger.launches import watch_loads
+from ledger.measure.guard import Guard
+from ledger.measure.ordered_kernels import kernels_of
+from ledger.measure.run_cell import Outcome, device_of, run_cell
+from ledger.records import Correctness, DeviceFactsV2, DeviceState, Order, OrderedCell, Record, Samples, TimingV2
+
+Say = Callable[[dict[str, Any]], None]
+PARTS: dict[str, type[Record]] = {
+    "correctness": Correctness, "samples": Samples, "timing": TimingV2, "before": DeviceState, "after": DeviceState,
+}  # fmt: skip
+"""The records in an outcome, by field."""
+
+
+def document_of(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as plain JSON types."""
+    parts = {name: getattr(outcome, name) for name in PARTS}
+    return {
+        "failure": outcome.failure,
+        **{name: None if part is None else part.model_dump(mode="json", by_alias=True) for name, part in parts.items()},
+        "extensions": outcome.extensions,
+        "interventions": outcome.interventions,
+        "ran": [one.model_dump(mode="json", by_alias=True) for one in outcome.ran],
+    }
+
+
+def main(job: Path) -> int:
+    """Measure the cell of a job."""
+    say = _messages()
+    asked = json.loads(job.read_text(encoding="utf-8"))
+    order = validate(Order, asked["order"], what="job")
+    cell = validate(OrderedCell, asked["cell"], what="job")
+    _prepare(cell, asked)
+    guard = Guard(cell.case.dtype)
+    try:
+        kernel = kernels_of(order, folder=Path(asked["folder"]), now=True)(cell).kernel
+        guard.check("while it was imported")
+    except SubjectRefused as error:
+        say({"outcome": document_of(Outcome(failure=REFUSED + str(error)))})
+        return 0
+    except LedgerError as error:
+        say({"cannot": str(error)})
+        return 0
+    try:
+        outcome = run_cell(
+            cell,
+            kernel,
+            facts=validate(DeviceFactsV2, asked["facts"], what="job"),
+            launch_ps=asked["launch_ps"],
+            vary=asked["vary"],
+            on_stage=lambda stage: say({"stage": stage}),
+            guard=guard,
+        )
+    # A callable may raise what ends a process; this one measures nothing else.
+    except BaseException as error:  # noqa: BLE001
+        outcome = Outcome(failure=f"{STOPPED}it raised {explained(error, 200)}; expected a call that returns")
+    say({"outcome": document_of(_explained_memory(outcome, asked["memory_bytes"]))})
+    return 0
+
+
+def _messages() -> Say:
+    """Return what writes a message to standard output, which from now on leads to standard error for all others."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    dumps, write, flush = json.dumps, stream.write, stream.flush
+
+    def say(message: dict[str, Any]) -> None:
+        write(dumps(message) + "\n")
+        flush()
+
+    return say
+
+
+def _prepare(cell: OrderedCell, asked: dict[str, Any]) -> None:
+    """Import what measures, choose the device and limit memory, before the callable is imported."""
+    torch = import_torch()
+    select_device(asked["device"])
+    if device_of(cell) == "cuda":
+        torch.cuda.init()
+    else:
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (_memory() + asked["memory_bytes"], most))
+    watch_loads()
+
+
+def _memory() -> int:
+    """Return the bytes of data that this process has already."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _explained_memory(outcome: Outcome, limit: int) -> Outcome:
+    text = outcome.failure or ""
+    if "MemoryError" in text or "can't allocate memory" in text:
+        return replace(outcome, failure=f"{STOPPED}it asked for more memory than {limit / 1e9:.1f} GB; {text}"[:4000])
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

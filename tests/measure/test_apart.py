@@ -1,0 +1,97 @@
+"""Measures callables in processes of their own: what they print, raise, use up or end stays there."""
+
+import json
+
+import pytest
+from cheats import HONEST, WORK, in_call
+from submissions import Submission, order_for
+
+from ledger.analysis.refusals import REFUSED, STOPPED, check_failures
+from ledger.errors import EvidenceRefused, InputError, MachineError
+from ledger.measure.apart import Limits
+from ledger.measure.ordered_kernels import kernels_of
+from ledger.measure.run_order import run_order
+
+FAKE = (
+    '{"outcome": {"failure": null, "correctness": null, "samples": null, "timing": null, "before": null, "after": null'
+)
+FAKE += ', "extensions": {}, "interventions": {}, "ran": []}}'
+
+
+def failure_of(source, folder, **limits):
+    order, out = order_for(Submission(source), folder), folder / "out"
+    out.mkdir()
+    summary = run_order(
+        order, order_sha256=None, out=out, kernels=kernels_of(order, folder=out), limits=Limits(**limits)
+    )
+    (record,) = (json.loads(path.read_text()) for path in out.glob("*.json"))
+    assert (record["status"] == "measured") == (record["failure"] is None) == (summary.failures == ())
+    return record["failure"]
+
+
+def test_an_honest_callable_is_measured_and_its_printing_goes_to_standard_error(tmp_path, capfd):
+    assert failure_of(in_call("print('{\"outcome\": 1}')"), tmp_path) is None
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("raise SystemExit(3)", "it raised SystemExit: 3"),
+        ("raise KeyboardInterrupt", "it raised KeyboardInterrupt"),
+        ("os._exit(3)", "ended with exit code 3"),
+        (f"os.write(1, {FAKE.encode() + bytes(1)!r}); os._exit(0)", "ended with exit code 0"),
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+    ],
+    ids=["SystemExit", "KeyboardInterrupt", "exit", "fake-outcome", "signal"],
+)
+def test_a_callable_that_ends_its_process_fails(line, said, tmp_path):
+    failure = failure_of(in_call(line, more="import os"), tmp_path)
+    assert failure.startswith(STOPPED)
+    assert said in failure
+
+
+def test_a_call_without_an_end_reaches_the_time_limit(tmp_path):
+    failure = failure_of(in_call("while True: pass"), tmp_path, time_s=25)
+    assert failure == f"{STOPPED}it ran longer than 25 s; expected a call that returns"
+
+
+def test_a_huge_result_reaches_the_memory_limit(tmp_path):
+    line = "KEPT.append(torch.ones(2**26))"
+    failure = failure_of(in_call(f"while True: {line}", more="KEPT = []"), tmp_path, memory_bytes=2 * 10**9)
+    assert failure.startswith(f"{STOPPED}it asked for more memory than 2.0 GB")
+
+
+def test_a_callable_that_cannot_be_imported_here_is_no_result(tmp_path):
+    with pytest.raises(InputError, match="cannot be loaded"):
+        failure_of(HONEST + "\nraise SystemExit(3)\n", tmp_path)
+    assert not list((tmp_path / "out").glob("*.json"))
+
+
+def test_refused_is_told_from_stopped_and_from_wrong():
+    check_failures([("a", None), ("b", "output is wrong: …")])
+    with pytest.raises(MachineError, match="c: stopped: it ran longer"):
+        check_failures([("a", None), ("c", f"{STOPPED}it ran longer")])
+    with pytest.raises(EvidenceRefused, match="d: refused: a patch"):
+        check_failures([("c", f"{STOPPED}it ran longer"), ("d", f"{REFUSED}a patch")])
+
+
+def test_work_that_a_result_postpones_is_inside_of_the_timed_call(tmp_path):
+    from submissions import outcome_of
+
+    later = f"""{WORK}
+import time
+
+
+class Later(tuple):
+    def __iter__(self):
+        time.sleep(0.02)
+        yield work(*tuple.__iter__(self))
+
+
+def submitted(x, w):
+    return Later((x, w))
+"""
+    found = outcome_of(Submission(later), tmp_path)
+    assert found["failure"] is None
+    assert found["timing"]["median_ps"] > 20 * 10**9
