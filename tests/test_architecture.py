@@ -25,6 +25,10 @@ LAYERS = (
     ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
     (
+        "problems",
+        "documents axes adapters safetensors subjects kernelbench problem_set",
+    ),
+    (
         "analysis",
         """
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
@@ -63,7 +67,7 @@ LAYERS = (
         "workflow",
         """
         init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
-        log_records calibrate drill_files drills new_kernel check_kernel
+        log_records calibrate drill_files drills new_kernel check_kernel import_problems
         """,
     ),
     (
@@ -82,7 +86,7 @@ LAYERS = (
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report
         order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
-        drill_prompts drill new check app
+        drill_prompts drill new check import_problems app
         """,
     ),
     ("", "__main__"),

@@ -14,6 +14,7 @@ from ledger.cli.check import check
 from ledger.cli.doctor import doctor
 from ledger.cli.drill import drill
 from ledger.cli.hardware import hardware_app
+from ledger.cli.import_problems import import_problems
 from ledger.cli.init import init
 from ledger.cli.inspect import inspect
 from ledger.cli.kernels import kernels_app
@@ -55,5 +56,6 @@ for command in (
     calibrate, bench, timeline, tune, inspect, new, check, drill, doctor,
 ):  # fmt: skip
     app.command()(command)
+app.command("import")(import_problems)
 app.add_typer(hardware_app, name="hardware")
 app.add_typer(kernels_app, name="kernels")
