@@ -26,7 +26,7 @@ LAYERS = (
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
     (
         "problems",
-        "documents axes adapters safetensors subjects kernelbench problem_set",
+        "documents axes adapters safetensors subjects kernelbench problem_set exported",
     ),
     (
         "analysis",
@@ -68,6 +68,7 @@ LAYERS = (
         """
         init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
         log_records calibrate drill_files drills new_kernel check_kernel import_problems
+        export_traces
         """,
     ),
     (
@@ -86,7 +87,7 @@ LAYERS = (
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report
         order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
-        drill_prompts drill new check import_problems app
+        drill_prompts drill new check import_problems export app
         """,
     ),
     ("", "__main__"),

@@ -13,6 +13,7 @@ from ledger.cli.challenge import challenge
 from ledger.cli.check import check
 from ledger.cli.doctor import doctor
 from ledger.cli.drill import drill
+from ledger.cli.export import export
 from ledger.cli.hardware import hardware_app
 from ledger.cli.import_problems import import_problems
 from ledger.cli.init import init
@@ -53,7 +54,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 for command in (
     init, predict, order, measure, verify, report, status, log, score, roofline, audit, void, witness, challenge,
-    calibrate, bench, timeline, tune, inspect, new, check, drill, doctor,
+    calibrate, bench, timeline, tune, inspect, new, check, drill, doctor, export,
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_problems)

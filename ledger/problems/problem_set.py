@@ -29,6 +29,8 @@ from ledger.problems.kernelbench import is_problem, parse_module
 from ledger.problems.safetensors import StoredTensor, read_tensor
 from ledger.problems.subjects import MAX_HELD_BYTES
 
+MODELS = "kernelbench"
+"""The folder that an export writes KernelBench's files into."""
 MAX_FILES = 50_000
 MAX_DEPTH = 16
 MAX_LINES = 200_000
@@ -64,18 +66,29 @@ class ProblemSet:
         return file
 
 
-def read_problems(folder: FilePath) -> ProblemSet:
-    """Return the problems of a folder, or of one file. Raises: InputError for too many or too large files."""
+def read_problems(folder: FilePath, *, stored: bool = False) -> ProblemSet:
+    """Return the problems of a folder, or of one file. stored: only the documents that an import wrote.
+
+    Raises: InputError for too many or too large files.
+    """
     if not folder.exists():
         raise InputError(f"{folder}: is not there; expected a folder of problems")
     found = ProblemSet(folder if folder.is_dir() else folder.parent)
     files = [folder] if not folder.is_dir() else list(_files(folder))
+    if stored:
+        files = [path for path in files if _is_stored(path.relative_to(folder).parts)]
     reader = _Reader(found)
     for suffix, read in ((".json", reader.json), (".jsonl", reader.lines), (".py", reader.python)):
         for path in files:
             if path.suffix == suffix:
                 reader.guarded(path, read)
     return found
+
+
+def _is_stored(parts: tuple[str, ...]) -> bool:
+    """Tell whether a file is a document of an import, and no source of a solution."""
+    names = {2: ("definition.json", "traces.jsonl", "problem.py"), 3: ("solution.json",)}
+    return parts[-1] in names.get(len(parts), ())
 
 
 def _files(folder: FilePath) -> Iterator[FilePath]:
@@ -155,7 +168,8 @@ class _Reader:
             return
         what = self._name(path)
         if is_problem(parse_module(data, what=what)):
-            self.found.models[what.removesuffix(".py").removesuffix("/problem")] = data
+            name = what.removesuffix(".py").removesuffix("/problem").removeprefix(f"{MODELS}/")
+            self.found.models[name] = data
 
     def _name(self, path: FilePath) -> str:
         return path.relative_to(self.found.folder).as_posix()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from ledger.callables.argument_list import MAX_KEYS, parse_arguments
@@ -37,7 +37,10 @@ ReadStored = Callable[[str, str], StoredTensor]
 
 @dataclass(frozen=True)
 class Cell:
-    """Hold what a campaign says of one workload and solution. needs_gpu: whether a CPU cannot run it."""
+    """Hold what a campaign says of one workload and solution.
+
+    needs_gpu: whether a CPU cannot run it. instead: of the reference alone, taken where no solution can be.
+    """
 
     kernel: str
     args: str
@@ -47,6 +50,7 @@ class Cell:
     uuid: str
     reference: str | None = None
     needs_gpu: bool = False
+    instead: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,9 @@ def subjects_of(problem: Problem, read_stored: ReadStored) -> Subjects:
             found.skipped.append(Skipped(one.name, str(error)))
         else:
             makers.append(maker)
-    for maker in makers or [_Maker(problem, None, "", read_stored, found)]:
+    for maker in makers:
         maker.make(workloads)
+    _Maker(problem, None, "", read_stored, found).make(workloads, instead=bool(makers))
     if not workloads:
         found.skipped.append(Skipped(definition.name, "has no workload; expected one, which gives its sizes"))
     return found
@@ -173,16 +178,16 @@ class _Maker:
         if any(PurePosixPath(path).stem.startswith(ADAPTER) for path in one.sources):
             raise InputError(f"has a source named {ADAPTER}; expected that name to be free")
 
-    def make(self, workloads: Sequence[Trace]) -> None:
-        """Add a cell for each workload, or why it has none, once for each reason."""
+    def make(self, workloads: Sequence[Trace], *, instead: bool = False) -> None:
+        """Add a cell for each workload, or why it has none, once for each reason; of `instead`, cells alone."""
         reasons: dict[str, int] = {}
         for workload in workloads:
             try:
-                self.found.cells.append(self.cell(workload))
+                self.found.cells.append(replace(self.cell(workload), instead=instead))
             except InputError as error:
                 reasons[str(error)] = reasons.get(str(error), 0) + 1
         name = self.definition.name if self.solution is None else self.solution.name
-        for reason, count in reasons.items():
+        for reason, count in reasons.items() if not instead else ():
             self.found.skipped.append(Skipped(f"{name}, {count} of {len(workloads)} workloads", reason))
 
     @property

@@ -69,8 +69,11 @@ def import_problems(source: FilePath, root: FilePath, options: ImportOptions) ->
     result = Imported(options.into, problems=len(found.definitions) + len(found.models))
     result.skipped += [Skipped(name, reason) for name, reason in found.invalid]
     files, cells = planned(found, options.into, result.skipped)
-    _write(root, files)
-    result.cells = list(_sealable(cells, root, result.skipped, cpu=cpu))
+    write_files(root, files)
+    result.cells = list(_sealable([one for one in cells if not one.instead], root, result.skipped, cpu=cpu))
+    done = {one.definition for one in result.cells}
+    others = [one for one in cells if one.instead and one.definition not in done]
+    result.cells += _sealable(others, root, result.skipped, cpu=cpu)
     title = slug(source.resolve().stem or "problems", limit=48)
     for number, part in enumerate(_parts(result.cells), 1):
         path = f"{options.into}/campaign{'' if number == 1 else f'_{number}'}.yaml"
@@ -141,7 +144,7 @@ def _stored_files(found: ProblemSet, into: str, skipped: list[Skipped]) -> Itera
 MAX_STORED_BYTES = 64 * 1024 * 1024
 
 
-def _write(root: FilePath, files: Mapping[str, bytes]) -> None:
+def write_files(root: FilePath, files: Mapping[str, bytes]) -> None:
     """Write files that are new; an equal one is left. Raises: InputError where one is there with other content."""
     new = {}
     for path, data in files.items():
