@@ -17,11 +17,11 @@ from typing import Any
 
 from ledger.callables.argument_list import dims_of, scalar_value
 from ledger.callables.subject import SELF, is_callable
-from ledger.canonical import encode, object_id
 from ledger.errors import InputError
 from ledger.operations import Operation
+from ledger.problems.documents import Definition
 from ledger.problems.subjects import DTYPES, check_run
-from ledger.records import Argument, Case, CaseV2, Forecast, KernelSource, Measurement
+from ledger.records import Argument, Case, CaseV2, Distribution, Forecast, KernelSource, Measurement
 
 _NAMES = {ours: theirs for theirs, ours in DTYPES.items() if ours not in ("fp64", "uint8")} | {"tf32": "float32"}
 _SCALARS = {"int": "int64", "float": "float32", "bool": "bool"}
@@ -42,10 +42,20 @@ class Tensors:
 
 @dataclass(frozen=True)
 class SealedSource:
-    """Hold the sealed sources of a cell. files: text by path."""
+    """Hold the sealed sources of a cell. files: text by path. manifest: None for a seal of version 1, of one file."""
 
-    manifest: KernelSource
+    manifest: KernelSource | None
     files: Mapping[str, str]
+
+    @property
+    def distributions(self) -> tuple[Distribution, ...]:
+        """Return the distributions that the sources import."""
+        return () if self.manifest is None else self.manifest.distributions
+
+    def path_of(self, module: str) -> str | None:
+        """Return the path of a module."""
+        listed = () if self.manifest is None else self.manifest.files
+        return next((one.path for one in listed if one.module == module), None)
 
 
 def tensors_of(case: Case, operation: Operation | None) -> Tensors:
@@ -183,7 +193,7 @@ def _reference(case: Case, tensors: Tensors, source: SealedSource | None) -> str
 
 
 def _module_text(source: SealedSource, module: str) -> str:
-    path = next((one.path for one in source.manifest.files if one.module == module), None)
+    path = source.path_of(module)
     return "" if path is None else source.files[path]
 
 
@@ -228,10 +238,28 @@ def solution_of(
             "language": "triton" if case.implementation == "triton" else "python",
             "target_hardware": [device],
             "entry_point": entry,
-            "dependencies": [f"{one.name}=={one.version}" for one in source.manifest.distributions],
+            "dependencies": [f"{one.name}=={one.version}" for one in source.distributions],
             "destination_passing_style": False,
         },
         "sources": files,
+    }
+
+
+def reference_solution(definition: Definition) -> dict[str, Any]:
+    """Return the solution of a problem that was measured without one: its own reference."""
+    return {
+        "name": f"{definition.name}_reference",
+        "definition": definition.name,
+        "author": "reference",
+        "description": "The reference of the definition, as it is.",
+        "spec": {
+            "language": "python",
+            "target_hardware": ["cpu", "cuda"],
+            "entry_point": "main.py::run",
+            "dependencies": [],
+            "destination_passing_style": False,
+        },
+        "sources": [{"path": "main.py", "content": definition.reference}],
     }
 
 
@@ -246,7 +274,7 @@ def _direct_entry(case: Case, source: SealedSource) -> str | None:
     if not is_callable(case.kernel) or case.config.get("pass", "forward") != "forward":
         return None
     module, _, attribute = case.kernel.partition(":")
-    path = next((one.path for one in source.manifest.files if one.module == module), "")
+    path = source.path_of(module)
     return f"{path}::{attribute}" if path and _is_function(source.files[path], attribute) else None
 
 
@@ -289,15 +317,15 @@ def workload_of(case: Case, tensors: Tensors) -> dict[str, Any]:
     return {"uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, named)), "axes": axes, "inputs": inputs}
 
 
-def evaluation_of(measurement: Measurement) -> dict[str, Any]:
-    """Return the evaluation of a measurement.
+def evaluation_of(measurement: Measurement, *, record: str) -> dict[str, Any]:
+    """Return the evaluation of a measurement. record: its id.
 
     Errors of callables are in units of each output's root mean square, as `extra` says. The reference is not timed:
     its latency and the speed-up are left out.
     """
     found, correct = measurement, measurement.correctness
     extra: dict[str, Any] = {
-        "seal": found.seal, "cell": found.cell, "run": found.run, "record": object_id(encode(found)),
+        "seal": found.seal, "cell": found.cell, "run": found.run, "record": record,
         "protocol": found.protocol.name,
     }  # fmt: skip
     evaluation: dict[str, Any] = {

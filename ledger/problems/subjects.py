@@ -91,6 +91,7 @@ def subjects_of(problem: Problem, read_stored: ReadStored) -> Subjects:
         found.files.update({f"{names[solution.name]}/{path}": one.encode() for path, one in solution.sources.items()})
     try:
         check_run(definition.reference, "run")
+        _check_imports(definition.reference)
     except InputError as error:
         found.skipped.append(Skipped(definition.name, str(error)))
         return found
@@ -147,6 +148,18 @@ def check_run(source: str, name: str) -> ast.FunctionDef | None:
     return None
 
 
+def _check_imports(source: str) -> None:
+    """Check that a source does not use the ledger, which can load files that no seal covers. Raises: InputError."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"source is not Python ({error}); expected a module") from error
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    if used := [name for name in names if name.partition(".")[0] == "ledger"]:
+        raise InputError(f"imports {used[0]}; expected code that does not use the ledger: forecast its kernel by name")
+
+
 class _Maker:
     """Make the cells of one solution, or of the reference alone."""
 
@@ -163,6 +176,9 @@ class _Maker:
         one = self.solution
         if one is None:
             return
+        for path, text in one.sources.items():
+            if path.endswith(".py"):
+                _check_imports(text)
         suffix = PurePosixPath(one.path).suffix
         if suffix == ".py":
             module_of(one.path)

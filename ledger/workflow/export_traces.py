@@ -23,6 +23,7 @@ from ledger.problems.exported import (
     SealedSource,
     definition_of,
     evaluation_of,
+    reference_solution,
     solution_of,
     tensors_of,
     workload_of,
@@ -30,7 +31,7 @@ from ledger.problems.exported import (
 from ledger.problems.problem_set import MODELS, ProblemSet, read_problems
 from ledger.problems.subjects import Cell, Skipped
 from ledger.record_files import read_bytes
-from ledger.records import CaseV2, KernelSource
+from ledger.records import CaseV2, ForecastV2, KernelSource
 from ledger.sources.closure import MAX_SOURCE_BYTES
 from ledger.workflow.import_problems import FOLDER, planned, write_files
 
@@ -159,6 +160,11 @@ def _add_cell(folder: _Folder, cell: CellView, root: FilePath, matched: _Matched
             for trace in matched.found.traces[name].values()
             if trace.uuid == one.uuid
         )
+        if solution is None:
+            made = reference_solution(matched.found.definitions[name])
+            solution = made["name"]
+            path = f"solutions/{_folder(op_type)}/{_file(name)}/{_file(solution)}.json"
+            folder.add_document(path, _document(made))
     else:
         tensors, source = tensors_of(case, _operation(cell, root)), _sealed_source(cell, root)
         definition, workload = definition_of(case, tensors, source), workload_of(case, tensors)
@@ -172,9 +178,9 @@ def _add_cell(folder: _Folder, cell: CellView, root: FilePath, matched: _Matched
     for run in cell.runs:
         trace = {
             "definition": name,
-            "solution": solution or f"{name}_reference",
+            "solution": solution,
             "workload": workload,
-            "evaluation": evaluation_of(run.recorded.measurement),
+            "evaluation": evaluation_of(run.recorded.measurement, record=run.recorded.id),
         }
         folder.add_line("traces", op_type, name, _line(trace))
 
@@ -188,6 +194,9 @@ def _operation(cell: CellView, root: FilePath) -> Operation | None:
 
 def _sealed_source(cell: CellView, root: FilePath) -> SealedSource:
     """Return the sealed sources of a cell, as the ledger's objects hold them. Raises: LedgerError."""
+    if not isinstance(cell.forecast, ForecastV2):
+        text = _object(root, cell.forecast.kernel_sha256).decode("utf-8", "replace")
+        return SealedSource(None, {f"kernels/{cell.forecast.case.kernel}.py": text})
     manifest = decode(KernelSource, _object(root, cell.forecast.kernel_sha256), what="manifest")
     files = {}
     for one in manifest.files:
