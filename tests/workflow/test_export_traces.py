@@ -95,7 +95,7 @@ def test_measured_cells_are_valid_traces_and_come_back(tmp_path: Path):
     desk.ledger("predict", "--from", done["campaigns"][0])
     desk.ledger("predict", "vector_add", "--dtype", "fp32", "--shape", "N=65536", *guess)
     (desk.root / "ops.py").write_text(NET)
-    desk.ledger("predict", "ops:Net", "--args", "x=fp32[2*B,8]", "--shape", "B=64", *guess)
+    desk.ledger("predict", "ops:Net", "--args", "input=fp32[2*B,8]", "--shape", "B=64", *guess)
     desk.ledger("verify")
     counts = json.loads(desk.ledger("export", "-o", "out", "--json"))
     assert (counts["definitions"], counts["solutions"], counts["traces"], counts["skipped"]) == (3, 3, 3, [])
