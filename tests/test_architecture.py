@@ -26,7 +26,10 @@ LAYERS = (
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
     (
         "problems",
-        "documents axes adapters safetensors subjects kernelbench problem_set exported",
+        """
+        documents axes adapters safetensors cells subjects static_inputs kernelbench problem_set exported_tensors
+        exported
+        """,
     ),
     (
         "analysis",

@@ -105,7 +105,8 @@ def read_definition(data: bytes, *, what: str) -> Definition:
     for name, tensor in (*inputs.items(), *outputs.items()):
         for dim in tensor.dims or ():
             if dim not in axes and not (dim.isascii() and dim.isdigit() and len(dim) < 16):
-                raise InputError(f"{what}: {name}: axis {dim!r} is not in axes; expected one of {', '.join(axes)[:200]}")
+                known = ", ".join(axes)[:200]
+                raise InputError(f"{what}: {name}: axis {dim!r} is not in axes; expected one of {known}")
     made = value.get("custom_inputs_entrypoint")
     return Definition(
         name=_text(value, "name", what),

@@ -15,6 +15,7 @@ from pathlib import Path as FilePath
 
 from ledger.canonical import parse_json
 from ledger.errors import InputError
+from ledger.problems.cells import MAX_HELD_BYTES
 from ledger.problems.documents import (
     MAX_DOCUMENT_BYTES,
     Definition,
@@ -27,7 +28,6 @@ from ledger.problems.documents import (
 )
 from ledger.problems.kernelbench import is_problem, parse_module
 from ledger.problems.safetensors import StoredTensor, read_tensor
-from ledger.problems.subjects import MAX_HELD_BYTES
 
 MODELS = "kernelbench"
 """The folder that an export writes KernelBench's files into."""

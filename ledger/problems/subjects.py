@@ -8,76 +8,21 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ledger.callables.argument_list import MAX_KEYS, parse_arguments
 from ledger.errors import InputError
 from ledger.problems.adapters import ADAPTER, CPP, Held, function_adapter, held_adapter, module_of, parameters
 from ledger.problems.axes import axis_size, shape_keys, slug
+from ledger.problems.cells import DTYPES, MAX_CELL, MAX_SUBJECT, Cell, Problem, ReadStored, Skipped, Subjects
 from ledger.problems.documents import Definition, Given, Solution, Tensor, Trace
-from ledger.problems.safetensors import StoredTensor
 
-DTYPES = {
-    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8_e4m3",
-    "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64", "uint8": "uint8", "bool": "bool",
-}  # fmt: skip
 _BELOW = {"bool": 2, "int8": 128, "uint8": 256}
 _KINDS = ("random", "scalar", "safetensors", "custom")
 _PYTHON = frozenset({"python", "pytorch"})
 _BUILT = frozenset({"cuda", "cpp", "cuda_cpp", "cutlass", "cudnn", "cublas"})
-MAX_SUBJECT = 80
-MAX_CELL = 150
-MAX_HELD_BYTES = 256 * 1024
-
-ReadStored = Callable[[str, str], StoredTensor]
-"""Return a tensor of a safetensors file by path and key. Raises: InputError."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Hold what a campaign says of one workload and solution.
-
-    needs_gpu: whether a CPU cannot run it. instead: of the reference alone, taken where no solution can be.
-    """
-
-    kernel: str
-    args: str
-    shape: Mapping[str, int]
-    definition: str
-    solution: str | None
-    uuid: str
-    reference: str | None = None
-    needs_gpu: bool = False
-    instead: bool = False
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Say what is no subject, and why."""
-
-    what: str
-    reason: str
-
-
-@dataclass
-class Subjects:
-    """Hold the files of one problem, by path below its folder, its cells, and what was left out."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    cells: list[Cell] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Hold a definition with its traces and solutions, and the dotted name of the folder that it is imported into."""
-
-    definition: Definition
-    traces: Sequence[Trace]
-    solutions: Sequence[Solution]
-    package: str
 
 
 def subjects_of(problem: Problem, read_stored: ReadStored) -> Subjects:

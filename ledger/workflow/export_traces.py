@@ -19,17 +19,17 @@ from ledger.errors import InputError, LedgerError
 from ledger.kernel_files import load_kernel
 from ledger.operations import OPERATIONS, Operation
 from ledger.problems.axes import slug
+from ledger.problems.cells import Cell, Skipped
 from ledger.problems.exported import (
     SealedSource,
     definition_of,
     evaluation_of,
     reference_solution,
     solution_of,
-    tensors_of,
     workload_of,
 )
+from ledger.problems.exported_tensors import tensors_of
 from ledger.problems.problem_set import MODELS, ProblemSet, read_problems
-from ledger.problems.subjects import Cell, Skipped
 from ledger.record_files import read_bytes
 from ledger.records import CaseV2, ForecastV2, KernelSource
 from ledger.sources.closure import MAX_SOURCE_BYTES

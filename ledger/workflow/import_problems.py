@@ -17,9 +17,10 @@ from ledger.callables.subject import SELF
 from ledger.callables.subject_files import closure_named
 from ledger.errors import InputError, LedgerError
 from ledger.problems.axes import slug
+from ledger.problems.cells import Cell, Problem, Skipped, Subjects
 from ledger.problems.kernelbench import model_subject
 from ledger.problems.problem_set import ProblemSet, read_problems
-from ledger.problems.subjects import Cell, Problem, Skipped, Subjects, solution_folders, subjects_of
+from ledger.problems.subjects import solution_folders, subjects_of
 from ledger.record_files import MAX_YAML_BYTES, load_hardware, write_atomically
 from ledger.records import is_gpu
 

@@ -12,9 +12,10 @@ from problem_texts import GATHER, definition, solution, workload, writing_soluti
 
 from ledger.callables.argument_list import parse_arguments
 from ledger.errors import InputError
+from ledger.problems.cells import Problem, Subjects
 from ledger.problems.documents import read_definition, read_solution, read_trace
 from ledger.problems.safetensors import StoredTensor
-from ledger.problems.subjects import Problem, Subjects, subjects_of
+from ledger.problems.subjects import subjects_of
 
 
 def text(value: Any) -> bytes:

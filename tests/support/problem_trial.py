@@ -27,7 +27,7 @@ from ledger.callables.subject_files import load_case
 from ledger.errors import LedgerError
 from ledger.measure.inputs import input_sets
 from ledger.measure.result_check import compare_results
-from ledger.problems.subjects import Cell
+from ledger.problems.cells import Cell
 from ledger.workflow.import_problems import ImportOptions, import_problems
 from ledger.workflow.seal import draft
 
