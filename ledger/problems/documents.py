@@ -15,7 +15,9 @@ from ledger.canonical import parse_json
 from ledger.errors import InputError
 
 MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
+MAX_SOURCE_TEXT = 1024 * 1024
 MAX_NAME = 300
+MAX_PATH = 200
 MAX_ENTRIES = 256
 MAX_SOURCES = 200
 
@@ -114,7 +116,7 @@ def read_definition(data: bytes, *, what: str) -> Definition:
         axes=axes,
         inputs=inputs,
         outputs=outputs,
-        reference=_text(value, "reference", what, limit=MAX_DOCUMENT_BYTES),
+        reference=_text(value, "reference", what, limit=MAX_SOURCE_TEXT),
         inputs_from=None if made is None else _text(value, "custom_inputs_entrypoint", what),
         data=data,
     )
@@ -191,13 +193,17 @@ def _sources(value: Any, what: str) -> dict[str, str]:
     for number, item in enumerate(value):
         where = f"{what}: sources.{number}"
         one = _object(item, where)
-        path, content = _text(one, "path", where), _text(one, "content", where, limit=MAX_DOCUMENT_BYTES)
+        path, content = _text(one, "path", where), _text(one, "content", where, limit=MAX_SOURCE_TEXT)
         parts = PurePosixPath(path).parts
-        if path.startswith("/") or ".." in parts or "\\" in path or PurePosixPath(path).as_posix() != path:
+        strange = "\\" in path or not path.isprintable() or PurePosixPath(path).as_posix() != path
+        if strange or path.startswith("/") or ".." in parts or len(path) > MAX_PATH or path == "solution.json":
             raise InputError(f"{where}: path is {path[:80]!r}; expected one below the solution's own folder")
         if path in found:
             raise InputError(f"{where}: duplicate path {path[:80]!r}; expected each once")
         found[path] = content
+    folders = {parent.as_posix() for path in found for parent in PurePosixPath(path).parents}
+    if both := sorted(folders & set(found)):
+        raise InputError(f"{what}: sources: {both[0]!r} is a file and a folder; expected one of both")
     return found
 
 
@@ -242,22 +248,24 @@ def _members(value: dict[str, Any], key: str, what: str) -> list[tuple[str, Any]
     items = list(_object(value.get(key), f"{what}: {key}").items())
     if len(items) > MAX_ENTRIES:
         raise InputError(f"{what}: {key} has {len(items)} entries; expected at most {MAX_ENTRIES}")
-    if bad := [name for name, _ in items if not name or len(name) > MAX_NAME]:
+    if bad := [name for name, _ in items if not name or len(name) > MAX_NAME or not _is_unicode(name)]:
         raise InputError(f"{what}: {key} has the name {bad[0][:40]!r}; expected 1 to {MAX_NAME} characters")
     return items
 
 
 def _text(value: dict[str, Any], key: str, what: str, *, default: str | None = None, limit: int = MAX_NAME) -> str:
     found = value.get(key, default)
-    if not isinstance(found, str) or (not found and default is None) or len(found) > limit:
+    right = isinstance(found, str) and (found or default is not None) and len(found) <= limit
+    if not isinstance(found, str) or not right or not _is_unicode(found):
         got = f"is of type {type(found).__name__}" if not isinstance(found, str) else f"has {len(found)} characters"
+        got += " and half of a surrogate pair" if right else ""
         raise InputError(f"{what}: {key} {got}; expected text of 1 to {limit} characters")
     return found
 
 
 def _texts(value: Any, what: str, *, most: int = MAX_ENTRIES) -> tuple[str, ...]:
     right = isinstance(value, list) and len(value) <= most
-    if not right or not all(isinstance(one, str) and 0 < len(one) <= MAX_NAME for one in value):
+    if not right or not all(isinstance(one, str) and 0 < len(one) <= MAX_NAME and _is_unicode(one) for one in value):
         raise InputError(f"{what}: is no list of up to {most} texts; expected one")
     return tuple(value)
 
@@ -266,6 +274,11 @@ def _size(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise InputError(f"{what}: is {str(value)[:40]}; expected a size")
     return value
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether text can be written as UTF-8: JSON may hold half of a surrogate pair."""
+    return not any("\ud800" <= one <= "\udfff" for one in text) if not text.isascii() else True
 
 
 def _json(text: str) -> bytes:

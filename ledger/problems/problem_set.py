@@ -18,6 +18,7 @@ from ledger.errors import InputError
 from ledger.problems.cells import MAX_HELD_BYTES
 from ledger.problems.documents import (
     MAX_DOCUMENT_BYTES,
+    MAX_SOURCE_TEXT,
     Definition,
     Solution,
     Trace,
@@ -60,6 +61,8 @@ class ProblemSet:
 
     def stored_file(self, path: str) -> FilePath:
         """Return the file that a workload names, below the folder. Raises: InputError for any other."""
+        if not path.isprintable():
+            raise InputError(f"{path[:200]!r}: is no path; expected the file that the workload names")
         file = (self.folder / path).resolve()
         if not file.is_relative_to(self.folder.resolve()) or not file.is_file():
             raise InputError(f"{path[:200]}: is no file below {self.folder}; expected the file that the workload names")
@@ -161,7 +164,7 @@ class _Reader:
             self.found.traces.setdefault(trace.definition, {}).setdefault(trace.data, trace)
 
     def python(self, path: FilePath) -> None:
-        if not self._is_plain(path) or path.stat().st_size > MAX_DOCUMENT_BYTES:
+        if not self._is_plain(path) or path.stat().st_size > MAX_SOURCE_TEXT:
             return
         data = self._bytes(path)
         if b"class Model" not in data or b"def get_inputs" not in data:

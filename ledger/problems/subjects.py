@@ -61,7 +61,7 @@ def solution_folders(solutions: Sequence[Solution]) -> dict[str, str]:
     """Return the folder of each solution by its name."""
     found: dict[str, str] = {}
     for one in solutions:
-        found[one.name] = slug(one.name, limit=24, taken=(*found.values(), "reference"))
+        found[one.name] = slug(one.name, limit=24, taken=(*found.values(), "reference", ADAPTER))
     return found
 
 

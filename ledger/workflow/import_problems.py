@@ -25,7 +25,7 @@ from ledger.record_files import MAX_YAML_BYTES, load_hardware, write_atomically
 from ledger.records import is_gpu
 
 FOLDER = "problems"
-_CELLS_A_FILE = 1000
+_BYTES_A_FILE = MAX_YAML_BYTES // 4
 _HEADER = """\
 # Written by: ledger import. Each cell needs a regime and a percent of its roof; then: ledger predict --from {path}
 """
@@ -79,7 +79,7 @@ def import_problems(source: FilePath, root: FilePath, options: ImportOptions) ->
     for number, part in enumerate(_parts(result.cells), 1):
         path = f"{options.into}/campaign{'' if number == 1 else f'_{number}'}.yaml"
         name = f"import_{title}{'' if number == 1 else f'_{number}'}"
-        write_atomically(root / path, _campaign(name, part, options, path))
+        write_files(root, {path: _campaign(name, part, options, path)})
         result.campaigns.append(path)
     return result
 
@@ -156,7 +156,9 @@ def write_files(root: FilePath, files: Mapping[str, bytes]) -> None:
             if file.is_file() and file.read_bytes() == data:
                 continue
             if file.exists() or file.is_symlink():
-                raise InputError(f"{path[:200]}: is there with other content; expected --into another folder")
+                raise InputError(
+                    f"{path[:200]}: is there with other content; expected it moved away, or another folder"
+                )
         except OSError as error:
             raise InputError(f"{path[:200]}: cannot be read ({error.strerror}); expected a free path") from error
         new[file] = data
@@ -191,8 +193,17 @@ def _unsealable(name: str, root: FilePath) -> str | None:
 
 
 def _parts(cells: Sequence[Cell]) -> Iterator[Sequence[Cell]]:
-    for first in range(0, len(cells), _CELLS_A_FILE):
-        yield cells[first : first + _CELLS_A_FILE]
+    """Yield the cells of each campaign file, so that none is larger than a campaign may be."""
+    part: list[Cell] = []
+    size = 0
+    for one in cells:
+        size += 400 + len(one.kernel) + len(one.args)
+        if part and size > _BYTES_A_FILE:
+            yield part
+            part, size = [], 0
+        part.append(one)
+    if part:
+        yield part
 
 
 def _campaign(name: str, cells: Sequence[Cell], options: ImportOptions, path: str) -> bytes:
@@ -200,15 +211,10 @@ def _campaign(name: str, cells: Sequence[Cell], options: ImportOptions, path: st
     if options.hardware is not None:
         document["hardware"] = options.hardware
     document["cells"] = [_entry(one, options) for one in cells]
-    data = (
+    return (
         _HEADER.format(path=path).encode()
         + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=None).encode()
     )
-    if len(data) > MAX_YAML_BYTES:
-        raise InputError(
-            f"{path}: {len(data)} bytes; expected at most {MAX_YAML_BYTES}: import fewer problems at a time"
-        )
-    return data
 
 
 def _entry(one: Cell, options: ImportOptions) -> dict[str, Any]:

@@ -82,7 +82,20 @@ def test_text_that_is_no_document_is_refused(data: bytes):
 
 
 @pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../main.py", "a/../../b.py", "a//b.py", "a\\b.py", "./main.py", ""], ids=repr
+    "path",
+    [
+        "/etc/passwd",
+        "../main.py",
+        "a/../../b.py",
+        "a//b.py",
+        "a\\b.py",
+        "./main.py",
+        "",
+        "a\0b",
+        "x" * 250,
+        "solution.json",
+    ],
+    ids=repr,
 )
 def test_source_outside_its_folder_is_refused(path: str):
     one = solution(sources=[{"path": path, "content": "x"}, {"path": "main.py", "content": "x"}])
@@ -96,6 +109,20 @@ def test_entry_point_that_names_nothing_is_refused(entry: str):
     one["spec"]["entry_point"] = entry
     with pytest.raises(InputError, match="entry_point"):
         read_solution(text(one), what="s")
+
+
+def test_source_that_is_a_file_and_a_folder_is_refused():
+    one = solution(sources=[{"path": path, "content": "x"} for path in ("main.py", "a/b", "a/b/c.py")])
+    with pytest.raises(InputError, match="a file and a folder"):
+        read_solution(text(one), what="s")
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": "\ud800"}, {"reference": "x = '\udfff'"}, {"axes": {"\ud800": {"type": "var"}}}]
+)
+def test_half_of_a_surrogate_pair_is_refused(change: dict[str, Any]):
+    with pytest.raises(InputError, match=r"^d: "):
+        read_definition(text(definition(**change)), what="d")
 
 
 def test_workload_with_a_bad_input_is_refused():

@@ -64,8 +64,8 @@ def test_cpu_takes_the_reference_where_no_solution_runs_there(tmp_path: Path, ro
     from ledger.record_files import hardware_yaml
 
     (root / "hardware" / "cpu.yaml").write_bytes(hardware_yaml(this_cpu()))
-    cpu = import_problems(source, root, ImportOptions(hardware="cpu"))
-    assert [(cell.solution, cell.kernel) for cell in cpu.cells] == [(None, "problems.norm_h64.reference:run")]
+    cpu = import_problems(source, root, ImportOptions(into="on_cpu", hardware="cpu"))
+    assert [(cell.solution, cell.kernel) for cell in cpu.cells] == [(None, "on_cpu.norm_h64.reference:run")]
     assert "cannot be built or run there" in cpu.skipped[0].reason
 
 
@@ -93,6 +93,11 @@ def test_same_import_again_changes_nothing_and_another_is_refused(tmp_path: Path
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     import_problems(source, root, ImportOptions())
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    campaign = root / "problems/campaign.yaml"
+    campaign.write_text(campaign.read_text() + "# mine\n")
+    with pytest.raises(InputError, match=r"campaign\.yaml: is there with other content"):
+        import_problems(source, root, ImportOptions())
+    assert campaign.read_text().endswith("# mine\n")
     write_set(tmp_path / "set", [definition(description="other")], [], [])
     with pytest.raises(InputError, match="there with other content"):
         import_problems(source, root, ImportOptions())
