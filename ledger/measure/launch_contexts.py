@@ -62,7 +62,7 @@ class ChainRounds:
         chains = replay_ps(self._chain, count, calls=self.calls)
         between = statistics.median(replay_ps(self._between, count, calls=self.calls))
         if self.watch:
-            self.states.append(state_under(self._chain))
+            self.states.append(self.state())
         calls = [round(chain - between) for chain in chains]
         if statistics.median(calls) <= 0:
             raise MachineError(
@@ -70,6 +70,10 @@ class ChainRounds:
                 f"{between / 1e6:.3f}; expected more: the call is too short, or another process uses the device"
             )
         return [max(1, call) for call in calls]
+
+    def state(self) -> DeviceState:
+        """Return the device's state under the load of the chain."""
+        return state_under(self._chain)
 
 
 @dataclass

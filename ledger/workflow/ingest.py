@@ -15,8 +15,10 @@ from ledger.analysis.book import Book, Commit, Recorded
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
 from ledger.errors import EvidenceRefused
 from ledger.evidence.judge import CurrentDigest, judge
+from ledger.evidence.judged_ledger import judged_ledger
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import recompute
+from ledger.evidence.sight_checks import read_notes
 from ledger.git.commit import Repository
 from ledger.git.history import Change, History, commits_after, read_history
 from ledger.git.reader import Reader
@@ -266,16 +268,14 @@ class _Rehearsal:
                 rehearsed,
                 lambda blob, limit: overlay[blob] if blob in overlay else blobs.read(blob, limit),
                 current=self._current,
+                notes=read_notes(self._reader, history.head, blobs.read),
             )
 
     def settled(self, book: Book, made: Sequence[str]) -> Book:
         """Return a rehearsed book with the commits that were made; judged again where another writer came between."""
         commits = commits_after(self._reader, self._history)
         if commits is None or [commit.sha for commit in commits] != list(made):
-            history = read_history(self._reader)
-            with self._reader.blobs() as blobs:
-                blobs.plan(record_blobs(history))
-                return judge(history, blobs.read, current=self._current)
+            return judged_ledger(self._reader, read_history(self._reader), current=self._current)
         by_position = {commit.position: commit for commit in commits}
 
         def dated(recorded: Recorded) -> Recorded:

@@ -17,6 +17,7 @@ from ledger.cli import main
 from ledger.cli.verify import _show_ingested
 from ledger.errors import EvidenceRefused
 from ledger.evidence.audit import audit
+from ledger.evidence.judged_ledger import judged_ledger
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
@@ -79,6 +80,17 @@ def test_book_is_what_a_fresh_judge_says_of_head(ledger: Ledger):
     assert done.book == ledger.book()
     assert done.book.head == ledger.head and done.taken[-1].commit == ledger.head
     assert [r.commit.position for r in done.book.records] == [2, 4, 5, 6]
+
+
+def test_notes_on_sight_count_in_the_book_that_verify_prints(ledger: Ledger):
+    sealed = ledger.seal(forecast(B=1), why="All were timed in development")
+    note = f'{{seal: "{sealed.id}", sight: informed, quote: timed in development}}'
+    ledger.write("campaigns/sight.yaml", f"notes: [{note}]\n".encode())
+    ledger.commit()
+    done = put(ledger, incoming(sealed))
+    assert [cell.sight for cell in done.book.cells] == ["informed"]
+    reader = reader_of(ledger)
+    assert done.book == judged_ledger(reader, read_history(reader))
 
 
 def test_a_seal_dated_after_its_measurement_is_disclosed_as_a_fresh_judge_does(ledger: Ledger):

@@ -1,0 +1,260 @@
+"""Time rmsnorm_matmul beside library baselines on cells of benchmarks/model_shapes.yaml, weights shared by batch sizes.
+
+Usage: python tests/gpu/model_shapes.py --half unseen --draw 96 --baselines torch_matmul,torch_compile -o FILE
+       python tests/gpu/model_shapes.py --summary FILE
+
+Rows are appended to FILE, one JSON line each; a cell that FILE has is skipped, so that a run can be resumed. Each of
+our results is compared with float32 before it is timed. Contestants are interleaved round by round in the chain and
+back to back. With --pause-ms the device idles before each round, so that it runs at its boost clock.
+--compile-ahead JOBS only compiles, in parallel processes, what the same command times later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import yaml
+
+from ledger.analysis.model_shapes import Cell, cells, drawn
+
+ROOT = Path(__file__).parents[2]
+SHAPES = ROOT / "benchmarks" / "model_shapes.yaml"
+EPS = 1e-6
+COMPILED = ("torch_compile_default", "torch_compile_max_autotune")
+Key = tuple[int, int, int, str]
+
+
+def key_of(cell: Cell) -> Key:
+    """Return a cell's sort key: cells of one weight matrix lie together."""
+    shape, dtype = cell
+    return shape["H"], shape["O"], shape["B"], dtype
+
+
+def chosen(half: str, draw: int | None, seed: str) -> list[Cell]:
+    """Return the cells of a half, or the first `draw` of them by SHA-256."""
+    population = cells(yaml.safe_load(SHAPES.read_text()), half, what=SHAPES.name)  # type: ignore[arg-type]
+    few = list(population) if draw is None else list(drawn(population, draw, seed=seed))
+    return sorted(few, key=key_of)
+
+
+class Operands:
+    """Hold the weights and gains of one matrix and dtype, and rows of x, each in as many sets as exceed the caches."""
+
+    def __init__(self, inner: int, columns: int, dtype: str, most: int, l2_bytes: int) -> None:
+        """Fill `most` rows of x, gains and weights with normal deviates."""
+        import torch
+
+        kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+        generator = torch.Generator(device="cuda").manual_seed(inner * 1_000_003 + columns)
+
+        def random(*dims: int) -> Any:
+            return torch.randn(dims, generator=generator, device="cuda", dtype=kind)
+
+        one = 2 * (inner * columns + most * (inner + columns))
+        self.count = min(40, max(2, math.ceil(max(5 * l2_bytes, 268_435_456) / one)))
+        self.x = [random(most, inner) for _ in range(self.count)]
+        self.gain = [random(inner) * 0.1 + 1 for _ in range(self.count)]
+        self.weight = [random(inner, columns) / inner**0.5 for _ in range(self.count)]
+        self.out = [random(most, columns) for _ in range(self.count)]
+
+    def sets(self, rows: int) -> Iterator[tuple[dict[str, Any], Any]]:
+        """Yield inputs and output of each set, for the first rows of x."""
+        for x, gain, weight, out in zip(self.x, self.gain, self.weight, self.out, strict=True):
+            yield {"x": x[:rows], "gain": gain, "weight": weight}, out[:rows]
+
+
+def wrong_by(out: Any, given: dict[str, Any]) -> float:
+    """Return the largest error of a result over twice the kernel's rounding of a sum, against float32."""
+    import torch
+
+    wide = given["x"].float()
+    normed = wide * torch.rsqrt(wide.square().mean(dim=1, keepdim=True) + EPS) * given["gain"].float()
+    exact = normed @ given["weight"].float()
+    unit = 2.0**-11 if out.dtype == torch.float16 else 2.0**-8
+    bound = 4 * unit * (exact.abs() + exact.std())
+    return float(((out.float() - exact).abs() / bound).max())
+
+
+def launches_of(name: str, kernel: Any, cell: Cell, operands: Operands, config: Any) -> list[Any]:
+    """Return the launches of one contestant, one a set."""
+    prepare = kernel.implementations["triton"] if name == "ours" else kernel.baselines[name]
+    return [prepare(given, out, config) for given, out in operands.sets(cell[0]["B"])]
+
+
+def rounds_of(launches: Sequence[Any], context: str) -> Any:
+    """Return the rounds of a contestant in a context."""
+    from ledger.measure.cuda_graphs import GraphRounds
+    from ledger.measure.launch_contexts import ChainRounds, between_launch
+
+    if context == "chain":
+        return ChainRounds(launches, between_launch(), watch=False)
+    return GraphRounds(launches, watch=False)
+
+
+def row_of(kernel: Any, cell: Cell, operands: Operands, names: Sequence[str], given: argparse.Namespace) -> Any:
+    """Return the row of one cell."""
+    import torch
+
+    shape, dtype = cell
+    major, minor = torch.cuda.get_device_capability()
+    config = kernel.config(shape, dtype, f"sm_{major}{minor}")
+    made, missing = {}, {}
+    for name in ("ours", *names):
+        try:
+            made[name] = launches_of(name, kernel, cell, operands, config)
+        except Exception as error:  # noqa: BLE001 (the row says which library failed)
+            missing[name] = str(error)[-300:]
+    made["ours"][0]()
+    first, out = next(iter(operands.sets(shape["B"])))
+    row: dict[str, Any] = {"shape": shape, "dtype": dtype, "config": config, "worst": round(wrong_by(out, first), 3)}
+    contexts = given.contexts.split(",")
+    rounds = {(context, name): rounds_of(made[name], context) for context in contexts for name in made}
+    samples: dict[tuple[str, str], list[int]] = {one: [] for one in rounds}
+    for one in rounds.values():
+        one.take(1)
+    for _ in range(given.rounds):
+        for one, taken in samples.items():
+            if given.pause_ms:
+                torch.cuda.synchronize()
+                time.sleep(given.pause_ms / 1e3)
+            taken += rounds[one].take(1)
+    row["sm_clock_mhz"] = rounds[contexts[0], "ours"].state().sm_clock_mhz
+    row["contexts_us"] = {
+        context: {name: round(statistics.median(samples[context, name]) / 1e6, 4) for name in made}
+        for context in contexts
+    }
+    return row | ({"missing": missing} if missing else {})
+
+
+def compiled_ahead(found: Sequence[Cell], names: Sequence[str], job: int, jobs: int) -> None:
+    """Compile ours and the baselines of every `jobs`-th cell."""
+    from ledger.kernel_files import load_kernel
+
+    kernel = load_kernel("rmsnorm_matmul", ROOT, launch=True).kernel
+    for cell in found[job::jobs]:
+        operands = Operands(cell[0]["H"], cell[0]["O"], cell[1], cell[0]["B"], 0)
+        config = kernel.config(cell[0], cell[1], "sm_90")
+        for name in ("ours", *names):
+            try:
+                launches_of(name, kernel, cell, operands, config)[0]()
+            except Exception as error:  # noqa: BLE001
+                print(f"{key_of(cell)} {name}: {error}"[:300], file=sys.stderr)
+
+
+def uncached() -> None:
+    """Let torch.compile tune every product anew; only the code of its candidates is kept."""
+    import torch
+
+    torch._inductor.config.fx_graph_cache = False
+    torch._inductor.config.autotune_local_cache = False
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/tmp/inductor")
+
+
+def measured(found: Sequence[Cell], names: Sequence[str], given: argparse.Namespace) -> None:
+    """Time the cells that the file lacks, and append each row as it comes."""
+    import torch
+
+    from ledger.kernel_files import load_kernel
+
+    kernel = load_kernel("rmsnorm_matmul", ROOT, launch=True).kernel
+    done = {key_of((row["shape"], row["dtype"])) for row in rows(given.output)}
+    left = [cell for cell in found if key_of(cell) not in done]
+    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+    started = time.monotonic()
+    with given.output.open("a") as file:
+        for (inner, columns), group in itertools.groupby(left, key=lambda cell: key_of(cell)[:2]):
+            of_matrix = list(group)
+            for dtype in sorted({dtype for _, dtype in of_matrix}):
+                few = [cell for cell in of_matrix if cell[1] == dtype]
+                operands = Operands(inner, columns, dtype, max(cell[0]["B"] for cell in few), l2_bytes)
+                for cell in few:
+                    if time.monotonic() - started > given.seconds:
+                        print("out of time; run again to go on", file=sys.stderr)
+                        return
+                    file.write(json.dumps(row_of(kernel, cell, operands, names, given)) + "\n")
+                    file.flush()
+                del operands
+                torch.cuda.empty_cache()
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file, none where it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return, by context and baseline, the ratios of its time to ours: above 1 ours is faster."""
+    result: dict[str, Any] = {"cells": len(found), "worst error over bound": max(row["worst"] for row in found)}
+    for context in found[0]["contexts_us"]:
+        for name in ("torch_matmul", "torch_compile", "torch_eager"):
+            for few, label in ((True, "B <= 64"), (False, "B > 64")):
+                ratios = sorted(
+                    min(others) / row["contexts_us"][context]["ours"]
+                    for row in found
+                    if (row["shape"]["B"] <= 64) is few
+                    and (others := [us for one, us in row["contexts_us"][context].items() if one.startswith(name)])
+                )
+                if ratios:
+                    result[f"{context}, {name}, {label}"] = {
+                        "cells": len(ratios),
+                        "geomean": round(math.exp(statistics.fmean(map(math.log, ratios))), 3),
+                        "least": round(ratios[0], 3),
+                        "at least": {
+                            limit: round(sum(one >= limit for one in ratios) / len(ratios), 3)
+                            for limit in (0.95, 0.97, 1.0)
+                        },
+                    }
+    return result
+
+
+def main() -> None:
+    """Compile, time or summarise."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=("fit", "unseen"), default="unseen")
+    parser.add_argument("--draw", type=int)
+    parser.add_argument("--seed", default="")
+    parser.add_argument("--baselines", default="torch_matmul", help="of: torch_matmul, torch_eager, torch_compile")
+    parser.add_argument("--contexts", default="chain,back-to-back")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--pause-ms", type=float, default=0.0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after this time")
+    parser.add_argument("--compile-ahead", type=int, metavar="JOBS")
+    parser.add_argument("--summary", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    given = parser.parse_args()
+    if given.summary is not None:
+        print(json.dumps(summary(rows(given.summary)), indent=1))
+        return
+    found = chosen(given.half, given.draw, given.seed)
+    names = [one for name in given.baselines.split(",") for one in (COMPILED if name == "torch_compile" else (name,))]
+    uncached()
+    if given.compile_ahead:
+        import multiprocessing
+
+        context = multiprocessing.get_context("spawn")
+        jobs = [
+            context.Process(target=compiled_ahead, args=(found, names, job, given.compile_ahead))
+            for job in range(given.compile_ahead)
+        ]
+        for process in jobs:
+            process.start()
+        for process in jobs:
+            process.join()
+        return
+    measured(found, names, given)
+
+
+if __name__ == "__main__":
+    main()
