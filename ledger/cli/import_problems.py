@@ -11,6 +11,8 @@ from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption, check_percent, parse_regime
 from ledger.cli.output import emit, out, say
 
+_SHOWN = ("kernel", "args", "shape", "reference", "definition", "solution", "uuid", "needs_gpu")
+
 
 def import_problems(
     source: Annotated[FilePath, typer.Argument(help="Folder of problems, or one KernelBench file.")],
@@ -23,7 +25,7 @@ def import_problems(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make subjects and a campaign of flashinfer-trace, SOL-ExecBench or KernelBench problems; runs none of it."""
+    """Make subjects and a campaign of flashinfer-trace, SOL-ExecBench or KernelBench problems, without running them."""
     from ledger.errors import InputError
     from ledger.workflow.import_problems import ImportOptions, import_problems
 
@@ -43,7 +45,7 @@ def import_problems(
                 "folder": done.folder,
                 "campaigns": done.campaigns,
                 "problems": done.problems,
-                "cells": [{**vars(one), "shape": dict(one.shape)} for one in done.cells],
+                "cells": [{name: getattr(one, name) for name in _SHOWN} for one in done.cells],
                 "skipped": [vars(one) for one in done.skipped],
             }
         )

@@ -24,7 +24,8 @@ ReadStored = Callable[[str, str], StoredTensor]
 class Cell:
     """Hold what a campaign says of one workload and solution.
 
-    needs_gpu: whether a CPU cannot run it. instead: of the reference alone, taken where no solution can be.
+    workload: its line of traces. needs_gpu: whether a CPU cannot run it. instead: of the reference alone, taken where
+    no solution can be.
     """
 
     kernel: str
@@ -33,6 +34,7 @@ class Cell:
     definition: str
     solution: str | None
     uuid: str
+    workload: bytes = b""
     reference: str | None = None
     needs_gpu: bool = False
     instead: bool = False

@@ -169,7 +169,8 @@ class _Maker:
         self.cells.add(key)
         return Cell(
             kernel=kernel, args=args, shape=shape, definition=self.definition.name,
-            solution=None if self.solution is None else self.solution.name, uuid=workload.uuid, reference=reference,
+            solution=None if self.solution is None else self.solution.name, uuid=workload.uuid,
+            workload=workload.data, reference=reference,
             needs_gpu=self.needs_gpu,
         )  # fmt: skip
 

@@ -155,11 +155,7 @@ def _add_cell(folder: _Folder, cell: CellView, root: FilePath, matched: _Matched
     one = matched.of(case)
     if one is not None and one.definition in matched.found.definitions:
         op_type, name, solution = matched.found.definitions[one.definition].op_type, one.definition, one.solution
-        workload = next(
-            json.loads(trace.data)["workload"]
-            for trace in matched.found.traces[name].values()
-            if trace.uuid == one.uuid
-        )
+        workload = json.loads(one.workload)["workload"]
         if solution is None:
             made = reference_solution(matched.found.definitions[name])
             solution = made["name"]
