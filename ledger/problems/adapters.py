@@ -255,6 +255,9 @@ def _built(solution: Solution) -> list[str]:
         "",
         "",
         "def _kernel(*arguments):",
+        "    # Compiled code does not check where a tensor is: a tensor without memory has the address 0.",
+        "    if not all(one.is_cuda for one in arguments if isinstance(one, torch.Tensor)):",
+        f"        raise RuntimeError({_cannot(solution)!r})",
         f"    return _module().{_identifier(solution.function)}(*arguments)",
         "",
     ]
