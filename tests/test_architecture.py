@@ -25,6 +25,13 @@ LAYERS = (
     ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
     (
+        "problems",
+        """
+        documents axes adapters safetensors cells subjects static_inputs kernelbench problem_set exported_tensors
+        exported
+        """,
+    ),
+    (
         "analysis",
         """
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
@@ -65,7 +72,8 @@ LAYERS = (
         "workflow",
         """
         init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
-        log_records calibrate drill_files drills new_kernel check_kernel
+        log_records calibrate drill_files drills new_kernel check_kernel import_problems
+        export_traces
         """,
     ),
     (
@@ -84,7 +92,7 @@ LAYERS = (
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report
         order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
-        drill_prompts drill new check app
+        drill_prompts drill new check import_problems export app
         """,
     ),
     ("", "__main__"),

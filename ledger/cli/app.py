@@ -13,7 +13,9 @@ from ledger.cli.challenge import challenge
 from ledger.cli.check import check
 from ledger.cli.doctor import doctor
 from ledger.cli.drill import drill
+from ledger.cli.export import export
 from ledger.cli.hardware import hardware_app
+from ledger.cli.import_problems import import_problems
 from ledger.cli.init import init
 from ledger.cli.inspect import inspect
 from ledger.cli.kernels import kernels_app
@@ -52,8 +54,9 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 for command in (
     init, predict, order, measure, verify, report, status, log, score, roofline, audit, void, witness, challenge,
-    calibrate, bench, timeline, tune, inspect, new, check, drill, doctor,
+    calibrate, bench, timeline, tune, inspect, new, check, drill, doctor, export,
 ):  # fmt: skip
     app.command()(command)
+app.command("import")(import_problems)
 app.add_typer(hardware_app, name="hardware")
 app.add_typer(kernels_app, name="kernels")

@@ -117,10 +117,13 @@ def test_a_callable_that_does_not_take_float64_needs_a_reference(root):
         called(kernel, shape, dtype="fp16")
 
 
-def test_work_that_torch_does_not_see_must_be_given(root):
+def test_work_that_torch_does_not_see_must_be_given_or_is_that_of_the_reference(root):
     kernel, shape = loaded(root, "by_itself", "x=fp32[N]", {"N": 64})
     with pytest.raises(InputError, match="no operation of torch was seen"):
         kernel.work(shape, "fp32")
+    kernel, shape = loaded(root, "by_itself", "x=fp32[N]", {"N": 64}, reference="ops:doubled")
+    work = kernel.work(shape, "fp32")
+    assert (work.flops, work.bytes_read, work.bytes_written) == (0, 256, 256)
 
 
 def test_input_sets_have_other_values_and_the_same_seal_the_same(root):
