@@ -12,6 +12,8 @@ import sys
 
 from ledger.errors import EvidenceRefused, LedgerError, ThresholdMissed
 
+_INTERRUPTED = 130
+
 
 def exit_code(error: LedgerError) -> int:
     """Return the exit code of a failure."""
@@ -29,8 +31,11 @@ def main() -> None:
         app()
     except LedgerError as error:
         _fail(str(error), exit_code(error), error)
-    except KeyboardInterrupt:
-        _fail("interrupted; finished work is kept: run the same command again to continue", 130, None)
+    except SystemExit as ended:
+        # Typer turns an interruption into this exit code, without a word.
+        if ended.code == _INTERRUPTED:
+            _fail("interrupted; what was finished is kept: run the same command again to go on", _INTERRUPTED, None)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

@@ -72,14 +72,20 @@ def line(question: str) -> str:
     """Return one line that a person typed."""
     from rich.prompt import Prompt
 
-    return Prompt.ask(question, console=err(), default="", show_default=False).strip()
+    try:
+        return Prompt.ask(question, console=err(), default="", show_default=False).strip()
+    except EOFError as error:
+        raise InputError(
+            "the input ended before the last answer; expected one to each question: nothing is sealed"
+        ) from error
 
 
 def until(question: str, parse: Callable[[str], T]) -> T:
     """Ask until the answer parses."""
     while True:
+        answer = line(question)
         try:
-            return parse(line(question))
+            return parse(answer)
         except (InputError, ValueError) as error:
             err().print(f"  {error}", markup=False)
 
