@@ -62,7 +62,7 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
+        init doctor resolve_callable seal sight path_check select local_cells order withdraw ingest reveal_list attach_counters
         log_records calibrate drill_files drills new_kernel check_kernel
         """,
     ),
