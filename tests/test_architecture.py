@@ -33,7 +33,7 @@ LAYERS = (
         chrome_trace tuning kernel_check model_shapes
         """,
     ),
-    ("git", "version reader history objects work_tree commit ancestry clone"),
+    ("git", "version limits reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """

@@ -27,6 +27,7 @@ def main() -> None:
     from ledger.cli.app import app
 
     atexit.register(_discard_exit_messages)
+    _print_anywhere()
     try:
         app()
     except LedgerError as error:
@@ -43,6 +44,13 @@ def main() -> None:
         _fail(f"{error.filename or 'system'}: {error.strerror or error}", 2, error)
     except Exception as error:  # noqa: BLE001 - a user gets a message, never a traceback
         _fail(f"internal error: {type(error).__name__}: {error}; set LEDGER_DEBUG=1 for the traceback", 2, error)
+
+
+def _print_anywhere() -> None:
+    """Let a terminal or a pipe that knows fewer characters show a question mark instead of stopping the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _discard_exit_messages() -> None:

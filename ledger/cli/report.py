@@ -45,8 +45,10 @@ def report(
     refuse_if_refused(book)
     if html is not None:
         html.write_text(reports.html(book), encoding="utf-8")
+        say(f"wrote {html}")
     if markdown is not None:
         markdown.write_text(reports.markdown(book), encoding="utf-8")
+        say(f"wrote {markdown}")
     if site is not None:
         from ledger.render.site import write_site
 
