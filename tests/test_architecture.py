@@ -62,8 +62,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor resolve_callable seal sight path_check select local_cells order withdraw ingest reveal_list attach_counters
-        log_records calibrate drill_files drills new_kernel check_kernel
+        init doctor resolve_callable seal sight path_check select local_cells order withdraw ingest reveal_list
+        attach_counters log_records calibrate drill_files drills new_kernel check_kernel
         """,
     ),
     (
