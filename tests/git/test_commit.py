@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -516,8 +517,12 @@ def test_doctor_ends_with_2_where_something_is_broken(ledger, monkeypatch):
 
 
 def test_doctor_names_a_folder_that_cannot_be_written(ledger, monkeypatch):
-    def read_only(dir: Path):
-        raise OSError(errno.EROFS, "Read-only file system")
+    made = tempfile.TemporaryFile
+
+    def read_only(*arguments, **named):
+        if "dir" in named:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return made(*arguments, **named)
 
     monkeypatch.setattr("tempfile.TemporaryFile", read_only)
     (found,) = [one for one in examine(ledger.root, repair=False) if "cannot be written" in one.what]
