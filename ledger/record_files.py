@@ -20,6 +20,7 @@ from ledger.canonical import R, decode, decode_any, encode, validate
 from ledger.errors import InputError, ParseError, RecordError, UnknownName, shortened
 from ledger.kernel_files import shipped_folder
 from ledger.records import Hardware, Measurement, Record
+from ledger.suggestions import unknown
 
 MAX_YAML_BYTES = 1024 * 1024
 MAX_YAML_DEPTH = 24
@@ -175,7 +176,7 @@ def load_hardware(name: str, root: FilePath | None = None) -> Hardware:
     paths = _hardware_paths(root)
     if name not in paths:
         remedy = "; run: ledger calibrate --device cpu" if name == "cpu" else ""
-        raise UnknownName(f"hardware {name!r} is not known; expected one of: {', '.join(sorted(paths))}{remedy}")
+        raise UnknownName(f"{unknown('hardware', name, sorted(paths))}{remedy}")
     profile = read_hardware(paths[name])
     folders = [shipped_folder("hardware"), *([] if root is None else [root / "hardware"])]
     for folder in folders:

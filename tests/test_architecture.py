@@ -20,7 +20,7 @@ LAYERS = (
     ("records", "base hardware case prediction measurement void source order verdict"),
     ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
-    ("", "launches"),
+    ("", "suggestions launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
     ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),

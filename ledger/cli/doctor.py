@@ -17,10 +17,7 @@ def doctor(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain what is wrong with this machine or this ledger, and repair the ledger's own files.
-
-    Exits with 2 where something is broken.
-    """
+    """Explain what is wrong with this machine or this ledger, and repair the ledger's own files; exit 2 if broken."""
     from ledger.workflow.doctor import examine
 
     findings = examine(FilePath.cwd(), repair=repair, device=device)
