@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The whole loop in a fresh ledger, on the device that is here: make demo
 #
-#   PYTHON    the Python that has ledger installed      KEEP=1    keep the ledger and say where it is
+#   PYTHON    the Python that has ledger installed      LEDGER_DEMO    the folder to make (default: a new one)
 set -euo pipefail
 
 PYTHON=${PYTHON:-python3}
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/ledger-demo.XXXXXX")
+WORK=${LEDGER_DEMO:-$(mktemp -d "${TMPDIR:-/tmp}/ledger-demo.XXXXXX")}
+FORGED=$(mktemp -d "${TMPDIR:-/tmp}/ledger-forged.XXXXXX")
 STARTED=$SECONDS
-[ -n "${KEEP:-}" ] || trap 'rm -rf "$WORK"' EXIT
+trap 'rm -rf "$FORGED"' EXIT
 
 # A machine that has never seen git has no identity; seals need one.
 export GIT_AUTHOR_NAME=${GIT_AUTHOR_NAME:-demo} GIT_AUTHOR_EMAIL=${GIT_AUTHOR_EMAIL:-demo@example.org}
@@ -43,6 +44,7 @@ else
 fi
 
 title "A fresh ledger, and what this device can really do"
+mkdir -p "$WORK"
 cd "$WORK"
 run ledger init .
 run ledger calibrate --device "$DEVICE" --quick
@@ -55,12 +57,13 @@ run git log --oneline --name-only -1
 
 title "The measurement, bound to the seal, and the two set side by side"
 run ledger verify
-run ledger report
 
 title "What a stranger can check from a clone"
 run ledger audit .
 
-title "The same two records, with the forecast put into history after its measurement"
+title "A copy in which the forecast enters history after its measurement: the report refuses to open"
+run git clone --quiet "$WORK" "$FORGED"
+cd "$FORGED"
 run git checkout --quiet --orphan forged
 run git rm -r --quiet --cached predictions
 run git commit --quiet --message "Measure first"
@@ -68,5 +71,16 @@ run git add predictions
 run git commit --quiet --message "Then forecast"
 must_exit 3 ledger report
 
+cd "$WORK"
+
 title "Done in $((SECONDS - STARTED)) s"
-if [ -n "${KEEP:-}" ]; then echo "the ledger is in $WORK"; fi
+PICTURE="none: matplotlib is not installed"
+if ledger roofline -o "$WORK/roofline" >/dev/null 2>&1; then PICTURE=$WORK/roofline/roofline.png; fi
+cat <<END
+A forecast was sealed in git before its measurement, and the gap between the two is explained above. Whoever clones the
+ledger can check that order; the copy that reversed it was refused.
+
+ledger    $WORK
+picture   $PICTURE
+next      cd $WORK && ledger predict        (asks for your own forecast)
+END

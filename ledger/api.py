@@ -32,6 +32,7 @@ from ledger.measure.ordered_kernels import kernels_of
 from ledger.measure.run_order import run_order
 from ledger.records import Dtype, ForecastV2, Order, Regime, Sight
 from ledger.render.report_text import predicted_text, sentence_of
+from ledger.suggestions import unknown
 from ledger.workflow.ingest import Ingested, ingest, read_folder
 from ledger.workflow.order import write_order
 from ledger.workflow.seal import draft, seal
@@ -138,7 +139,7 @@ class OpenBook:
         Raises: InputError, MachineError, RecordError, StateError.
         """
         if regime not in get_args(Regime):
-            raise InputError(f"regime {regime!r} is not known; expected one of: {', '.join(get_args(Regime))}")
+            raise InputError(unknown("regime", regime, get_args(Regime)))
         name = function if isinstance(function, str) else subject_name(function, self.repository.root)
         given = None if args is None else described(args, None if isinstance(function, str) else function)
         with record_errors(f"forecast of {name}"):

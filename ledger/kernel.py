@@ -22,6 +22,7 @@ from ledger.operations import Operation, Shape
 from ledger.records import Dtype, Path, Work
 from ledger.releases import TRITON
 from ledger.sources.loader import read_text
+from ledger.suggestions import install_command
 
 _T = TypeVar("_T")
 Config = Mapping[str, int | str]
@@ -229,7 +230,7 @@ def import_triton() -> tuple[Any, Any]:
     except ImportError as error:
         raise MachineError(
             "triton is not installed; expected it on a machine that compiles or measures kernels: "
-            "pip install 'roofline-ledger[torch]'"
+            f"{install_command('torch')}"
         ) from error
     if not TRITON.holds(triton.__version__):
         raise MachineError(

@@ -19,6 +19,7 @@ from ledger.records import CaseV2, Dtype, Hardware, is_gpu
 from ledger.sources.closure import Closure
 from ledger.sources.collector import collect
 from ledger.sources.loader import load
+from ledger.suggestions import unknown
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,10 @@ def kernel_closure(name: str, root: FilePath | None = None) -> tuple[Closure, bo
     """
     paths = _kernel_paths(root)
     if name not in paths:
-        known = ", ".join(sorted(paths)) or "none"
         ordinary = {own: file for own, file, is_kernel in _own_files(root) if not is_kernel}
         if name in ordinary:
             raise UnknownName(f"{ordinary[name]}: no constant KERNEL; expected a kernel file, as `ledger new` writes")
-        raise UnknownName(f"kernel {name!r} is not known; expected one of: {known}")
+        raise UnknownName(unknown("kernel", name, sorted(paths)))
     path, shipped = paths[name]
     folder = path.parent.parent if path.name == "__init__.py" else path.parent
     if (folder / f"{name}.py").is_file() and (folder / name / "__init__.py").is_file():

@@ -10,21 +10,24 @@ import functools
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 from typing import Any, ClassVar
 
 import yaml
 
 from ledger.canonical import R, decode, decode_any, encode, validate
-from ledger.errors import InputError, ParseError, RecordError, UnknownName
+from ledger.errors import InputError, ParseError, RecordError, UnknownName, shortened
 from ledger.kernel_files import shipped_folder
 from ledger.records import Hardware, Measurement, Record
+from ledger.suggestions import unknown
 
 MAX_YAML_BYTES = 1024 * 1024
 MAX_YAML_DEPTH = 24
 PARTIAL = ".ledger-partial-"
 """How the name of a file begins while it is being written."""
+
+_RESULT_NAME = re.compile(r"[0-9a-f]{64}\.")
 
 
 class _CoreLoader(yaml.SafeLoader):
@@ -173,7 +176,7 @@ def load_hardware(name: str, root: FilePath | None = None) -> Hardware:
     paths = _hardware_paths(root)
     if name not in paths:
         remedy = "; run: ledger calibrate --device cpu" if name == "cpu" else ""
-        raise UnknownName(f"hardware {name!r} is not known; expected one of: {', '.join(sorted(paths))}{remedy}")
+        raise UnknownName(f"{unknown('hardware', name, sorted(paths))}{remedy}")
     profile = read_hardware(paths[name])
     folders = [shipped_folder("hardware"), *([] if root is None else [root / "hardware"])]
     for folder in folders:
@@ -225,13 +228,24 @@ def read_measurement(path: FilePath) -> Measurement:
     return record
 
 
-def results(folder: FilePath) -> Iterator[tuple[FilePath, Measurement]]:
+def results(
+    folder: FilePath, on_skip: Callable[[str], None] = lambda _told: None
+) -> Iterator[tuple[FilePath, Measurement]]:
     """Yield the measurements that `ledger measure` left in a folder, in the order of their names.
 
-    Raises: InputError when the folder is missing or holds none.
+    Other JSON files are left out, each named to `on_skip`; a file with the name of a measurement must hold one.
+    Raises: InputError when the folder is missing or holds none; as `read_record` for a measurement that is damaged.
     """
-    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    if not paths:
+    found = 0
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        try:
+            measurement = read_measurement(path)
+        except InputError as error:
+            if _RESULT_NAME.match(path.name):
+                raise
+            on_skip(f"left out {path.name}: no measurement ({shortened(str(error), 200)})")
+            continue
+        found += 1
+        yield path, measurement
+    if not found:
         raise InputError(f"{folder}: no measurement (*.json) there; expected the folder written by: ledger measure")
-    for path in paths:
-        yield path, read_measurement(path)

@@ -20,7 +20,7 @@ LAYERS = (
     ("records", "base hardware case prediction measurement void source order verdict"),
     ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
-    ("", "launches"),
+    ("", "suggestions launches"),
     ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
     ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
@@ -40,7 +40,7 @@ LAYERS = (
         drill chrome_trace tuning kernel_check model_shapes
         """,
     ),
-    ("git", "version reader history objects work_tree commit ancestry clone"),
+    ("git", "version limits reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
@@ -71,9 +71,9 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor resolve_callable seal sight path_check select order withdraw ingest reveal_list attach_counters
-        log_records calibrate drill_files drills new_kernel check_kernel import_problems
-        export_traces
+        init doctor resolve_callable seal sight path_check select local_cells order withdraw ingest reveal_list
+        attach_counters log_records calibrate drill_files drills new_kernel check_kernel
+        import_problems export_traces
         """,
     ),
     (

@@ -30,4 +30,13 @@ def test_demo_goes_round_the_whole_loop_and_refuses_the_forgery(tmp_path: Path):
         assert said in done.stdout
     assert "prediction-postdates" in done.stderr
     assert "(exit code 3)" in done.stdout
-    assert not list(tmp_path.glob("ledger-demo.*")), "the demo leaves nothing behind"
+    (kept,) = tmp_path.glob("ledger-demo.*")
+    assert f"ledger    {kept}\n" in done.stdout and "ledger predict" in done.stdout
+    assert (kept / "roofline" / "roofline.json").is_file()
+    assert done.stdout.count("1 seal, 1 cell: 1 measured") == 1, "the result is shown once"
+    assert not list(tmp_path.glob("ledger-forged.*"))
+    audited = subprocess.run(
+        [sys.executable, "-m", "ledger", "report"],
+        cwd=kept, env=environment, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert audited.returncode == 0, audited.stderr

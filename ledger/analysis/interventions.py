@@ -15,6 +15,7 @@ from ledger.records import Forecast, Grade, Measurement, Regime, Roof, Work
 from ledger.roofline import memory_side
 
 # Parts per million. 60% is the threshold of regime/1: a resource used that much, or a time that follows it that far.
+_LONG_PS = 50_000_000_000
 _THRESHOLD_PPM = 600_000
 _WARM_GAIN_PPM = 1_250_000
 _STEADY_PPM = 200_000
@@ -135,7 +136,10 @@ def decide(
     """
     seen = readings
     if seen.warm_ps is None or not seen.halves:
-        return None, "C", "the interventions lack the warm run or a halved shape"
+        what = "the interventions lack the warm run or a halved shape"
+        if seen.cold_ps < _LONG_PS:
+            return None, "C", what
+        return None, "C", f"{what}: a call of {seen.cold_ps / 1e9:.0f} ms exceeds the time that they may take"
     if seen.double_ps is not None and abs(seen.double_ps - seen.cold_ps) * _MILLION > _STEADY_PPM * seen.cold_ps:
         return None, "C", "the time of a call changed with the number of calls in a round"
     if launch_ps is not None and 2 * launch_ps >= seen.cold_ps:

@@ -1,7 +1,8 @@
 """Reads compiled code: which instructions multiply, and how data is loaded. Pure: text in, counts out.
 
 PTX names the operand types of a matrix instruction and the width of a load; the disassembly (SASS) is what runs and
-shows spills. The path is that of the matrix instruction where there is one, else of the scalar multiply-adds.
+shows spills. The path is that of the matrix instruction where there is one, else of the scalar multiply-adds, else of
+additions and products.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal
 
 from ledger.records import Dtype, Path
 
-Family = Literal["tcgen05", "wgmma", "mma.sync", "scalar FMA", "none"]
+Family = Literal["tcgen05", "wgmma", "mma.sync", "scalar FMA", "scalar add or multiply", "none"]
 
 # PTX, most modern first: a kernel that has a newer family's instruction does its products there.
 _MATRIX: tuple[tuple[Family, str], ...] = (
@@ -22,6 +23,10 @@ _MATRIX: tuple[tuple[Family, str], ...] = (
     ("mma.sync", r"(?:wmma\.mma|\bmma)\.sync\.[\w.:]+"),
 )
 _SCALAR = re.compile(r"\bfma\.rn(?:\.ftz)?(?:\.sat)?\.(?P<type>f16x2|f16|bf16x2|bf16|f32x2|f32|f64)\b")
+# Only where there is no multiply-add: indices and addresses are integers, so these are a kernel's own arithmetic.
+_SIMPLE = re.compile(
+    r"\b(?P<name>(?:add|sub|mul)(?:\.rn)?(?:\.ftz)?(?:\.sat)?)\.(?P<type>f16x2|f16|bf16x2|bf16|f32x2|f32|f64)\b"
+)
 _SCALAR_PATH: dict[str, Path] = {"f16": "fp16", "f16x2": "fp16", "f32": "fp32", "f32x2": "fp32", "f64": "fp64"}
 # The multiplicands' types, in the order in which they are looked for in an instruction's name.
 _OPERANDS: tuple[tuple[str, Path], ...] = (
@@ -108,10 +113,15 @@ def _path(ptx: str, dtype: Dtype) -> tuple[Family, Path | None, Counter[str]]:
         if found:
             return family, _operands(next(iter(found)), dtype), found
     scalar = Counter(match["type"] for match in _SCALAR.finditer(ptx))
-    if not scalar:
+    if scalar:
+        most, _ = scalar.most_common(1)[0]
+        return "scalar FMA", _SCALAR_PATH.get(most), Counter({f"fma.rn.{name}": n for name, n in scalar.items()})
+    simple = Counter((match["name"], match["type"]) for match in _SIMPLE.finditer(ptx))
+    if not simple:
         return "none", None, Counter()
-    most, _ = scalar.most_common(1)[0]
-    return "scalar FMA", _SCALAR_PATH.get(most), Counter({f"fma.rn.{name}": n for name, n in scalar.items()})
+    (_, most), _ = simple.most_common(1)[0]
+    counted = Counter({f"{name}.{kind}": count for (name, kind), count in simple.items()})
+    return "scalar add or multiply", _SCALAR_PATH.get(most), counted
 
 
 def _operands(instruction: str, dtype: Dtype) -> Path | None:

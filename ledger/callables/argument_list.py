@@ -11,6 +11,7 @@ from ledger.errors import InputError
 from ledger.operations import Shape, TensorSpec
 from ledger.philox_inputs import Generated
 from ledger.records import Argument, Dtype
+from ledger.suggestions import unknown
 
 FLOATING = ("fp64", "fp32", "fp16", "bf16", "fp8_e4m3")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "bool")
@@ -60,7 +61,7 @@ def tensor_argument(name: str, dtype: str, dims: Sequence[str], bound: str | Non
     """Return a tensor as an argument; bound: exclusive, as digits, for integers. Raises: InputError."""
     kind = _ALIASES.get(dtype, dtype)
     if kind not in (*FLOATING, *INTEGERS):
-        raise InputError(f"argument {name}: dtype {dtype!r} is not known; expected one of: {', '.join(all_dtypes())}")
+        raise InputError(f"argument {name}: {unknown('dtype', dtype, all_dtypes())}")
     for dim in dims:
         factors(dim, what=f"argument {name}")
     if kind in FLOATING and bound is not None:

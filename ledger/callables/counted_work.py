@@ -96,7 +96,7 @@ def _differentiable(function: Any, subject: Subject, given: Sequence[TensorSpec]
         with eagerly(), unlaunched():
             return Call(function, subject, empty_inputs(given, "meta"), run="both").differentiable()
     # A callable may raise anything where it does not know meta tensors.
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         return error
 
 

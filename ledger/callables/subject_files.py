@@ -24,6 +24,7 @@ from ledger.roofline import ceilings_of
 from ledger.sources.closure import Closure
 from ledger.sources.collector import collect_module
 from ledger.sources.loader import load
+from ledger.suggestions import install_command
 
 GPU, CPU = "torch", "torch-cpu"
 _REASON = "relative to the root mean square of each output; the reference rounds no intermediate result"
@@ -120,7 +121,7 @@ def import_torch_for(name: str) -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise MachineError(
-            f"{name}: torch is not installed; expected it for a callable: pip install 'roofline-ledger[torch]'"
+            f"{name}: torch is not installed; expected it for a callable: {install_command('torch')}"
         ) from error
 
 

@@ -12,6 +12,8 @@ import sys
 
 from ledger.errors import EvidenceRefused, LedgerError, ThresholdMissed
 
+_INTERRUPTED = 130
+
 
 def exit_code(error: LedgerError) -> int:
     """Return the exit code of a failure."""
@@ -25,12 +27,16 @@ def main() -> None:
     from ledger.cli.app import app
 
     atexit.register(_discard_exit_messages)
+    _print_anywhere()
     try:
         app()
     except LedgerError as error:
         _fail(str(error), exit_code(error), error)
-    except KeyboardInterrupt:
-        _fail("interrupted; finished work is kept: run the same command again to continue", 130, None)
+    except SystemExit as ended:
+        # Typer turns an interruption into this exit code, without a word.
+        if ended.code == _INTERRUPTED:
+            _fail("interrupted; what was finished is kept: run the same command again to go on", _INTERRUPTED, None)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -38,6 +44,13 @@ def main() -> None:
         _fail(f"{error.filename or 'system'}: {error.strerror or error}", 2, error)
     except Exception as error:  # noqa: BLE001 - a user gets a message, never a traceback
         _fail(f"internal error: {type(error).__name__}: {error}; set LEDGER_DEBUG=1 for the traceback", 2, error)
+
+
+def _print_anywhere() -> None:
+    """Let a terminal or a pipe that knows fewer characters show a question mark instead of stopping the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _discard_exit_messages() -> None:

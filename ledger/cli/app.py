@@ -36,7 +36,7 @@ from ledger.cli.witness import witness
 app = typer.Typer(
     name="ledger",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Predict which resource binds a GPU kernel, seal the forecast, measure, and reconcile the two.",

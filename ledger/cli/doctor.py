@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from ledger.cli.options import DeviceOption, JsonOption
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out
+from ledger.errors import MachineError
 
 
 def doctor(
@@ -16,16 +17,17 @@ def doctor(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain what is wrong with this machine or this ledger, and repair the ledger's own files."""
+    """Explain what is wrong with this machine or this ledger, and repair the ledger's own files; exit 2 if broken."""
     from ledger.workflow.doctor import examine
 
     findings = examine(FilePath.cwd(), repair=repair, device=device)
     if as_json:
         emit([{"what": f.what, "state": f.state, "remedy": f.remedy} for f in findings])
-        return
-    for finding in findings:
-        out().print(f"{finding.state:8} {finding.what}", markup=False, soft_wrap=True)
-        if finding.remedy:
-            out().print(f"         {finding.remedy}", markup=False, soft_wrap=True)
-    if any(finding.state == "broken" for finding in findings):
-        say("some findings are broken; see the remedies above, or run: ledger doctor --repair")
+    else:
+        for finding in findings:
+            out().print(f"{finding.state:8} {finding.what}", markup=False, soft_wrap=True)
+            if finding.remedy:
+                out().print(f"         {finding.remedy}", markup=False, soft_wrap=True)
+    broken = sum(finding.state == "broken" for finding in findings)
+    if broken:
+        raise MachineError(f"doctor: {broken} broken; see the remedies above, or run: ledger doctor --repair")

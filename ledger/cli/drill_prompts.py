@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from ledger.cli.output import err, out, say
+from ledger.cli.output import err, out
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,30 +55,12 @@ def _pose(question: Question, position: str) -> None:
 def _guess() -> Guess:
     from ledger.analysis.campaign import Guess
     from ledger.canonical import record_errors
-    from ledger.cli.prompts import bound, choose, percent, until
-    from ledger.errors import LedgerError
-    from ledger.records import Regime
+    from ledger.cli.prompts import ask_percent, choose_regime
 
-    while True:
-        regime = choose("Which resource bound it", get_args(Regime))
-        pct = until("Percent of the roof it reached", percent)
-        low = until("No lower than (empty: no interval)", bound)
-        high = None if low is None else until("No higher than", bound)
-        try:
-            with record_errors("answer"):
-                guess = Guess(regime=regime, pct=pct, low=low, high=high)
-            check_interval(guess)
-            return guess
-        except LedgerError as error:
-            say(f"  {error}; try again")
-
-
-def check_interval(guess: Guess) -> None:
-    """Check that an interval has both ends and contains the percent. Raises: InputError."""
-    if (guess.low is None) != (guess.high is None):
-        raise InputError("an interval needs both ends; expected both or neither")
-    if guess.low is not None and guess.high is not None and not guess.low <= guess.pct <= guess.high:
-        raise InputError(f"the interval {guess.low:g} to {guess.high:g} does not hold {guess.pct:g}")
+    regime = choose_regime("Which resource bound it")
+    pct, low, high = ask_percent("Percent of the roof it reached")
+    with record_errors("answer"):
+        return Guess(regime=regime, pct=pct, low=low, high=high)
 
 
 def show_result(answered: Answered) -> None:

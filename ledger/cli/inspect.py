@@ -48,7 +48,7 @@ def inspect(
     else:
         render(found, out())
     for one in found:
-        if not one.agrees:
+        if one.wrong_roof:
             say(f"warning: {one.kernel} {one.dtype} on {one.target} takes {one.instructions.path or 'no'} path, "
                 f"the kernel file names {one.named_path}: a forecast's roof would be the wrong one")  # fmt: skip
 

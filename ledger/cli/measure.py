@@ -37,6 +37,8 @@ def measure(
     select_device(device)
     summary = run_locally(read_record(Order, order_file), output, counters, full, None, time_limit)
     show_summary(summary, price_per_hour, as_json=as_json)
+    if summary.interrupted:
+        raise KeyboardInterrupt
     check_failures(summary.failures)
 
 

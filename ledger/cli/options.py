@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ledger.errors import InputError
+from ledger.suggestions import unknown
 
 if TYPE_CHECKING:
     from ledger.records import CeilingKind, Dtype, Regime, Sight
@@ -116,7 +117,7 @@ def parse_ceilings(text: str | None) -> CeilingKind | None:
 
 def _one_of(text: str, choices: tuple[Any, ...], what: str) -> Any:
     if text not in choices:
-        raise InputError(f"{what} {text!r} is not known; expected one of: {', '.join(choices)}")
+        raise InputError(unknown(what, text, choices))
     return text
 
 
@@ -125,3 +126,11 @@ def check_percent(percent: float, name: str = "--pct") -> float:
     if not math.isfinite(percent) or not 0 < percent <= 100:
         raise InputError(f"{name}: got {percent:g}; expected a percent of the roof above 0 and at most 100")
     return percent
+
+
+def check_interval(pct: float, low: float | None, high: float | None) -> None:
+    """Check that an interval has both ends and holds the percent. Raises: InputError."""
+    if (low is None) != (high is None):
+        raise InputError("an interval needs both ends, low and high; expected both or neither")
+    if low is not None and high is not None and not low <= pct <= high:
+        raise InputError(f"the interval {low:g} to {high:g} does not hold {pct:g}; expected low ≤ percent ≤ high")

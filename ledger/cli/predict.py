@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -11,6 +11,7 @@ import typer
 
 from ledger.cli.options import (
     JsonOption,
+    check_interval,
     check_percent,
     parse_ceilings,
     parse_dtype,
@@ -91,7 +92,10 @@ def predict(
     kind = parse_ceilings(ceilings)
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
         request, kind = ask(repository.root)
+        sealing = replace(sealing, confirm=True)
     else:
+        if pct is not None:
+            check_interval(pct, low, high)
         with record_errors("forecast"):
             request = Request(
                 kernel=_given(kernel, "KERNEL"),
@@ -156,6 +160,7 @@ class _Sealing:
     check: bool
     dry_run: bool
     as_json: bool
+    confirm: bool = False
 
     def campaign(self, source: FilePath) -> None:
         """Seal the campaign of a file."""
@@ -187,6 +192,7 @@ class _Sealing:
         return drafts
 
     def _seal(self, drafts: Sequence[Draft], *, campaign: str | None, why: str) -> None:
+        from ledger.cli.prompts import confirmed
         from ledger.render.forecast_table import drafts_table
         from ledger.workflow.seal import seal
 
@@ -194,6 +200,9 @@ class _Sealing:
             out().print(drafts_table([item.forecast for item in drafts]))
         if self.dry_run:
             say("dry run: nothing is sealed")
+            return
+        if self.confirm and not confirmed("Seal this forecast? It cannot be changed afterwards."):
+            say("nothing is sealed")
             return
         sealed = seal(self.repository, drafts, campaign=campaign, why=why, sign=self.sign)
         if sealed.note:

@@ -1,57 +1,90 @@
-"""Asks for a forecast on a terminal, one question at a time; shows the roof before it asks for the percent."""
+"""Asks for a forecast on a terminal, one question at a time; shows the roof before it asks for the percent.
+
+Every question takes ? or help as an answer, and is asked again after an answer that it does not take.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from ledger.cli.options import check_percent, parse_shape, parse_sight
+from ledger.cli.options import check_interval, check_percent, parse_probabilities, parse_shape, parse_sight
 from ledger.cli.output import err
 from ledger.errors import InputError
+from ledger.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
     from ledger.analysis.campaign import Request
-    from ledger.records import CeilingKind
+    from ledger.records import CeilingKind, Regime
 
     T = TypeVar("T")
     C = TypeVar("C", bound=str)
 
+REGIMES: dict[Regime, str] = {
+    "hbm-bound": "main memory moves bytes as fast as it can",
+    "compute-bound": "the arithmetic units, tensor cores included, are as busy as they can be",
+    "smem-bound": "shared memory is",
+    "l2-bound": "the L2 cache is; its data come from L2, not from main memory",
+    "launch-bound": "an empty launch takes at least half of the call",
+    "latency-bound": "no resource reaches 60%: waiting, too little parallel work",
+}
+"""What binds a kernel in each regime, in a line; docs/regimes.md defines them."""
+_MILLION = 1_000_000
+
 
 def ask(root: FilePath) -> tuple[Request, CeilingKind]:
-    """Return a forecast from the answers of a person, and the set of ceilings they chose."""
+    """Return a forecast from the answers of a person, and the set of ceilings they chose.
+
+    Raises: InputError where the input ends before the last answer.
+    """
+    try:
+        return _asked(root)
+    except EOFError as error:
+        raise InputError("the input ended before the last answer; nothing is sealed") from error
+
+
+def _asked(root: FilePath) -> tuple[Request, CeilingKind]:
     from ledger.analysis.campaign import Request
     from ledger.canonical import record_errors
     from ledger.kernel_files import implementation_for, kernel_names, load_kernel
     from ledger.record_files import hardware_names, load_hardware
-    from ledger.records import Regime
     from ledger.render.forecast_table import roof_sentence
     from ledger.roofline import roof_of
 
+    err().print("  ? explains a question; Ctrl-C ends without a seal", markup=False)
     kernel = load_kernel(choose("Kernel", kernel_names(root)), root).kernel
     hardware = load_hardware(choose("Hardware", hardware_names(root)), root)
     dtype = choose("Data type", kernel.dtypes)
     keys = ",".join(f"{key}=…" for key in kernel.operation.shape_keys)
-    shape = until(f"Shape ({keys})", lambda text: _shape(text, kernel.check_shape))
-    ceilings = choose("Ceilings", tuple(hardware.ceilings))
+    shape = until(
+        f"Shape ({keys})", lambda text: _shape(text, kernel.check_shape), "Sizes of the operation, as B=8,H=64."
+    )
+    ceilings = choose("Ceilings", tuple(hardware.ceilings), "Datasheet: theoretical peaks; the others are measured.")
     path = kernel.path(dtype, hardware.target, implementation_for(kernel, hardware))
     with record_errors("forecast"):
         err().print(roof_sentence(kernel.work(shape, dtype), roof_of(hardware, path, ceilings)))
+        regime = choose_regime("Which resource binds it")
+        pct, low, high = ask_percent("Percent of the roof it will reach")
         request = Request(
             kernel=kernel.name,
             hardware=hardware.name,
             dtype=dtype,
             shape=shape,
-            regime=choose("Which resource binds it", get_args(Regime)),
-            pct=until("Percent of the roof it will reach", percent),
-            low=until("No lower than (empty: no interval)", bound),
-            high=until("No higher than (empty: no interval)", bound),
+            regime=regime,
+            pct=pct,
+            low=low,
+            high=high,
+            prob=until("Probability of that regime (empty: not stated)", lambda text: probability(text, regime), _SURE),
             why=line("Why, in a sentence or two"),
             **sight(),
         )
     return request, ceilings
+
+
+_SURE = "In percent, as 80, which leaves the rest to the other regimes alike; or each: hbm-bound=0.8,latency-bound=0.2."
 
 
 def sight() -> dict[str, Any]:
@@ -60,6 +93,37 @@ def sight() -> dict[str, Any]:
     answer = until("Timed before: blind, near, informed (empty: undeclared)", lambda text: parse_sight(text or None))
     known = until("What had been timed", _sentence) if answer in ("near", "informed") else ""
     return {"sight": answer, "known": known}
+
+
+def choose_regime(question: str) -> Regime:
+    """Ask for a regime, each explained in a line."""
+    for name, words in REGIMES.items():
+        err().print(f"  {name:14} {words}", markup=False)
+    return choose(question, tuple(REGIMES), "docs/regimes.md defines each regime by counters.", listed=True)
+
+
+def ask_percent(question: str) -> tuple[float, float | None, float | None]:
+    """Ask for a percent of the roof and an interval around it; without a low end there is none."""
+    meaning = "100 × time lower bound ÷ time: the shortest time that the roof allows, over the time that it takes."
+    pct = until(question, percent, meaning)
+    around = "The interval in which the measured percent will lie, with the probability that you aim at, such as 80%."
+    while True:
+        low = until("No lower than (empty: no interval)", bound, around)
+        high = None if low is None else until("No higher than", percent, around)
+        try:
+            check_interval(pct, low, high)
+        except InputError as error:
+            err().print(f"  {error}", markup=False)
+            continue
+        return pct, low, high
+
+
+def confirmed(question: str) -> bool:
+    """Ask a question to which only yes is consent. Raises: InputError where the input ends."""
+    try:
+        return line(f"{question} [y/N]").lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _sentence(text: str) -> str:
@@ -75,28 +139,35 @@ def line(question: str) -> str:
     return Prompt.ask(question, console=err(), default="", show_default=False).strip()
 
 
-def until(question: str, parse: Callable[[str], T]) -> T:
-    """Ask until the answer parses."""
+def until(question: str, parse: Callable[[str], T], meaning: str = "") -> T:
+    """Ask until the answer parses. meaning: what ? and help print."""
     while True:
+        answer = line(question)
+        if answer.lower() in ("?", "help"):
+            err().print(f"  {meaning or question}", markup=False)
+            continue
         try:
-            return parse(line(question))
+            return parse(answer)
         except (InputError, ValueError) as error:
             err().print(f"  {error}", markup=False)
 
 
-def choose(question: str, choices: Sequence[C]) -> C:
-    """Ask for one of a few names; a unique prefix is enough."""
+def choose(question: str, choices: Sequence[C], meaning: str = "", *, listed: bool = False) -> C:
+    """Ask for one of a few names; a unique prefix is enough. listed: they are on the screen already."""
     if len(choices) == 1:
         return choices[0]
-    err().print(f"  {', '.join(choices)}", markup=False)
+    if not listed:
+        err().print(f"  {', '.join(choices)}", markup=False)
 
     def pick(text: str) -> C:
         found = [choice for choice in choices if choice == text] or [c for c in choices if text and c.startswith(text)]
         if len(found) != 1:
-            raise InputError(f"got {text!r}; expected one of those above, or a unique prefix")
+            near = nearest(text, choices)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise InputError(f"got {text!r}; expected one of those above, or a unique prefix{meant}")
         return found[0]
 
-    return until(question, pick)
+    return until(question, pick, meaning or f"One of: {', '.join(choices)}; a unique prefix is enough.")
 
 
 def _shape(text: str, check: Callable[[dict[str, int]], None]) -> dict[str, int]:
@@ -106,10 +177,35 @@ def _shape(text: str, check: Callable[[dict[str, int]], None]) -> dict[str, int]
 
 
 def percent(text: str) -> float:
-    """Return a percent of the roof."""
-    return check_percent(float(text), "percent")
+    """Return a percent of the roof; a percent sign may follow. Raises: InputError."""
+    try:
+        return check_percent(float(text.removesuffix("%")), "percent")
+    except ValueError as error:
+        raise InputError(f"got {text!r}; expected a percent of the roof, as in 60") from error
 
 
 def bound(text: str) -> float | None:
     """Return one end of an interval, None for an empty answer."""
-    return float(text) if text else None
+    return percent(text) if text else None
+
+
+def probability(text: str, regime: Regime) -> dict[Regime, float] | None:
+    """Return the probabilities of regimes, None for an empty answer; a percent alone is that of `regime`.
+
+    Raises: InputError.
+    """
+    if not text:
+        return None
+    if "=" in text:
+        return parse_probabilities(text)
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError as error:
+        raise InputError(f"got {text!r}; expected a percent, or REGIME=PROBABILITY,…") from error
+    if not 0 < share <= 1:
+        raise InputError(f"got {text!r}; expected a percent above 0 and at most 100")
+    others = [name for name in REGIMES if name != regime]
+    first = round(share * _MILLION)
+    each, more = divmod(_MILLION - first, len(others))
+    parts = {name: each + (number < more) for number, name in enumerate(others)}
+    return {name: parts.get(name, first) / _MILLION for name in REGIMES}

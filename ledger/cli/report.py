@@ -35,8 +35,8 @@ def report(
     from ledger.render import report as reports
     from ledger.workflow.select import named
 
-    if ids and (html or markdown or site):
-        raise InputError("report: cells are named together with --html, --markdown or --site, which hold all of them")
+    if ids and (markdown or site):
+        raise InputError("report: cells are named together with --markdown or --site, which hold all of them")
     opened = open_ledger()
     book = opened.book
     only = {cell.short_name for name in ids for cell in named(book, name)} if ids else None
@@ -44,9 +44,11 @@ def report(
         emit(_only(reports.document(book), only))
     refuse_if_refused(book)
     if html is not None:
-        html.write_text(reports.html(book), encoding="utf-8")
+        html.write_text(reports.html(book, only=only), encoding="utf-8")
+        say(f"wrote {html}")
     if markdown is not None:
         markdown.write_text(reports.markdown(book), encoding="utf-8")
+        say(f"wrote {markdown}")
     if site is not None:
         from ledger.render.site import write_site
 

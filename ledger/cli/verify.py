@@ -27,7 +27,7 @@ from ledger.cli.order import report_stale
 from ledger.cli.output import emit, out, say
 from ledger.cli.report import check_miss
 from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
-from ledger.errors import EvidenceRefused, InputError
+from ledger.errors import EvidenceRefused, InputError, MachineError
 
 if TYPE_CHECKING:
     from ledger.workflow.ingest import Incoming, Ingested
@@ -68,23 +68,26 @@ def verify(
     with _alone() as waited:
         opened = open_ledger()
         folder = source or opened.repository.git_dir / "ledger" / "measuring"
+        stopped = False
         if source is None:
             if waited and not ids and not again and not any(view.state == "open" for view in opened.book.cells):
                 _show_ingested(Ingested((), opened.book), as_json=as_json)
                 return
-            _measure_locally(
+            stopped = _measure_locally(
                 opened, ids or [], folder, counters, full, challenge, price_per_hour, time_limit, again=again
             )
-        incoming = read_folder(folder)
+        incoming = read_folder(folder, say)
         if ncu_report is not None and cell is not None:
             incoming = _with_counters(opened, incoming, ncu_report, cell, keep=keep_report)
         if source is not None and ids:
             incoming = _only_named(opened, incoming, ids)
         _show_revealed(opened, incoming)
         done = _ingest(opened, incoming, tsa, sign=sign, log=log)
-        if source is None and not any(item.refused for item in done.taken):
+        if source is None and not stopped and not any(item.refused for item in done.taken):
             shutil.rmtree(folder)
     _show_ingested(done, as_json=as_json, kept=folder if source is None else None)
+    if stopped:
+        raise KeyboardInterrupt
     taken = {item.cell for item in done.taken}
     check_failures((item.short_name, item.measurement.failure) for item in incoming if item.short_name in taken)
     if fail_on_miss is not None:
@@ -139,14 +142,32 @@ def _measure_locally(
     time_limit: float | None,
     *,
     again: bool,
-) -> None:
+) -> bool:
+    """Measure what can be measured here, naming the rest; return whether the user interrupted it.
+
+    Raises: MachineError where nothing can be measured; KeyboardInterrupt where nothing was.
+    """
+    from ledger.analysis.formatting import count_text
+    from ledger.workflow.local_cells import split_by_device
     from ledger.workflow.order import write_order
     from ledger.workflow.select import select
 
     refuse_if_refused(opened.book)
     report_stale(opened)
-    record = write_order(select(opened.book, ids, again=again), root=opened.root, anchor=anchor(challenge))
-    show_summary(run_locally(record, folder, counters, full, opened.root, time_limit), price, as_json=False)
+    here, elsewhere = split_by_device(select(opened.book, ids, again=again))
+    if elsewhere and not here:
+        raise MachineError(elsewhere[0][1])
+    for cell, reason in elsewhere:
+        say(f"skipped {cell.short_name}: {reason}")
+    record = write_order(here, root=opened.root, anchor=anchor(challenge))
+    summary = run_locally(record, folder, counters, full, opened.root, time_limit)
+    show_summary(summary, price, as_json=False)
+    if summary.interrupted:
+        left = len(here) - summary.measured - summary.failed - summary.skipped
+        say(f"interrupted; still open: {count_text(left, 'cell')}")
+    if summary.interrupted and not any(folder.glob("*.json")):
+        raise KeyboardInterrupt
+    return summary.interrupted
 
 
 def _only_named(opened: OpenLedger, incoming: list[Incoming], names: Sequence[str]) -> list[Incoming]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ledger.errors import InputError, MachineError
+from ledger.suggestions import install_command
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,7 +42,7 @@ def import_torch() -> ModuleType:
         import torch
     except ImportError as error:
         raise MachineError(
-            "torch is not installed; expected it on a machine that measures: pip install 'roofline-ledger[torch]'"
+            f"torch is not installed; expected it on a machine that measures: {install_command('torch')}"
         ) from error
     module: ModuleType = torch
     return module

@@ -16,6 +16,7 @@ from ledger.device.ncu_csv import parse_raw
 from ledger.errors import InputError, MachineError, ParseError
 from ledger.record_files import read_bytes
 from ledger.records import Metric, ProfiledKernel
+from ledger.suggestions import install_command
 
 _MAGIC = b"NVR\0"
 _MOST_BYTES = 256 * 1024 * 1024
@@ -111,7 +112,7 @@ def _from_report(path: FilePath, data: bytes, capability: Capability) -> HandMad
         import ncu_report
     except ImportError as error:
         raise MachineError(
-            "package ncu-report is not installed; expected it to read a .ncu-rep: pip install 'roofline-ledger[ncu]', "
+            f"package ncu-report is not installed; expected it to read a .ncu-rep: {install_command('ncu')}, "
             "or give the CSV of: ncu --import REPORT --csv --page raw --print-units base"
         ) from error
     try:

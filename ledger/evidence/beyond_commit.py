@@ -21,6 +21,8 @@ from ledger.git.history import FOLDERS
 from ledger.git.reader import Reader
 
 _CHUNK_BYTES = 1 << 20
+# Windows knows none of these.
+_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def other_refs(clone: Clone, reader: Reader, head: str) -> Iterator[str]:
@@ -134,7 +136,7 @@ def _blob_name(path: FilePath, size: int, digits: int) -> str:
     """Return git's name for a regular file's first `size` bytes; for anything else text that is no name."""
     try:
         # A file may have become a link or a pipe since: neither is followed or waited for.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | _SAFELY)
         with os.fdopen(handle, "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 return "not a regular file"

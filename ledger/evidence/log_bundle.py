@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from ledger.errors import EvidenceRefused, InputError, LedgerError, MachineError
 from ledger.evidence.log_proof import leaf_hash, parse_body, parse_checkpoint, root_of_path
 from ledger.evidence.timestamps import UntrustedToken, load_roots, token_time
+from ledger.suggestions import install_command
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 MAX_BUNDLE_BYTES = 256 * 1024
-INSTALL = "pip install 'roofline-ledger[log]'"
 
 
 class UntrustedBundle(LedgerError):
@@ -52,7 +52,8 @@ def require_sigstore() -> None:
     try:
         import sigstore  # noqa: F401
     except ImportError as error:
-        raise MachineError(f"sigstore is not installed; expected it for entries of a public log: {INSTALL}") from error
+        remedy = install_command("log")
+        raise MachineError(f"sigstore is not installed; expected it for entries of a public log: {remedy}") from error
     # It warns of each trusted key of a type that it does not know.
     logging.getLogger("sigstore").setLevel(logging.ERROR)
 

@@ -120,7 +120,7 @@ def _unchecked(count: int) -> tuple[tuple[str, ...], str | None]:
     if not count:
         return (), None
     if find_spec("sigstore") is None:
-        status = "not checked: install roofline-ledger[log]"
+        status = "not checked: sigstore is not installed (the extra [log])"
     else:
         status = "not checked: name --log-roots and --log-identity"
     return (f"{count} bundles of a public log are {status}",), status

@@ -22,6 +22,7 @@ from ledger.canonical import decode_any, id_input, record_id
 from ledger.errors import EvidenceRefused, InputError, LedgerError, MachineError
 from ledger.git.commit import Repository
 from ledger.record_files import read_bytes
+from ledger.suggestions import install_command
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -55,7 +56,7 @@ def _client() -> Any:
         import rfc3161_client
     except ImportError as error:
         raise MachineError(
-            "rfc3161-client is not installed; expected it for time tokens: pip install 'roofline-ledger[time]'"
+            f"rfc3161-client is not installed; expected it for time tokens: {install_command('time')}"
         ) from error
     check_client(importlib.metadata.version("rfc3161-client"))
     return rfc3161_client

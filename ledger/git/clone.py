@@ -7,10 +7,7 @@ grafts, replace refs, alternates or commit graph say is not copied.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import resource
-import signal
 import subprocess
 import tempfile
 import threading
@@ -27,6 +24,7 @@ from ledger.budgets import (
     OTHER_REFS_TIMEOUT_S,
 )
 from ledger.errors import EvidenceRefused, InputError, StateError
+from ledger.git.limits import bounding, end_group
 from ledger.git.reader import quiet_environment, read_message
 from ledger.git.version import check_git
 
@@ -40,6 +38,11 @@ _OLD_CUSTOMS = (
     *("badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail", "missingSpaceBeforeDate"),
     *("missingSpaceBeforeEmail", "missingTaggerEntry", "zeroPaddedDate", "zeroPaddedFilemode"),
 )
+_LIMITS = {
+    "RLIMIT_FSIZE": MAX_REPOSITORY_BYTES,
+    "RLIMIT_AS": MAX_GIT_MEMORY_BYTES,
+    "RLIMIT_CPU": CLONE_CPU_S,
+}
 _SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.commitGraph=false", "core.symlinks=false"),
     *("transfer.fsckObjects=true", "fetch.fsckObjects=true", "protocol.ext.allow=never", "gc.auto=0"),
@@ -126,7 +129,7 @@ def _run(command: list[str], environment: Mapping[str, str], timeout_s: float) -
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_limit,
+        preexec_fn=bounding(_LIMITS),
     ) as process:
         assert process.stderr is not None
         pipe = process.stderr
@@ -137,18 +140,12 @@ def _run(command: list[str], environment: Mapping[str, str], timeout_s: float) -
         except subprocess.TimeoutExpired as error:
             raise StateError(f"cloning took more than {timeout_s:g} s; expected a smaller repository") from error
         finally:
-            _end_group(process.pid)
+            end_group(process.pid)
             listener.join(timeout=5)
     message = b"".join(said).decode("utf-8", "replace").strip()
     if process.returncode != 0:
         _explain(message, process.returncode)
     return message
-
-
-def _end_group(leader: int) -> None:
-    """Kill a git process and all that it started: the sender of a local repository would wait for ever."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
 
 
 def _explain(message: str, code: int) -> NoReturn:
@@ -162,15 +159,6 @@ def _explain(message: str, code: int) -> NoReturn:
     elif "out of memory" in message.lower() or "signal" in message or code < 0:
         reason = f"it needs more than {CLONE_CPU_S} s, or {MAX_GIT_MEMORY_BYTES} bytes of memory: {reason}"
     raise StateError(f"cannot be cloned ({reason}); expected a sound, complete git repository")
-
-
-def _limit() -> None:
-    for what, most in (
-        (resource.RLIMIT_FSIZE, MAX_REPOSITORY_BYTES),
-        (resource.RLIMIT_AS, MAX_GIT_MEMORY_BYTES),
-        (resource.RLIMIT_CPU, CLONE_CPU_S),
-    ):
-        resource.setrlimit(what, (most, most))
 
 
 def find_origin(source: str) -> tuple[str, bool]:

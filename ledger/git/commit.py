@@ -9,7 +9,6 @@ GitPython reads the trees and computes the bytes and names of new objects; git w
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
 
 from ledger.errors import StateError
 from ledger.git.work_tree import WorkTree, linked_part
@@ -125,15 +126,18 @@ class Repository(WorkTree):
 
         on_wait: called before waiting. The operating system releases the lock of a process that is killed.
         """
-        with (self.common_dir / f"ledger.{name}").open("a") as stream:
-            waited = False
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waited = True
-                on_wait()
-                fcntl.flock(stream, fcntl.LOCK_EX)
+        lock = FileLock(self.common_dir / f"ledger.{name}")
+        waited = False
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            waited = True
+            on_wait()
+            lock.acquire()
+        try:
             yield waited
+        finally:
+            lock.release()
 
     def uncommitted_at_rest(self) -> tuple[str, ...]:
         """Return the files in the ledger folders that differ from HEAD while no ledger writer is between two steps."""

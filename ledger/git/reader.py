@@ -7,15 +7,13 @@ are switched off; nothing is checked out.
 from __future__ import annotations
 
 import os
-import resource
-import signal
 import subprocess
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path as FilePath
 from typing import IO
 
@@ -23,7 +21,10 @@ from ledger.budgets import MAX_ANSWER_BYTES as _MAX_ANSWER_BYTES
 from ledger.budgets import MAX_ANSWER_CPU_S, MAX_GIT_MEMORY_BYTES, MAX_MESSAGE_BYTES, MAX_READ_BYTES
 from ledger.budgets import MAX_ANSWER_S as _MAX_ANSWER_S
 from ledger.errors import BudgetExceeded, InputError, StateError
+from ledger.git.limits import KILLED, bound
 
+# Against trees and deltas that unfold without end.
+_BOUNDS = {"RLIMIT_AS": MAX_GIT_MEMORY_BYTES, "RLIMIT_CPU": MAX_ANSWER_CPU_S}
 _QUIET = (
     "--no-replace-objects",
     "--literal-pathspecs",
@@ -98,7 +99,7 @@ class Reader:
                 env=self._environment,
             ) as process,
         ):
-            _bound(process.pid)
+            bound(process.pid, **_BOUNDS)
             alarm = threading.Timer(_MAX_ANSWER_S, process.kill)
             alarm.start()
             try:
@@ -107,7 +108,7 @@ class Reader:
                 alarm.cancel()
         if len(answer) == _MAX_ANSWER_BYTES:
             raise StateError(f"git {arguments[0]}: more than {_MAX_ANSWER_BYTES} bytes; expected a smaller repository")
-        if process.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+        if process.returncode in KILLED:
             raise StateError(f"git {arguments[0]}: took too long; expected a smaller repository")
         if process.returncode != 0:
             message = stderr.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
@@ -141,14 +142,6 @@ def _held(data: bytes) -> Iterator[IO[bytes]]:
         stream.write(data)
         stream.seek(0)
         yield stream
-
-
-def _bound(pid: int) -> None:
-    """Bound the memory and time of a git process, against trees and deltas that unfold without end."""
-    # A process that has ended already needs no bound.
-    with suppress(ProcessLookupError, PermissionError):
-        resource.prlimit(pid, resource.RLIMIT_AS, (MAX_GIT_MEMORY_BYTES, MAX_GIT_MEMORY_BYTES))
-        resource.prlimit(pid, resource.RLIMIT_CPU, (MAX_ANSWER_CPU_S, MAX_ANSWER_CPU_S))
 
 
 def read_message(pipe: IO[bytes]) -> bytes:
@@ -265,6 +258,6 @@ class Blobs:
                 env=self._environment,
                 bufsize=1 << 16,
             )
-            _bound(self._process.pid)
+            bound(self._process.pid, **_BOUNDS)
         assert self._process.stdin is not None and self._process.stdout is not None
         return self._process.stdin, self._process.stdout

@@ -142,6 +142,17 @@ class WorkTree:
         self.identity()
         return branch
 
+    def check_writable(self) -> None:
+        """Check that git's folder and the work tree can be written. Raises: StateError for a read-only one."""
+        for folder in (self.common_dir, self.root):
+            try:
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                raise StateError(
+                    f"{folder}: cannot be written ({error.strerror}); expected a writable folder"
+                ) from error
+
     def identity(self) -> str:
         """Return the committer's name. Raises: StateError when git has none."""
         return self.committer()[0]

@@ -18,7 +18,8 @@ from ledger.kernel_files import implementation_for
 from ledger.measure.compilation import Compiled, compile_cuda, compile_triton, launched_with, triton_version
 from ledger.measure.cubin_tools import disassembled
 from ledger.operations import Shape
-from ledger.records import Dtype, Hardware, Path
+from ledger.records import Dtype, Hardware, Path, Work
+from ledger.roofline import roof_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Inspection:
     named_path: the instruction path that the kernel file names, from which a forecast takes its roof.
     hints: whether the arguments' hints come from the launcher ("launch") or were assumed ("assumed").
     compiler: triton or nvrtc, with its version.
+    wrong_roof: the roof of the named path is not that of the path that the compiler takes.
     """
 
     kernel: str
@@ -48,6 +50,7 @@ class Inspection:
     waves: float | None
     hints: str
     compiler: str
+    wrong_roof: bool
 
     @property
     def agrees(self) -> bool:
@@ -68,6 +71,8 @@ def inspect(
     resources = compiled.resources
     fits = occupancy(hardware, registers=resources.registers, shared_bytes=compiled.shared_bytes, warps=compiled.warps)
     blocks = None if compiled.grid is None else math.prod(compiled.grid)
+    named = kernel.path(dtype, hardware.target, implementation_for(kernel, hardware))
+    instructions = read(compiled.ptx, disassembled(compiled.cubin), dtype)
     return Inspection(
         kernel=kernel.name,
         shape=dict(shape),
@@ -76,8 +81,8 @@ def inspect(
         hardware=hardware.name,
         triton=triton_version(),
         config=full,
-        named_path=kernel.path(dtype, hardware.target, implementation_for(kernel, hardware)),
-        instructions=read(compiled.ptx, disassembled(compiled.cubin), dtype),
+        named_path=named,
+        instructions=instructions,
         registers=resources.registers,
         stack_bytes=resources.stack_bytes,
         shared_bytes=compiled.shared_bytes,
@@ -87,7 +92,26 @@ def inspect(
         waves=None if blocks is None or not fits.blocks else blocks / (fits.blocks * hardware.limits.sms),
         hints="assumed" if compiled.grid is None else "launch",
         compiler=compiled.compiler,
+        wrong_roof=_wrong_roof(hardware, kernel.work(shape, dtype), named, instructions.path),
     )
+
+
+def _wrong_roof(hardware: Hardware, work: Work, named: Path, taken: Path | None) -> bool:
+    """Tell whether the roof of the named path differs from that of the path taken.
+
+    Scalar paths have one roof where memory binds under each; one that profiles do not name (bf16) is no slower than
+    fp32. A tensor path is never a scalar one.
+    """
+    if taken == named:
+        return False
+    paths = [path for path in (named, taken) if path is not None]
+    if any(path.endswith("_tensor") for path in paths):
+        return True
+    try:
+        roofs = [roof_of(hardware, path) for path in paths]
+    except InputError:
+        return True
+    return any(work.flops / roof.peak_flop_per_s > work.bytes / roof.bandwidth_bytes_per_s for roof in roofs)
 
 
 def _compile(kernel: Kernel, target: str, config: Config, shape: Shape, dtype: Dtype) -> Compiled:

@@ -5,13 +5,12 @@ Every text from a record is made harmless and escaped; the page forbids all load
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from itertools import groupby
 
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import harmless
-from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.report_rows import ReportRow, rows
 from ledger.render import report_text as lines
 
@@ -33,9 +32,9 @@ p.legend { color: var(--dim); }
 _HEADINGS = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
 
 
-def html(book: Book) -> str:
-    """Return the report as a page."""
-    body = _refusal(book) if book.refused else _content(book)
+def html(book: Book, *, only: Collection[str] | None = None) -> str:
+    """Return the report as a page. only: short names (SEAL#CELL) of the cells to show; all by default."""
+    body = _refusal(book) if book.refused else _content(book, only)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
@@ -50,11 +49,14 @@ def _refusal(book: Book) -> str:
     )
 
 
-def _content(book: Book) -> str:
-    parts = ["<h1>Ledger report</h1>\n", *(f"<p>{_safe(words)}</p>\n" for words in lines.summary_text(book))]
-    listed = rows(book)
+def _content(book: Book, only: Collection[str] | None) -> str:
+    listed = tuple(row for row in rows(book) if only is None or row.view.short_name in only)
+    summary = lines.summary_text(book) if only is None else (f"{len(listed)} of {len(rows(book))} rows",)
+    parts = ["<h1>Ledger report</h1>\n", *(f"<p>{_safe(words)}</p>\n" for words in summary)]
     if listed:
         parts += [_table(listed), f'<p class="legend">{_safe(lines.LEGEND)}</p>\n']
+    if only is not None:
+        return "".join([*parts, *_section("Timed before", lines.known_text(listed))])
     parts += _section("Not measured", lines.missing_text(book))
     parts += _section("Timed before", lines.known_text(listed))
     parts += _section("Findings", lines.finding_text(book))
@@ -87,8 +89,7 @@ def _table(listed: Sequence[ReportRow]) -> str:
 def _row(row: ReportRow) -> str:
     number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
     words = (number, cell, predicted, measured, lines.time_text(row), gap, grade, sight)
-    found = row.run.verification.gap if row.run else None
-    outcome = "" if found is None else "hit" if abs(found.percent) <= HIT_POINTS else "miss"
+    outcome = lines.outcome(row) or ""
     cells = "".join(
         f"<td{_class(_kind(name), outcome if name == 'gap' else '')}>{_safe(word)}</td>"
         for name, word in zip(_HEADINGS, words, strict=True)

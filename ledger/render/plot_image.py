@@ -27,6 +27,7 @@ from ledger.render.plot_layout import (
 )
 from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
 from ledger.render.plot_style import BENCH_RIM, MARKERS, colour_of, rim_of
+from ledger.suggestions import install_command
 
 _STYLES = {"datasheet": "solid", "burst": (0, (5, 2)), "sustained": (0, (1, 1.5))}
 # Where a cluster's name may be: position on the cluster's box, alignment, and points to move down.
@@ -60,7 +61,7 @@ def draw(plot: RooflinePlot, folder: FilePath) -> list[FilePath]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MachineError(
-            "matplotlib is not installed; expected it for PNG and SVG: pip install 'roofline-ledger[plot]'"
+            f"matplotlib is not installed; expected it for PNG and SVG: {install_command('plot')}"
         ) from error
     # Fixed ids and no date: the same plot gives the same file.
     style = {"svg.hashsalt": "ledger", "font.size": 8, "font.family": "DejaVu Sans", "axes.unicode_minus": True}

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import harmless
-from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.report_rows import ReportRow, document, rows
 from ledger.render import report_text as lines
 from ledger.render.counter_card import counter_lines
@@ -26,6 +25,7 @@ __all__ = ["document", "harmless", "html", "markdown", "render"]
 
 _NARROWEST = {1: 14, 2: 14, 3: 14, 6: 11}
 """Least widths of the columns that may fold, by number: the longest word of a cell, a regime, a sight."""
+_LEAST_WIDTH = 79
 
 
 def render(book: Book, console: Console, *, only: Collection[str] | None = None) -> None:
@@ -64,6 +64,9 @@ def _refusal(book: Book, console: Console) -> None:
 
 def _tables(listed: tuple[ReportRow, ...], console: Console) -> None:
     """Print the headings and then each seal with its rows, all in the same columns."""
+    if console.width < _LEAST_WIDTH:
+        _stacked(listed, console)
+        return
     words = [lines.HEADINGS, *(lines.table_rows(row) for row in listed)]
     widths = fit([max(len(line[column]) for line in words) for column in range(len(lines.HEADINGS))], console.width)
     headings = _grid(widths)
@@ -77,6 +80,22 @@ def _tables(listed: tuple[ReportRow, ...], console: Console) -> None:
             grid.add_row(*(Text(word, style=style) for word, style in cells))
         console.print(Text(lines.seal_text(members[0].view), style="dim"))
         console.print(grid)
+    console.print()
+
+
+def _stacked(listed: tuple[ReportRow, ...], console: Console) -> None:
+    """Print each row in lines of its own, for a terminal too narrow for a table."""
+    for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
+        members = list(group)
+        console.print(Text(lines.seal_text(members[0].view), style="dim"))
+        for row in members:
+            number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
+            console.print(Text(f"{number} {cell}"))
+            console.print(
+                Text.assemble("  gap ", (gap or "none", _gap_style(row)), f", grade {grade or 'none'}, {sight}")
+            )
+            console.print(Text(f"  predicted {predicted}"))
+            console.print(Text.assemble("  measured ", (measured, _regime_style(row))))
     console.print()
 
 
@@ -106,8 +125,8 @@ def _regime_style(row: ReportRow) -> str:
 
 
 def _gap_style(row: ReportRow) -> str:
-    found = row.run.verification.gap if row.run else None
-    return "" if found is None else "green" if abs(found.percent) <= HIT_POINTS else "yellow"
+    outcome = lines.outcome(row)
+    return "" if outcome is None else "green" if outcome == "hit" else "yellow"
 
 
 def _sentences(listed: tuple[ReportRow, ...], console: Console) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean
+from typing import Literal
 
 from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
+from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
 from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reasons
@@ -72,6 +74,15 @@ def gap_text(row: ReportRow) -> str:
     """Return the signed gap in points, empty where nothing was measured."""
     found = row.run.verification.gap if row.run else None
     return "" if found is None else signed(found.percent)
+
+
+def outcome(row: ReportRow) -> Literal["hit", "miss"] | None:
+    """Return whether a forecast held: its gap is small and its regime not wrong. None where nothing was measured."""
+    verdict = row.run.verification if row.run else None
+    if verdict is None or verdict.gap is None:
+        return None
+    wrong = bool(verdict.regimes) and not verdict.regime_is_right
+    return "miss" if wrong or abs(verdict.gap.percent) > HIT_POINTS else "hit"
 
 
 def grade_text(row: ReportRow) -> str:

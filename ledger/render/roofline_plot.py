@@ -134,17 +134,16 @@ def _dots(book: Book) -> Iterator[Dot]:
 
 
 def write(plot: RooflinePlot, folder: FilePath) -> list[FilePath]:
-    """Write roofline.png, roofline.svg, roofline.json and roofline.md; return their paths.
+    """Write roofline.json, roofline.md, roofline.png and roofline.svg; return their paths.
 
-    Raises: MachineError when matplotlib is not installed.
+    Raises: MachineError when matplotlib is not installed; the first two are there then.
     """
     from ledger.render.plot_image import draw
     from ledger.render.plot_table import dot_page
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = draw(plot, folder)
     data = folder / "roofline.json"
     data.write_text(json.dumps(document(plot), indent=1, ensure_ascii=True, allow_nan=False) + "\n", encoding="ascii")
     page = folder / "roofline.md"
     page.write_text(dot_page(plot), encoding="utf-8")
-    return [*paths, data, page]
+    return [*draw(plot, folder), data, page]

@@ -45,6 +45,7 @@ def examine(start: FilePath, *, repair: bool, device: str | None = None) -> list
         return [*conditions, Condition(str(error), "missing")]
     try:
         repository.check_can_commit()
+        repository.check_writable()
         conditions.append(Condition(f"ledger commits can be made in {repository.root}", "good"))
     except LedgerError as error:
         conditions.append(Condition(str(error), "broken"))

@@ -73,13 +73,13 @@ class Ingested:
     book: Book
 
 
-def read_folder(folder: FilePath) -> list[Incoming]:
-    """Return the measurements in a folder with their attachments.
+def read_folder(folder: FilePath, on_skip: Callable[[str], None] = lambda _told: None) -> list[Incoming]:
+    """Return the measurements in a folder with their attachments; other JSON files are named to `on_skip`.
 
     Raises: InputError when an attachment is missing; EvidenceRefused when its bytes are not its name.
     """
     incoming = []
-    for file, measurement in results(folder):
+    for file, measurement in results(folder, on_skip):
         attachments = {}
         for attachment in measurement.attachments:
             data = read_bytes(folder / "objects" / attachment.sha256, limit=MAX_ATTACHMENT_BYTES)

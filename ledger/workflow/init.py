@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 
 from ledger.errors import InputError, StateError
 from ledger.git.commit import Repository
+from ledger.git.version import check_git
 from ledger.kernel_folder import own_folder
 from ledger.record_files import write_atomically
 
@@ -17,41 +18,96 @@ ATTRIBUTES = "predictions/** -text\nverifications/** -text\n"
 def found(directory: FilePath) -> list[str]:
     """Make a ledger in a folder, leaving whatever is there, and return what was done, a line each.
 
-    The new files are committed where git knows an identity. Raises: InputError, StateError.
+    Files of a ledger that were written but never committed are committed. Nothing is written where no commit can be
+    made. Raises: InputError, StateError.
     """
+    done = []
+    there = _existing(directory)
+    repository = _repository_of(there)
+    if repository is None:
+        _check_identity(there)
+        repository = _made(directory)
+        done.append(f"made a git repository in {directory}")
+    repository.check_can_commit()
+    missing, left = _missing_files(repository.root), _left_uncommitted(repository)
+    if not missing and not left:
+        return [*done, f"{repository.root} holds a ledger already; nothing to do"]
+    for path, data in missing.items():
+        write_atomically(repository.root / path, data)
+        done.append(f"wrote {path}")
+    fresh = {path: data for path, data in {**left, **missing}.items() if not repository.is_committed(path)}
+    if fresh:
+        repository.commit(lambda _parent: (fresh, "Found a ledger\n"), replace=True)
+        done.append(f"committed {', '.join(fresh)} alone")
+    return done
+
+
+def _existing(directory: FilePath) -> FilePath:
+    """Return a folder, or the nearest one above it that exists. Raises: InputError."""
+    for folder in (directory, *directory.absolute().parents):
+        if folder.is_dir():
+            return folder
+        if folder.exists():
+            raise InputError(f"{folder}: is a file; expected a folder, or a free name")
+    raise InputError(f"{directory}: has no folder above it; expected one")
+
+
+def _repository_of(folder: FilePath) -> Repository | None:
+    """Return the repository that holds a folder, None where there is none. Raises: StateError for one without use."""
+    check_git()
+    if _git("rev-parse", "--git-dir", folder=folder).returncode != 0:
+        return None
+    return Repository(folder)
+
+
+def _check_identity(folder: FilePath) -> None:
+    """Raise a StateError where git knows no identity: what is written could not be committed."""
+    if _git("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT", folder=folder).returncode != 0:
+        raise StateError(
+            "git knows no identity, and nothing was written; expected one: git config --global user.name NAME; "
+            "git config --global user.email ADDRESS"
+        )
+
+
+def _git(*arguments: str, folder: FilePath) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=False
+    )
+
+
+def _made(directory: FilePath) -> Repository:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{directory}: cannot be made a folder ({error.strerror}); expected a free name") from error
-    done = []
-    try:
-        repository = Repository(directory)
-    except StateError:
-        subprocess.run(["git", "init", "--quiet", str(directory)], check=True, stdin=subprocess.DEVNULL)
-        repository = Repository(directory)
-        done.append(f"made a git repository in {directory}")
-    files = _missing_files(repository.root)
-    if not files:
-        return [*done, f"{repository.root} holds a ledger already; nothing to do"]
-    for path, data in files.items():
-        write_atomically(repository.root / path, data)
-        done.append(f"wrote {path}")
-    fresh = {path: data for path, data in files.items() if not repository.is_committed(path)}
-    try:
-        repository.commit(lambda _parent: (fresh, "Found a ledger\n"), replace=True)
-        done.append("committed these files alone")
-    except StateError as error:
-        done.append(f"not committed: {error}")
-    return done
+    made = _git("init", "--quiet", folder=directory)
+    if made.returncode != 0:
+        raise StateError(f"{directory}: git cannot make a repository there: {made.stderr.strip()[-300:]}")
+    return Repository(directory)
+
+
+def _keeper_paths(root: FilePath) -> list[str]:
+    """Return the path of the empty file that keeps each folder in git."""
+    kernels = own_folder(root).relative_to(root).as_posix()
+    return [f"{kernels if folder == 'kernels' else folder}/.gitkeep" for folder in FOLDERS]
 
 
 def _missing_files(root: FilePath) -> dict[str, bytes]:
-    kernels = own_folder(root).relative_to(root).as_posix()
-    folders = (kernels if folder == "kernels" else folder for folder in FOLDERS)
-    files = {f"{folder}/.gitkeep": b"" for folder in folders if not (root / folder).exists()}
+    files = {path: b"" for path in _keeper_paths(root) if not (root / path).parent.exists()}
     attributes = root / ".gitattributes"
     held = attributes.read_text(encoding="utf-8") if attributes.is_file() else ""
     missing = [line for line in ATTRIBUTES.splitlines() if line not in held.splitlines()]
     if missing and not held:
         files[".gitattributes"] = ATTRIBUTES.encode()
     return files
+
+
+def _left_uncommitted(repository: Repository) -> dict[str, bytes]:
+    """Return the files that an earlier init wrote, unchanged since, and that were never committed."""
+    expected = {**dict.fromkeys(_keeper_paths(repository.root), b""), ".gitattributes": ATTRIBUTES.encode()}
+    there = {path: data for path, data in expected.items() if (repository.root / path).is_file()}
+    return {
+        path: data
+        for path, data in there.items()
+        if (repository.root / path).read_bytes() == data and not repository.is_committed(path)
+    }

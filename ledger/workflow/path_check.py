@@ -37,5 +37,7 @@ def _checked(draft: Draft, root: FilePath | None) -> str:
     compiled = f"{name} compiles to {found.instructions.family}"
     if found.instructions.path == roof.path:
         return f"checked: {compiled}; the roof is that path's ({roof.path})"
+    if roof.path == found.named_path and not found.wrong_roof:
+        return f"checked: {compiled}; memory binds on that path as on the roof's ({roof.path})"
     path = found.instructions.path or "no arithmetic path"
     return f"warning: {compiled} ({path}), but the roof is of {roof.path}: the percent would be of the wrong roof"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -13,6 +12,7 @@ from ledger.callables.recorded_arguments import described
 from ledger.callables.subject import SELF, Pass, Subject, cell_suffix, check_tolerance, checked
 from ledger.callables.subject_files import CPU, GPU, attribute_of, closure_named, load_subject, path_on
 from ledger.canonical import cell_key, record_errors
+from ledger.device.facts import cpu_cores
 from ledger.errors import InputError
 from ledger.kernel import DEFAULTS
 from ledger.kernel_files import KernelFile
@@ -89,7 +89,7 @@ def _tolerance(given: float | None, dtype: Dtype) -> str | None:
 def _threads(request: Request, hardware: Hardware) -> int | None:
     if request.threads is not None or is_gpu(hardware.target):
         return request.threads
-    return len(os.sched_getaffinity(0))
+    return cpu_cores()
 
 
 def _work(file: KernelFile, shape: dict[str, int], dtype: Any, *, flops: int | None, moved: int | None) -> Work:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from ledger.canonical import (
     record_id,
     record_path,
 )
+from ledger.device.facts import cpu_cores
 from ledger.errors import InputError, LedgerError
 from ledger.git.commit import Repository
 from ledger.git.reader import Reader, quiet_environment
@@ -158,7 +158,7 @@ def _case(request: Request, kernel: Kernel, hardware: Hardware) -> CaseV2:
     assert request.dtype is not None, "a request for a kernel has one"
     threads = request.threads
     if threads is None and not is_gpu(hardware.target):
-        threads = len(os.sched_getaffinity(0))
+        threads = cpu_cores()
     case = build_case(kernel, hardware, shape=request.shape, dtype=request.dtype, threads=threads)
     if request.config is None:
         return case

@@ -20,7 +20,9 @@ from ledger.analysis.isa import LoadInstructions, read
         ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1;", "tcgen05", "fp16_tensor"),
         ("fma.rn.f32 %f1, %f2, %f3, %f4;", "scalar FMA", "fp32"),
         ("fma.rn.f16x2 %r1, %r2, %r3, %r4;", "scalar FMA", "fp16"),
-        ("add.f32 %f1, %f2, %f3;", "none", None),
+        ("add.f32 %f1, %f2, %f3;", "scalar add or multiply", "fp32"),
+        ("add.rn.f16x2 %r1, %r2, %r3;", "scalar add or multiply", "fp16"),
+        ("add.s32 %r1, %r2, %r3;", "none", None),
     ],
 )
 def test_path_follows_the_multiplicands(line: str, family: str, path: str | None):

@@ -370,10 +370,13 @@ def test_without_the_package_level_4_is_not_checked_and_says_what_to_install(led
     logged_ledger(ledger, log)
     done = without_sigstore(ledger.root, "audit", ".")
     assert done.returncode == 0, done.stderr
-    assert "level 4 (not checked: install roofline-ledger[log])" in done.stdout
+    assert "level 4 (not checked: sigstore is not installed (the extra [log]))" in done.stdout
     done = without_sigstore(ledger.root, "audit", ".", "--json")
     found = json.loads(done.stdout)
-    assert not found["levels"]["4"]["provided"] and found["log"] == "not checked: install roofline-ledger[log]"
+    assert (
+        not found["levels"]["4"]["provided"]
+        and found["log"] == "not checked: sigstore is not installed (the extra [log])"
+    )
     done = without_sigstore(ledger.root, "audit", ".", "--log-roots", str(log.roots), "--log-identity", ADA)
     assert done.returncode == 2 and "sigstore is not installed" in done.stderr and "Traceback" not in done.stderr
 

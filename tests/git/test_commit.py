@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from builders import Ledger
 
 from ledger.analysis.campaign import Request
+from ledger.cli import main
 from ledger.errors import StateError
 from ledger.git import commit as repo_module
 from ledger.git.commit import Repository
@@ -502,6 +504,29 @@ def test_doctor_restores_records_that_git_lost_and_nothing_else(ledger):
     examine(ledger.root, repair=True)
     assert status(ledger) == "D mine.txt"
     assert (ledger.root / made.path).is_file()
+
+
+def test_doctor_ends_with_2_where_something_is_broken(ledger, monkeypatch):
+    monkeypatch.chdir(ledger.root)
+    monkeypatch.setattr("sys.argv", ["ledger", "doctor"])
+    made = seal_here(ledger.root)
+    (ledger.root / made.path).unlink()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+
+
+def test_doctor_names_a_folder_that_cannot_be_written(ledger, monkeypatch):
+    made = tempfile.TemporaryFile
+
+    def read_only(*arguments, **named):
+        if "dir" in named:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return made(*arguments, **named)
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    (found,) = [one for one in examine(ledger.root, repair=False) if "cannot be written" in one.what]
+    assert found.state == "broken" and "Read-only file system" in found.what
 
 
 def test_sealing_stays_quick_as_the_ledger_grows(ledger):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -44,6 +45,16 @@ def test_inspect_names_the_instruction_of_each_architecture(name: str, target: s
     assert (found.instructions.family, found.instructions.path) == (family, "fp16_tensor")
     assert found.agrees
     assert (found.instructions.spill_store_bytes, found.instructions.spill_load_bytes, found.stack_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_a_kernel_that_only_adds_has_the_roof_of_memory_on_any_scalar_path(dtype: str):
+    kernel = load_kernel("vector_add", launch=True).kernel
+    found = inspect(kernel, load_hardware("h200"), shape={"N": 1 << 20}, dtype=dtype)
+    assert found.instructions.family == "scalar add or multiply"
+    assert not found.wrong_roof
+    boastful = replace(kernel, path=lambda *_: "fp16_tensor")
+    assert inspect(boastful, load_hardware("h200"), shape={"N": 1 << 20}, dtype=dtype).wrong_roof
 
 
 @pytest.mark.parametrize("name", list(LARGE))

@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 from samples import make_book, make_forecast, make_measurement, make_sealed, make_view
 
+from ledger.analysis.report_rows import rows
 from ledger.evidence.audit import Audit
+from ledger.render import report_text as lines
 from ledger.render.audit_text import render_audit
 from ledger.render.report import fit, render
 
@@ -42,3 +44,12 @@ def test_a_report_keeps_its_gap_beside_a_long_sight():
 def test_columns_fold_down_to_their_longest_words():
     assert fit([3, 46, 30, 40, 6, 5, 19], 79) == [3, 14, 14, 14, 6, 5, 11]
     assert fit([3, 46, 30, 40, 6, 5, 19], 200) == [3, 46, 30, 40, 6, 5, 19]
+
+
+@pytest.mark.parametrize("width", [40, 60, 78, 79, 100])
+def test_a_report_of_any_width_shows_gap_and_grade(width):
+    view = make_view(make_sealed(FORECAST), FORECAST, make_measurement(FORECAST))
+    words = " ".join(printed(render, make_book(view), width).split())
+    gap = lines.gap_text(rows(make_book(view))[0])
+    assert gap and gap in words and "…" not in words
+    assert ("grade" in words) and ("measured" in words)

@@ -26,6 +26,7 @@ from samples import (
 )
 
 from ledger.analysis.book import Book, CellView, Commit, Voided
+from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.report_rows import rows as report_rows
 from ledger.cli.output import emit
 from ledger.errors import InputError
@@ -33,6 +34,7 @@ from ledger.records import Finding, Tool, Void
 from ledger.render import report
 from ledger.render.counter_card import counter_lines
 from ledger.render.markdown_page import page_name, seal_page, seals_table
+from ledger.render.report_text import outcome
 from ledger.render.site import write_site
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +65,29 @@ def printed(shown: Book, *, width: int = 100, terminal: bool = False) -> str:
         Console(file=stream, width=width, force_terminal=terminal, color_system="truecolor" if terminal else None),
     )
     return stream.getvalue()
+
+
+def test_a_page_of_named_cells_holds_no_other() -> None:
+    named = report_rows(book())[0].view.short_name
+    page = report.html(book(), only={named})
+    assert "B=1" in page and "B=8" not in page
+    assert "1 of 3 rows" in page
+
+
+def test_a_wrong_regime_is_a_miss_however_small_the_gap() -> None:
+    measurement = make_measurement(
+        SMALL, timing=make_timing(2 * MS, launch_ps=MS // 5), counters=COUNTERS, counters_missing=None
+    )
+    found = [
+        report_rows(make_book(make_view(make_sealed(forecast), forecast, measurement)))[0]
+        for regime in ("launch-bound", "hbm-bound", "l2-bound", "compute-bound", "latency-bound", "smem-bound")
+        for forecast in [SMALL.model_copy(update={"regime": regime, "percent_milli": 52_500})]
+    ]
+    for row in found:
+        verdict = row.run.verification
+        right = not verdict.regimes or verdict.regime_is_right
+        assert outcome(row) == ("hit" if right and abs(verdict.gap.percent) <= HIT_POINTS else "miss")
+    assert "miss" in map(outcome, found)
 
 
 # JSON
