@@ -23,6 +23,7 @@ class Layer(nn.Module):
     """Compute one layer: grouped-query attention over a cache, then a gated MLP."""
 
     def __init__(self) -> None:
+        """Make the layer's norms and products."""
         super().__init__()
         self.norms = nn.ModuleList(nn.RMSNorm(WIDTH, eps=1e-6) for _ in range(2))
         self.qkv = nn.Linear(WIDTH, WIDTH + 2 * KEY_HEADS * HEAD, bias=False)
@@ -45,6 +46,7 @@ class DecodeStep(nn.Module):
     """Compute the logits of the next token."""
 
     def __init__(self) -> None:
+        """Make the embedding, the layers and the product that gives the logits."""
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
