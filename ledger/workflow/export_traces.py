@@ -6,7 +6,7 @@ Imported documents are written with the bytes they were read with; a measured ru
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -57,7 +57,9 @@ class _Folder:
     lines: dict[str, dict[bytes, None]] = field(default_factory=dict)
 
     def add_document(self, path: str, data: bytes) -> None:
-        self.documents.setdefault(path, data)
+        """Add a document. Raises: InputError where another one has its name."""
+        if self.documents.setdefault(path, data) != data:
+            raise InputError(f"{path}: is there with other content; expected one document of each name")
 
     def add_line(self, kind: str, op_type: str, name: str, line: bytes) -> None:
         self.lines.setdefault(f"{kind}/{_folder(op_type)}/{_file(name)}.jsonl", {}).setdefault(line)
@@ -76,14 +78,15 @@ def export_traces(root: FilePath, book: Book, out: FilePath, *, problems: str = 
     Raises: InputError where the folder has other files of these names; EvidenceRefused is the caller's to raise.
     """
     folder, done = _Folder(), Exported()
+    written: dict[str, bytes] = {}
     imported: list[Cell] = []
     found = ProblemSet(root / problems)
     if (root / problems).is_dir():
         found = read_problems(root / problems, stored=True)
         done.skipped += [Skipped(name, reason) for name, reason in found.invalid]
-        imported = planned(found, problems, [])[1]
+        written, imported = planned(found, problems, [])
         _add_imported(folder, found)
-    matched = _Matched(found, imported)
+    matched = _Matched(found, imported, written)
     for cell in book.cells:
         if cell.runs:
             try:
@@ -129,10 +132,14 @@ def _add_stored(folder: _Folder, found: ProblemSet, path: str) -> None:
 
 @dataclass
 class _Matched:
-    """Find the problem that a cell was imported from, by its callable, arguments and shape."""
+    """Find the problem that a cell was imported from, by its callable, arguments, shape and sealed sources.
+
+    written: the files that an import writes, by path.
+    """
 
     found: ProblemSet
     cells: Sequence[Cell]
+    written: Mapping[str, bytes]
 
     def __post_init__(self) -> None:
         self.known: dict[Any, Cell] = {}
@@ -140,8 +147,10 @@ class _Matched:
             arguments, shape = with_keys(parse_arguments(one.args), one.shape)
             self.known[self._key(one.kernel, arguments, shape)] = one
 
-    def of(self, case: Any) -> Cell | None:
-        """Return the imported cell of a case, None for one of one's own."""
+    def of(self, case: Any, source: SealedSource) -> Cell | None:
+        """Return the imported cell of a case, None for one of one's own, and for one whose code was edited since."""
+        if any(self.written.get(path, text.encode()) != text.encode() for path, text in source.files.items()):
+            return None
         arguments = case.arguments if isinstance(case, CaseV2) else None
         return None if arguments is None else self.known.get(self._key(case.kernel, arguments, case.shape))
 
@@ -151,8 +160,8 @@ class _Matched:
 
 
 def _add_cell(folder: _Folder, cell: CellView, root: FilePath, matched: _Matched) -> None:
-    case = cell.forecast.case
-    one = matched.of(case)
+    case, source = cell.forecast.case, _sealed_source(cell, root)
+    one = matched.of(case, source)
     if one is not None and one.definition in matched.found.definitions:
         op_type, name, solution = matched.found.definitions[one.definition].op_type, one.definition, one.solution
         workload = json.loads(one.workload)["workload"]
@@ -162,7 +171,7 @@ def _add_cell(folder: _Folder, cell: CellView, root: FilePath, matched: _Matched
             path = f"solutions/{_folder(op_type)}/{_file(name)}/{_file(solution)}.json"
             folder.add_document(path, _document(made))
     else:
-        tensors, source = tensors_of(case, _operation(cell, root)), _sealed_source(cell, root)
+        tensors = tensors_of(case, _operation(cell, root))
         definition, workload = definition_of(case, tensors, source), workload_of(case, tensors)
         device = cell.runs[0].recorded.measurement.device.name
         made = solution_of(cell.forecast, tensors, source, author=cell.sealed.commit.author, device=device)

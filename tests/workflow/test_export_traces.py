@@ -115,3 +115,24 @@ def test_measured_cells_are_valid_traces_and_come_back(tmp_path: Path):
     (desk.root / "entry.py").write_text(entry["content"] + "\nprint(run(torch.zeros(4, 8)).shape)\n")
     assert "[4, 8]" in desk.run(sys.executable, "entry.py").stdout
     assert "expected flashinfer-trace" in desk.refused(2, "export", "-o", "other", "--format", "other")
+
+
+@pytest.mark.slow
+def test_measured_code_that_was_edited_is_no_trace_of_the_imported_solution(tmp_path: Path):
+    desk = Desk(tmp_path / "book")
+    source = write_set(tmp_path / "set", [definition()], [solution()], [workload(256)])
+    guess = ("--hw", "cpu", "--regime", "hbm-bound", "--pct", "30")
+    done = json.loads(desk.ledger("import", str(source), *guess, "--json"))
+    main = desk.root / "problems/norm_h64/fused/main.py"
+    main.write_text(main.read_text() + "\n# edited\n")
+    desk.ledger("predict", "--from", done["campaigns"][0])
+    for text in (NET, f"{NET}\n# edited\n"):
+        (desk.root / "ops.py").write_text(text)
+        desk.ledger("predict", "ops:Net", "--args", "input=fp32[2*B,8]", "--shape", "B=64", *guess)
+        desk.ledger("verify")
+    counts = json.loads(desk.ledger("export", "-o", "out", "--json"))
+    assert not (desk.root / "out/traces/norm/norm_h64.jsonl").exists()
+    (own,) = (desk.root / "out/traces/callable").glob("problems_*.jsonl")
+    assert json.loads(own.read_text())["solution"] != "fused"
+    (left,) = counts["skipped"]
+    assert "is there with other content" in left["reason"]
