@@ -23,6 +23,8 @@ TORCH_DTYPES = frozenset(
         *("int64", "int32", "int16", "int8", "uint8", "bool"),
     )
 )
+_LONGEST_SIZE = 4000
+"""Characters of Python for one size, with the expressions of the axes that it names."""
 CPP = (".cu", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".cuh")
 
 
@@ -171,6 +173,8 @@ def _dim(name: str, definition: Definition, tensors: Mapping[str, str], held: He
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and (node.id in definition.axes)
     }
+    if sum(len(replaced.get(node.id, "")) for node in ast.walk(tree) if isinstance(node, ast.Name)) > _LONGEST_SIZE:
+        raise InputError(f"axis {name}: its expression is longer than {_LONGEST_SIZE} characters; expected less")
     return f"int({ast.unparse(_Renamed(replaced).visit(tree))})"
 
 

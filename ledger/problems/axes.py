@@ -18,10 +18,20 @@ _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,15}")
 
 def axis_size(name: str, axes: Mapping[str, Axis], given: Mapping[str, int]) -> int:
     """Return the size of an axis, or of digits, in a workload. Raises: InputError where it has none."""
-    return _size_of(name, axes, given, depth=0)
+    # Each axis is computed once: a chain of expressions that name the next axis many times takes for ever otherwise.
+    known: dict[str, int] = {}
+
+    def size_of(name: str, depth: int) -> int:
+        if name not in known:
+            known[name] = _size_of(name, axes, given, lambda other: size_of(other, depth + 1), depth=depth)
+        return known[name]
+
+    return size_of(name, 0)
 
 
-def _size_of(name: str, axes: Mapping[str, Axis], given: Mapping[str, int], *, depth: int) -> int:
+def _size_of(
+    name: str, axes: Mapping[str, Axis], given: Mapping[str, int], size_of: Callable[[str], int], *, depth: int
+) -> int:
     if name not in axes:
         return int(name)
     axis = axes[name]
@@ -34,10 +44,7 @@ def _size_of(name: str, axes: Mapping[str, Axis], given: Mapping[str, int], *, d
     if depth > 16:
         raise InputError(f"axis {name}: its expression refers to itself; expected sizes that can be computed")
     return evaluate(
-        axis.expression,
-        lambda other: (
-            _size_of(other, axes, given, depth=depth + 1) if other in axes else _unknown(other, given, axis.expression)
-        ),
+        axis.expression, lambda other: size_of(other) if other in axes else _unknown(other, given, axis.expression)
     )
 
 
@@ -124,6 +131,6 @@ def shape_keys(names: Iterable[str], *, short: bool) -> dict[str, str]:
         key, number = plain[:16].rstrip("_"), 1
         while key in found.values() or not _KEY.fullmatch(key):
             number += 1
-            key = f"{plain[:13].rstrip('_')}{number}"
+            key = f"{plain[: 16 - len(str(number))].rstrip('_')}{number}"
         found[name] = key
     return found

@@ -195,7 +195,7 @@ def _sources(value: Any, what: str) -> dict[str, str]:
         one = _object(item, where)
         path, content = _text(one, "path", where), _text(one, "content", where, limit=MAX_SOURCE_TEXT)
         parts = PurePosixPath(path).parts
-        strange = "\\" in path or not path.isprintable() or PurePosixPath(path).as_posix() != path
+        strange = not parts or "\\" in path or not path.isprintable() or PurePosixPath(path).as_posix() != path
         if strange or path.startswith("/") or ".." in parts or len(path) > MAX_PATH or path == "solution.json":
             raise InputError(f"{where}: path is {path[:80]!r}; expected one below the solution's own folder")
         if path in found:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ledger.callables.argument_list import MAX_KEYS
+from ledger.callables.argument_list import MAX_KEYS, parse_arguments, with_keys
 from ledger.errors import InputError
 from ledger.problems.adapters import ADAPTER, model_adapter
 from ledger.problems.axes import shape_keys
@@ -64,15 +64,18 @@ def _described(tree: ast.Module, values: Sequence[Any], kernel: str) -> tuple[st
         if size.name is not None and size.name not in fixed
     }
     keys: dict[str, str] = {}
-    for short in (False, True):
+    for short in (False, True) if len(used) <= MAX_KEYS else ():
         keys = shape_keys(used, short=short)
         length = len(kernel) + 10 + sum(1 + len(key) + len(str(used[name])) for name, key in keys.items())
-        if length <= MAX_CELL and len(keys) <= MAX_KEYS:
+        if length <= MAX_CELL:
             break
     else:
         keys = {}
     listed = [f"{name}={_argument(value, keys)}" for name, value in zip(names, values, strict=True)]
-    return " ".join(listed), {key: used[name] for name, key in keys.items()}
+    args, shape = " ".join(listed), {key: used[name] for name, key in keys.items()}
+    # One list that a campaign refuses would keep all its other cells from being sealed.
+    with_keys(parse_arguments(args), shape)
+    return args, shape
 
 
 def _argument(value: Any, keys: Mapping[str, str]) -> str:

@@ -147,7 +147,7 @@ class _Reader:
             )
 
     def lines(self, path: FilePath) -> None:
-        what, near = self._name(path), self.folders.get(path.parent, [])
+        what, near, traces = self._name(path), self.folders.get(path.parent, []), 0
         for number, line in enumerate(self._bytes(path, limit=MAX_TOTAL_BYTES).split(b"\n"), 1):
             if not line.strip():
                 continue
@@ -156,7 +156,10 @@ class _Reader:
                 raise InputError(f"{where}: {len(line)} bytes; expected at most {MAX_DOCUMENT_BYTES}")
             value = parse_json(line, what=where)
             if not isinstance(value, dict) or not ("workload" in value or {"axes", "inputs"} <= set(value)):
+                if traces:
+                    raise InputError(f"{where}: is no workload and no trace, as those before it; expected one a line")
                 return
+            traces += 1
             self.count += 1
             if self.count > MAX_LINES:
                 raise InputError(f"{where}: more than {MAX_LINES} traces; expected fewer")

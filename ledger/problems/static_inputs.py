@@ -100,11 +100,18 @@ class StaticInputs:
     def value(self, node: ast.expr) -> Any:
         """Return a number, a tuple, a list or a tensor. Raises: InputError."""
         if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | None):
+            # Beyond are infinity and integers so long that Python refuses to write them.
+            if isinstance(node.value, int | float) and not abs(node.value) <= _LARGEST:
+                raise self._unreadable(node)
             return node.value
         if isinstance(node, ast.Name) and node.id in self.names:
             return self.names[node.id]
         if isinstance(node, ast.Tuple | ast.List):
-            items = [one for element in node.elts for one in self._items(element)]
+            items: list[Any] = []
+            for element in node.elts:
+                items += self._items(element)
+                if len(items) > _MOST_ITEMS:
+                    raise self._unreadable(node)
             return tuple(items) if isinstance(node, ast.Tuple) else items
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
             return self._combined(
@@ -202,7 +209,7 @@ class StaticInputs:
     def _dtype(self, node: ast.Call, default: str) -> str:
         for keyword in node.keywords:
             if keyword.arg == "dtype":
-                name = ast.unparse(keyword.value).removeprefix("torch.")
+                name = _text_of(keyword.value).removeprefix("torch.")
                 if name not in DTYPES:
                     raise self._unreadable(node)
                 return DTYPES[name]
@@ -211,8 +218,16 @@ class StaticInputs:
         return default
 
     def _unreadable(self, node: ast.AST) -> InputError:
-        text = ast.unparse(node) if isinstance(node, ast.expr | ast.stmt) else type(node).__name__
+        text = _text_of(node)[:80]
         return InputError(
-            f"get_inputs: {text[:80]!r} cannot be read without running it; expected constants and calls such as "
+            f"get_inputs: {text!r} cannot be read without running it; expected constants and calls such as "
             "torch.rand(batch_size, dim): forecast it with --args"
         )
+
+
+def _text_of(node: ast.AST) -> str:
+    try:
+        return ast.unparse(node)
+    # An integer that is too long to write.
+    except ValueError:
+        return type(node).__name__

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from ledger.callables.argument_list import MAX_KEYS, parse_arguments
+from ledger.callables.argument_list import MAX_KEYS, parse_arguments, with_keys
 from ledger.errors import InputError
 from ledger.problems.adapters import ADAPTER, CPP, Held, function_adapter, held_adapter, module_of, parameters
 from ledger.problems.axes import axis_size, shape_keys, slug
@@ -163,7 +163,7 @@ class _Maker:
         key = (kernel, tuple(sorted(shape.items())))
         if key in self.cells:
             raise InputError("has the sizes of an earlier workload; expected other sizes: a cell is named by them")
-        parse_arguments(args)
+        with_keys(parse_arguments(args), shape)
         if dtype is None:
             raise InputError("no input is floating or int8; expected one, whose dtype selects the roof")
         self.cells.add(key)

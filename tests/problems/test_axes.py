@@ -56,3 +56,13 @@ def test_keys_are_keys_of_a_shape_and_differ(names: list[str], short: bool):
     assert list(keys) == names
     assert len(set(keys.values())) == len(names)
     assert all(key.isascii() and key[0].isalpha() and key.isidentifier() and len(key) <= 16 for key in keys.values())
+
+
+def test_a_chain_of_expressions_is_computed_once_an_axis():
+    axes = {f"a{number}": Axis(expression="+".join([f"a{number + 1}"] * 9)) for number in range(15)}
+    assert axis_size("a0", axes | {"a15": Axis(expression="a16 - 1"), "a16": Axis(value=1)}, {}) == 0
+
+
+def test_a_thousand_names_with_one_prefix_have_a_key_each():
+    names = [f"the_same_long_prefix_{number}" for number in range(1100)]
+    assert len(set(shape_keys(names, short=False).values())) == len(names)

@@ -94,6 +94,7 @@ def test_text_that_is_no_document_is_refused(data: bytes):
         "a\0b",
         "x" * 250,
         "solution.json",
+        ".",
     ],
     ids=repr,
 )

@@ -81,3 +81,38 @@ def test_only_a_module_with_model_and_its_functions_is_a_problem():
 def test_file_that_is_no_python_is_refused(data: bytes):
     with pytest.raises(InputError, match="is not Python"):
         parse_module(data, what="m")
+
+
+LONG = "0x" + "f" * 5000
+
+
+@pytest.mark.parametrize(
+    ("lines", "constants"),
+    [
+        ("    return [torch.rand(N)]", f"N = {LONG}"),
+        (f"    return [torch.rand({LONG})]", ""),
+        (f"    return [torch.rand(4, dtype={LONG})]", ""),
+        ("    return [torch.rand(4), N]", f"N = {LONG}"),
+        ("    return [torch.rand(4), 1e999]", ""),
+        ("    return [torch.rand(4), torch.randint(0, -1, (4,))]", ""),
+        ("    return [torch.rand(4), *many]", "row = [1]\nmany = [" + "*row, " * 2000 + "]"),
+    ],
+    ids=["long size", "long literal", "long dtype", "long number", "infinity", "bound", "many values"],
+)
+def test_numbers_that_no_campaign_can_hold_leave_a_problem_out(lines: str, constants: str):
+    found = model_subject(inputs(lines, constants).encode(), name="p", package="problems.p")
+    assert not found.cells and len(found.skipped) == 1
+
+
+def test_parameters_that_no_seal_can_name_leave_a_problem_out():
+    for names in ("größe, y", "input_1"):
+        text = inputs("    return [torch.rand(4), torch.rand(4)]").replace("self, x, y", f"self, {names}")
+        found = model_subject(text.encode(), name="p", package="problems.p")
+        assert not found.cells and len(found.skipped) == 1
+
+
+def test_more_constants_than_keys_become_numbers():
+    names = [f"the_same_long_prefix_{number}" for number in range(1200)]
+    text = inputs(f"    return [torch.rand({', '.join(names[:13])})]", "\n".join(f"{name} = 2" for name in names))
+    found = cell(text)
+    assert (found.args, found.shape) == (f"x=fp32[{','.join('2' * 13)}]", {})

@@ -12,6 +12,7 @@ from problem_texts import GATHER, definition, solution, workload, writing_soluti
 
 from ledger.callables.argument_list import parse_arguments
 from ledger.errors import InputError
+from ledger.problems.adapters import function_adapter
 from ledger.problems.cells import Problem, Subjects
 from ledger.problems.documents import read_definition, read_solution, read_trace
 from ledger.problems.safetensors import StoredTensor
@@ -201,3 +202,13 @@ def test_long_names_still_give_a_cell_that_a_seal_can_name():
     (cell,) = found.cells
     assert len(parse_arguments(cell.args)[0].dims or ()) == 14
     assert len(cell.kernel) + sum(len(f"-{key}{size}") for key, size in cell.shape.items()) < 150
+
+
+def test_sizes_of_outputs_that_unfold_without_end_are_refused():
+    axes = {f"a{number}": {"type": "expr", "expression": "+".join([f"a{number + 1}"] * 20)} for number in range(14)}
+    axes |= {"a14": {"type": "const", "value": 1}}
+    one = definition(outputs={"y": {"shape": ["a0"], "dtype": "float32"}})
+    one["axes"] |= axes
+    found, writes = read_definition(text(one), what="d"), read_solution(text(writing_solution()), what="s")
+    with pytest.raises(InputError, match="longer than 4000 characters"):
+        function_adapter(found, writes, outputs_passed=True)

@@ -183,3 +183,12 @@ def test_solution_whose_imports_no_seal_covers_is_listed(tmp_path: Path, root: P
 def test_folder_that_is_no_package_is_refused(tmp_path: Path, root: Path, into: str):
     with pytest.raises(InputError, match="--into"):
         import_problems(tmp_path, root, ImportOptions(into=into))
+
+
+def test_a_line_that_is_no_workload_among_others_stops_an_import(tmp_path: Path, root: Path):
+    broken = {"uuid": "w1", "axes": {"rows": 4}}
+    source = write_set(tmp_path / "set", [definition()], [], [workload(), broken, workload(2, "w2")])
+    with pytest.raises(InputError, match="line 2: is no workload and no trace"):
+        import_problems(source, root, ImportOptions())
+    done = import_problems(source, root, ImportOptions(skip_invalid=True))
+    assert next(one.reason for one in done.skipped).startswith("line 2")
