@@ -184,7 +184,9 @@ def open(folder: str | FilePath = ".", *, hw: str) -> OpenBook:
 
 def _run(order: Order, folder: FilePath, counters: Literal["auto", "full", "off"]) -> None:
     digest = record_id(type(order), encode(order))
-    run_order(order, order_sha256=digest, out=folder, kernels=kernels_of(order, folder=folder), counters=counters)
+    run_order(
+        order, order_sha256=digest, out=folder, kernels=kernels_of(order, folder=folder), counters=counters
+    ).check_loaded()
 
 
 def _result(done: Ingested, forecast: SealedForecast) -> Result:

@@ -40,6 +40,7 @@ def measure(
     if summary.interrupted:
         raise KeyboardInterrupt
     check_failures(summary.failures)
+    summary.check_loaded()
 
 
 def run_locally(

@@ -30,6 +30,7 @@ from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
 
 if TYPE_CHECKING:
+    from ledger.measure.run_order import RunSummary
     from ledger.workflow.ingest import Incoming, Ingested
 
 
@@ -68,12 +69,12 @@ def verify(
     with _alone() as waited:
         opened = open_ledger()
         folder = source or opened.repository.git_dir / "ledger" / "measuring"
-        stopped = False
+        summary = None
         if source is None:
             if waited and not ids and not again and not any(view.state == "open" for view in opened.book.cells):
                 _show_ingested(Ingested((), opened.book), as_json=as_json)
                 return
-            stopped = _measure_locally(
+            summary = _measure_locally(
                 opened, ids or [], folder, counters, full, challenge, price_per_hour, time_limit, again=again
             )
         incoming = read_folder(folder, say)
@@ -83,13 +84,15 @@ def verify(
             incoming = _only_named(opened, incoming, ids)
         _show_revealed(opened, incoming)
         done = _ingest(opened, incoming, tsa, sign=sign, log=log)
-        if source is None and not stopped and not any(item.refused for item in done.taken):
+        if summary is not None and not summary.interrupted and not any(item.refused for item in done.taken):
             shutil.rmtree(folder)
     _show_ingested(done, as_json=as_json, kept=folder if source is None else None)
-    if stopped:
+    if summary is not None and summary.interrupted:
         raise KeyboardInterrupt
     taken = {item.cell for item in done.taken}
     check_failures((item.short_name, item.measurement.failure) for item in incoming if item.short_name in taken)
+    if summary is not None:
+        summary.check_loaded()
     if fail_on_miss is not None:
         check_miss(done.book, fail_on_miss, taken)
 
@@ -142,10 +145,10 @@ def _measure_locally(
     time_limit: float | None,
     *,
     again: bool,
-) -> bool:
-    """Measure what can be measured here, naming the rest; return whether the user interrupted it.
+) -> RunSummary:
+    """Measure what can be measured here, naming the rest.
 
-    Raises: MachineError where nothing can be measured; KeyboardInterrupt where nothing was.
+    Raises: MachineError where nothing can be measured; KeyboardInterrupt or InputError where nothing was.
     """
     from ledger.analysis.formatting import count_text
     from ledger.workflow.local_cells import split_by_device
@@ -165,9 +168,11 @@ def _measure_locally(
     if summary.interrupted:
         left = len(here) - summary.measured - summary.failed - summary.skipped
         say(f"interrupted; still open: {count_text(left, 'cell')}")
-    if summary.interrupted and not any(folder.glob("*.json")):
-        raise KeyboardInterrupt
-    return summary.interrupted
+    if not any(folder.glob("*.json")):
+        if summary.interrupted:
+            raise KeyboardInterrupt
+        summary.check_loaded()
+    return summary
 
 
 def _only_named(opened: OpenLedger, incoming: list[Incoming], names: Sequence[str]) -> list[Incoming]:

@@ -132,7 +132,7 @@ def _messages(process: subprocess.Popen[str], time_s: float) -> Iterator[dict[st
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_END_S)
             return
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             message = json.loads(line)
             if isinstance(message, dict):
                 yield message

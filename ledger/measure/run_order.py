@@ -10,16 +10,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
 
 from ledger import __version__
 from ledger.analysis.reconcile import IDLE_LAUNCH
+from ledger.analysis.refusals import STOPPED
 from ledger.analysis.revealing import masked_text
 from ledger.callables.subject import is_callable
 from ledger.canonical import encode
 from ledger.device.facts import has_cuda
 from ledger.device.machine_names import machine_names
-from ledger.errors import LedgerError, MachineError
+from ledger.errors import InputError, LedgerError, MachineError
 from ledger.launches import watch_loads
 from ledger.measure.apart import Limits, run_apart
 from ledger.measure.order_checks import Job, Kernels, checked_jobs, require_names
@@ -42,7 +47,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Count the cells that a run measured, that failed, and that were already complete. Units: seconds."""
+    """Count the cells that a run measured, that failed, and that were already complete. Units: seconds.
+
+    unloaded: the callables that cannot be loaded here, of which there is no record.
+    """
 
     measured: int
     failed: int
@@ -50,6 +58,12 @@ class RunSummary:
     device_seconds: float
     interrupted: bool = False
     failures: tuple[tuple[str, str], ...] = ()  # cell, reason
+    unloaded: tuple[tuple[str, str], ...] = ()  # cell, reason
+
+    def check_loaded(self) -> None:
+        """Check that every callable could be loaded. Raises: InputError."""
+        if self.unloaded:
+            raise InputError("; ".join(f"{cell}: {reason}" for cell, reason in self.unloaded))
 
 
 def result_path(out: FilePath, cell: OrderedCell) -> FilePath:
@@ -121,12 +135,26 @@ class _Run:
         """Run one cell and write its record. empty: times of empty launches, None where no cell runs on a GPU."""
         empty = empty if device_of(job.ordered) == "cuda" else None
         started, when = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        outcome = self._outcome(job, launch_ps=empty.node_ps if empty else None, vary=evidence.counters is None)
+        try:
+            outcome = self._outcome(job, launch_ps=empty.node_ps if empty else None, vary=evidence.counters is None)
+        # A callable that cannot be loaded here has no record, and keeps no other cell from its own.
+        except InputError as error:
+            unloaded = (*self.summary.unloaded, (job.ordered.cell, str(error)))
+            self.summary = replace(self.summary, unloaded=unloaded)
+            return
         if empty:
             outcome = replace(outcome, extensions={**outcome.extensions, IDLE_LAUNCH: empty.idle_ps})
         device_ms = round(1e3 * (time.monotonic() - started)) + evidence.device_ms
-        record = _record(job, outcome, evidence, order_sha256=self.order_sha256, when=when, device_ms=device_ms)
-        write_atomically(result_path(self.out, job.ordered), encode(record))
+        made = partial(_record, job, evidence, order_sha256=self.order_sha256, when=when, device_ms=device_ms)
+        try:
+            data = encode(made(outcome))
+        # The process of a callable may have written parts that do not fit each other.
+        except (ValidationError, LedgerError) as error:
+            if not is_callable(job.ordered.case.kernel):
+                raise
+            outcome = Outcome(failure=f"{STOPPED}its process left no outcome that a record holds ({error})"[:4000])
+            data = encode(made(outcome))
+        write_atomically(result_path(self.out, job.ordered), data)
         failed = () if outcome.failure is None else ((job.ordered.cell, outcome.failure),)
         self.summary = replace(
             self.summary,
@@ -197,8 +225,17 @@ def _masked(text: str | None) -> str | None:
     return None if text is None else masked_text(text, machine_names())
 
 
+def _masked_texts(value: Any) -> Any:
+    """Return plain JSON types with every text masked."""
+    if isinstance(value, dict):
+        return {key: _masked_texts(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked_texts(item) for item in value]
+    return _masked(value) if isinstance(value, str) else value
+
+
 def _record(
-    job: Job, outcome: Outcome, evidence: CounterEvidence, *, order_sha256: Digest | None, when: str, device_ms: int
+    job: Job, evidence: CounterEvidence, outcome: Outcome, *, order_sha256: Digest | None, when: str, device_ms: int
 ) -> MeasurementV2:
     cell = job.ordered
     return MeasurementV2(
@@ -227,7 +264,7 @@ def _record(
         attachments=evidence.attachments,
         started_at=when,
         device_ms=device_ms,
-        extensions=outcome.extensions,
+        extensions=_masked_texts(outcome.extensions),
         ran=outcome.ran,
         attempts=(),
         node=None,

@@ -1,6 +1,7 @@
 """Measures callables in processes of their own: what they print, raise, use up or end stays there."""
 
 import json
+import tempfile
 
 import pytest
 from cheats import HONEST, WORK, in_call
@@ -10,6 +11,7 @@ from ledger.analysis.refusals import REFUSED, STOPPED, check_failures
 from ledger.errors import EvidenceRefused, InputError, MachineError
 from ledger.measure.apart import Limits
 from ledger.measure.ordered_kernels import kernels_of
+from ledger.measure.run_cell import Outcome
 from ledger.measure.run_order import run_order
 
 FAKE = (
@@ -18,13 +20,17 @@ FAKE = (
 FAKE += ', "extensions": {}, "interventions": {}, "ran": []}}'
 
 
-def failure_of(source, folder, **limits):
-    order, out = order_for(Submission(source), folder), folder / "out"
+def run(submission, folder, **limits):
+    order, out = order_for(submission, folder), folder / "out"
     out.mkdir()
     summary = run_order(
         order, order_sha256=None, out=out, kernels=kernels_of(order, folder=out), limits=Limits(**limits)
     )
-    (record,) = (json.loads(path.read_text()) for path in out.glob("*.json"))
+    return summary, [json.loads(path.read_text()) for path in out.glob("*.json")]
+
+
+def failure_of(source, folder, **limits):
+    summary, (record,) = run(Submission(source), folder, **limits)
     assert (record["status"] == "measured") == (record["failure"] is None) == (summary.failures == ())
     return record["failure"]
 
@@ -63,9 +69,10 @@ def test_a_huge_result_reaches_the_memory_limit(tmp_path):
 
 
 def test_a_callable_that_cannot_be_imported_here_is_no_result(tmp_path):
-    with pytest.raises(InputError, match="cannot be loaded"):
-        failure_of(HONEST + "\nraise SystemExit(3)\n", tmp_path)
-    assert not list((tmp_path / "out").glob("*.json"))
+    summary, records = run(Submission(HONEST + "\nraise SystemExit(3)\n"), tmp_path)
+    assert (summary.measured, summary.failed, records) == (0, 0, [])
+    with pytest.raises(InputError, match=r"ops\.submitted: .*cannot be loaded"):
+        summary.check_loaded()
 
 
 def test_refused_is_told_from_stopped_and_from_wrong():
@@ -95,3 +102,19 @@ def submitted(x, w):
     found = outcome_of(Submission(later), tmp_path)
     assert found["failure"] is None
     assert found["timing"]["median_ps"] > 20 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Outcome(None), "no outcome that a record holds"),
+        (Outcome("wrong", extensions={"x/1": {"value": 2**70}}), "no outcome that a record holds"),
+        (Outcome("wrong", extensions={"x/1": {"reason": f"in {tempfile.gettempdir()}/job/ops.py"}}), "wrong"),
+    ],
+    ids=["no timing", "long number", "folder"],
+)
+def test_an_outcome_that_no_record_holds_is_a_failure_and_no_folder_is_recorded(found, said, tmp_path, monkeypatch):
+    monkeypatch.setattr("ledger.measure.run_order.run_apart", lambda *_, **__: found)
+    _, (record,) = run(Submission(HONEST), tmp_path)
+    assert record["status"] == "failed" and said in record["failure"]
+    assert tempfile.gettempdir() not in json.dumps(record["extensions"])

@@ -91,3 +91,18 @@ def test_a_stray_file_beside_measurements_is_named_and_left_out(desk: Desk):
     assert done.returncode == 0, done.stderr
     assert "left out notes.json" in done.stderr and "left out order.json" in done.stderr
     assert states(desk) == ["measured"]
+
+
+@pytest.mark.slow
+def test_a_callable_that_cannot_be_loaded_keeps_no_other_cell_from_its_record(desk: Desk):
+    (desk.root / "ops.py").write_text(
+        "import sys\n\n\ndef add(x):\n    return x + 1\n\n\n"
+        "if any('callable_process' in one for one in sys.orig_argv):\n    raise SystemExit(3)\n"
+    )
+    call = "predict ops:add --args x=fp32[N] --shape N=1000 --regime hbm-bound --pct 50 --hw cpu"
+    desk.ledger(*call.split())
+    seal(desk, 1000)
+    assert "cannot be loaded" in desk.refused(2, "verify")
+    assert sorted(states(desk)) == ["measured", "open"]
+    assert "cannot be loaded" in desk.refused(2, "verify")
+    assert sorted(states(desk)) == ["measured", "open"]
