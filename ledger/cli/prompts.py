@@ -113,7 +113,7 @@ def ask_percent(question: str) -> tuple[float, float | None, float | None]:
         try:
             check_interval(pct, low, high)
         except InputError as error:
-            err().print(f"  {error}", markup=False)
+            err().print(f"  {error}", markup=False, soft_wrap=True)
             continue
         return pct, low, high
 
@@ -144,12 +144,12 @@ def until(question: str, parse: Callable[[str], T], meaning: str = "") -> T:
     while True:
         answer = line(question)
         if answer.lower() in ("?", "help"):
-            err().print(f"  {meaning or question}", markup=False)
+            err().print(f"  {meaning or question}", markup=False, soft_wrap=True)
             continue
         try:
             return parse(answer)
         except (InputError, ValueError) as error:
-            err().print(f"  {error}", markup=False)
+            err().print(f"  {error}", markup=False, soft_wrap=True)
 
 
 def choose(question: str, choices: Sequence[C], meaning: str = "", *, listed: bool = False) -> C:
@@ -204,6 +204,9 @@ def probability(text: str, regime: Regime) -> dict[Regime, float] | None:
         raise InputError(f"got {text!r}; expected a percent, or REGIME=PROBABILITY,…") from error
     if not 0 < share <= 1:
         raise InputError(f"got {text!r}; expected a percent above 0 and at most 100")
+    # 0.8 may mean 80% or 0.8%.
+    if share <= 0.01 and not text.endswith("%"):
+        raise InputError(f"got {text!r}; expected a percent, as in 80, and its sign where it is at most 1%")
     others = [name for name in REGIMES if name != regime]
     first = round(share * _MILLION)
     each, more = divmod(_MILLION - first, len(others))

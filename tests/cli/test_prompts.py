@@ -40,7 +40,7 @@ def test_a_percent_may_have_its_sign():
             percent(text)
 
 
-@pytest.mark.parametrize("text", ["80", "80%", "100", "33.3333", "0.0001"])
+@pytest.mark.parametrize("text", ["80", "80%", "100", "33.3333", "0.0001%"])
 def test_a_percent_leaves_the_rest_to_the_other_regimes(text: str):
     found = probability(text, "l2-bound")
     assert found is not None
@@ -54,7 +54,7 @@ def test_a_percent_leaves_the_rest_to_the_other_regimes(text: str):
 def test_probabilities_of_regimes_are_taken_as_an_option_has_them():
     assert probability("", "l2-bound") is None
     assert probability("l2-bound=0.8,hbm-bound=0.2", "l2-bound") == {"l2-bound": 0.8, "hbm-bound": 0.2}
-    for text in ("0", "101", "maybe"):
+    for text in ("0", "101", "maybe", "0.8", "1"):
         with pytest.raises(InputError, match="expected a percent"):
             probability(text, "l2-bound")
 
