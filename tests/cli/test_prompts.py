@@ -61,11 +61,11 @@ def test_probabilities_of_regimes_are_taken_as_an_option_has_them():
 
 DIALOGUE = (
     ("Kernel", "vec"), ("Hardware", "h200"), ("Data type", "fp16"), (r"Shape \(N=…\)", "N=4096"), ("Ceilings", "data"),
-    ("the ridge is at", None), ("main memory moves bytes", None),
+    ("the ridge is at", None), ("main memory: bytes", None),
     ("Which resource binds it", "memory"), ("did you mean hbm-bound", "hbm"),
     ("Percent of the roof", "?"), ("time lower bound", "60%"), ("No lower than", "70"), ("No higher than", "80"),
     ("does not hold 60", ""), ("Probability of that regime", "80"), ("Why", "it streams"), ("Timed before", "blind"),
-    ("vector_add", None), ("Seal this forecast", None),
+    ("vector_add", None), (r"Seal this forecast.*\[y/N\]: ", None),
 )  # fmt: skip
 
 
