@@ -99,7 +99,7 @@ def choose_regime(question: str) -> Regime:
     """Ask for a regime, each explained in a line."""
     for name, words in REGIMES.items():
         err().print(f"  {name:14} {words}", markup=False)
-    return choose(question, tuple(REGIMES), "The page docs/regimes.md of this package defines each by counters.", listed=True)
+    return choose(question, tuple(REGIMES), "docs/regimes.md of this package defines each by counters.", listed=True)
 
 
 def ask_percent(question: str) -> tuple[float, float | None, float | None]:
