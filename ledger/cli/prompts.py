@@ -119,7 +119,7 @@ def ask_percent(question: str) -> tuple[float, float | None, float | None]:
 
 
 def confirmed(question: str) -> bool:
-    """Ask a question to which only yes is consent. Raises: InputError where the input ends."""
+    """Ask a question to which only y or yes is consent; the end of the input is none."""
     try:
         return line(f"{question} [y/N]").lower() in ("y", "yes")
     except EOFError:
