@@ -26,7 +26,7 @@ def unknown(what: str, got: str, choices: Iterable[str]) -> str:
     """Return the message about a name that is none of the choices, with those that are near it."""
     known = list(choices)
     near = nearest(got, known)
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    meant = f" (did you mean {' or '.join(near)}?)" if near else ""
     return f"{what} {got!r} is not known{meant}; expected one of: {', '.join(known)}"
 
 

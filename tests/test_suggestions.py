@@ -28,7 +28,7 @@ CHOICES = {"dtype": get_args(Dtype), "regime": get_args(Regime), "hardware": har
 def test_a_name_that_is_not_known_suggests_the_one_meant(what: str, got: str, meant: str):
     assert nearest(got, CHOICES[what])[0] == meant
     message = unknown(what, got, CHOICES[what])
-    assert message.startswith(f"{what} {got!r} is not known; did you mean {meant}")
+    assert message.startswith(f"{what} {got!r} is not known (did you mean {meant}")
     assert all(choice in message for choice in CHOICES[what])
 
 

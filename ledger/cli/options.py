@@ -134,3 +134,13 @@ def check_interval(pct: float, low: float | None, high: float | None) -> None:
         raise InputError("an interval needs both ends, low and high; expected both or neither")
     if low is not None and high is not None and not low <= pct <= high:
         raise InputError(f"the interval {low:g} to {high:g} does not hold {pct:g}; expected low ≤ percent ≤ high")
+
+
+def parse_date(text: str, option: str) -> str:
+    """Return an ISO date, such as 2026-01-31. Raises: InputError."""
+    from datetime import date
+
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise InputError(f"{option}: got {text!r}; expected a date, as in 2026-01-31") from error

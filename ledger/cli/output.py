@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,19 @@ def out() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def paged() -> Iterator[Console]:
+    """Yield the console for long results: on a terminal through the user's pager where they fill more than a screen."""
+    console = out()
+    if not (console.is_terminal and sys.stdin.isatty()):
+        yield console
+        return
+    # less: keep colours, leave what fits on a screen, and the screen as it is.
+    os.environ.setdefault("LESS", "FRX")
+    with console.pager(styles=True):
+        yield console
 
 
 def err() -> Console:

@@ -201,7 +201,7 @@ class _Sealing:
         if self.dry_run:
             say("dry run: nothing is sealed")
             return
-        if self.confirm and not confirmed("Seal this forecast? It cannot be changed afterwards."):
+        if self.confirm and not confirmed("Seal this forecast? It cannot be changed later"):
             say("nothing is sealed")
             return
         sealed = seal(self.repository, drafts, campaign=campaign, why=why, sign=self.sign)

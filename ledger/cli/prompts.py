@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     C = TypeVar("C", bound=str)
 
 REGIMES: dict[Regime, str] = {
-    "hbm-bound": "main memory moves bytes as fast as it can",
-    "compute-bound": "the arithmetic units, tensor cores included, are as busy as they can be",
-    "smem-bound": "shared memory is",
-    "l2-bound": "the L2 cache is; its data come from L2, not from main memory",
-    "launch-bound": "an empty launch takes at least half of the call",
-    "latency-bound": "no resource reaches 60%: waiting, too little parallel work",
+    "hbm-bound": "main memory: bytes come no faster",
+    "compute-bound": "arithmetic: tensor cores or other units are busy",
+    "smem-bound": "shared memory: its bandwidth is used up",
+    "l2-bound": "the L2 cache: data come from it rather than from main memory",
+    "launch-bound": "launches: an empty one takes at least half of the call",
+    "latency-bound": "no resource: none reaches 60%; threads wait, or are too few",
 }
 """What binds a kernel in each regime, in a line; docs/regimes.md defines them."""
 _MILLION = 1_000_000
@@ -99,7 +99,7 @@ def choose_regime(question: str) -> Regime:
     """Ask for a regime, each explained in a line."""
     for name, words in REGIMES.items():
         err().print(f"  {name:14} {words}", markup=False)
-    return choose(question, tuple(REGIMES), "docs/regimes.md defines each regime by counters.", listed=True)
+    return choose(question, tuple(REGIMES), "docs/regimes.md of this package defines each by counters.", listed=True)
 
 
 def ask_percent(question: str) -> tuple[float, float | None, float | None]:
@@ -119,7 +119,7 @@ def ask_percent(question: str) -> tuple[float, float | None, float | None]:
 
 
 def confirmed(question: str) -> bool:
-    """Ask a question to which only yes is consent. Raises: InputError where the input ends."""
+    """Ask a question to which only y or yes is consent; the end of the input is none."""
     try:
         return line(f"{question} [y/N]").lower() in ("y", "yes")
     except EOFError:
@@ -135,8 +135,9 @@ def _sentence(text: str) -> str:
 def line(question: str) -> str:
     """Return one line that a person typed."""
     from rich.prompt import Prompt
+    from rich.text import Text
 
-    return Prompt.ask(question, console=err(), default="", show_default=False).strip()
+    return Prompt.ask(Text(question), console=err(), default="", show_default=False).strip()
 
 
 def until(question: str, parse: Callable[[str], T], meaning: str = "") -> T:

@@ -9,11 +9,14 @@ import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, paged, say
 from ledger.errors import InputError, ThresholdMissed
+from ledger.suggestions import unknown
 
 if TYPE_CHECKING:
     from ledger.analysis.book import Book
+    from ledger.analysis.report_rows import ReportRow
+    from ledger.analysis.row_choice import RowChoice
 
 
 _BY_CELL = ("rows", "missing")
@@ -21,6 +24,14 @@ _BY_CELL = ("rows", "missing")
 
 def report(
     ids: Annotated[list[str] | None, typer.Argument(help="Seals or SEAL#CELL names to show (default: all).")] = None,
+    kernel: Annotated[list[str] | None, typer.Option(help="Rows of this kernel; may be repeated.")] = None,
+    hw: Annotated[list[str] | None, typer.Option("--hw", help="Rows of this hardware profile.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="Rows of this data type.")] = None,
+    regime: Annotated[list[str] | None, typer.Option(help="Rows measured in this regime.")] = None,
+    campaign: Annotated[list[str] | None, typer.Option(help="Rows of this campaign.")] = None,
+    since: Annotated[str | None, typer.Option(help="Rows committed since this date, as 2026-01-31.")] = None,
+    worst: Annotated[int | None, typer.Option(min=1, help="This many rows, the largest gaps first.")] = None,
+    by: Annotated[str | None, typer.Option(help="Sums by kernel, hw, dtype, regime or campaign.")] = None,
     html: Annotated[FilePath | None, typer.Option(help="Write a self-contained page instead.")] = None,
     markdown: Annotated[FilePath | None, typer.Option(help="Write Markdown instead.")] = None,
     site: Annotated[
@@ -32,16 +43,22 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Reconcile predictions with measurements; refuses to open when a prediction post-dates its measurement."""
+    from ledger.analysis.row_choice import BY, RowChoice
+    from ledger.cli.options import parse_date
     from ledger.render import report as reports
-    from ledger.workflow.select import named
 
-    if ids and (markdown or site):
-        raise InputError("report: cells are named together with --markdown or --site, which hold all of them")
+    names = dict(zip(BY, (kernel or (), hw or (), dtype or (), regime or (), campaign or ()), strict=True))
+    choice = RowChoice(names, None if since is None else parse_date(since, "--since"), worst)
+    if (ids or not choice.is_all or by) and (markdown or site):
+        raise InputError("report: rows are chosen together with --markdown or --site, which hold all of them")
+    if by is not None and by not in BY:
+        raise InputError(unknown("--by", by, BY))
     opened = open_ledger()
     book = opened.book
-    only = {cell.short_name for name in ids for cell in named(book, name)} if ids else None
+    listed = _listed(book, ids, choice)
+    only = None if listed is None else {row.view.short_name for row in listed}
     if as_json:
-        emit(_only(reports.document(book), only))
+        emit({**_only(reports.document(book), only), **_sums(book, listed, by)})
     refuse_if_refused(book)
     if html is not None:
         html.write_text(reports.html(book, only=only), encoding="utf-8")
@@ -54,9 +71,46 @@ def report(
 
         say(f"wrote {len(write_site(book, opened.root, site))} pages to {site}")
     if not (html or markdown or site or as_json):
-        reports.render(book, out(), only=only)
+        _print(book, choice, listed, by)
     if fail_on_miss is not None:
         check_miss(book, fail_on_miss, only)
+
+
+def _listed(book: Book, ids: list[str] | None, choice: RowChoice) -> tuple[ReportRow, ...] | None:
+    """Return the rows that were asked for, None for all. Raises: UnknownName."""
+    from ledger.analysis.report_rows import rows
+    from ledger.analysis.row_choice import chosen
+    from ledger.workflow.select import named
+
+    if book.refused or (not ids and choice.is_all):
+        return None
+    wanted = {cell.short_name for name in ids or () for cell in named(book, name)}
+    return chosen([row for row in rows(book) if not ids or row.view.short_name in wanted], choice)
+
+
+def _sums(book: Book, listed: tuple[ReportRow, ...] | None, by: str | None) -> dict[str, Any]:
+    from ledger.analysis.report_rows import rows
+    from ledger.analysis.row_choice import group_document, groups
+
+    if by is None:
+        return {}
+    return {"groups": [group_document(group) for group in groups(rows(book) if listed is None else listed, by)]}
+
+
+def _print(book: Book, choice: RowChoice, listed: tuple[ReportRow, ...] | None, by: str | None) -> None:
+    from ledger.analysis.report_rows import rows
+    from ledger.analysis.row_choice import groups
+    from ledger.render import report as reports
+
+    if by is not None:
+        reports.render_groups(groups(rows(book) if listed is None else listed, by), by, out())
+    elif listed is None or choice.is_all:
+        only = None if listed is None else {row.view.short_name for row in listed}
+        with paged() as console:
+            reports.render(book, console, only=only)
+    else:
+        with paged() as console:
+            reports.render_chosen(listed, len(rows(book)), console, seals=choice.worst is None)
 
 
 def _only(document: dict[str, Any], only: set[str] | None) -> dict[str, Any]:

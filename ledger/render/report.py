@@ -6,7 +6,7 @@ made safe by formatting.harmless and wrapped in rich.text.Text, which reads no m
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from rich.console import Console
@@ -14,14 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ledger.analysis.book import Book
-from ledger.analysis.formatting import harmless
+from ledger.analysis.formatting import count_text, harmless, signed
 from ledger.analysis.report_rows import ReportRow, document, rows
+from ledger.analysis.row_choice import Group
 from ledger.render import report_text as lines
 from ledger.render.counter_card import counter_lines
 from ledger.render.html_page import html
 from ledger.render.markdown_page import markdown
 
-__all__ = ["document", "harmless", "html", "markdown", "render"]
+__all__ = ["document", "harmless", "html", "markdown", "render", "render_chosen", "render_groups"]
 
 _NARROWEST = {1: 14, 2: 14, 3: 14, 6: 11}
 """Least widths of the columns that may fold, by number: the longest word of a cell, a regime, a sight."""
@@ -54,6 +55,28 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         console.print(Text(lines.LEGEND, style="dim"))
 
 
+def render_chosen(listed: Sequence[ReportRow], total: int, console: Console, *, seals: bool) -> None:
+    """Print rows that a user chose, in the order given, of a ledger that holds `total`. seals: with lines on seals."""
+    console.print(Text(f"{len(listed)} of {count_text(total, 'row')}", style="bold"))
+    if listed:
+        _tables(tuple(listed), console, seals=seals)
+        _sentences(tuple(listed), console)
+
+
+def render_groups(found: Sequence[Group], what: str, console: Console) -> None:
+    """Print the sums of groups of rows, a line each."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(what, overflow="fold")
+    for heading in ("measured", "mean gap", "signed", "regime right"):
+        table.add_column(heading, justify="right")
+    for group in found:
+        mean = "–" if group.error is None or group.bias is None else f"{group.error:.1f}"
+        bias = "–" if group.bias is None else signed(group.bias)
+        right = f"{group.regimes_right} of {group.regimes}" if group.regimes else "–"
+        table.add_row(Text(harmless(group.name)), f"{group.measured} of {group.rows}", mean, bias, right)
+    console.print(table)
+
+
 def _refusal(book: Book, console: Console) -> None:
     count = len(book.refused)
     reasons = "1 reason" if count == 1 else f"{count} reasons"
@@ -62,12 +85,12 @@ def _refusal(book: Book, console: Console) -> None:
         console.print(Text(harmless(f"  {finding.code}: {finding.path}: {finding.message}", 600)))
 
 
-def _tables(listed: tuple[ReportRow, ...], console: Console) -> None:
-    """Print the headings and then each seal with its rows, all in the same columns."""
+def _tables(listed: tuple[ReportRow, ...], console: Console, *, seals: bool = True) -> None:
+    """Print the headings and then each seal with its rows, all in the same columns. seals: with lines on seals."""
     if console.width < _LEAST_WIDTH:
-        _stacked(listed, console)
+        _stacked(listed, console, seals=seals)
         return
-    words = [lines.HEADINGS, *(lines.table_rows(row) for row in listed)]
+    words = [lines.HEADINGS, *(lines.table_rows(row, timed=True) for row in listed)]
     widths = fit([max(len(line[column]) for line in words) for column in range(len(lines.HEADINGS))], console.width)
     headings = _grid(widths)
     headings.add_row(*(Text(heading, style="bold") for heading in lines.HEADINGS))
@@ -76,20 +99,22 @@ def _tables(listed: tuple[ReportRow, ...], console: Console) -> None:
         grid, members = _grid(widths), list(group)
         for row in members:
             styles = ("dim", "", "", _regime_style(row), _gap_style(row), "", "dim")
-            cells = zip(lines.table_rows(row), styles, strict=True)
+            cells = zip(lines.table_rows(row, timed=True), styles, strict=True)
             grid.add_row(*(Text(word, style=style) for word, style in cells))
-        console.print(Text(lines.seal_text(members[0].view), style="dim"))
+        if seals:
+            console.print(Text(lines.seal_text(members[0].view), style="dim"))
         console.print(grid)
     console.print()
 
 
-def _stacked(listed: tuple[ReportRow, ...], console: Console) -> None:
+def _stacked(listed: tuple[ReportRow, ...], console: Console, *, seals: bool) -> None:
     """Print each row in lines of its own, for a terminal too narrow for a table."""
     for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
         members = list(group)
-        console.print(Text(lines.seal_text(members[0].view), style="dim"))
+        if seals:
+            console.print(Text(lines.seal_text(members[0].view), style="dim"))
         for row in members:
-            number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
+            number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row, timed=True)
             console.print(Text(f"{number} {cell}"))
             console.print(
                 Text.assemble("  gap ", (gap or "none", _gap_style(row)), f", grade {grade or 'none'}, {sight}")

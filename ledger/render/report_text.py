@@ -58,8 +58,8 @@ def predicted_text(forecast: Forecast) -> str:
     return f"{words} ({forecast.low_milli / 1000:g}–{forecast.high_milli / 1000:g})"
 
 
-def measured_text(row: ReportRow) -> str:
-    """Return regime and percent as measured, or the state of a cell without a result."""
+def measured_text(row: ReportRow, *, timed: bool = False) -> str:
+    """Return regime and percent as measured, or the state of a cell without a result. timed: the time behind it."""
     if row.run is None:
         return row.view.state
     verdict = row.run.verification
@@ -67,7 +67,9 @@ def measured_text(row: ReportRow) -> str:
         return "failed"
     boost, again = boost_of(row), "" if row.counts else " (again)"
     state = "" if boost is None else f" {boost.name}"
-    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{state}{again}"
+    timing = row.run.recorded.measurement.timing
+    took = f", {duration(timing.median_ps)}" if timed and timing is not None else ""
+    return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{state}{took}{again}"
 
 
 def gap_text(row: ReportRow) -> str:
@@ -121,13 +123,13 @@ def _checked(measurement: Measurement) -> Iterator[str]:
         yield "Its result is self-consistent (with itself in float64), not compared with another reference."
 
 
-def table_rows(row: ReportRow) -> tuple[str, ...]:
-    """Return the cells of a row under HEADINGS."""
+def table_rows(row: ReportRow, *, timed: bool = False) -> tuple[str, ...]:
+    """Return the cells of a row under HEADINGS. timed: the measured time stands beside the percent."""
     return (
         str(row.number),
         cell_text(row.view),
         predicted_text(row.view.forecast),
-        measured_text(row),
+        measured_text(row, timed=timed),
         gap_text(row),
         grade_text(row),
         sight_text(row.view),

@@ -156,3 +156,14 @@ def test_no_name_is_broken_within_a_word(sealed: Path, command: str, width: int)
     if command in ("status", "log", "audit"):
         assert "launch-bound" in done.stdout or command == "log"
         assert "matmul" in done.stdout
+
+
+def test_a_report_may_be_narrowed_and_summed(sealed: Path):
+    rows = printed(sealed, "report", "--json")["rows"]
+    assert printed(sealed, "report", "--kernel", rows[0]["kernel"], "--json")["rows"] == rows
+    assert printed(sealed, "report", "--since", "9999-01-01", "--json")["rows"] == []
+    (group,) = printed(sealed, "report", "--by", "kernel", "--json")["groups"]
+    assert (group["name"], group["rows"], group["measured"]) == (rows[0]["kernel"], 1, 0)
+    for wrong in (["--by", "moon"], ["--kernel", "moon"], ["--since", "soon"], ["--worst", "0"]):
+        assert run(sealed, "report", *wrong).returncode == 2
+    assert run(sealed, "report", "--worst", "1", "--markdown", "r.md").returncode == 2
