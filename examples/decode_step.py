@@ -85,7 +85,12 @@ def main() -> None:
             why="weights and cache are read once; some ten small kernels a layer follow each other",
         )
         result = book.measure(forecast)
-    print(f"{result.row['measured']['percent']:.1f}% of the roof, {result.gap:+.1f} points. {result.why}")
+    measured = (
+        ""
+        if result.gap is None
+        else f"{result.row['measured']['percent']:.1f}% of the roof, {result.gap:+.1f} points. "
+    )
+    print(f"{measured}{result.why}")
 
 
 if __name__ == "__main__":

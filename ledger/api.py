@@ -184,9 +184,12 @@ def open(folder: str | FilePath = ".", *, hw: str) -> OpenBook:
 
 def _run(order: Order, folder: FilePath, counters: Literal["auto", "full", "off"]) -> None:
     digest = record_id(type(order), encode(order))
-    run_order(
+    summary = run_order(
         order, order_sha256=digest, out=folder, kernels=kernels_of(order, folder=folder), counters=counters
-    ).check_loaded()
+    )
+    if summary.interrupted:
+        raise KeyboardInterrupt
+    summary.check_loaded()
 
 
 def _result(done: Ingested, forecast: SealedForecast) -> Result:
