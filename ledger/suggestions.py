@@ -39,6 +39,7 @@ def nearest(got: str, choices: Iterable[str]) -> list[str]:
     if other in known:
         return [other]
     begun = [name for name in known if name.lower().startswith(text) or text.startswith(name.lower())]
+    begun.sort(key=lambda name: abs(len(name) - len(text)))
     return (begun or difflib.get_close_matches(text, known, n=3, cutoff=0.6))[:3]
 
 

@@ -42,3 +42,7 @@ def test_an_extra_is_installed_from_where_the_package_was():
     assert command.startswith("pip install '") and command.endswith("[plot]'")
     if "file://" in (distribution("roofline-ledger").read_text("direct_url.json") or ""):
         assert "/" in command
+
+
+def test_the_name_that_shares_most_comes_first():
+    assert nearest("rmsnorm_matmul_fp8", ["rmsnorm", "rmsnorm_matmul"]) == ["rmsnorm_matmul", "rmsnorm"]
