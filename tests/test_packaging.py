@@ -6,6 +6,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,8 @@ KERNELS = {
 }
 DRILL = "ledger/drills/recorded.json"
 PROFILES = {path.name for path in (ROOT / "hardware").glob("*.yaml")} - {"cpu.yaml"}
+# Python 3.11.4 and newer.
+SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +88,7 @@ def test_wheel_of_the_sdist_holds_the_cells_that_were_made_with_it(built: Path, 
     from ledger.workflow.drills import drill_of_ledger
 
     with tarfile.open(built / f"roofline_ledger-{__version__}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path, **SAFELY)
     (source,) = tmp_path.iterdir()
     build = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -102,7 +105,7 @@ def test_building_asks_for_what_judging_needs_only_where_the_cells_are_made(buil
         return subprocess.run([sys.executable, "-P", "-c", code], cwd=folder, capture_output=True, text=True).stdout
 
     with tarfile.open(built / f"roofline_ledger-{__version__}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path, **SAFELY)
     (source,) = tmp_path.iterdir()
     assert "pydantic" in asked(ROOT)
     assert (DRILL in {path.relative_to(source).as_posix() for path in source.rglob("*.json")}) == (

@@ -14,6 +14,8 @@ from ledger.errors import InputError, ThresholdMissed
 from ledger.suggestions import unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from ledger.analysis.book import Book
     from ledger.analysis.report_rows import ReportRow
     from ledger.analysis.row_choice import RowChoice
@@ -56,7 +58,7 @@ def report(
     opened = open_ledger()
     book = opened.book
     listed = _listed(book, ids, choice)
-    only = None if listed is None else {row.view.short_name for row in listed}
+    only = None if listed is None else list(dict.fromkeys(row.view.short_name for row in listed))
     if as_json:
         emit({**_only(reports.document(book), only), **_sums(book, listed, by)})
     refuse_if_refused(book)
@@ -113,15 +115,25 @@ def _print(book: Book, choice: RowChoice, listed: tuple[ReportRow, ...] | None, 
             reports.render_chosen(listed, len(rows(book)), console, seals=choice.worst is None)
 
 
-def _only(document: dict[str, Any], only: set[str] | None) -> dict[str, Any]:
-    """Return a report with the rows of some cells alone."""
+def _only(document: dict[str, Any], only: Sequence[str] | None) -> dict[str, Any]:
+    """Return a report with the rows of some cells alone, in the order of their names."""
     if only is None:
         return document
-    kept = {key: [row for row in document[key] if f"{row['seal'][:10]}#{row['cell']}" in only] for key in _BY_CELL}
+    place = {name: number for number, name in enumerate(only)}
+    kept = {
+        key: sorted(
+            (row for row in document[key] if _short_name(row) in place), key=lambda row: place[_short_name(row)]
+        )
+        for key in _BY_CELL
+    }
     return {**document, **kept}
 
 
-def check_miss(book: Book, points: float, only: set[str] | None) -> None:
+def _short_name(row: dict[str, Any]) -> str:
+    return f"{row['seal'][:10]}#{row['cell']}"
+
+
+def check_miss(book: Book, points: float, only: Collection[str] | None) -> None:
     """Check that no gap is larger than `points`. Raises: ThresholdMissed, naming the cells."""
     missed = []
     for cell in book.cells:

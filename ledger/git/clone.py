@@ -38,11 +38,6 @@ _OLD_CUSTOMS = (
     *("badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail", "missingSpaceBeforeDate"),
     *("missingSpaceBeforeEmail", "missingTaggerEntry", "zeroPaddedDate", "zeroPaddedFilemode"),
 )
-_LIMITS = {
-    "RLIMIT_FSIZE": MAX_REPOSITORY_BYTES,
-    "RLIMIT_AS": MAX_GIT_MEMORY_BYTES,
-    "RLIMIT_CPU": CLONE_CPU_S,
-}
 _SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.commitGraph=false", "core.symlinks=false"),
     *("transfer.fsckObjects=true", "fetch.fsckObjects=true", "protocol.ext.allow=never", "gc.auto=0"),
@@ -122,6 +117,7 @@ def _trust(origin: str) -> str:
 def _run(command: list[str], environment: Mapping[str, str], timeout_s: float) -> str:
     """Run git to its end and return what it said. Raises: StateError, EvidenceRefused."""
     said: list[bytes] = []
+    limits = {"RLIMIT_FSIZE": MAX_REPOSITORY_BYTES, "RLIMIT_AS": MAX_GIT_MEMORY_BYTES, "RLIMIT_CPU": CLONE_CPU_S}
     with subprocess.Popen(
         command,
         env=dict(environment),
@@ -129,7 +125,7 @@ def _run(command: list[str], environment: Mapping[str, str], timeout_s: float) -
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=bounding(_LIMITS),
+        preexec_fn=bounding(limits),
     ) as process:
         assert process.stderr is not None
         pipe = process.stderr

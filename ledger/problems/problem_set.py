@@ -167,8 +167,10 @@ class _Reader:
             self.found.traces.setdefault(trace.definition, {}).setdefault(trace.data, trace)
 
     def python(self, path: FilePath) -> None:
-        if not self._is_plain(path) or path.stat().st_size > MAX_SOURCE_TEXT:
+        if not self._is_plain(path):
             return
+        if (size := path.stat().st_size) > MAX_SOURCE_TEXT:
+            raise InputError(f"{self._name(path)}: {size} bytes; expected at most {MAX_SOURCE_TEXT}")
         data = self._bytes(path)
         if b"class Model" not in data or b"def get_inputs" not in data:
             return

@@ -30,8 +30,10 @@ def found(directory: FilePath) -> list[str]:
         done.append(f"made a git repository in {directory}")
     repository.check_can_commit()
     missing, left = _missing_files(repository.root), _left_uncommitted(repository)
+    lacking = _lacking_attributes(repository.root)
+    told = [f".gitattributes lacks {line!r}; add it: git may change the bytes of records otherwise" for line in lacking]
     if not missing and not left:
-        return [*done, f"{repository.root} holds a ledger already; nothing to do"]
+        return [*done, *told, f"{repository.root} holds a ledger already; nothing to do"]
     for path, data in missing.items():
         write_atomically(repository.root / path, data)
         done.append(f"wrote {path}")
@@ -39,7 +41,7 @@ def found(directory: FilePath) -> list[str]:
     if fresh:
         repository.commit(lambda _parent: (fresh, "Found a ledger\n"), replace=True)
         done.append(f"committed {', '.join(fresh)} alone")
-    return done
+    return [*done, *told]
 
 
 def _existing(directory: FilePath) -> FilePath:
@@ -94,12 +96,16 @@ def _keeper_paths(root: FilePath) -> list[str]:
 
 def _missing_files(root: FilePath) -> dict[str, bytes]:
     files = {path: b"" for path in _keeper_paths(root) if not (root / path).parent.exists()}
-    attributes = root / ".gitattributes"
-    held = attributes.read_text(encoding="utf-8") if attributes.is_file() else ""
-    missing = [line for line in ATTRIBUTES.splitlines() if line not in held.splitlines()]
-    if missing and not held:
+    if not (root / ".gitattributes").exists():
         files[".gitattributes"] = ATTRIBUTES.encode()
     return files
+
+
+def _lacking_attributes(root: FilePath) -> list[str]:
+    """Return the lines that a user's own .gitattributes lacks; without them git may change the bytes of records."""
+    attributes = root / ".gitattributes"
+    held = attributes.read_bytes().splitlines() if attributes.is_file() else ATTRIBUTES.encode().splitlines()
+    return [line for line in ATTRIBUTES.splitlines() if line.encode() not in held]
 
 
 def _left_uncommitted(repository: Repository) -> dict[str, bytes]:

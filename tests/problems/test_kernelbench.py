@@ -4,7 +4,9 @@ import pytest
 from problem_texts import MODEL
 
 from ledger.errors import InputError
+from ledger.problems.documents import MAX_SOURCE_TEXT
 from ledger.problems.kernelbench import is_problem, model_subject, parse_module
+from ledger.problems.problem_set import read_problems
 
 
 def cell(text: str):
@@ -116,3 +118,12 @@ def test_more_constants_than_keys_become_numbers():
     text = inputs(f"    return [torch.rand({', '.join(names[:13])})]", "\n".join(f"{name} = 2" for name in names))
     found = cell(text)
     assert (found.args, found.shape) == (f"x=fp32[{','.join('2' * 13)}]", {})
+
+
+def test_a_file_that_is_too_large_is_named(tmp_path):
+    (tmp_path / "large.py").write_text(MODEL + "#" * MAX_SOURCE_TEXT)
+    (tmp_path / "small.py").write_text(MODEL)
+    found = read_problems(tmp_path)
+    assert list(found.models) == ["small"]
+    ((name, reason),) = found.invalid
+    assert name == "large.py" and f"expected at most {MAX_SOURCE_TEXT}" in reason

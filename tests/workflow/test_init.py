@@ -71,7 +71,8 @@ def test_a_file_of_the_users_own_stays_as_it_is(folder: Path):
     (folder / ".gitattributes").write_text("*.png binary\n")
     (folder / "predictions").mkdir()
     (folder / "predictions" / ".gitkeep").write_text("mine\n")
-    found(folder)
+    told = found(folder)
+    assert [line for line in told if ".gitattributes lacks 'predictions/** -text'" in line]
     assert (folder / "predictions" / ".gitkeep").read_text() == "mine\n"
     assert set(git(folder, "ls-files").splitlines()) == FILES - {".gitattributes", "predictions/.gitkeep"}
 
