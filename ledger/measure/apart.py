@@ -34,6 +34,8 @@ from ledger.records import Binary, Order
 
 _CHILD = "ledger.measure.callable_process"
 _END_S = 10
+_LONGEST_LINE = 16 * 1024 * 1024
+_MOST_LINES = 16
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _environment() -> dict[str, str]:
 
 def _messages(process: subprocess.Popen[str], time_s: float) -> Iterator[dict[str, Any]]:
     """Yield the messages of a process until its output or its time ends."""
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    lines: queue.Queue[str | None] = queue.Queue(_MOST_LINES)
     assert process.stdout is not None
     threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
     deadline = time.monotonic() + time_s
@@ -138,8 +140,9 @@ def _messages(process: subprocess.Popen[str], time_s: float) -> Iterator[dict[st
                 yield message
 
 
-def _read(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
-    for line in stream:
+def _read(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+    """Pass on what a process writes; a longer line comes in pieces, which are no messages."""
+    while line := stream.readline(_LONGEST_LINE):
         lines.put(line)
     lines.put(None)
 

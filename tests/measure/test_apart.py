@@ -1,6 +1,8 @@
 """Measures callables in processes of their own: what they print, raise, use up or end stays there."""
 
+import io
 import json
+import queue
 import tempfile
 
 import pytest
@@ -9,6 +11,7 @@ from submissions import Submission, order_for
 
 from ledger.analysis.refusals import REFUSED, STOPPED, check_failures
 from ledger.errors import EvidenceRefused, InputError, MachineError
+from ledger.measure import apart
 from ledger.measure.apart import Limits
 from ledger.measure.ordered_kernels import kernels_of
 from ledger.measure.run_cell import Outcome
@@ -118,3 +121,10 @@ def test_an_outcome_that_no_record_holds_is_a_failure_and_no_folder_is_recorded(
     _, (record,) = run(Submission(HONEST), tmp_path)
     assert record["status"] == "failed" and said in record["failure"]
     assert tempfile.gettempdir() not in json.dumps(record["extensions"])
+
+
+def test_a_line_without_end_comes_in_pieces(monkeypatch):
+    monkeypatch.setattr(apart, "_LONGEST_LINE", 10)
+    lines = queue.Queue()
+    apart._read(io.StringIO("x" * 25 + "\n{}\n"), lines)
+    assert [lines.get() for _ in range(lines.qsize())] == ["x" * 10, "x" * 10, "xxxxx\n", "{}\n", None]
