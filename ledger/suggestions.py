@@ -25,9 +25,13 @@ _ALSO_CALLED = {
 def unknown(what: str, got: str, choices: Iterable[str]) -> str:
     """Return the message about a name that is none of the choices, with those that are near it."""
     known = list(choices)
-    near = nearest(got, known)
-    meant = f" (did you mean {' or '.join(near)}?)" if near else ""
-    return f"{what} {got!r} is not known{meant}; expected one of: {', '.join(known)}"
+    return f"{what} {got!r} is not known{did_you_mean(got, known)}; expected one of: {', '.join(known)}"
+
+
+def did_you_mean(got: str, choices: Iterable[str]) -> str:
+    """Return the names that were probably meant, in brackets and after a space; empty where none is near."""
+    near = nearest(got, choices)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def nearest(got: str, choices: Iterable[str]) -> list[str]:

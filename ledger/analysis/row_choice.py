@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 from ledger.analysis.report_rows import ReportRow
 from ledger.errors import UnknownName
@@ -115,16 +114,3 @@ def _group(name: str, members: Sequence[ReportRow]) -> Group:
         regimes=len(verdicts),
         regimes_right=sum(bool(verdict.regime_is_right) for verdict in verdicts),
     )
-
-
-def group_document(group: Group) -> dict[str, Any]:
-    """Return a group as the JSON of the report has it."""
-    return {
-        "name": group.name,
-        "rows": group.rows,
-        "measured": group.measured,
-        "error": group.error,
-        "bias": group.bias,
-        "regimes": group.regimes,
-        "regimes_right": group.regimes_right,
-    }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.cli.options import check_interval, check_percent, parse_probabilities, parse_shape, parse_sight
 from ledger.cli.output import err
 from ledger.errors import InputError
-from ledger.suggestions import nearest
+from ledger.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,8 +163,7 @@ def choose(question: str, choices: Sequence[C], meaning: str = "", *, listed: bo
     def pick(text: str) -> C:
         found = [choice for choice in choices if choice == text] or [c for c in choices if text and c.startswith(text)]
         if len(found) != 1:
-            near = nearest(text, choices)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            meant = did_you_mean(text, choices)
             raise InputError(f"got {text!r}; expected one of those above, or a unique prefix{meant}")
         return found[0]
 

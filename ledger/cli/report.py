@@ -45,6 +45,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Reconcile predictions with measurements; refuses to open when a prediction post-dates its measurement."""
+    from ledger.analysis.report_rows import rows
     from ledger.analysis.row_choice import BY, RowChoice
     from ledger.cli.options import parse_date
     from ledger.render import report as reports
@@ -59,8 +60,9 @@ def report(
     book = opened.book
     listed = _listed(book, ids, choice)
     only = None if listed is None else list(dict.fromkeys(row.view.short_name for row in listed))
+    shown = rows(book) if listed is None else listed
     if as_json:
-        emit({**_only(reports.document(book), only), **_sums(book, listed, by)})
+        emit({**_only(reports.document(book), only), **_sums(shown, by)})
     refuse_if_refused(book)
     if html is not None:
         html.write_text(reports.html(book, only=only), encoding="utf-8")
@@ -73,7 +75,7 @@ def report(
 
         say(f"wrote {len(write_site(book, opened.root, site))} pages to {site}")
     if not (html or markdown or site or as_json):
-        _print(book, choice, listed, by)
+        _print(book, choice, shown, only, by)
     if fail_on_miss is not None:
         check_miss(book, fail_on_miss, only)
 
@@ -90,29 +92,30 @@ def _listed(book: Book, ids: list[str] | None, choice: RowChoice) -> tuple[Repor
     return chosen([row for row in rows(book) if not ids or row.view.short_name in wanted], choice)
 
 
-def _sums(book: Book, listed: tuple[ReportRow, ...] | None, by: str | None) -> dict[str, Any]:
-    from ledger.analysis.report_rows import rows
-    from ledger.analysis.row_choice import group_document, groups
+def _sums(shown: Sequence[ReportRow], by: str | None) -> dict[str, Any]:
+    """Return what --by adds to the JSON document."""
+    from dataclasses import asdict
 
-    if by is None:
-        return {}
-    return {"groups": [group_document(group) for group in groups(rows(book) if listed is None else listed, by)]}
+    from ledger.analysis.row_choice import groups
+
+    return {} if by is None else {"groups": [asdict(group) for group in groups(shown, by)]}
 
 
-def _print(book: Book, choice: RowChoice, listed: tuple[ReportRow, ...] | None, by: str | None) -> None:
+def _print(
+    book: Book, choice: RowChoice, shown: Sequence[ReportRow], only: Sequence[str] | None, by: str | None
+) -> None:
     from ledger.analysis.report_rows import rows
     from ledger.analysis.row_choice import groups
     from ledger.render import report as reports
 
     if by is not None:
-        reports.render_groups(groups(rows(book) if listed is None else listed, by), by, out())
-    elif listed is None or choice.is_all:
-        only = None if listed is None else {row.view.short_name for row in listed}
-        with paged() as console:
+        reports.render_groups(groups(shown, by), by, out())
+        return
+    with paged() as console:
+        if choice.is_all:
             reports.render(book, console, only=only)
-    else:
-        with paged() as console:
-            reports.render_chosen(listed, len(rows(book)), console, seals=choice.worst is None)
+        else:
+            reports.render_chosen(shown, len(rows(book)), console, seals=choice.worst is None)
 
 
 def _only(document: dict[str, Any], only: Sequence[str] | None) -> dict[str, Any]:
