@@ -7,7 +7,8 @@ launch rule takes the configuration with the least total. The terms:
     tensor     arithmetic of a K step, padding included, at the tensor peak
     warps      clocks of the warps that load, scale and issue a K step: those that co-resident CTAs hide, and those that
                they do not; and clocks a step that nothing overlaps with
-    fixed      clocks of a CTA beside its K steps: pipeline fill, reduction of partial sums, stores
+    fixed      clocks of a CTA beside its K steps: pipeline fill, reduction of partial sums, stores; and clocks that
+               every SM spends once a launch before its first step
     l2         all requested bytes at the bandwidth of L2
     dram       compulsory bytes at the DRAM bandwidth
     launch     what a launch takes beside its CTAs, in the state in which it is launched
@@ -52,7 +53,7 @@ class Launch(NamedTuple):
 
     ctas: split-K counted. cluster: CTAs of a cluster. resident: CTAs that fit on an SM. steps: K steps of a CTA. Of one
     step: step_flops, padding included; request_bytes; hidden_clocks, exposed_clocks and serial_clocks of the warps.
-    fixed_clocks: beside the steps. dram_bytes: compulsory, of the launch.
+    fixed_clocks: beside the steps. dram_bytes: compulsory, of the launch. once_clocks: of an SM before its first step.
     """
 
     ctas: int
@@ -66,6 +67,7 @@ class Launch(NamedTuple):
     serial_clocks: float
     fixed_clocks: float
     dram_bytes: int
+    once_clocks: float = 0.0
 
 
 class Cost(NamedTuple):
@@ -100,7 +102,8 @@ def cost(launch: Launch, rates: Rates, *, state: str) -> Cost:
     request_s = steps_s * launch.request_bytes / rates.request_bytes
     tensor_s = steps_s * launch.step_flops / rates.tensor_flops
     warps_s = steps_s * (launch.exposed_clocks + launch.hidden_clocks * rounds / waves)
-    fixed_s = (rounds + rates.resident_share * (waves - rounds)) * launch.fixed_clocks / rates.clock_hz
+    fixed = (rounds + rates.resident_share * (waves - rounds)) * launch.fixed_clocks
+    fixed_s = (fixed + launch.once_clocks) / rates.clock_hz
     l2_s = launch.ctas * launch.steps * launch.request_bytes / (rates.l2_bytes * rates.clock_hz)
     dram_s = launch.dram_bytes / rates.dram_bytes_per_s
     sm_s = max(request_s, tensor_s, warps_s) + steps_s * launch.serial_clocks + fixed_s

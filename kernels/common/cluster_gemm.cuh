@@ -12,6 +12,7 @@
 //   SWAPPED: swap-AB. A warpgroup multiplies 64 columns of B by all rows of the tile, which are wgmma's N, so that the
 //     rows of a tile come in multiples of 8.
 //   EVEN_TILES: the rows of C are divided evenly among the tiles, tile_rows each, at most BLOCK_M.
+//   PREPARES_A: the kernel writes A itself (cluster_gemm_kernel.cuh).
 //   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
 #pragma once
 #include "hopper.cuh"
@@ -30,6 +31,9 @@
 #endif
 #ifndef FP8
 #define FP8 0
+#endif
+#ifndef PREPARES_A
+#define PREPARES_A 0
 #endif
 
 constexpr int BLOCK_K = FP8 ? 128 : 64, CHUNKS = 4, BOXES = BLOCK_N / 64;

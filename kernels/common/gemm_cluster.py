@@ -5,7 +5,7 @@ Imports torch, only when called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -110,9 +110,9 @@ class ClusterGemm:
 
     def prepare(
         self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, dtype: Dtype,
-        bias: Tensor | None, scale: float | None,
+        bias: Tensor | None, scale: float | None, more: Sequence[Argument] = (),
     ) -> Launch:  # fmt: skip
-        """Make the tensor maps and the workspace of stream-K, and return the launch."""
+        """Make the tensor maps and the workspace of stream-K, and return the launch. more: the last arguments."""
         import torch
 
         (n_rows, n_inner), n_cols = a.shape, out.shape[1]
@@ -133,7 +133,7 @@ class ClusterGemm:
             programs=ahead.programs,
             threads=ahead.threads,
             shared_bytes=ahead.shared_bytes,
-            arguments=[*arguments, config["group_m"]],
+            arguments=[*arguments, config["group_m"], *more],
             overlap=bool(config["pdl"]),
         )
 

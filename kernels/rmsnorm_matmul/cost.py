@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ledger.cost_model import Launch, Rates, cost
 from ledger.kernels.common.configs import Settings
+from ledger.kernels.common.gemm_config import tile_rows
 from ledger.kernels.common.targets import SM_REGISTERS, ceil_div
 from ledger.operations import Shape
 from ledger.records import Dtype
@@ -18,6 +19,9 @@ from ledger.roofline import DTYPE_BYTES
 
 STEP = 64
 """Inner positions of a K step, here of all variants."""
+
+WRITERS = 64
+"""Most CTAs that normalise rows, no more than are certain to be resident at once. MAX_WRITERS of cluster.cu."""
 
 RATES = Rates(
     clock_hz=1.755e9,
@@ -46,6 +50,9 @@ class Clocks(NamedTuple):
     another CTA sums; late_weights, a shared pipeline of 16 warps begins when x is ready; tile, stores of 128 x 256;
     groups, adding the accumulators of another group, for 128 x 256; sent, the same partial sum sent to another CTA;
     waiting for those of others (ping_pong_split, cooperative_split, warp_specialised_split).
+    Of a K step of the cluster GEMM: shared_bytes, which wgmma reads from shared memory and loads write there, a clock.
+    Of its CTA: cluster, its begin and end; cluster_split; stream_k, whatever it divides; normalised, the rows are
+    normalised and the flags are seen; normalised_bytes, of x that a CTA normalises a clock.
     other_lines: the share by which CTAs of other K ranges, which read other lines of x, add to the requests of x.
     """
 
@@ -69,13 +76,22 @@ class Clocks(NamedTuple):
     cooperative_split: float = 4380
     warp_specialised_split: float = 7510
     other_lines: float = 0.595
+    shared_bytes: float = 173.0
+    cluster: float = 1500
+    cluster_split: float = 1500
+    stream_k: float = 8000
+    normalised: float = 3000
+    normalised_bytes: float = 64.0
 
 
 CLOCKS = Clocks()
 
 
 class Tile(NamedTuple):
-    """Hold what the cost of a configuration depends on. shared: whether x shares the stages of the weights."""
+    """Hold what the cost of a configuration depends on. shared: whether x shares the stages of the weights.
+
+    The last three are of the cluster GEMM.
+    """
 
     variant: str
     block_b: int
@@ -85,13 +101,15 @@ class Tile(NamedTuple):
     num_warps: int
     block_k: int
     shared: bool
+    cluster_n: int = 1
+    swap_ab: int = 0
+    stream_k: int = 0
 
 
 def tile_of(config: Settings) -> Tile:
     """Return the tile of a configuration."""
-    is_ping_pong = config["variant"] == "cuda_ping_pong"
-    *keys, _ = Tile._fields
-    return Tile._make([*(config[key] for key in keys), is_ping_pong and config["x_stages"] == 0])
+    shared = config["variant"] == "cuda_ping_pong" and config["x_stages"] == 0
+    return Tile(**{key: config[key] for key in Tile._fields if key != "shared"}, shared=shared)
 
 
 def resident_ctas(tile: Tile, shared_bytes: int) -> int:
@@ -109,8 +127,10 @@ def resident_ctas(tile: Tile, shared_bytes: int) -> int:
 
 def launch_of(tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clocks = CLOCKS) -> Launch:
     """Return a launch as the cost model sees it. resident: CTAs on an SM."""
+    if tile.variant == "cuda_cluster":
+        return _cluster_launch(tile, shape, dtype, clocks)
     b, h, o = shape["B"], shape["H"], shape["O"]
-    variant, rows, columns, splits, cluster_m, warps, block_k, shared = tile
+    variant, rows, columns, splits, cluster_m, warps, block_k, shared, *_ = tile
     element, area, divided = DTYPE_BYTES[dtype], rows * columns / (128 * 256), splits > 1
     tensor = rows * columns / 32
     serial = 0.0
@@ -142,6 +162,38 @@ def launch_of(tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clo
         serial_clocks=serial,
         fixed_clocks=fixed,
         dram_bytes=element * (h * o + b * h + h + b * o),
+    )
+
+
+def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> Launch:
+    """Return the launch of the cluster GEMM after the rows were normalised. Stream-K: all clusters take equal steps."""
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    rows, columns, splits, height, width = tile.block_b, tile.block_o, tile.split_k, tile.cluster_m, tile.cluster_n
+    element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
+    loaded = tile_rows(tile._asdict() | {"block_m": rows}, b)
+    cluster = height * width * splits
+    tiles, clusters = ceil_div(b, height * rows) * ceil_div(o, width * columns), RATES.slots[cluster] // cluster
+    steps, ends = ceil_div(ceil_div(h, STEP), splits), 1.0
+    if tile.stream_k and tiles % clusters:
+        steps, ends, tiles = ceil_div(tiles * steps, clusters), tiles / clusters, clusters
+    # Each warpgroup reads its own 64 rows or columns, and all of the other operand.
+    own, other = (columns, rows) if tile.swap_ab else (rows, columns)
+    moved = own // 64 * (64 + other) + loaded + columns
+    fixed = clocks.cluster + clocks.tile * area * ends + clocks.stream_k * tile.stream_k
+    fixed += (clocks.cluster_split + clocks.sent * area / 2) * (splits > 1)
+    return Launch(
+        ctas=tiles * cluster,
+        cluster=cluster,
+        resident=1,
+        steps=steps,
+        step_flops=2 * rows * columns * STEP,
+        request_bytes=element * STEP * (columns / height + loaded / width),
+        hidden_clocks=element * STEP * moved / clocks.shared_bytes,
+        exposed_clocks=0.0,
+        serial_clocks=0.0,
+        fixed_clocks=fixed,
+        dram_bytes=element * (h * o + b * h + h + b * o),
+        once_clocks=clocks.normalised + ceil_div(b, WRITERS) * element * h / clocks.normalised_bytes,
     )
 
 

@@ -7,7 +7,7 @@ torch nor triton.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from ledger.kernels.common.configs import Settings
@@ -28,10 +28,15 @@ _HEIGHTS = {
 """Columns -> rows of the tiles of ping-pong warpgroups that were timed; 24 and 136 in benchmarks/tuning."""
 _COOPERATIVE_TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256))
 """Rows and columns. 128 x 64 was timed too: never the fastest, and slower than predicted."""
+_CLUSTER_TILES = ((64, 128), (64, 192), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (192, 128), (192, 192))
+_SWAPPED_HEIGHTS = (32, 48, 64, 80, 96, 104, 128, 144, 176, 192, 224, 256)
+_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1))
+"""Tiles and clusters of the cluster GEMM: without swap-AB, the rows with it, CTAs along B and O."""
+_LEAST_CLUSTER_BATCH = 16
 _ROW_TILES = (1, 2, 3, 4, 5, 6, 8)
 _LEAST_ROWS = 32
 """The least rows of a tile where several tiles divide the batch."""
-_LEAST_INNER = {"cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperative": 64}
+_LEAST_INNER = {"cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperative": 64, "cuda_cluster": 256}
 """Variant -> the least inner positions of a CTA of split-K."""
 _WARP_SPECIALISED_ROWS = 16
 _MOST_WARP_SPECIALISED_STAGES = 24
@@ -92,7 +97,9 @@ def cheapest(shape: Shape, dtype: Dtype) -> Config | None:
 
 def tiles(shape: Shape) -> Iterator[Tile]:
     """Yield the tiles of a shape, without those that divide the inner dimension too often."""
-    for tile in (*_ping_pong_tiles(shape["B"]), *_cooperative_tiles(shape["B"]), *_warp_specialised_tiles(shape["B"])):
+    b = shape["B"]
+    variants = _ping_pong_tiles(b), _cooperative_tiles(b), _warp_specialised_tiles(b), _cluster_tiles(b)
+    for tile in chain.from_iterable(variants):
         if tile.split_k == 1 or shape["H"] >= tile.split_k * _LEAST_INNER[tile.variant]:
             yield tile
 
@@ -134,6 +141,24 @@ def _warp_specialised_tiles(b: int) -> Iterator[Tile]:
         for columns, block_k, splits in product((64, 128), (128, 256), (1, 2, 4, 8)):
             rows = 8 if b <= 8 else 16
             yield Tile("warp_specialised", rows, columns, splits, 1, columns // 16, block_k, False)
+
+
+def _cluster_tiles(b: int) -> Iterator[Tile]:
+    if b <= _LEAST_CLUSTER_BATCH:
+        return
+    for (height, width), (splits, stream) in product(_CLUSTERS, ((1, 0), (2, 0), (1, 1))):
+        if splits > 1 and (height, width) != (1, 1):
+            continue
+        made = {"split_k": splits, "cluster_m": height, "cluster_n": width, "stream_k": stream, "block_k": 64}
+        for columns in (64, 128):
+            step = 16 if width > 1 or splits > 1 else 8
+            heights = tuple(rows for rows in _SWAPPED_HEIGHTS if rows % step == 0)
+            for rows in {_height(b, height * count, heights): None for count in _ROW_TILES}:
+                if rows is not None:
+                    yield Tile("cuda_cluster", rows, columns, num_warps=columns // 16, shared=False, swap_ab=1, **made)
+        for rows, columns in _CLUSTER_TILES:
+            if (height - 1) * rows < b:
+                yield Tile("cuda_cluster", rows, columns, num_warps=rows // 16, shared=False, **made)
 
 
 # Stages

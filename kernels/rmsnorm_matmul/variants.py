@@ -2,11 +2,16 @@
 
 A configuration has these keys, all of them in every variant:
 
-    variant             generic (Triton), warp_specialised (Gluon), cuda_cooperative and cuda_ping_pong (CUDA C++)
+    variant             generic (Triton), warp_specialised (Gluon), cuda_cooperative, cuda_ping_pong and cuda_cluster
+                        (CUDA C++)
     block_b, block_o    the tile of the result
     block_k             inner positions of a K step
     split_k             CTAs that divide a tile's inner dimension; in CUDA C++ they are a cluster
-    cluster_m           CTAs of a cluster along B, which share the weights by multicast (cuda_ping_pong; otherwise 1)
+    cluster_m           CTAs of a cluster along B, which share the weights by multicast (cuda_ping_pong, cuda_cluster;
+                        otherwise 1)
+    cluster_n           CTAs of a cluster along O, which share x by multicast (cuda_cluster; otherwise 1)
+    swap_ab             whether the weights are wgmma's A operand, an option of cuda_cluster (otherwise 0)
+    stream_k            whether all clusters divide the last tiles by K steps (cuda_cluster; otherwise 0)
     num_warps           warps that multiply
     num_stages          stages of the weights
     x_stages            stages of x; 0: x shares the stages of the weights
@@ -29,7 +34,7 @@ from ledger.operations import RMSNORM_EPS, Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from . import cooperative, generic, ping_pong, warp_specialised
+from . import cluster, cooperative, generic, ping_pong, warp_specialised
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,18 +45,24 @@ VARIANTS: dict[str, Any] = {
     "warp_specialised": warp_specialised,
     "cuda_cooperative": cooperative,
     "cuda_ping_pong": ping_pong,
+    "cuda_cluster": cluster,
 }
 CONFIG_KEYS = (
-    "variant", "block_b", "block_o", "block_k", "split_k", "cluster_m", "num_warps", "num_stages", "x_stages",
-    "scaling_warpgroups", "tma", "pdl",
+    "variant", "block_b", "block_o", "block_k", "split_k", "cluster_m", "cluster_n", "swap_ab", "stream_k", "num_warps",
+    "num_stages", "x_stages", "scaling_warpgroups", "tma", "pdl",
 )  # fmt: skip
 
 _POWERS = (("block_b", 8, 256), ("block_o", 16, 256), ("block_k", 16, 256), ("num_warps", 1, 16))
+_OWN_TILES = {"cuda_ping_pong": 1, "cuda_cluster": len(_POWERS)}
+"""Variant -> how many of these its own check covers, since other values are right."""
+
+_ALONE = {"cluster_n": 1, "swap_ab": 0, "stream_k": 0}
 NEUTRAL: dict[str, dict[str, int]] = {
-    "generic": {"cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0},
-    "warp_specialised": {"cluster_m": 1, "tma": 1},
-    "cuda_cooperative": {"cluster_m": 1, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
-    "cuda_ping_pong": {"block_k": 64, "scaling_warpgroups": 0, "tma": 1},
+    "generic": {"cluster_m": 1, **_ALONE, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0},
+    "warp_specialised": {"cluster_m": 1, **_ALONE, "tma": 1},
+    "cuda_cooperative": {"cluster_m": 1, **_ALONE, "block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
+    "cuda_ping_pong": {**_ALONE, "block_k": 64, "scaling_warpgroups": 0, "tma": 1},
+    "cuda_cluster": {"block_k": 64, "x_stages": 0, "scaling_warpgroups": 0, "tma": 1},
 }
 """Variant -> the values of keys that it fixes."""
 
@@ -85,9 +96,7 @@ def check_config(config: Settings, shape: Shape, dtype: Dtype, target: str) -> N
     configs.check_bf16(NAME, dtype, target)
     for problem in _problems(config, shape, dtype, target):
         raise InputError(f"{NAME}: {problem}")
-    # block_b of ping-pong warpgroups is a multiple of 8, which its own check covers.
-    powers = _POWERS[1:] if config["variant"] == "cuda_ping_pong" else _POWERS
-    configs.check_powers(NAME, config, powers)
+    configs.check_powers(NAME, config, _POWERS[_OWN_TILES.get(config["variant"], 0) :])
     steps = ceil_div(shape["H"], config["block_k"])
     if not 1 <= config["split_k"] <= steps:
         raise InputError(f"{NAME}: split_k is {config['split_k']}; expected 1 to the {steps} steps of block_k in H")

@@ -104,7 +104,7 @@ def accepted() -> Iterator[dict[str, Any]]:
             config = {
                 "block_b": block_b, "block_o": block_o, "block_k": 64, "split_k": parts, "num_warps": warps,
                 "num_stages": weights, "tma": 1, "variant": "cuda_ping_pong", "cluster_m": 1, "x_stages": x,
-                "scaling_warpgroups": 0, "pdl": 1,
+                "scaling_warpgroups": 0, "pdl": 1, "cluster_n": 1, "swap_ab": 0, "stream_k": 0,
             }  # fmt: skip
             try:
                 KERNEL.check_config(config, {"B": block_b, "H": 64 * 40 * parts, "O": block_o}, "fp16", "sm_90")

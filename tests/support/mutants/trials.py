@@ -8,7 +8,9 @@ from mutants.checker import Trial
 _SKINNY = {"block_b": 16, "block_o": 64, "block_k": 32, "num_warps": 4, "num_stages": 2}
 # The keys of the products' CUDA C++, as the other variants have them.
 _NO_CUDA = {"cluster_m": 1, "cluster_n": 1, "swap_ab": 0, "split_k": 1, "stream_k": 0, "pdl": 0}
-_GENERIC = {"variant": "generic", "cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0}
+# The same of rmsnorm_matmul's.
+_ALONE = {"cluster_n": 1, "swap_ab": 0, "stream_k": 0}
+_GENERIC = {"variant": "generic", "cluster_m": 1, **_ALONE, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0}
 _SQUARE = {"block_m": 64, "block_n": 64, "block_k": 32, "group_m": 2, "programs": 3, "num_warps": 4, "num_stages": 2,
            "variant": "generic", **_NO_CUDA}  # fmt: skip
 
@@ -48,7 +50,7 @@ def pipelined_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of rmsnorm_matmul's warp-specialised variant, which only sm_90 runs."""
     one = {
         "block_b": 8, "block_o": 64, "block_k": 64, "split_k": 1, "num_warps": 4, "num_stages": 3, "tma": 1,
-        "variant": "warp_specialised", "cluster_m": 1, "x_stages": 4, "scaling_warpgroups": 1, "pdl": 1,
+        "variant": "warp_specialised", "cluster_m": 1, "x_stages": 4, "scaling_warpgroups": 1, "pdl": 1, **_ALONE,
     }  # fmt: skip
     two = {**one, "block_b": 32, "split_k": 2, "scaling_warpgroups": 2}
     wide = {**one, "block_b": 128, "block_o": 128, "split_k": 4, "num_warps": 8, "scaling_warpgroups": 2}
@@ -68,7 +70,7 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of rmsnorm_matmul's CUDA C++, which only sm_90 runs: ragged edges, split-K, many tiles."""
     one = {
         "block_b": 128, "block_o": 256, "block_k": 64, "split_k": 1, "num_warps": 8, "num_stages": 4, "tma": 1,
-        "variant": "cuda_cooperative", "cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 1,
+        "variant": "cuda_cooperative", "cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 1, **_ALONE,
     }  # fmt: skip
     two = {**one, "block_o": 128, "split_k": 2, "num_stages": 6}
     narrow = {**one, "block_o": 64, "split_k": 2, "num_stages": 9}
@@ -81,6 +83,9 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
     eight = {"num_warps": 8, "num_stages": 6, "x_stages": 5}
     # Pairs of row tiles that share the weights.
     pair = {"cluster_m": 2}
+    # Rows normalised first, then the cluster GEMM, without swap-AB and with it.
+    normed = {**one, "variant": "cuda_cluster", "block_o": 128, "num_stages": 5}
+    swapped = {**normed, "swap_ab": 1}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
@@ -169,6 +174,26 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial(
             {"B": 21, "H": 2000, "O": 136}, dtype, {**few, "block_b": 24, "split_k": 1, "num_stages": 5, "x_stages": 0}
         ),
+        # Rows normalised first: one row, fewer steps than stages, ragged edges, clusters, split-K, stream-K, more tiles
+        # than SMs, more rows than warps that normalise, rows that do not fit into registers.
+        Trial({"B": 1, "H": 8, "O": 8}, dtype, normed),
+        Trial({"B": 123, "H": 1000, "O": 328}, dtype, normed),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**normed, "block_b": 64, "num_warps": 4, "pdl": 0}),
+        Trial({"B": 250, "H": 2000, "O": 328}, dtype, {**normed, "split_k": 2}),
+        Trial({"B": 190, "H": 4104, "O": 1160}, dtype, {**normed, "block_b": 192, "num_warps": 12, "num_stages": 4}),
+        Trial({"B": 500, "H": 1096, "O": 4104}, dtype, {**normed, **pair, "block_o": 256, "num_stages": 4, "stream_k": 1}),
+        Trial({"B": 300, "H": 520, "O": 1000}, dtype, {**normed, **pair, "block_o": 192, "cluster_n": 2, "num_stages": 4}),
+        Trial({"B": 2100, "H": 264, "O": 4104}, dtype, {**normed, "block_o": 256, "num_stages": 4}),
+        Trial({"B": 70, "H": 9000, "O": 520}, dtype, {**normed, "block_b": 64, "num_warps": 4, **pair}),
+        Trial({"B": 70, "H": 9000, "O": 520}, dtype, {**normed, "block_b": 192, "num_warps": 12, "num_stages": 4}),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**swapped, "block_b": 64, "block_o": 64, "num_warps": 4}),
+        Trial({"B": 97, "H": 8200, "O": 264}, dtype, {**swapped, "block_b": 104, "pdl": 0}),
+        Trial({"B": 300, "H": 1032, "O": 1160}, dtype, {**swapped, **pair, "block_b": 104}),
+        Trial({"B": 200, "H": 520, "O": 264}, dtype, {**swapped, "block_b": 96, "cluster_n": 2}),
+        Trial({"B": 250, "H": 2000, "O": 328}, dtype, {**swapped, "block_b": 256, "split_k": 2, "num_stages": 4}),
+        Trial({"B": 256, "H": 4104, "O": 5128}, dtype, {**swapped, **pair, "cluster_n": 2, "stream_k": 1}),
+        Trial({"B": 65, "H": 104, "O": 64}, dtype, {**swapped, "block_b": 80, "block_o": 64, "num_warps": 4}, scale=256.0),
+        Trial({"B": 65, "H": 200, "O": 128}, dtype, normed, scale=2.0**-10),
     )
 
 

@@ -1,0 +1,116 @@
+"""Variant in CUDA C++ for sm_90 that normalises x first, then multiplies with the cluster GEMM of kernels/common.
+
+Host side of cluster.cu. One launch: its first CTAs normalise the rows of x into a workspace, rounded once to the dtype,
+while the weights of the first K steps are loaded; every CTA waits for all rows before it loads any. The keys of a
+configuration are those of the cluster GEMM (common/gemm_config.py) with block_b for block_m and block_o for block_n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import InputError
+from ledger.kernel import AheadCuda, Launch
+from ledger.kernels.common import gemm_config
+from ledger.kernels.common.baselines import dtype_name
+from ledger.kernels.common.configs import Settings
+from ledger.kernels.common.cuda import CudaSource, cuda_source
+from ledger.kernels.common.gemm_cluster import ClusterGemm
+from ledger.kernels.common.targets import ceil_div
+from ledger.operations import Shape
+from ledger.records import Dtype
+from ledger.roofline import DTYPE_BYTES
+
+from .cost import WRITERS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SWAPPED_ROWS = {64: 256, 128: 256}
+"""block_o -> the largest block_b with swap_ab: what wgmma multiplies at once."""
+
+_MAX_ROW_VECTORS = {4: 32, 8: 32, 12: 16}
+"""num_warps -> most loads of 16 bytes of a row that a lane keeps in registers; the rest of a row is read twice."""
+
+
+def _swapped_step(config: Settings) -> int:
+    """Return what the rows of a swapped tile are a multiple of: 8 of each CTA that shares them or ends a part."""
+    return 16 if config["cluster_n"] > 1 or config["split_k"] > 1 else 8
+
+
+def _check_swapped(config: Settings) -> None:
+    rows, columns, step = config["block_m"], config["block_n"], _swapped_step(config)
+    if not step <= rows <= SWAPPED_ROWS.get(columns, 0) or rows % step:
+        raise InputError(
+            f"rmsnorm_matmul: tiles are {rows} x {columns} with variant cuda_cluster and swap_ab 1; expected rows in "
+            f"steps of {step}, at most " + ", ".join(f"{rows} by {columns}" for columns, rows in SWAPPED_ROWS.items())
+        )
+
+
+def _source(row_vectors: int, *, defines: Mapping[str, int], **made: Any) -> CudaSource:
+    return cuda_source(__name__, "cluster.cu", defines={**defines, "ROW_VECTORS": row_vectors}, **made)
+
+
+def _gemm(config: Settings, n_inner: int) -> ClusterGemm:
+    row_vectors = min(ceil_div(n_inner, 256), _MAX_ROW_VECTORS.get(config["num_warps"], 1))
+    return ClusterGemm(
+        name="rmsnorm_matmul",
+        source=partial(_source, row_vectors),
+        even_tiles=True,
+        swaps=True,
+        check_swapped=_check_swapped,
+    )
+
+
+def _gemm_shape(shape: Shape) -> Shape:
+    return {"M": shape["B"], "N": shape["O"], "K": shape["H"]}
+
+
+def gemm_settings(config: Settings, n_rows: int) -> dict[str, Any]:
+    """Return a configuration with the keys of the cluster GEMM. n_rows: of x."""
+    shared = ("block_k", "num_warps", "num_stages", "tma", "cluster_m", "cluster_n", "split_k", "stream_k", "swap_ab")
+    made = {
+        **{key: config[key] for key in (*shared, "pdl")}, "block_m": config["block_b"], "block_n": config["block_o"],
+        "subtiles": 1, "variant": gemm_config.CUDA,
+        "programs": gemm_config.resident((config["cluster_m"], config["cluster_n"])),
+    }  # fmt: skip
+    return {**made, "group_m": gemm_config.group_rows(made, {"M": n_rows})}
+
+
+def ahead(config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+    """Return the CUDA C++ and how it is launched."""
+    return _gemm(config, shape["H"]).ahead(gemm_settings(config, shape["B"]), _gemm_shape(shape), dtype)
+
+
+def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: float) -> Launch:
+    """Allocate the normalised rows and their flags, and return the launch."""
+    import torch
+
+    x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
+    n_rows, n_inner = x.shape
+    settings, dtype = gemm_settings(config, n_rows), dtype_name(x, "rmsnorm_matmul")
+    shape = {"B": n_rows, "H": n_inner, "O": weight.shape[1]}
+    ctas = gemm_config.cuda_ctas(settings, _gemm_shape(shape))
+    half = int(torch.cuda.get_device_properties(x.device).multi_processor_count) // 2
+    writers = min(ctas, WRITERS, half, n_rows)
+    normed = torch.empty_like(x)
+    flags = torch.zeros(ctas * WRITERS, dtype=torch.int32, device=x.device)
+    return _gemm(config, n_inner).prepare(
+        normed, weight, out, settings, dtype=dtype, bias=None, scale=None,
+        more=[x, gain, normed, flags, writers, float(eps)],
+    )  # fmt: skip
+
+
+def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
+    """Return the shared memory of a CTA, in bytes."""
+    return gemm_config.shared_bytes(gemm_settings(config, 1), DTYPE_BYTES[dtype], DTYPE_BYTES[dtype])
+
+
+def problems(config: Settings, shape: Shape) -> Iterator[str]:
+    """Yield what is wrong with a configuration: what the cluster GEMM refuses."""
+    try:
+        _gemm(config, shape["H"]).check(gemm_settings(config, shape["B"]), "fp16", "sm_90")
+    except InputError as error:
+        yield str(error).removeprefix("rmsnorm_matmul: ")
