@@ -94,7 +94,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
             Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
             if (walk.advance() && elected()) {
                 place(walk.tile);
-                early = min(walk.last - walk.first, STAGES);
+                early = min(walk.last - walk.first, EARLY_STAGES);
                 for (int s = 0; s < early; ++s) {
                     expect(full(s), TILE_ROWS * K_BYTES + B_BYTES);
                     load_b(walk.first + s, s);

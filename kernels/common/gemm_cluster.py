@@ -41,7 +41,7 @@ class ClusterGemm:
     source: cuda.cuda_source with the kernel's module and file; the entry is NAME_cluster. fixed: keys that have one
     value. even_tiles: whether the rows of C are divided evenly among tiles. swaps: whether A and B may be swapped;
     check_swapped: checks such a tile. promotion: bytes that L2 fetches at once for a miss. divided_clocks: what
-    stream-K costs a launch beside its tiles.
+    stream-K costs a launch beside its tiles. more_shared_bytes: what the kernel itself needs, after the barriers.
     """
 
     name: str
@@ -52,6 +52,7 @@ class ClusterGemm:
     check_swapped: Callable[[Settings], None] = check_swapped_nothing
     promotion: Literal[128, 256] = 128
     divided_clocks: int = DIVIDED_CLOCKS
+    more_shared_bytes: int = 0
 
     def check(self, config: Settings, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant cuda. Raises: InputError."""
@@ -105,7 +106,7 @@ class ClusterGemm:
             self.program(config, dtype),
             programs=cuda_ctas(config, shape),
             threads=cuda_threads(config),
-            shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], 2),
+            shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], 2) + self.more_shared_bytes,
         )
 
     def prepare(

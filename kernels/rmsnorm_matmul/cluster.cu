@@ -1,15 +1,21 @@
 // y = rmsnorm(x) times W by the cluster GEMM of kernels/common. The first CTAs normalise the rows of x, rounded to the
 // dtype, into a workspace, from which all CTAs load wgmma's operand. Loads of the weights do not wait for that.
-// ROW_VECTORS: loads of 16 bytes, of a row's, that a lane keeps in registers (cluster.py).
+// Macros beside those of the GEMM (cluster.py): PARTS: warps that take a row together. VECTORS: loads of 16 bytes of
+// its part of a row, and of the gain, that a lane keeps in registers; of longer rows the rest is read twice.
 #define EVEN_TILES 1
 #define PREPARES_A 1
+#define EARLY_STAGES 2   // more of the weights delay x
 #include "cluster_gemm.cuh"
 
-constexpr int MAX_WRITERS = 64;   // WRITERS of cost.py
+constexpr int MAX_WRITERS = 64;                      // WRITERS of cost.py
+constexpr int ROWS_AT_ONCE = CONSUMERS / PARTS;      // of a CTA
+constexpr u32 SQUARES_AT = BARRIERS_AT + STAGES * 16;
+static_assert(CONSUMERS % PARTS == 0, "all warps take a row");
 
 // Hints that L2 fetch a row; nothing is read, so that the launch before may still write it.
-DEVICE void prefetch_row(const u16* row, int n_inner, int lane) {
-    for (int at = lane * 64; at < n_inner; at += 32 * 64) asm volatile("prefetch.global.L2 [%0];" :: "l"(row + at));
+DEVICE void prefetch_row(const void* row, int vectors, int lane) {
+    NO_UNROLL for (int at = lane * 8; at < vectors; at += 32 * 8)
+        asm volatile("prefetch.global.L2 [%0];" :: "l"((const uint4*)row + at));
 }
 DEVICE float squared(u32 two, float sum) { return fmaf(high(two), high(two), fmaf(low(two), low(two), sum)); }
 DEVICE float squares_of(const uint4& v, float sum) {
@@ -20,68 +26,85 @@ DEVICE uint4 normalised(const uint4& x, const uint4& gain, float r) {
     return make_uint4(normalised(x.x, gain.x, r), normalised(x.y, gain.y, r), normalised(x.z, gain.z, r),
         normalised(x.w, gain.w, r));
 }
-// A warp normalises one row.
-DEVICE void normalise_row(const uint4* x, const uint4* gain, uint4* to, int n_inner, float eps, int lane) {
-    const int vectors = n_inner / 8;
-    uint4 kept[ROW_VECTORS];
-    UNROLL for (int k = 0; k < ROW_VECTORS; ++k)
-        kept[k] = lane + 32 * k < vectors ? __ldcg(x + lane + 32 * k) : make_uint4(0, 0, 0, 0);
-    float sums[4] = {0.f, 0.f, 0.f, 0.f};
-    UNROLL for (int k = 0; k < ROW_VECTORS; ++k) sums[k % 4] = squares_of(kept[k], sums[k % 4]);
-    UNROLL_8 for (int at = lane + 32 * ROW_VECTORS; at < vectors; at += 32)
-        sums[0] = squares_of(__ldcg(x + at), sums[0]);
-    float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    UNROLL for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
-    const float r = rsqrtf(sum / n_inner + eps);
-    UNROLL for (int k = 0; k < ROW_VECTORS; ++k)
-        if (lane + 32 * k < vectors) to[lane + 32 * k] = normalised(kept[k], __ldg(gain + lane + 32 * k), r);
-    UNROLL_8 for (int at = lane + 32 * ROW_VECTORS; at < vectors; at += 32)
-        to[at] = normalised(__ldcg(x + at), __ldg(gain + at), r);
-}
 // Orders writes to global memory before reads of it by the TMA.
 DEVICE void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+DEVICE void writers_barrier() { asm volatile("bar.sync 8, %0;" :: "n"(THREADS) : "memory"); }
 
-// The first CTAs, the writers, take a row a warp, and tell every CTA that their rows are there. flags: [reader][writer].
+// The first CTAs, the writers, take rows, and tell every CTA when their rows are there. flags: [reader][writer].
 DEVICE void normalise(const u16* x, const u16* gain, u16* normed, int* flags, int writers, int n_rows, int n_inner,
-    float eps, int thread)
+    float eps, float* sums, int thread)
 {
-    const int writer = block_id(), lane = thread % 32, first = thread / 32 * writers + writer;
+    const int writer = block_id(), warp = thread / 32, lane = thread % 32, vectors = n_inner / 8;
+    const int in_turn = warp / PARTS * writers, from = warp % PARTS * 32 + lane;
+    constexpr int STRIDE = 32 * PARTS;
+    const uint4* const gains = (const uint4*)gain;
+    // Of those in registers only the last may lie beyond the row's end.
+    const bool ends = from + (VECTORS - 1) * STRIDE >= vectors;
+    auto index_of = [&](int k) { return k + 1 < VECTORS || !ends ? from + k * STRIDE : vectors - 1; };
+    uint4 g[VECTORS];
     if (writer < writers) {
-        prefetch_row(gain, n_inner, lane);
-        if (first < n_rows) prefetch_row(x + (i64)first * n_inner, n_inner, lane);
+        NO_UNROLL for (int row = writer + in_turn; warp % PARTS == 0 && row < n_rows; row += ROWS_AT_ONCE * writers)
+            prefetch_row(x + (i64)row * n_inner, vectors, lane);
+        UNROLL for (int k = 0; k < VECTORS; ++k) g[k] = __ldg(gains + index_of(k));
     }
     // The launch before may have written x, and may still read the workspace and y.
     wait_for_launch_before();
     if (writer >= writers) return;
-    NO_UNROLL for (int row = first; row < n_rows; row += CONSUMERS * writers) {
-        const i64 at = (i64)row * n_inner;
-        normalise_row((const uint4*)(x + at), (const uint4*)gain, (uint4*)(normed + at), n_inner, eps, lane);
+    NO_UNROLL for (int base = writer; base < n_rows; base += ROWS_AT_ONCE * writers) {
+        const bool live = base + in_turn < n_rows;
+        const i64 row = live ? base + in_turn : base;
+        const uint4* const in = (const uint4*)x + row * vectors;
+        uint4* const out = (uint4*)normed + row * vectors;
+        uint4 v[VECTORS];
+        UNROLL for (int k = 0; k < VECTORS; ++k) v[k] = __ldcg(in + index_of(k));
+        float sums_of[4] = {0.f, 0.f, 0.f, 0.f};
+        UNROLL for (int k = 0; k < VECTORS - 1; ++k) sums_of[k % 4] = squares_of(v[k], sums_of[k % 4]);
+        const float last = squares_of(v[VECTORS - 1], 0.f);
+        float sum = (sums_of[0] + sums_of[1]) + (sums_of[2] + sums_of[3]) + (ends ? 0.f : last);
+        NO_UNROLL for (int at = from + VECTORS * STRIDE; at < vectors; at += STRIDE)
+            sum = squares_of(__ldcg(in + at), sum);
+        UNROLL for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+        if (PARTS > 1) {
+            if (lane == 0) sums[warp] = sum;
+            writers_barrier();
+            sum = 0.f;
+            UNROLL for (int p = 0; p < PARTS; ++p) sum += sums[warp / PARTS * PARTS + p];
+        }
+        const float r = rsqrtf(sum / n_inner + eps);
+        if (live) {
+            UNROLL for (int k = 0; k < VECTORS; ++k)
+                if (k + 1 < VECTORS || !ends) out[from + k * STRIDE] = normalised(v[k], g[k], r);
+            NO_UNROLL for (int at = from + VECTORS * STRIDE; at < vectors; at += STRIDE)
+                out[at] = normalised(__ldcg(in + at), __ldg(gains + at), r);
+        }
+        if (PARTS > 1) writers_barrier();
     }
     fence_async_global();
-    asm volatile("bar.sync 8, %0;" :: "n"(THREADS) : "memory");
-    __threadfence();
+    writers_barrier();
+    // One fence for all flags of a thread, where store_release would fence each.
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     NO_UNROLL for (int reader = thread; reader < gridDim.x; reader += THREADS)
         *(volatile int*)(flags + reader * MAX_WRITERS + writer) = 1;
 }
 // Waits until all rows are there, and resets the flags for the next launch, which waits for this one to end.
 DEVICE void await_rows(int* flags, int writers, int lane) {
     wait_for_launch_before();
-    volatile int* const own = flags + block_id() * MAX_WRITERS + lane * (MAX_WRITERS / 32);
-    bool missing;
+    // A lane takes two.
+    u64* const own = (u64*)(flags + block_id() * MAX_WRITERS) + lane;
+    const u64 wanted = 2 * lane + 1 < writers ? 1ull << 32 | 1 : 2 * lane < writers;
+    u64 got;
     do {
-        missing = false;
-        UNROLL for (int k = 0; k < MAX_WRITERS / 32; ++k)
-            missing |= lane * (MAX_WRITERS / 32) + k < writers && own[k] == 0;
-    } while (missing);
-    __threadfence();
-    UNROLL for (int k = 0; k < MAX_WRITERS / 32; ++k) own[k] = 0;
+        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(got) : "l"(own) : "memory");
+    } while (got != wanted);
+    *own = 0;
     fence_async_global();
 }
 
 #define NAME rmsnorm_matmul_cluster
 #define PARAMETERS float4* partial, int* ready, int n_rows, int n_cols, int n_inner, int tile_rows, int last_row, \
     int last_col, int group_rows, const u16* x, const u16* gain, u16* normed, int* flags, int writers, float eps
-#define PREPARE_A(thread) normalise(x, gain, normed, flags, writers, n_rows, n_inner, eps, thread)
+#define PREPARE_A(thread) \
+    normalise(x, gain, normed, flags, writers, n_rows, n_inner, eps, (float*)(memory + SQUARES_AT), thread)
 #define AWAIT_A(lane) await_rows(flags, writers, lane)
 #define EPILOGUE(acc, col, n_cols, lane)
 #define PACKED packed

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 SWAPPED_ROWS = {64: 256, 128: 256}
 """block_o -> the largest block_b with swap_ab: what wgmma multiplies at once."""
 
-_MAX_ROW_VECTORS = {4: 32, 8: 32, 12: 16}
-"""num_warps -> most loads of 16 bytes of a row that a lane keeps in registers; the rest of a row is read twice."""
+_VECTORS = {4: 16, 8: 12, 12: 6}
+"""num_warps -> most loads of 16 bytes of a row, and of the gain, that a lane keeps in registers."""
+
+_SQUARES_BYTES = 64
+"""Shared memory of the sums of squares of the warps that take a row together."""
 
 
 def _swapped_step(config: Settings) -> int:
@@ -49,18 +52,29 @@ def _check_swapped(config: Settings) -> None:
         )
 
 
-def _source(row_vectors: int, *, defines: Mapping[str, int], **made: Any) -> CudaSource:
-    return cuda_source(__name__, "cluster.cu", defines={**defines, "ROW_VECTORS": row_vectors}, **made)
+def row_parts(num_warps: int, n_inner: int) -> tuple[int, int]:
+    """Return how many warps take a row together, and how many loads of a row a lane keeps in registers.
+
+    A row that does not fit into the registers of the most warps is read twice.
+    """
+    most, vectors = _VECTORS[num_warps], ceil_div(n_inner, 256)
+    parts = next((n for n in (1, 2, 4) if ceil_div(vectors, n) <= most), 4)
+    return parts, min(ceil_div(vectors, parts), most)
+
+
+def _source(rows: tuple[int, int], *, defines: Mapping[str, int], **made: Any) -> CudaSource:
+    parts, vectors = rows
+    return cuda_source(__name__, "cluster.cu", defines={**defines, "PARTS": parts, "VECTORS": vectors}, **made)
 
 
 def _gemm(config: Settings, n_inner: int) -> ClusterGemm:
-    row_vectors = min(ceil_div(n_inner, 256), _MAX_ROW_VECTORS.get(config["num_warps"], 1))
     return ClusterGemm(
         name="rmsnorm_matmul",
-        source=partial(_source, row_vectors),
+        source=partial(_source, row_parts(config["num_warps"], n_inner)),
         even_tiles=True,
         swaps=True,
         check_swapped=_check_swapped,
+        more_shared_bytes=_SQUARES_BYTES,
     )
 
 
@@ -105,11 +119,15 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
 
 def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
     """Return the shared memory of a CTA, in bytes."""
-    return gemm_config.shared_bytes(gemm_settings(config, 1), DTYPE_BYTES[dtype], DTYPE_BYTES[dtype])
+    element = DTYPE_BYTES[dtype]
+    return gemm_config.shared_bytes(gemm_settings(config, 1), element, element) + _SQUARES_BYTES
 
 
 def problems(config: Settings, shape: Shape) -> Iterator[str]:
     """Yield what is wrong with a configuration: what the cluster GEMM refuses."""
+    if config["num_warps"] not in _VECTORS:
+        yield f"num_warps is {config['num_warps']} with variant cuda_cluster; expected one of: {', '.join(map(str, _VECTORS))}"
+        return
     try:
         _gemm(config, shape["H"]).check(gemm_settings(config, shape["B"]), "fp16", "sm_90")
     except InputError as error:

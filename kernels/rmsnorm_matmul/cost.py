@@ -76,12 +76,12 @@ class Clocks(NamedTuple):
     cooperative_split: float = 4380
     warp_specialised_split: float = 7510
     other_lines: float = 0.595
-    shared_bytes: float = 173.0
-    cluster: float = 1500
-    cluster_split: float = 1500
-    stream_k: float = 8000
-    normalised: float = 3000
-    normalised_bytes: float = 64.0
+    shared_bytes: float = 112.6
+    cluster: float = 3680
+    cluster_split: float = 4020
+    stream_k: float = 20_700
+    normalised: float = 5290
+    normalised_bytes: float = 65.8
 
 
 CLOCKS = Clocks()

@@ -79,6 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
 # Of the CUDA C++, which the interpreter cannot run.
 _COOPERATIVE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cooperative.cu")
 _PING_PONG = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/ping_pong.cu")
+_NORMED = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cluster.cu")
 _MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
 _GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
@@ -127,6 +128,14 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int p = 1; p < SPLIT_K; ++p) sum +=", "for (int p = 2; p < SPLIT_K; ++p) sum +="),
     _PING_PONG("few_rows_reads_before_the_other_ranks",
            "        if (SPLIT_K > 1) wait(barriers.squares_received(), 0);\n", ""),
+    _NORMED("normed_dropped_gain", "packed(low(x) * r * low(gain), high(x) * r * high(gain))",
+           "packed(low(x) * r, high(x) * r)"),
+    _NORMED("normed_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
+    _NORMED("normed_squares_of_half_the_lanes", "for (int bit = 16; bit > 0;", "for (int bit = 8; bit > 0;"),
+    _NORMED("normed_forgets_a_part", "for (int p = 0; p < PARTS; ++p) sum +=", "for (int p = 1; p < PARTS; ++p) sum +="),
+    _NORMED("normed_last_vector_of_all_lanes", "(ends ? 0.f : last)", "last"),
+    _NORMED("normed_rows_of_the_first_turn", "base < n_rows; base += ROWS_AT_ONCE * writers", "base < n_rows; base = n_rows"),
+    _NORMED("normed_reads_before_the_rows", "while (got != wanted);", "while (false);"),
     _GEMM("cluster_lost_last_step",
            "last = steps * (part + 1) / SPLIT;", "last = max(steps * (part + 1) / SPLIT - 1, 1);"),
     _MATMUL("cluster_rows_of_the_first_program", "* ROWS + down) * TILE_ROWS;", "* ROWS) * TILE_ROWS;"),
