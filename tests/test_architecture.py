@@ -81,7 +81,7 @@ LAYERS = (
         """
         report_text counter_card markdown_page command_reference html_page report tables forecast_table
         status_table history_table score_table audit_text kernel_card hardware_card inspection_card
-        timeline_table bench_page before_after_page plot_model plot_layout plot_style plot_dots plot_image
+        timeline_table bench_page before_after_page svg plot_model plot_layout roofline_svg strips_svg
         plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
         timer_page rules_page check_text site
         """,

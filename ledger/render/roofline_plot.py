@@ -1,4 +1,4 @@
-"""Gathers all that a roofline plot shows, and writes it as PNG, SVG, JSON and Markdown.
+"""Gathers all that a roofline plot shows, and writes it as SVG, PNG, JSON and Markdown.
 
 A dot is drawn at the modelled intensity (FLOP per byte of compulsory DRAM traffic) and at the modelled operations
 divided by the measured time; its arrow starts where the forecast put it. Neither moves sideways: traffic beyond the
@@ -130,20 +130,30 @@ def _dots(book: Book) -> Iterator[Dot]:
             blind=view.blind,
             seal=view.sealed.id,
             campaign=view.sealed.prediction.campaign,
+            predicted_low=None if forecast.low_milli is None else forecast.low_milli / 1000,
+            predicted_high=None if forecast.high_milli is None else forecast.high_milli / 1000,
         )
 
 
 def write(plot: RooflinePlot, folder: FilePath) -> list[FilePath]:
-    """Write roofline.json, roofline.md, roofline.png and roofline.svg; return their paths.
+    """Write roofline.svg, strips of 40 dots each, roofline.json and roofline.md; return their paths.
 
-    Raises: MachineError when matplotlib is not installed; the first two are there then.
+    With resvg-py, the extra [plot], each picture is also a PNG.
     """
-    from ledger.render.plot_image import draw
+    from ledger.render import roofline_svg, strips_svg, svg
     from ledger.render.plot_table import dot_page
 
     folder.mkdir(parents=True, exist_ok=True)
-    data = folder / "roofline.json"
-    data.write_text(json.dumps(document(plot), indent=1, ensure_ascii=True, allow_nan=False) + "\n", encoding="ascii")
-    page = folder / "roofline.md"
-    page.write_text(dot_page(plot), encoding="utf-8")
-    return [*draw(plot, folder), data, page]
+    pictures = {"roofline": roofline_svg.draw(plot)}
+    pictures |= {f"strip-{number:02}": drawn for number, drawn in enumerate(strips_svg.draw(plot), start=1)}
+    files: dict[str, bytes] = {}
+    for name, drawn in pictures.items():
+        alone = svg.standalone(drawn)
+        files[f"{name}.svg"] = alone.encode()
+        if (pixels := svg.png(alone)) is not None:
+            files[f"{name}.png"] = pixels
+    files["roofline.json"] = f"{json.dumps(document(plot), indent=1, allow_nan=False)}\n".encode()
+    files["roofline.md"] = dot_page(plot).encode()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in files]

@@ -404,7 +404,7 @@ def test_site_has_a_page_for_the_report_each_seal_and_each_benchmark(tmp_path: P
     for name, value in files.items():
         (root / "benchmarks" / name).write_text(json.dumps(value))
     (folder / "roofline" / "grid").mkdir(parents=True)
-    (folder / "roofline" / "grid" / "roofline.png").write_text("drawn before")
+    (folder / "roofline" / "grid" / "roofline.svg").write_text("drawn before")
     written = write_site(book(), root, folder)
     assert sorted(path.relative_to(folder).as_posix() for path in written) == [
         "benchmarks/toy.md", "benchmarks/tuning/matmul-toy.md", "index.md",
@@ -416,7 +416,7 @@ def test_site_has_a_page_for_the_report_each_seal_and_each_benchmark(tmp_path: P
     assert "| matmul | M=8 | fp16 | 2.00 |" in (folder / "benchmarks/toy.md").read_text()
     assert "| 0.9000 | yes | block=32 |" in (folder / "benchmarks/tuning/matmul-toy.md").read_text()
     assert (folder / "report.md").read_text() == report.markdown(book())
-    assert (folder / "roofline" / "grid" / "roofline.png").read_text() == "drawn before"
+    assert (folder / "roofline" / "grid" / "roofline.svg").read_text() == "drawn before"
 
 
 def test_site_has_a_page_for_every_benchmark_of_this_repository(tmp_path: Path) -> None:
