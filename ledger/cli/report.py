@@ -120,20 +120,19 @@ def _print(
 
 def _only(document: dict[str, Any], only: Sequence[str] | None) -> dict[str, Any]:
     """Return a report with the rows of some cells alone, in the order of their names."""
+    from ledger.analysis.book import short_name
+
     if only is None:
         return document
     place = {name: number for number, name in enumerate(only)}
     kept = {
         key: sorted(
-            (row for row in document[key] if _short_name(row) in place), key=lambda row: place[_short_name(row)]
+            (row for row in document[key] if short_name(row["seal"], row["cell"]) in place),
+            key=lambda row: place[short_name(row["seal"], row["cell"])],
         )
         for key in _BY_CELL
     }
     return {**document, **kept}
-
-
-def _short_name(row: dict[str, Any]) -> str:
-    return f"{row['seal'][:10]}#{row['cell']}"
 
 
 def check_miss(book: Book, points: float, only: Collection[str] | None) -> None:
