@@ -8,7 +8,7 @@ import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, paged
+from ledger.cli.output import emit, paged, working
 
 
 def diff(
@@ -25,7 +25,8 @@ def diff(
     opened = open_ledger()
     book = opened.book
     refuse_if_refused(book)
-    found = ledger_diff(*compared(book, opened.reader, opened.root, a, b))
+    with working("comparing"):
+        found = ledger_diff(*compared(book, opened.reader, opened.root, a, b))
     if as_json:
         emit({"head": book.head, **diff_document(found)})
         return

@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, paged, say
+from ledger.cli.output import emit, out, paged, say, working
 from ledger.errors import InputError, ThresholdMissed
 from ledger.suggestions import unknown
 
@@ -65,7 +65,8 @@ def report(
         emit({**_only(reports.document(book), only), **_sums(shown, by)})
     refuse_if_refused(book)
     if html is not None:
-        html.write_text(reports.html(book, only=only), encoding="utf-8")
+        with working("writing the page"):
+            html.write_text(reports.html(book, only=only), encoding="utf-8")
         say(f"wrote {html}")
     if markdown is not None:
         markdown.write_text(reports.markdown(book), encoding="utf-8")
@@ -73,7 +74,9 @@ def report(
     if site is not None:
         from ledger.render.site import write_site
 
-        say(f"wrote {len(write_site(book, opened.root, site))} pages to {site}")
+        with working("writing pages"):
+            written = write_site(book, opened.root, site)
+        say(f"wrote {len(written)} pages to {site}")
     if not (html or markdown or site or as_json):
         _print(book, choice, shown, only, by)
     if fail_on_miss is not None:

@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, working
 from ledger.errors import InputError, StateError
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def roofline(
     if as_json:
         emit(document(plot))
     elif output is not None:
-        for path in write(plot, output):
+        with working("drawing"):
+            written = write(plot, output)
+        for path in written:
             out().print(f"wrote {path}", markup=False)
     else:
         print_plot(plot, out())

@@ -24,7 +24,7 @@ from ledger.cli.options import (
     TimeLimitOption,
 )
 from ledger.cli.order import report_stale
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.cli.report import check_miss
 from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
@@ -115,7 +115,10 @@ def _ingest(opened: OpenLedger, incoming: list[Incoming], tsa: str | None, *, si
     """Commit measurements, their time tokens and log entries. Raises: EvidenceRefused for a ledger that is refused."""
     from ledger.workflow.ingest import ingest
 
-    done = ingest(opened.repository, opened.reader, incoming, history=opened.history, current=opened.current, sign=sign)
+    with working("judging and committing the measurements"):
+        done = ingest(
+            opened.repository, opened.reader, incoming, history=opened.history, current=opened.current, sign=sign
+        )
     freeze_records()
     refuse_if_refused(done.book)
     refused = {item.path for item in done.taken if item.refused}
