@@ -9,7 +9,11 @@ import typer
 
 from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
+<<<<<<< HEAD
 from ledger.cli.output import emit, out, say
+=======
+from ledger.cli.output import emit, out, working
+>>>>>>> 435814130200776fff9e5e2950cc4e96a659ae48
 from ledger.errors import InputError, StateError
 from ledger.suggestions import install_command
 
@@ -44,8 +48,14 @@ def roofline(
     if as_json:
         emit(document(plot))
     elif output is not None:
+<<<<<<< HEAD
         paths = write(plot, output)
         for path in paths:
+=======
+        with working("drawing"):
+            written = write(plot, output)
+        for path in written:
+>>>>>>> 435814130200776fff9e5e2950cc4e96a659ae48
             out().print(f"wrote {path}", markup=False)
         if not any(path.suffix == ".png" for path in paths):
             say(f"no PNG: resvg-py is not installed; {install_command('plot')}")
