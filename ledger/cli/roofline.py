@@ -9,11 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-<<<<<<< HEAD
-from ledger.cli.output import emit, out, say
-=======
-from ledger.cli.output import emit, out, working
->>>>>>> 435814130200776fff9e5e2950cc4e96a659ae48
+from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError, StateError
 from ledger.suggestions import install_command
 
