@@ -4,9 +4,8 @@
 //     with EVEN_TILES tile_rows, last_row, last_col, and what the epilogue needs.
 //   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col.
 //   PACKED(lo, hi): two accumulators as two 16-bit results.
-//   PREPARES_A, 1 where the kernel writes A itself; then the previous launch must not have written B, whose first tiles
-//     are loaded at once, and there are PREPARE_A(thread) and AWAIT_A(lane): statements of the warps that multiply, and
-//     of the loader, which wait for the launch before.
+//   PREPARES_A, 1 where the kernel writes A itself: PREPARE_A(thread) and AWAIT_A(b_map, col, step, lane), statements of
+//     the warps that multiply, and of the warp that loads, before its first tile; they wait for the launch before.
 // It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
 
 extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1) NAME(
@@ -30,10 +29,8 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         fence_barrier_init();
     }
     cluster_barrier();
-#if !PREPARES_A
     // The launch before this one may have written the operands, and may still read what this one writes.
-    wait_for_launch_before();
-#endif
+    if (!PREPARES_A) wait_for_launch_before();
 
     const int tiles_m = (n_rows + ROWS * BLOCK_M - 1) / (ROWS * BLOCK_M);
     const int tiles_n = (n_cols + COLS * BLOCK_N - 1) / (COLS * BLOCK_N);
@@ -60,73 +57,56 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
     if (warp >= CONSUMERS) {
         if (GROUPS == 2) decrease_registers<40>();
         if (GROUPS == 3) decrease_registers<32>();
-        const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
-        auto load_b = [&](int i, int s) {
-            const u32 b = ring + s * STAGE_BYTES + A_BYTES;
-            if (FP8) {
-                load_for(b_mask, b + down * (B_BYTES / ROWS), &b_map, i * BLOCK_K,
-                         col + down * (BLOCK_N / ROWS), full(s));
-            } else if (ROWS == 1) {
-#pragma unroll
-                for (int o = 0; o < BOXES; ++o)
-                    load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
-            } else if (BOXES % ROWS == 0) {
-#pragma unroll
-                for (int o = 0; o < BOXES / ROWS; ++o) {
-                    const int box = down * (BOXES / ROWS) + o;
-                    load_for(b_mask, b + box * 8192, &b_map, col + box * 64, i * BLOCK_K, full(s));
-                }
-            } else if (BLOCK_K % ROWS == 0) {
-                // The boxes do not divide: each CTA loads its share of the rows of all.
-                const int first = BLOCK_K / ROWS * down;
-#pragma unroll
-                for (int o = 0; o < BOXES; ++o)
-                    load_for(b_mask, b + o * 8192 + first * 128, &b_map, col + o * 64, i * BLOCK_K + first,
-                             full(s));
-            } else {
-                for (int o = down; o < BOXES; o += ROWS)
-                    load_for(b_mask, b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
-            }
-        };
 #if PREPARES_A
-        int early = 0;
         if (warp == LOADER) {
             Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
-            if (walk.advance() && elected()) {
-                place(walk.tile);
-                early = min(walk.last - walk.first, EARLY_STAGES);
-                for (int s = 0; s < early; ++s) {
-                    expect(full(s), TILE_ROWS * K_BYTES + B_BYTES);
-                    load_b(walk.first + s, s);
-                }
-            }
-            __syncwarp();
-            AWAIT_A(thread_id() % 32);
+            col = n_cols;
+            if (walk.advance()) place(walk.tile);
+            AWAIT_A(&b_map, col, walk.first, thread_id() % 32);
             __syncwarp();
         }
-#else
-        constexpr int early = 0;
 #endif
         if (warp == LOADER && elected()) {
             Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
-            int s = 0, phase = 1, loaded = 0;
+            int s = 0, phase = 1;
+            const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
                 place(walk.tile);
                 const int share = TILE_ROWS / COLS * right;
 #pragma unroll 1
                 for (int i = walk.first; i < walk.last; ++i) {
-                    const bool begun = PREPARES_A && loaded++ < early;
-                    if (!begun) {
-                        wait(empty(s), phase);
-                        expect(full(s), TILE_ROWS * K_BYTES + B_BYTES);
-                    }
-                    const u32 a = ring + s * STAGE_BYTES;
+                    wait(empty(s), phase);
+                    expect(full(s), TILE_ROWS * K_BYTES + B_BYTES);
+                    const u32 a = ring + s * STAGE_BYTES, b = a + A_BYTES;
                     if (COLS == 1) {
                         load(a, &a_map, i * BLOCK_K, row, full(s));
                     } else {
                         load_for(a_mask, a + share * K_BYTES, &a_map, i * BLOCK_K, row + share, full(s));
                     }
-                    if (!begun) load_b(i, s);
+                    if (FP8) {
+                        load_for(b_mask, b + down * (B_BYTES / ROWS), &b_map, i * BLOCK_K,
+                                 col + down * (BLOCK_N / ROWS), full(s));
+                    } else if (ROWS == 1) {
+#pragma unroll
+                        for (int o = 0; o < BOXES; ++o)
+                            load(b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                    } else if (BOXES % ROWS == 0) {
+#pragma unroll
+                        for (int o = 0; o < BOXES / ROWS; ++o) {
+                            const int box = down * (BOXES / ROWS) + o;
+                            load_for(b_mask, b + box * 8192, &b_map, col + box * 64, i * BLOCK_K, full(s));
+                        }
+                    } else if (BLOCK_K % ROWS == 0) {
+                        // The boxes do not divide: each CTA loads its share of the rows of all.
+                        const int first = BLOCK_K / ROWS * down;
+#pragma unroll
+                        for (int o = 0; o < BOXES; ++o)
+                            load_for(b_mask, b + o * 8192 + first * 128, &b_map, col + o * 64, i * BLOCK_K + first,
+                                     full(s));
+                    } else {
+                        for (int o = down; o < BOXES; o += ROWS)
+                            load_for(b_mask, b + o * 8192, &b_map, col + o * 64, i * BLOCK_K, full(s));
+                    }
                     if (++s == STAGES) { s = 0; phase ^= 1; }
                 }
             }

@@ -1,12 +1,12 @@
 // y = rmsnorm(x) times W by the cluster GEMM of kernels/common. The first CTAs normalise the rows of x, rounded to the
-// dtype, into a workspace, from which all CTAs load wgmma's operand. Loads of the weights do not wait for that.
+// dtype, into a workspace, from which all CTAs load wgmma's operand.
 // Macros beside those of the GEMM (cluster.py): PARTS: warps that take a row together. VECTORS: loads of 16 bytes of
 // its part of a row, and of the gain, that a lane keeps in registers; of longer rows the rest is read twice.
 #define EVEN_TILES 1
 #define PREPARES_A 1
-#define EARLY_STAGES 2   // more of the weights delay x
 #include "cluster_gemm.cuh"
 
+constexpr int EARLY_STEPS = 2;                       // whose weights L2 fetches before x; more delay x
 constexpr int MAX_WRITERS = 64;                      // WRITERS of cost.py
 constexpr int ROWS_AT_ONCE = CONSUMERS / PARTS;      // of a CTA
 constexpr u32 SQUARES_AT = BARRIERS_AT + STAGES * 16;
@@ -86,8 +86,15 @@ DEVICE void normalise(const u16* x, const u16* gain, u16* normed, int* flags, in
     NO_UNROLL for (int reader = thread; reader < gridDim.x; reader += THREADS)
         *(volatile int*)(flags + reader * MAX_WRITERS + writer) = 1;
 }
+// Hints that L2 fetch a box of the weights.
+DEVICE void prefetch_box(const TensorMap* map, int col, int inner) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];"
+        :: "l"(map), "r"(col), "r"(inner) : "memory");
+}
 // Waits until all rows are there, and resets the flags for the next launch, which waits for this one to end.
-DEVICE void await_rows(int* flags, int writers, int lane) {
+DEVICE void await_rows(int* flags, int writers, const TensorMap* weights, int col, int n_cols, int step, int lane) {
+    const int box = col + lane % BOXES * 64;
+    if (lane < BOXES * EARLY_STEPS && box < n_cols) prefetch_box(weights, box, (step + lane / BOXES) * BLOCK_K);
     wait_for_launch_before();
     // A lane takes two.
     u64* const own = (u64*)(flags + block_id() * MAX_WRITERS) + lane;
@@ -105,7 +112,7 @@ DEVICE void await_rows(int* flags, int writers, int lane) {
     int last_col, int group_rows, const u16* x, const u16* gain, u16* normed, int* flags, int writers, float eps
 #define PREPARE_A(thread) \
     normalise(x, gain, normed, flags, writers, n_rows, n_inner, eps, (float*)(memory + SQUARES_AT), thread)
-#define AWAIT_A(lane) await_rows(flags, writers, lane)
+#define AWAIT_A(b_map, col, step, lane) await_rows(flags, writers, b_map, col, n_cols, step, lane)
 #define EPILOGUE(acc, col, n_cols, lane)
 #define PACKED packed
 #include "cluster_gemm_kernel.cuh"
