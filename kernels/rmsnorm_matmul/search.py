@@ -32,7 +32,7 @@ _CLUSTER_TILES = ((64, 128), (64, 192), (64, 256), (128, 64), (128, 128), (128, 
 _SWAPPED_HEIGHTS = (32, 48, 64, 80, 96, 104, 128, 144, 176, 192, 224, 256)
 _CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1))
 """Tiles and clusters of the cluster GEMM: without swap-AB, the rows with it, CTAs along B and O."""
-_LEAST_CLUSTER_BATCH = 16
+_LEAST_CLUSTER_BATCH = 64
 _ROW_TILES = (1, 2, 3, 4, 5, 6, 8)
 _LEAST_ROWS = 32
 """The least rows of a tile where several tiles divide the batch."""
