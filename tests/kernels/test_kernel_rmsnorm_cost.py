@@ -6,12 +6,14 @@ import json
 import re
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledger.analysis.model_shapes import FIT_SCHEMA, cells, drawn
+from ledger.cost_model import cost
 from ledger.kernel_files import load_kernel
 from ledger.kernels.rmsnorm_matmul.cost import RATES, Clocks, Tile, chain_s, launch_of, resident_ctas, tile_of
 from ledger.kernels.rmsnorm_matmul.search import cheapest, chosen, staged, tiles
@@ -20,12 +22,14 @@ from ledger.record_files import parse_yaml
 from ledger.records import Dtype
 
 ROOT = Path(__file__).parents[2]
+NORMED = json.loads((ROOT / "benchmarks" / "model-shapes-normed-h200.json").read_text(encoding="utf-8"))
 FIT = json.loads((ROOT / "benchmarks" / "model-shapes-fit-h200.json").read_text(encoding="utf-8"))
 MODELS = parse_yaml((ROOT / "benchmarks" / "model_shapes.yaml").read_bytes(), what="model_shapes.yaml")
 CLOCKS = Clocks(
     issue_64=100, issue_128=200, issue_128_wide=150, row_128=2, separate=5, scale_64=300, scale_128=350, step=400,
     ping_pong=1000, cooperative=1100, warp_specialised=1200, published_squares=50, late_weights=60, tile=8000,
     groups=4000, sent=6000, ping_pong_split=70, cooperative_split=80, warp_specialised_split=90, other_lines=0.5,
+    shared_bytes=100, cluster=1300, cluster_split=110, stream_k=5000, normalised=700, normalised_bytes=64,
 )  # fmt: skip
 SHAPE = {"B": 256, "H": 4096, "O": 6144}
 PAIR = Tile("cuda_ping_pong", 128, 128, 1, 2, 8, 64, shared=False)
@@ -65,6 +69,50 @@ def test_warp_specialised_steps_are_longer_and_its_ctas_are_no_cluster() -> None
     assert (found.cluster, found.steps, found.hidden_clocks) == (1, 16, 100)
     # 8 x 64 is 1/64 of 128 x 256; three quarters of the sums are sent.
     assert found.fixed_clocks == pytest.approx(1200 + 125 + 90 + 6000 / 64 * 3 / 4)
+
+
+NORMED_FIRST = Tile("cuda_cluster", 128, 192, 1, 2, 8, 64, shared=False)
+
+
+def test_rows_are_normalised_once_before_the_cluster_gemm() -> None:
+    found = launch_of(NORMED_FIRST, SHAPE, "fp16", 1, CLOCKS)
+    # 32 column tiles by a pair of row tiles; 64 steps; half of 192 columns of the weights and 128 rows of x requested.
+    assert (found.ctas, found.cluster, found.steps) == (64, 2, 64)
+    assert found.request_bytes == 128 * (96 + 128)
+    # Two warpgroups read 64 rows and 192 columns each; 128 rows and 192 columns are written: 832 times 128 bytes.
+    assert found.hidden_clocks == pytest.approx(832 * 128 / 100)
+    assert (found.exposed_clocks, found.serial_clocks, found.resident) == (0, 0, 1)
+    assert found.fixed_clocks == 1300 + 0.75 * 8000
+    # Each of 64 CTAs normalises 4 rows of 8 KiB.
+    assert found.once_clocks == 700 + 4 * 8192 / 64
+
+
+def test_clocks_before_the_first_step_count_once_a_launch() -> None:
+    found = launch_of(NORMED_FIRST, {**SHAPE, "O": 28672}, "fp16", 1, CLOCKS)
+    rates = replace(RATES, overlap=1.0)
+    without = cost(found._replace(once_clocks=0.0), rates, state="chain")
+    assert without.waves == 3
+    assert cost(found, rates, state="chain").total_s - without.total_s == pytest.approx(found.once_clocks / 1.755e9)
+
+
+def test_stream_k_gives_all_clusters_equal_steps() -> None:
+    found = launch_of(NORMED_FIRST._replace(block_o=256, stream_k=1), SHAPE, "fp16", 1, CLOCKS)
+    # 24 pairs of tiles by 64 steps, divided among 66 pairs of CTAs.
+    assert (found.ctas, found.steps) == (132, 24)
+    assert found.fixed_clocks == pytest.approx(1300 + 8000 * 24 / 66 + 5000)
+    # 66 pairs of tiles are whole: nothing is divided.
+    whole = launch_of(NORMED_FIRST._replace(block_o=256, stream_k=1), {**SHAPE, "O": 66 * 256}, "fp16", 1, CLOCKS)
+    assert (whole.ctas, whole.steps) == (132, 64)
+
+
+def test_two_halves_of_a_swapped_tile_exchange_half_of_the_sums() -> None:
+    tile = Tile("cuda_cluster", 128, 128, 2, 1, 8, 64, shared=False, swap_ab=1)
+    found = launch_of(tile, SHAPE, "bf16", 1, CLOCKS)
+    assert (found.ctas, found.cluster, found.steps) == (192, 2, 32)
+    assert found.fixed_clocks == 1300 + 4000 + 110 + 6000 / 4
+    # Even shares of 200 rows: 104 of the 128 are loaded.
+    fewer = launch_of(tile, {**SHAPE, "B": 200}, "bf16", 1, CLOCKS)
+    assert found.request_bytes - fewer.request_bytes == 128 * 24
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
@@ -129,13 +177,15 @@ def test_the_rule_takes_under_two_milliseconds() -> None:
 # The committed timings
 
 
-def configurations(row: dict[str, Any]) -> list[dict[str, Any]]:
-    variant, *keys = FIT["columns"][:10]
+def configurations(row: dict[str, Any], data: dict[str, Any] = FIT) -> list[dict[str, Any]]:
+    """Return the configurations of a row, with net times and errors."""
     made = []
     for values in row["configs"]:
-        fixed = {variant: FIT["variants"][values[0]], **FIT["fixed"]}
-        config = {**fixed, **dict(zip(keys, values[1:10], strict=True))}
-        made.append({"config": config, "net_us": values[10] - row["elementwise_us"], "worst": values[12]})
+        named = dict(zip(data["columns"], values, strict=True))
+        variant = data["variants"][named.pop("variant")]
+        net_us, worst = named.pop("chain_us") - row.get("elementwise_us", 0.0), named.pop("worst")
+        named.pop("back_to_back_us", None)
+        made.append({"config": {**NEUTRAL[variant], "variant": variant, **data["fixed"], **named}, "net_us": net_us, "worst": worst})
     return made
 
 
@@ -170,23 +220,24 @@ def test_the_notes_name_every_constant() -> None:
     assert sum(len(row["configs"]) for row in FIT["rows"]) in numbers
 
 
-def test_every_timed_configuration_was_right_and_is_of_its_cell() -> None:
+@pytest.mark.parametrize("data", [FIT, NORMED], ids=["all", "normed"])
+def test_every_timed_configuration_was_right_and_is_of_its_cell(data: dict[str, Any]) -> None:
     kernel = load_kernel("rmsnorm_matmul").kernel
     fitted = {(*(shape[key] for key in "BHO"), dtype) for shape, dtype in cells(MODELS, "fit")}
     unseen = {(shape["H"], shape["O"]) for shape, _ in cells(MODELS, "unseen")}
-    for row in FIT["rows"]:
+    for row in data["rows"]:
         shape = {key: row[key] for key in "BHO"}
         assert (*shape.values(), row["dtype"]) in fitted or row["H"] == row["O"] in (2048, 8192)
         assert (row["H"], row["O"]) not in unseen
-        for one in configurations(row):
+        for one in configurations(row, data):
             assert one["worst"] < 1
             kernel.check_config(one["config"], shape, row["dtype"], "sm_90")
 
 
 def test_only_tiles_that_were_timed_are_offered() -> None:
     timed = set()
-    for row in FIT["rows"]:
-        for one in configurations(row):
+    for data, row in ((data, row) for data in (FIT, NORMED) for row in data["rows"]):
+        for one in configurations(row, data):
             config = one["config"]
             timed.add((config["variant"], config["block_b"], config["block_o"], config["split_k"]))
     # Timed by `ledger tune`: benchmarks/tuning/rmsnorm_matmul-h200.json.
