@@ -10,8 +10,8 @@ split_k · 4 · B·O bytes, L2 or distributed shared memory) and the padding of 
 
 Variants and configuration keys: variants.py. Launch rule: rule.py.
 Precision: x·g is rounded once to the dtype before the product, in cuda_ping_pong g·W, in cuda_cluster the normalised x;
-squares, products and partial sums are fp32; one rounding to the dtype at the end. Assumes |x·g|, or |g·W|, is within the
-dtype's range (fp16: 65504).
+squares, products and partial sums are fp32; one rounding to the dtype at the end. Assumes |x·g|, or |g·W|, is within
+the dtype's range (fp16: 65504).
 Determinism: partial sums are added in the order of the K ranges, whichever CTA adds them, so the same inputs give the
 same bits.
 Programmatic dependent launch: with pdl 1 a launch begins before the previous one ends. It waits for that before it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 
 from ledger.kernel import Candidate, variations
@@ -11,9 +12,13 @@ from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
+from .cost import chain_s
 from .rule import config_for
-from .search import Config, ping_pong_stages
+from .search import Config, ping_pong_stages, staged, tiles
 from .variants import NEUTRAL, shared_bytes
+
+_CLUSTER_OFFERED = 8
+"""Tiles of the cluster GEMM, the cheapest predicted."""
 
 
 def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
@@ -21,7 +26,7 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     own = config_for(shape, dtype, target)
     yield _candidate(own, shape, dtype)
     if own["variant"] != "generic":
-        for config in _ping_pong_variations(own, shape, dtype):
+        for config in (*_ping_pong_variations(own, shape, dtype), *_cluster_configs(shape, dtype)):
             yield _candidate(config, shape, dtype)
     for config in _variations(own):
         # As many stages as fit, or one less.
@@ -53,6 +58,13 @@ def _ping_pong_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[C
     for config in variations(ping_pong, choices):
         staged = (ping_pong_stages(config, shape, dtype, shared=shared) for shared in (False, True))
         yield from (one for one in staged if one is not None)
+
+
+def _cluster_configs(shape: Shape, dtype: Dtype) -> Iterator[Config]:
+    found = (tile for tile in tiles(shape) if tile.variant == "cuda_cluster")
+    for tile in heapq.nsmallest(_CLUSTER_OFFERED, found, key=lambda tile: chain_s(tile, shape, dtype, 1)):
+        if (config := staged(tile, shape, dtype)) is not None:
+            yield config
 
 
 def _candidate(config: Settings, shape: Shape, dtype: Dtype) -> Candidate:

@@ -28,7 +28,17 @@ _HEIGHTS = {
 """Columns -> rows of the tiles of ping-pong warpgroups that were timed; 24 and 136 in benchmarks/tuning."""
 _COOPERATIVE_TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256))
 """Rows and columns. 128 x 64 was timed too: never the fastest, and slower than predicted."""
-_CLUSTER_TILES = ((64, 128), (64, 192), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (192, 128), (192, 192))
+_CLUSTER_TILES = (
+    (64, 128),
+    (64, 192),
+    (64, 256),
+    (128, 64),
+    (128, 128),
+    (128, 192),
+    (128, 256),
+    (192, 128),
+    (192, 192),
+)
 _SWAPPED_HEIGHTS = (32, 48, 64, 80, 96, 104, 128, 144, 176, 192, 224, 256)
 _CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1))
 """Tiles and clusters of the cluster GEMM: without swap-AB, the rows with it, CTAs along B and O."""

@@ -18,6 +18,9 @@ SCHEMA = "ledger/model-shapes/1"
 FIT_SCHEMA = "ledger/model-shapes-fit/1"
 """Timings of configurations on fit-half cells, to which a launch rule is fitted."""
 
+TIMES_SCHEMA = "ledger/model-shapes-times/1"
+"""Times of the launch rule's choice beside baselines on unseen cells, by which the rule is judged."""
+
 Half = Literal["fit", "unseen"]
 Cell = tuple[dict[str, int], Dtype]
 """A shape of rmsnorm_matmul, with the keys B, H and O, and a dtype."""

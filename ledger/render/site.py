@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ledger.analysis.book import Book
-from ledger.analysis.model_shapes import FIT_SCHEMA
+from ledger.analysis.model_shapes import FIT_SCHEMA, TIMES_SCHEMA
 from ledger.analysis.tuning import FILE_SCHEMA
 from ledger.canonical import parse_json
 from ledger.errors import InputError
@@ -77,7 +77,7 @@ def _benchmark_page(document: Any, what: str) -> str | None:
             return tuning_page.render_markdown(document)
         if document.get("schema") == before_after_page.SCHEMA:
             return before_after_page.render_markdown(document)
-        if document.get("schema") == FIT_SCHEMA:
+        if document.get("schema") in (FIT_SCHEMA, TIMES_SCHEMA):
             return None
         if "conditions" in document and "rows" in document:
             return bench_page.render_markdown(document)

@@ -2,6 +2,7 @@
 
 Usage: python tests/gpu/model_shapes.py --half unseen --draw 96 --baselines torch_matmul,torch_compile -o FILE
        python tests/gpu/model_shapes.py --summary FILE
+       python tests/gpu/model_shapes.py --document FILE --device "NVIDIA H200" --condition date=2026-11-23 -o JSON
 
 Rows are appended to FILE, one JSON line each; a cell that FILE has is skipped, so that a run can be resumed. Each of
 our results is compared with float32 before it is timed. Contestants are interleaved round by round in the chain and
@@ -27,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import yaml
 
-from ledger.analysis.model_shapes import Cell, cells, drawn
+from ledger.analysis.model_shapes import TIMES_SCHEMA, Cell, cells, drawn
 
 ROOT = Path(__file__).parents[2]
 SHAPES = ROOT / "benchmarks" / "model_shapes.yaml"
@@ -219,6 +220,30 @@ def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def document(found: Sequence[dict[str, Any]], device: str, conditions: dict[str, str]) -> dict[str, Any]:
+    """Return rows as benchmarks/model_shapes-*.json has them; a column that was not timed is null."""
+
+    def row_in(one: dict[str, Any]) -> dict[str, Any]:
+        chain = one["contexts_us"]["chain"]
+        compiled_us = [chain[name] for name in COMPILED if name in chain]
+        return {
+            "kernel": "rmsnorm_matmul", "shape": one["shape"], "dtype": one["dtype"], "ours_us": chain["ours"],
+            "torch_compile_us": min(compiled_us, default=None), "torch_matmul_us": chain.get("torch_matmul"),
+            "contexts_us": one["contexts_us"], "sm_clock_mhz": one["sm_clock_mhz"], "worst": one["worst"],
+            "config": one["config"],
+        }  # fmt: skip
+
+    made = [row_in(one) for one in sorted(found, key=lambda one: key_of((one["shape"], one["dtype"])))]
+    return {"schema": TIMES_SCHEMA, "device": device, "conditions": conditions, "rows": made}
+
+
+def document_text(made: dict[str, Any]) -> str:
+    """Return a document as JSON, one line a row."""
+    head = json.dumps({key: value for key, value in made.items() if key != "rows"}, indent=1)
+    lines = ",\n".join("  " + json.dumps(row) for row in made["rows"])
+    return f'{head[:-2]},\n "rows": [\n{lines}\n ]\n}}\n'
+
+
 def main() -> None:
     """Compile, time or summarise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -232,10 +257,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after this time")
     parser.add_argument("--compile-ahead", type=int, metavar="JOBS")
     parser.add_argument("--summary", type=Path)
+    parser.add_argument("--document", type=Path)
+    parser.add_argument("--device", default="")
+    parser.add_argument("--condition", action="append", default=[], metavar="NAME=TEXT")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     if given.summary is not None:
         print(json.dumps(summary(rows(given.summary)), indent=1))
+        return
+    if given.document is not None:
+        conditions = dict(one.split("=", 1) for one in given.condition)
+        given.output.write_text(document_text(document(rows(given.document), given.device, conditions)))
         return
     found = chosen(given.half, given.draw, given.seed)
     names = [one for name in given.baselines.split(",") for one in (COMPILED if name == "torch_compile" else (name,))]

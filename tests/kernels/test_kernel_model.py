@@ -87,6 +87,7 @@ def test_rmsnorm_matmul_refuses_config(edit: dict[str, Any], says: str) -> None:
 
 
 COOPERATIVE = {"variant": "cuda_cooperative", "cluster_m": 1, "num_warps": 8, "x_stages": 0}
+CLUSTER = {**COOPERATIVE, "variant": "cuda_cluster", "block_b": 128, "block_o": 128, "num_stages": 5}
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,15 @@ COOPERATIVE = {"variant": "cuda_cooperative", "cluster_m": 1, "num_warps": 8, "x
         ({**COOPERATIVE, "num_warps": 16}, "num_warps is 16 .*; expected 8"),
         ({**COOPERATIVE, "block_b": 32}, "block_b 64 or 128"),
         ({**COOPERATIVE, "split_k": 4}, "expected 1 or 2"),
+        ({"cluster_n": 2}, "cluster_n is 2 with variant cuda_ping_pong; expected 1"),
+        ({**CLUSTER, "num_warps": 16}, "num_warps is 16 with variant cuda_cluster; expected 4, 8 or 12"),
+        ({**CLUSTER, "num_warps": 4}, "variant is cuda; expected .* num_warps 8"),
+        ({**CLUSTER, "block_b": 96}, "tiles are 96 x 128"),
+        ({**CLUSTER, "block_b": 100, "swap_ab": 1}, "100 x 128 .* swap_ab 1; expected rows in steps of 8"),
+        ({**CLUSTER, "block_b": 104, "swap_ab": 1, "split_k": 2}, "expected rows in steps of 16"),
+        ({**CLUSTER, "stream_k": 1, "split_k": 2}, "stream_k 1 and split_k 2"),
+        ({**CLUSTER, "x_stages": 4}, "x_stages is 4 with variant cuda_cluster; expected 0"),
+        ({**CLUSTER, "num_stages": 8}, "shared memory"),
         ({"pdl": 2}, "pdl is 2; expected 0 or 1"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ledger.analysis.model_shapes import FIT_SCHEMA, cells, drawn
+from ledger.analysis.model_shapes import FIT_SCHEMA, TIMES_SCHEMA, cells, drawn
 from ledger.cost_model import cost
 from ledger.kernel_files import load_kernel
 from ledger.kernels.rmsnorm_matmul.cost import RATES, Clocks, Tile, chain_s, launch_of, resident_ctas, tile_of
@@ -185,7 +185,13 @@ def configurations(row: dict[str, Any], data: dict[str, Any] = FIT) -> list[dict
         variant = data["variants"][named.pop("variant")]
         net_us, worst = named.pop("chain_us") - row.get("elementwise_us", 0.0), named.pop("worst")
         named.pop("back_to_back_us", None)
-        made.append({"config": {**NEUTRAL[variant], "variant": variant, **data["fixed"], **named}, "net_us": net_us, "worst": worst})
+        made.append(
+            {
+                "config": {**NEUTRAL[variant], "variant": variant, **data["fixed"], **named},
+                "net_us": net_us,
+                "worst": worst,
+            }
+        )
     return made
 
 
@@ -236,7 +242,7 @@ def test_every_timed_configuration_was_right_and_is_of_its_cell(data: dict[str, 
 
 def test_only_tiles_that_were_timed_are_offered() -> None:
     timed = set()
-    for data, row in ((data, row) for data in (FIT, NORMED) for row in data["rows"]):
+    for row, data in ((row, given) for given in (FIT, NORMED) for row in given["rows"]):
         for one in configurations(row, data):
             config = one["config"]
             timed.add((config["variant"], config["block_b"], config["block_o"], config["split_k"]))
@@ -259,3 +265,16 @@ def test_the_rule_gives_what_sm_90_can_run_for_published_models(half: Any) -> No
 
 def test_the_schema_of_the_timings_is_the_one_that_the_site_leaves_out() -> None:
     assert FIT["schema"] == FIT_SCHEMA
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("model_shapes-*.json")), ids=lambda path: path.stem)
+def test_times_by_which_the_rule_is_judged_are_of_unseen_cells_and_of_its_own_choices(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    kernel = load_kernel("rmsnorm_matmul").kernel
+    unseen = {(*(shape[key] for key in "BHO"), dtype) for shape, dtype in cells(MODELS, "unseen")}
+    assert document["schema"] == TIMES_SCHEMA and document["rows"]
+    for row in document["rows"]:
+        assert (*(row["shape"][key] for key in "BHO"), row["dtype"]) in unseen
+        assert {"kernel", "ours_us", "torch_compile_us", "torch_matmul_us"} <= set(row)
+        assert row["ours_us"] == row["contexts_us"]["chain"]["ours"] and row["worst"] < 1
+        assert kernel.config(row["shape"], row["dtype"], "sm_90") == row["config"]

@@ -181,8 +181,12 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**normed, "block_b": 64, "num_warps": 4, "pdl": 0}),
         Trial({"B": 250, "H": 2000, "O": 328}, dtype, {**normed, "split_k": 2}),
         Trial({"B": 190, "H": 4104, "O": 1160}, dtype, {**normed, "block_b": 192, "num_warps": 12, "num_stages": 4}),
-        Trial({"B": 500, "H": 1096, "O": 4104}, dtype, {**normed, **pair, "block_o": 256, "num_stages": 4, "stream_k": 1}),
-        Trial({"B": 300, "H": 520, "O": 1000}, dtype, {**normed, **pair, "block_o": 192, "cluster_n": 2, "num_stages": 4}),
+        Trial(
+            {"B": 500, "H": 1096, "O": 4104}, dtype, {**normed, **pair, "block_o": 256, "num_stages": 4, "stream_k": 1}
+        ),
+        Trial(
+            {"B": 300, "H": 520, "O": 1000}, dtype, {**normed, **pair, "block_o": 192, "cluster_n": 2, "num_stages": 4}
+        ),
         Trial({"B": 2100, "H": 264, "O": 4104}, dtype, {**normed, "block_o": 256, "num_stages": 4}),
         Trial({"B": 70, "H": 9000, "O": 520}, dtype, {**normed, "block_b": 64, "num_warps": 4, **pair}),
         Trial({"B": 70, "H": 9000, "O": 520}, dtype, {**normed, "block_b": 192, "num_warps": 12, "num_stages": 4}),
@@ -192,7 +196,9 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"B": 200, "H": 520, "O": 264}, dtype, {**swapped, "block_b": 96, "cluster_n": 2}),
         Trial({"B": 250, "H": 2000, "O": 328}, dtype, {**swapped, "block_b": 256, "split_k": 2, "num_stages": 4}),
         Trial({"B": 256, "H": 4104, "O": 5128}, dtype, {**swapped, **pair, "cluster_n": 2, "stream_k": 1}),
-        Trial({"B": 65, "H": 104, "O": 64}, dtype, {**swapped, "block_b": 80, "block_o": 64, "num_warps": 4}, scale=256.0),
+        Trial(
+            {"B": 65, "H": 104, "O": 64}, dtype, {**swapped, "block_b": 80, "block_o": 64, "num_warps": 4}, scale=256.0
+        ),
         Trial({"B": 65, "H": 200, "O": 128}, dtype, normed, scale=2.0**-10),
     )
 
