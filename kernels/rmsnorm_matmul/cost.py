@@ -76,12 +76,12 @@ class Clocks(NamedTuple):
     cooperative_split: float = 4380
     warp_specialised_split: float = 7510
     other_lines: float = 0.595
-    shared_bytes: float = 112.6
-    cluster: float = 3680
-    cluster_split: float = 4020
-    stream_k: float = 20_700
-    normalised: float = 5290
-    normalised_bytes: float = 65.8
+    shared_bytes: float = 117
+    cluster: float = 2290
+    cluster_split: float = 6090
+    stream_k: float = 25_400
+    normalised: float = 8700
+    normalised_bytes: float = 12.0
 
 
 CLOCKS = Clocks()
@@ -170,7 +170,7 @@ def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> L
     b, h, o = shape["B"], shape["H"], shape["O"]
     rows, columns, splits, height, width = tile.block_b, tile.block_o, tile.split_k, tile.cluster_m, tile.cluster_n
     element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
-    loaded = tile_rows(tile._asdict() | {"block_m": rows}, b)
+    loaded = tile_rows({"block_m": rows, "cluster_m": height, "cluster_n": width, "swap_ab": tile.swap_ab}, b)
     cluster = height * width * splits
     tiles, clusters = ceil_div(b, height * rows) * ceil_div(o, width * columns), RATES.slots[cluster] // cluster
     steps, ends = ceil_div(ceil_div(h, STEP), splits), 1.0

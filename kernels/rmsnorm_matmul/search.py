@@ -16,7 +16,7 @@ from ledger.operations import Shape
 from ledger.records import Dtype
 
 from . import ping_pong
-from .cost import Tile, chain_s, resident_ctas
+from .cost import RATES, Tile, chain_s, resident_ctas
 from .variants import NEUTRAL, shared_bytes
 
 Config = dict[str, Any]
@@ -28,20 +28,12 @@ _HEIGHTS = {
 """Columns -> rows of the tiles of ping-pong warpgroups that were timed; 24 and 136 in benchmarks/tuning."""
 _COOPERATIVE_TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 256))
 """Rows and columns. 128 x 64 was timed too: never the fastest, and slower than predicted."""
-_CLUSTER_TILES = (
-    (64, 128),
-    (64, 192),
-    (64, 256),
-    (128, 64),
-    (128, 128),
-    (128, 192),
-    (128, 256),
-    (192, 128),
-    (192, 192),
-)
-_SWAPPED_HEIGHTS = (32, 48, 64, 80, 96, 104, 128, 144, 176, 192, 224, 256)
-_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1))
-"""Tiles and clusters of the cluster GEMM: without swap-AB, the rows with it, CTAs along B and O."""
+_CLUSTER_TILES = ((64, 128), (64, 192), (64, 256), (128, 128), (128, 192), (128, 256), (192, 128), (192, 192))
+"""Rows and columns of the cluster GEMM's tiles without swap-AB."""
+_SWAPPED_HEIGHTS = {64: (96, 128), 128: (96, 128, 192, 256)}
+"""Columns -> rows with swap-AB."""
+_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+"""CTAs along B and along O."""
 _LEAST_CLUSTER_BATCH = 64
 _ROW_TILES = (1, 2, 3, 4, 5, 6, 8)
 _LEAST_ROWS = 32
@@ -110,8 +102,17 @@ def tiles(shape: Shape) -> Iterator[Tile]:
     b = shape["B"]
     variants = _ping_pong_tiles(b), _cooperative_tiles(b), _warp_specialised_tiles(b), _cluster_tiles(b)
     for tile in chain.from_iterable(variants):
-        if tile.split_k == 1 or shape["H"] >= tile.split_k * _LEAST_INNER[tile.variant]:
+        if tile.split_k > 1 and shape["H"] < tile.split_k * _LEAST_INNER[tile.variant]:
+            continue
+        if not tile.stream_k or _divides_few(tile, shape):
             yield tile
+
+
+def _divides_few(tile: Tile, shape: Shape) -> bool:
+    """Tell whether no more than two clusters divide a tile by stream-K. More, measured, cost up to half of the time."""
+    rows, columns = tile.cluster_m * tile.block_b, tile.cluster_n * tile.block_o
+    clusters = RATES.slots[tile.cluster_m * tile.cluster_n] // (tile.cluster_m * tile.cluster_n)
+    return ceil_div(shape["B"], rows) * ceil_div(shape["O"], columns) >= clusters
 
 
 def _ping_pong_tiles(b: int) -> Iterator[Tile]:
@@ -160,9 +161,7 @@ def _cluster_tiles(b: int) -> Iterator[Tile]:
         if splits > 1 and (height, width) != (1, 1):
             continue
         made = {"split_k": splits, "cluster_m": height, "cluster_n": width, "stream_k": stream, "block_k": 64}
-        for columns in (64, 128):
-            step = 16 if width > 1 or splits > 1 else 8
-            heights = tuple(rows for rows in _SWAPPED_HEIGHTS if rows % step == 0)
+        for columns, heights in _SWAPPED_HEIGHTS.items():
             for rows in {_height(b, height * count, heights): None for count in _ROW_TILES}:
                 if rows is not None:
                     yield Tile("cuda_cluster", rows, columns, num_warps=columns // 16, shared=False, swap_ab=1, **made)

@@ -216,6 +216,31 @@ def test_regret_of_the_picks_is_as_the_notes_say() -> None:
     assert round(within(earlier, 1.05), 2) == 0.71 and round(max(earlier), 2) == 1.60
 
 
+def picked_us(timed: list[dict[str, Any]], row: dict[str, Any]) -> float:
+    """Return the time of the configuration that is predicted to be the fastest."""
+    shape = {key: row[key] for key in "BHO"}
+    best = min(timed, key=lambda one: predicted_s(one["config"], shape, row["dtype"]))
+    return float(best["net_us"])
+
+
+def test_picks_with_rows_normalised_first_are_as_the_notes_say() -> None:
+    before, after, within = [], [], []
+    for row in NORMED["rows"]:
+        shape = {key: row[key] for key in "BHO"}
+        offered = set(tiles(shape))
+        timed = [one for one in configurations(row, NORMED) if tile_of(one["config"]) in offered]
+        others = [one for one in timed if one["config"]["variant"] != "cuda_cluster"]
+
+        before.append(picked_us(others, row) / row["torch_matmul_us"])
+        after.append(picked_us(timed, row) / row["torch_matmul_us"])
+        within.append(picked_us(timed, row) / min(one["net_us"] for one in timed))
+    assert round(1 / statistics.geometric_mean(before), 2) == 0.89
+    assert round(1 / statistics.geometric_mean(after), 2) == 0.94
+    assert round(sum(one <= 1.05 for one in within) / len(within), 2) == 0.88 and max(within) <= 1.10
+    gains = [old / new for old, new in zip(before, after, strict=True)]
+    assert min(gains) >= 0.995 and round(max(gains), 2) == 1.43
+
+
 def test_the_notes_name_every_constant() -> None:
     notes = (ROOT / "docs" / "notes" / "launch_rule.md").read_text(encoding="utf-8")
     table = notes.partition("Regret is")[0]
