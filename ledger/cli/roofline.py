@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError, StateError
 from ledger.suggestions import install_command
 
@@ -44,7 +44,8 @@ def roofline(
     if as_json:
         emit(document(plot))
     elif output is not None:
-        paths = write(plot, output)
+        with working("drawing"):
+            paths = write(plot, output)
         for path in paths:
             out().print(f"wrote {path}", markup=False)
         if not any(path.suffix == ".png" for path in paths):
