@@ -37,7 +37,7 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
-        forecast_changes cell_history ledger_diff
+        track_record forecast_changes cell_history ledger_diff
         bench_regression drill chrome_trace tuning kernel_check model_shapes
         """,
     ),
@@ -80,11 +80,12 @@ LAYERS = (
     (
         "render",
         """
-        report_text counter_card markdown_page command_reference html_page report tables forecast_table
-        status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card
-        hardware_card inspection_card timeline_table bench_page before_after_page plot_model plot_layout plot_style
-        plot_dots plot_image
-        plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
+         report_text counter_card markdown_page command_reference svg plot_model plot_layout roofline_svg strips_svg
+         plot_terminal plot_table roofline_plot html_parts page_rows page_document page_sections html_page report tables
+         forecast_table
+         status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card
+         inspection_card timeline_table bench_page before_after_page bench_points tuning_page candidates_text
+         self_test_text
         timer_page rules_page check_text site
         """,
     ),
