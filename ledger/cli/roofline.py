@@ -44,14 +44,9 @@ def roofline(
     if as_json:
         emit(document(plot))
     elif output is not None:
-<<<<<<< HEAD
-        paths = write(plot, output)
-        for path in paths:
-=======
         with working("drawing"):
-            written = write(plot, output)
-        for path in written:
->>>>>>> 435814130200776fff9e5e2950cc4e96a659ae48
+            paths = write(plot, output)
+        for path in paths:
             out().print(f"wrote {path}", markup=False)
         if not any(path.suffix == ".png" for path in paths):
             say(f"no PNG: resvg-py is not installed; {install_command('plot')}")
