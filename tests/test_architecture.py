@@ -37,7 +37,7 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
-        track_record forecast_changes cell_history ledger_diff
+        track_record seal_lines forecast_changes cell_history ledger_diff
         bench_regression estimate drill hardware_quiz practice chrome_trace tuning kernel_check model_shapes
         """,
     ),
@@ -86,7 +86,7 @@ LAYERS = (
          status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card
          inspection_card timeline_table bench_page before_after_page bench_points tuning_page candidates_text
          self_test_text
-        timer_page rules_page check_text site
+        timer_page rules_page check_text audit_page site
         """,
     ),
     ("", "api"),
