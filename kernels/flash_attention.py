@@ -26,7 +26,7 @@ ATTENTION = Attention(
     causal=False,
     scores=lambda n_keys: n_keys**2,
     # Measured on an H200: between 3% faster (S = 12288) and no slower than without an order.
-    pingpong=lambda columns: True,
+    pingpong=True,
 )
 
 flash_attention = ATTENTION.call

@@ -1,8 +1,8 @@
 // CUDA C++ for sm_90: attention over whole sequences with rows of up to 64 columns. A CTA takes 192 queries of a head
 // at a time; of its four warpgroups three hold 64 queries each and one loads. Three warps share the exponential unit of
 // an SM's quarter, so that two compute a softmax while the products of the third run (FlashAttention-3, arXiv
-// 2407.08608, section 3, has two). Macros: BF16; CAUSAL; STAGES of the pipelines of keys and of values, in tiles of 128;
-// PINGPONG: the warpgroups issue their products in turn.
+// 2407.08608, section 3, has two, which alternate; three are no faster for it). Macros: BF16; CAUSAL; STAGES of the
+// pipelines of keys and of values, in tiles of 128.
 #include "hopper.cuh"
 #include "wgmma.h"
 
@@ -10,8 +10,8 @@ constexpr int GROUPS = 3, ROWS = 64, BLOCK_M = GROUPS * ROWS, BLOCK_N = 128, WAR
 constexpr u32 Q_BYTES = BLOCK_M * 128, TILE = BLOCK_N * 128;
 constexpr u32 K_AT = 2 * Q_BYTES, V_AT = K_AT + STAGES * TILE;
 // The blocks of queries, 8 bytes each, and the addresses of mbarriers; of a pipeline, that of the first stage.
-constexpr u32 BLOCKS_AT = V_AT + STAGES * TILE, Q_FULL = BLOCKS_AT + 16, Q_EMPTY = Q_FULL + 16, ORDER = Q_EMPTY + 16,
-    K_FULL = ORDER + 8 * GROUPS, K_EMPTY = K_FULL + 8 * STAGES, V_FULL = K_EMPTY + 8 * STAGES,
+constexpr u32 BLOCKS_AT = V_AT + STAGES * TILE, Q_FULL = BLOCKS_AT + 16, Q_EMPTY = Q_FULL + 16,
+    K_FULL = Q_EMPTY + 16, K_EMPTY = K_FULL + 8 * STAGES, V_FULL = K_EMPTY + 8 * STAGES,
     V_EMPTY = V_FULL + 8 * STAGES;
 constexpr float SLACK = 8.f;                            // exponentials stay below 2 ** 8
 
@@ -90,16 +90,9 @@ DEVICE void load_tiles(const TensorMap* q_map, const TensorMap* k_map, const Ten
 DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, float scale) {
     const u32 lane = thread_id() % 32, warp = thread_id() / 32 % 4;
     Stage k, v;
-    int turn = 0, rounds = 0;
+    int turn = 0;
     float s[64], o[32], reference[2], total[2], correction[2];
     u32 p[32];
-    auto in_turn = [&]() {
-        if (PINGPONG) wait(ring + ORDER + group * 8, (rounds & 1) ^ (group == 0));
-        ++rounds;
-    };
-    auto next_turn = [&]() {
-        if (PINGPONG && lane == 0) arrive(ring + ORDER + (group + 1 == GROUPS ? 0 : group + 1) * 8);
-    };
     auto release = [&](u32 empty, Stage& stage) {
         if (lane == 0) arrive(ring + empty + stage.at * 8);
         stage.advance();
@@ -151,8 +144,6 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
         // Tiles of which these queries see nothing; a stage is released in its turn only.
         for (int i = own_steps; i < steps; ++i) {
             wait(ring + K_FULL + k.at * 8, k.phase);
-            in_turn();
-            next_turn();
             release(K_EMPTY, k);
             wait(ring + V_FULL + v.at * 8, v.phase);
             release(V_EMPTY, v);
@@ -164,9 +155,7 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
             // Zeros written any later would stand among products in flight.
             pin(o);
             wait(ring + K_FULL + k.at * 8, k.phase);
-            in_turn();
             multiply_keys();
-            next_turn();
             wait_products<0>();
             pin(s);
             release(K_EMPTY, k);
@@ -181,15 +170,12 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
             round_exponentials();
             NO_UNROLL for (int i = 1; i < own_steps; ++i) {
                 wait(ring + K_FULL + k.at * 8, k.phase);
-                in_turn();
                 multiply_keys();
                 wait(ring + V_FULL + v.at * 8, v.phase);
                 multiply_values();
-                if (PINGPONG == 1) next_turn();
                 // The product with the keys is done; that with the values runs beside the softmax.
                 wait_products<1>();
                 pin(s);
-                if (PINGPONG != 1) next_turn();
                 release(K_EMPTY, k);
                 exponentials();
                 wait_products<0>();
@@ -248,7 +234,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention_cuda(
     if (threadIdx.x == 0) {
         prefetch(&q_map); prefetch(&k_map); prefetch(&v_map); prefetch(&y_map);
         for (int i = 0; i < 2; ++i) { init(ring + Q_FULL + i * 8, 1); init(ring + Q_EMPTY + i * 8, WARPS); }
-        for (int i = 0; i < GROUPS; ++i) init(ring + ORDER + i * 8, 4);
         for (int i = 0; i < STAGES; ++i) {
             init(ring + K_FULL + i * 8, 1); init(ring + K_EMPTY + i * 8, WARPS);
             init(ring + V_FULL + i * 8, 1); init(ring + V_EMPTY + i * 8, WARPS);

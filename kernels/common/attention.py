@@ -110,14 +110,13 @@ def _operands(config: Mapping[str, Any], shape: Shape) -> dict[str, Operand]:
 class Attention:
     """Hold what differs between the kernels over this code.
 
-    scores: S -> scores of a head that are needed. pingpong: (columns of a tile) -> whether two warpgroups alternate in
-    issuing their products.
+    scores: S -> scores of a head that are needed. pingpong: whether two warpgroups alternate in issuing their products.
     """
 
     name: str
     causal: bool
     scores: Callable[[int], int]
-    pingpong: Callable[[int], bool]
+    pingpong: bool
 
     @property
     def family(self) -> Family:
@@ -164,7 +163,7 @@ class Attention:
         variant, stages = ("cuda", attention_cuda.STAGES) if cuda else ("warp_specialised", _SPECIALISED_STAGES)
         return {
             **generic, "block_n": 128, **_FIXED[variant], "num_stages": stages, "variant": variant,
-            "programs": SMS[target], "pingpong": int(self.pingpong(block_d(shape))),
+            "programs": SMS[target], "pingpong": int(self.pingpong and not cuda),
         }  # fmt: skip
 
     def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -211,7 +210,7 @@ class Attention:
         if variant == "generic":
             if config["programs"] or config["pingpong"]:
                 raise InputError(
-                    f"{self.name}: programs and pingpong are for warp_specialised and cuda; expected 0 and 0"
+                    f"{self.name}: programs and pingpong are not for the generic variant; expected 0 and 0"
                 )
             return
         fixed, columns = _FIXED[variant], _COLUMNS[variant]
@@ -220,9 +219,11 @@ class Attention:
                 f"{self.name}: variant is {variant} with D={shape['D']}; expected D from {columns // 2 + 1} to "
                 f"{columns}, {', '.join(f'{key} {value}' for key, value in fixed.items())}"
             )
-        if config["num_stages"] < 3 or config["programs"] < 1 or config["pingpong"] not in (0, 1):
+        orders = (0,) if variant == "cuda" else (0, 1)
+        if config["num_stages"] < 3 or config["programs"] < 1 or config["pingpong"] not in orders:
             raise InputError(
-                f"{self.name}: variant is {variant}; expected 3 stages or more, programs from 1 and pingpong 0 or 1"
+                f"{self.name}: variant is {variant}; expected 3 stages or more, programs from 1 and pingpong "
+                f"{' or '.join(map(str, orders))}"
             )
 
     # Launches

@@ -34,7 +34,7 @@ def shared_bytes(config: Mapping[str, Any]) -> int:
     """Return the shared memory of a CTA, in bytes: queries and tiles, two blocks' numbers, mbarriers."""
     stages = config["num_stages"]
     tiles = 2 * (2 * BLOCK_M + 2 * stages * BLOCK_N) * COLUMNS
-    return int(tiles + 16 + 8 * (7 + 4 * stages))
+    return int(tiles + 16 + 8 * (4 + 4 * stages))
 
 
 def _source(config: Mapping[str, Any], dtype: Dtype, *, causal: bool) -> CudaSource:
@@ -44,10 +44,7 @@ def _source(config: Mapping[str, Any], dtype: Dtype, *, causal: bool) -> CudaSou
         Wgmma(n=BLOCK_N, kind=kind, name="score"),
         Wgmma(n=COLUMNS, kind=kind, name="accumulate", a="registers", b_transposed=True),
     )
-    defines = {
-        "BF16": int(dtype == "bf16"), "CAUSAL": int(causal), "STAGES": config["num_stages"],
-        "PINGPONG": config["pingpong"],
-    }  # fmt: skip
+    defines = {"BF16": int(dtype == "bf16"), "CAUSAL": int(causal), "STAGES": config["num_stages"]}
     return cuda_source(
         __name__, "attention.cu", entry="attention_cuda", defines=defines, generated=wgmma_header(*products)
     )
