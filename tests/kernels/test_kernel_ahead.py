@@ -172,7 +172,7 @@ def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(
 @pytest.mark.parametrize("name", ["flash_attention", "flash_attention_causal"])
 def test_attentions_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(name: str, dtype: Any) -> None:
     kernel = load_kernel(name, launch=True).kernel
-    trial = CLUSTER_TRIALS[name](dtype)[1]
+    trial = CLUSTER_TRIALS[name](dtype)[0]
     source = kernel.ahead(trial.config, trial.shape, dtype, "sm_90").source
     made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
     assert (made.stack, made.shared) == (
