@@ -21,7 +21,7 @@ LAYERS = (
     ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "suggestions launches"),
-    ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
+    ("sources", "platform scan unlisted distributions closure collector rebuild loader same_code"),
     ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
     (
@@ -37,10 +37,10 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
-        bench_regression drill chrome_trace tuning kernel_check model_shapes
+        bench_regression paired_ratio drill chrome_trace tuning kernel_check model_shapes
         """,
     ),
-    ("git", "version limits reader history objects work_tree commit ancestry clone"),
+    ("git", "version limits reader history tree_files objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
@@ -63,7 +63,8 @@ LAYERS = (
         recompute_callable
         ordered_kernels callable_process order_checks apart order_counters run_order contestants bench bench_self_test
         timeline
-        tune tuned_file cubin_tools compilation inspection kernel_trials interpreter work_checks kernel_check
+        tune tuned_file cubin_tools compilation inspection machine_code comparison
+        kernel_trials interpreter work_checks kernel_check
         """,
     ),
     ("library", "signature launch_cache operations"),
@@ -73,7 +74,7 @@ LAYERS = (
         """
         init doctor resolve_callable seal sight path_check select local_cells order withdraw ingest reveal_list
         attach_counters log_records calibrate drill_files drills new_kernel check_kernel
-        import_problems export_traces
+        import_problems export_traces revisions compare_plan compare_suite compare
         """,
     ),
     (
@@ -83,6 +84,7 @@ LAYERS = (
         status_table history_table score_table audit_text kernel_card hardware_card inspection_card
         timeline_table bench_page before_after_page plot_model plot_layout plot_style plot_dots plot_image
         plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
+        comparison_text
         timer_page rules_page check_text site
         """,
     ),
@@ -91,7 +93,7 @@ LAYERS = (
         "cli",
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report
-        order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
+        order measure verify calibrate status score roofline audit hardware kernels bench compare timeline tune
         drill_prompts drill new check import_problems export app
         """,
     ),
