@@ -37,6 +37,7 @@ def compare(
     fail_on_regress: Annotated[
         bool, typer.Option("--fail-on-regress", help="Exit 1 for a case that is slower, wrong or failed.")
     ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all); 1 is steadiest.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time the kernels of two commits in turn on one device and call only what exceeds the noise."""
@@ -46,7 +47,7 @@ def compare(
 
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
-    wanted = _wanted(subject, suite, shape, dtype, args, hardware, everything=everything)
+    wanted = _wanted(subject, suite, shape, dtype, args, hardware, everything=everything, threads=threads)
     document = _compared(base, head, hardware, wanted, plan_only=plan_only)
     _show(document, output, markdown=markdown, as_json=as_json)
     if fail_on_regress and (worse := failing(document)):
@@ -79,7 +80,9 @@ def _wanted(
     hardware: Hardware,
     *,
     everything: bool,
+    threads: int | None,
 ) -> Wanted:
+    from ledger.records import is_gpu
     from ledger.workflow.compare_plan import Wanted
     from ledger.workflow.compare_suite import suite_requests
 
@@ -94,6 +97,7 @@ def _wanted(
         args=args,
         requests=() if suite is None else suite_requests(suite, hardware.name),
         everything=everything,
+        threads=None if is_gpu(hardware.target) else threads,
     )
 
 

@@ -62,5 +62,5 @@ def _sections(cubin: bytes) -> Iterator[tuple[str, bytes]]:
         for name, kind, _flags, _address, offset, length in rows:
             text = table[name : table.index(b"\0", name)].decode("ascii", "replace")
             yield text, b"" if kind == _NO_BITS else cubin[offset : offset + length]
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise InputError(f"cubin: its sections cannot be read ({error}); expected compiled code") from error

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ledger.analysis.formatting import count_text, harmless, shape_text
+from ledger.callables.subject import is_callable
 from ledger.render.tuning_page import config_text
 
 HEADINGS = ("case", "before µs", "after µs", "ratio", "verdict", "configuration", "% of roof")
-FOLDING = ("case", "verdict", "configuration")
+FOLDING = ("case", "configuration")
 _WORDS = {
-    "same": "no change beyond {noise:.1f}%",
-    "unclear": "unclear: noise {noise:.1f}%",
-    "faster": "faster, confirmed",
-    "slower": "slower, confirmed",
+    "same": "same ±{noise:.1f}%",
+    "unclear": "unclear ±{noise:.1f}%",
+    "faster": "faster",
+    "slower": "SLOWER",
     "wrong": "WRONG",
     "failed": "FAILED",
     "base-failed": "base failed",
@@ -97,6 +98,8 @@ def _ratio(row: Mapping[str, Any]) -> str:
 
 def _config(row: Mapping[str, Any]) -> str:
     now, before = row["config"], row["base_config"]
+    if is_callable(row["subject"]):
+        return "–" if now.get("pass", "forward") == "forward" else str(now["pass"])
     if now == before:
         return config_text(now) or "–"
     changed = {key: value for key, value in before.items() if now.get(key) != value}
@@ -111,15 +114,19 @@ def _verdicts(document: Mapping[str, Any]) -> str:
 
 
 def _skipped(document: Mapping[str, Any]) -> list[str]:
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, dict[str, list[str]]] = {}
     for one in document["skipped"]:
-        groups.setdefault(one["reason"], []).append(" ".join(filter(None, [one["subject"], one["cell"]])))
-    return [f"{_REASONS[reason]}: {_listed(names)}" for reason, names in groups.items()]
+        cells = groups.setdefault(one["reason"], {}).setdefault(one["subject"], [])
+        cells += filter(None, [one["cell"]])
+    return [f"{_REASONS[reason]}: {_listed(subjects)}" for reason, subjects in groups.items()]
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(harmless(name) for name in names[:20])
-    return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
+def _listed(subjects: Mapping[str, Sequence[str]]) -> str:
+    """Return subjects with their cells, where only some of them are meant; many cells are counted."""
+    return ", ".join(
+        harmless(name if not cells else f"{name} {cells[0]}" if len(cells) == 1 else f"{name} ({len(cells)} cases)")
+        for name, cells in subjects.items()
+    )
 
 
 def _number(value: float | None) -> str:

@@ -59,7 +59,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Hold what the user asks for. requests: cells of a campaign file. everything: also what did not change."""
+    """Hold what the user asks for. requests: cells of a campaign file. everything: also what did not change.
+
+    threads: on a CPU; None for all processors.
+    """
 
     names: tuple[str, ...] = ()
     shapes: tuple[Shape, ...] = ()
@@ -67,6 +70,7 @@ class Wanted:
     args: str | None = None
     requests: tuple[Request, ...] = ()
     everything: bool = False
+    threads: int | None = None
 
 
 def plan(base: Side, head: Side, hardware: Hardware, wanted: Wanted, *, on_progress: Progress) -> Plan:
@@ -137,7 +141,7 @@ def _kernel(
             return
     compiled: tuple[dict[str, Digest], dict[str, Digest]] = ({}, {})
     for shape, dtype in _cells(files["head"], wanted, requests):
-        one = _pair(files["base"], files["head"], shape, dtype, hardware)
+        one = _pair(files["base"], files["head"], shape, dtype, hardware, wanted.threads)
         same = isinstance(one, Pair) and apart == "gpu-code" and _same_code(one, hardware, compiled)
         yield Skipped(name, f"{shape_text(shape)} {dtype}", "same machine code") if same else one
 
@@ -162,12 +166,14 @@ def _cells(file: KernelFile, wanted: Wanted, requests: Sequence[Request]) -> Ite
         yield from ((shape, dtype) for dtype in wanted.dtypes or kernel.dtypes)
 
 
-def _pair(base: KernelFile, head: KernelFile, shape: Shape, dtype: Dtype, hardware: Hardware) -> Pair | Skipped:
+def _pair(
+    base: KernelFile, head: KernelFile, shape: Shape, dtype: Dtype, hardware: Hardware, threads: int | None
+) -> Pair | Skipped:
     cell = f"{shape_text(shape)} {dtype}"
     cases: dict[str, CaseV2] = {}
     for label, file in (("head", head), ("base", base)):
         try:
-            cases[label] = build_case(file.kernel, hardware, shape=shape, dtype=dtype)
+            cases[label] = build_case(file.kernel, hardware, shape=shape, dtype=dtype, threads=threads)
         except LedgerError as error:
             if label == "base":
                 return Skipped(head.kernel.name, cell, "new", str(error))
