@@ -18,11 +18,11 @@ _REGULAR = frozenset({"100644", "100755"})
 def commit_of(reader: Reader, revision: str) -> str:
     """Return the full name of the commit that a revision names. Raises: InputError."""
     try:
-        found = reader.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        found = reader.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
     except StateError as error:
         raise InputError(
-            f"revision {revision!r}: names no commit here; expected a branch, tag or commit: in a shallow clone, "
-            "git fetch --unshallow"
+            f"revision {revision!r}: names no commit here ({' '.join(str(error).split())[:300]}); expected a branch, "
+            "tag or commit: in a shallow clone, git fetch --unshallow"
         ) from error
     return found.decode().strip()
 

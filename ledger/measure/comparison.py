@@ -27,7 +27,7 @@ from ledger.errors import LedgerError, explained
 from ledger.kernel import Kernel, Launch
 from ledger.kernel_files import KernelFile
 from ledger.measure.correctness import compare, explain_failure
-from ledger.measure.cuda_graphs import GraphRounds, own_stream
+from ledger.measure.cuda_graphs import GraphRounds, own_stream, replay_in_turn
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measure.result_check import compare_results
 from ledger.measure.run_cell import release, threads_set
@@ -36,6 +36,8 @@ from ledger.measure.timer import CpuRounds, parameters_of, set_count
 from ledger.records import CaseV2, Correctness, DeviceFacts
 
 _ORDERS = tuple(itertools.permutations(range(3)))
+_TOGETHER = 20
+"""Rounds of each contestant that are taken before the intervals are looked at."""
 
 
 @dataclass(frozen=True)
@@ -186,15 +188,27 @@ def _take(rounds: Sequence[Any], error: float, effort: Effort) -> Taken:
     for one in rounds:
         one.take(effort.warmup_rounds)
     started = time.monotonic()
-    for count in itertools.count(1):
-        for index in _ORDERS[count % len(_ORDERS)]:
-            taken.samples[index].extend(rounds[index].take(1))
-        if count < effort.min_rounds or count % 20:
+    for count in itertools.count(_TOGETHER, _TOGETHER):
+        orders = [_ORDERS[(count + step) % len(_ORDERS)] for step in range(_TOGETHER)]
+        for held, more in zip(taken.samples, _in_turn(rounds, orders), strict=True):
+            held.extend(more)
+        if count < effort.min_rounds:
             continue
         widest = max(spread_of(taken.logs(other), error).half_width for other in (1, 2))
         if widest <= effort.target or count >= effort.max_rounds or time.monotonic() - started > effort.budget_s:
             break
     return taken
+
+
+def _in_turn(rounds: Sequence[Any], orders: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return one round of each contestant in each of some orders."""
+    if all(isinstance(one, GraphRounds) for one in rounds):
+        return replay_in_turn(rounds, orders)
+    samples: list[list[int]] = [[] for _ in rounds]
+    for order in orders:
+        for index in order:
+            samples[index] += rounds[index].take(1)
+    return samples
 
 
 def _sets(base: Version, facts: DeviceFacts, device: str, run: int) -> list[InputSet]:
