@@ -12,65 +12,18 @@ from typing import Any
 
 import pytest
 from measuring import this_cpu, with_small_rotation
+from two_commits import OPS, ROOT, WHO, WRONG, Scratch
 
 from ledger.errors import InputError
-from ledger.record_files import hardware_yaml
 from ledger.render.comparison_text import render_markdown, summary_lines
 from ledger.workflow.compare_plan import Wanted
 from ledger.workflow.compare_suite import suite_requests
 
-ROOT = Path(__file__).parents[2]
-KERNEL = (ROOT / "tests" / "assets" / "slowed" / "product.py").read_text()
-WHO = {f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
-OPS = """
-import torch.nn.functional as F
-import ledger
-
-
-@ledger.kernel(args="x=fp32[B,512] y=fp32[B,512]", shape={"B": 64})
-def swiglu(x, y):
-    return F.silu(x) * y
-"""
 CELL = {"shapes": ({"M": 64, "N": 96, "K": 128},), "dtypes": ("fp32",)}
 WORSE = (
     "if extra.shape[0]:",
     "for _ in range(3):\n            torch.matmul(a, b, out=out)\n        if extra.shape[0]:",
 )
-WRONG = ("torch.matmul(a, b, out=out)", "torch.matmul(a, b, out=out)[0] += 1")
-
-
-class Scratch:
-    """Hold a repository with one kernel and one callable, whose versions are committed by `commit`."""
-
-    def __init__(self, folder: Path) -> None:
-        """Make the first commit."""
-        self.folder = folder
-        self.git("init", "-q", "-b", "main")
-        (folder / "hardware").mkdir()
-        (folder / "hardware" / "cpu.yaml").write_bytes(hardware_yaml(this_cpu()))
-        self.commit("first", {"kernels/product.py": KERNEL, "mypkg/ops.py": OPS})
-
-    def git(self, *arguments: str) -> None:
-        subprocess.run(["git", *arguments], cwd=self.folder, env={**os.environ, **WHO}, check=True, capture_output=True)
-
-    def commit(self, tag: str, files: dict[str, str | None]) -> None:
-        for name, text in files.items():
-            path = self.folder / name
-            path.parent.mkdir(exist_ok=True)
-            if text is None:
-                path.unlink()
-            else:
-                path.write_text(text)
-        self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", tag)
-        self.git("tag", tag)
-
-    def kernel(self, tag: str, *changes: tuple[str, str]) -> None:
-        text = KERNEL
-        for old, new in changes:
-            assert old in text
-            text = text.replace(old, new)
-        self.commit(tag, {"kernels/product.py": text})
 
 
 @pytest.fixture
