@@ -47,7 +47,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
     if document["to_time"]:
         lines.append(f"to time: {', '.join(harmless(_case(row)) for row in document['to_time'][:20])}")
     lines += [f"not timed, {text}" for text in _skipped(document)]
-    if document["rows"]:
+    if any(row["ratio"] is not None for row in document["rows"]):
         lines.append(
             f"ratio: time before ÷ time after. An equal case among the {document['cases']} is called different in at "
             f"most {document['false_alarms_at_most']:.0%} of comparisons, if its rounds are independent; a second run "

@@ -3,7 +3,7 @@
 Usage: PYTHONPATH=. python tests/gpu/comparisons.py FILE [--cpu] [--equal 200] [--slowed 50] [--percent 3]
 [--seconds 120] [--hw NAME] writes FILE after each part. Each comparison is one of its own, as of a change with one
 case: equal ones compare sources that differ in a comment, slowed ones a kernel that does some of its work twice, by an
-amount that is first calibrated to the percentage. docs/gate.md says what was found.
+amount that is first calibrated to the percentage.
 """
 
 from __future__ import annotations
