@@ -109,6 +109,7 @@ def cost(launch: Launch, rates: Rates, *, state: str) -> Cost:
     sm_s = max(request_s, tensor_s, warps_s) + steps_s * launch.serial_clocks + fixed_s
     power = rates.overlap
     longest = max(sm_s, l2_s, dram_s)
-    joined = longest * sum((one / longest) ** power for one in (sm_s, l2_s, dram_s)) ** (1 / power)
+    norm = (sm_s / longest) ** power + (l2_s / longest) ** power + (dram_s / longest) ** power
+    joined = longest * norm ** (1 / power)
     launch_s = rates.launch_s[state]
     return Cost(request_s, tensor_s, warps_s, fixed_s, l2_s, dram_s, launch_s, waves, launch_s + joined)

@@ -7,6 +7,7 @@ torch nor triton.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain, product
 from typing import Any
 
@@ -32,7 +33,7 @@ _CLUSTER_TILES = ((64, 128), (64, 192), (64, 256), (128, 128), (128, 192), (128,
 """Rows and columns of the cluster GEMM's tiles without swap-AB."""
 _SWAPPED_HEIGHTS = {64: (96, 128), 128: (96, 128, 192, 256)}
 """Columns -> rows with swap-AB."""
-_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+_CLUSTERS = ((1, 1), (2, 1), (1, 2))
 """CTAs along B and along O."""
 _LEAST_CLUSTER_BATCH = 64
 _ROW_TILES = (1, 2, 3, 4, 5, 6, 8)
@@ -99,13 +100,18 @@ def cheapest(shape: Shape, dtype: Dtype) -> Config | None:
 
 def tiles(shape: Shape) -> Iterator[Tile]:
     """Yield the tiles of a shape, without those that divide the inner dimension too often."""
-    b = shape["B"]
-    variants = _ping_pong_tiles(b), _cooperative_tiles(b), _warp_specialised_tiles(b), _cluster_tiles(b)
-    for tile in chain.from_iterable(variants):
+    for tile in _tiles_of(shape["B"]):
         if tile.split_k > 1 and shape["H"] < tile.split_k * _LEAST_INNER[tile.variant]:
             continue
         if not tile.stream_k or _divides_few(tile, shape):
             yield tile
+
+
+@lru_cache(maxsize=64)
+def _tiles_of(b: int) -> tuple[Tile, ...]:
+    """Return the tiles of a batch, whatever the matrix."""
+    variants = _ping_pong_tiles(b), _cooperative_tiles(b), _warp_specialised_tiles(b), _cluster_tiles(b)
+    return tuple(chain.from_iterable(variants))
 
 
 def _divides_few(tile: Tile, shape: Shape) -> bool:
