@@ -1,6 +1,5 @@
 // The kernel of cluster_gemm.cuh. The file that includes this one defines:
-//   NAME: the entry. PARAMETERS: what follows the tensor maps of A, B and C: partial and ready (the stream-K workspace),
-//     n_rows, n_cols, n_inner, group_rows (rows of tiles that are scheduled together, so that tiles of B stay in L2),
+//   NAME: the entry. PARAMETERS: what follows A, B and C: partial and ready (the stream-K workspace), n_rows, n_cols, n_inner, group_rows (rows of tiles that are scheduled together, so that tiles of B stay in L2),
 //     with EVEN_TILES tile_rows, last_row, last_col, and what the epilogue needs.
 //   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col.
 //   PACKED(lo, hi): two accumulators as two 16-bit results.
@@ -8,7 +7,7 @@
 
 extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1) NAME(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-    const __grid_constant__ TensorMap c_map, PARAMETERS)
+    RESULT, PARAMETERS)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
@@ -21,7 +20,10 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
     launch_dependents();
     if (threadIdx.x == 0) {
-        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
+        prefetch(&a_map); prefetch(&b_map);
+#if !DIRECT
+        prefetch(&c_map);
+#endif
         // A stage is free when all warps have read it that get a share of what this CTA loads.
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), (ROWS + COLS - 1) * CONSUMERS); }
         fence_barrier_init();
@@ -225,6 +227,14 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                 }
                 fence_async();
                 group_barrier(group);
+#if DIRECT
+#pragma unroll 4
+                for (int h = 0; h < 16; ++h) {
+                    const int in = 64 * o + mine + h, to = row + in;
+                    const bool own = in < ENDED && (u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows;
+                    if (own && own_col <= at) store_row(c, to, at, n_cols, buffer + mine * 128, h, lane);
+                }
+#else
                 if (lane == 0) {
 #pragma unroll
                     for (int h = 0; h < 16; h += 8) {
@@ -235,6 +245,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                     }
                     commit_stores();
                 }
+#endif
             }
 #else
             EPILOGUE(acc, col, n_cols, lane);
@@ -264,11 +275,18 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                 }
                 fence_async();
                 __syncwarp();
+                const int at = col + o * 64;
+#if DIRECT
+                if (own && (!EVEN_TILES || own_col <= at))
+#pragma unroll 4
+                    for (int h = 0; h < min(16 / SPLIT, n_rows - row); ++h)
+                        store_row(c, row + h, at, n_cols, buffer, h, lane);
+#else
                 if (lane == 0) {
-                    const int at = col + o * 64;
                     if (own && (!EVEN_TILES || own_col <= at) && at < n_cols) store(&c_map, at, row, buffer);
                     commit_stores();
                 }
+#endif
             }
 #endif
         }
