@@ -35,6 +35,16 @@
 #ifndef DIRECT
 #define DIRECT 0
 #endif
+// A CTA alone is no cluster: its barriers are its own.
+#if ROWS * COLS * SPLIT > 1
+#define CLUSTER __cluster_dims__(ROWS * COLS * SPLIT, 1, 1)
+#define barrier_of_all cluster_barrier
+#define cluster_of_this cluster_id
+#else
+#define CLUSTER
+#define barrier_of_all __syncthreads
+#define cluster_of_this block_id
+#endif
 #if DIRECT
 #define RESULT u16* c
 #else
@@ -54,6 +64,12 @@ constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
 // With SPLIT the accumulators of the other part, and then the result, take the place of the ring.
 constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
 constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
+
+// Lets the CTA of a rank load into a stage again that this warp has read.
+DEVICE void release(u32 empty, int rank) {
+    if (PLACES * SPLIT > 1) arrive_at_rank(empty, rank);
+    else arrive(empty);
+}
 
 // The tile schedule of a cluster, the same for its loader and for the warps that multiply: whole tiles one after the
 // other, then, with STREAM, its share of the steps of the last tiles, which all clusters divide evenly.

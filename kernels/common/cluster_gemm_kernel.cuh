@@ -5,7 +5,7 @@
 //   PACKED(lo, hi): two accumulators as two 16-bit results.
 // It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
 
-extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1) NAME(
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
     RESULT, PARAMETERS)
 {
@@ -28,7 +28,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), (ROWS + COLS - 1) * CONSUMERS); }
         fence_barrier_init();
     }
-    cluster_barrier();
+    barrier_of_all();
     // The launch before this one may have written the operands, and may still read what this one writes.
     wait_for_launch_before();
 
@@ -58,7 +58,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         if (GROUPS == 2) decrease_registers<40>();
         if (GROUPS == 3) decrease_registers<32>();
         if (warp == LOADER && elected()) {
-            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
+            Walk walk(tiles_m * tiles_n, steps, cluster_of_this(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
             const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
@@ -119,7 +119,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         // Where lane l gives the address of a row of stmatrix: matrices lie as rows 0-7, rows 8-15, the next columns.
         const u32 out_row = lane % 16 * 128, out_swizzle = lane % 8, out_half = lane / 16;
 #endif
-        const int cluster = cluster_id();
+        const int cluster = cluster_of_this();
         Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
         // The CTAs that load something for this one, one for each lane.
         const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
@@ -188,13 +188,13 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                 commit_products();
                 // The products of the step before are done; those of this one are in flight.
                 wait_products<1>();
-                if (i > walk.first && lane < ROWS + COLS - 1) arrive_at_rank(empty(before), loader);
+                if (i > walk.first && lane < ROWS + COLS - 1) release(empty(before), loader);
                 before = s;
                 if (++s == STAGES) { s = 0; phase ^= 1; }
             }
             wait_products<0>();
             pin(acc);
-            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) arrive_at_rank(empty(before), loader);
+            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) release(empty(before), loader);
 #endif
             if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
 
@@ -294,5 +294,5 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         __syncwarp();
     }
     // The other CTAs may still arrive at the mbarriers of this one.
-    if (SPLIT == 1) cluster_barrier();
+    if (PLACES > 1 && SPLIT == 1) cluster_barrier();
 }
