@@ -231,8 +231,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
 #pragma unroll 4
                 for (int h = 0; h < 16; ++h) {
                     const int in = 64 * o + mine + h, to = row + in;
-                    const bool own = in < ENDED && (u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows;
-                    if (own && own_col <= at) store_row(c, to, at, n_cols, buffer + mine * 128, h, lane);
+                    if (in < ENDED && (u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows && own_col <= at)
+                        store_row(c, to, at, n_cols, buffer + mine * 128, h, lane);
                 }
 #else
                 if (lane == 0) {

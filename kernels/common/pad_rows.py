@@ -1,4 +1,4 @@
-"""Copies matrices whose rows TMA cannot address into ones whose rows it can, for sm_90. Imports torch, only when called.
+"""Copies matrices whose rows TMA cannot address into ones whose rows it can. Imports torch, only when called.
 
 TMA needs matrices whose address and row pitch are multiples of 16 bytes. A copy costs its bytes once read and once
 written. Rows of a copy are a multiple of 128 bytes apart: 128 bytes of a row then lie in one line of L2, not in two.
@@ -40,7 +40,8 @@ def pad_rows(matrices: Sequence[Tensor]) -> tuple[list[Tensor], Launch | None]:
     Shapes: (rows, columns), contiguous; the results have the same shapes, copies with a wider row pitch.
     Assumes: the launch has run before a copy is read; one prepared launch runs on one stream at a time.
     """
-    results, copied = list[Tensor](), list[tuple[Tensor, Tensor]]()
+    results: list[Tensor] = []
+    copied: list[tuple[Tensor, Tensor]] = []
     for matrix in matrices:
         rows, columns = matrix.shape
         if columns * matrix.element_size() % TMA_ALIGNMENT == 0 and is_tma_aligned(matrix):
@@ -54,7 +55,8 @@ def pad_rows(matrices: Sequence[Tensor]) -> tuple[list[Tensor], Launch | None]:
 
 
 def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> Launch:
-    arguments, ctas = list[Argument](), list[int]()
+    arguments: list[Argument] = []
+    ctas: list[int] = []
     for matrix, copy in pairs:
         row_bytes = matrix.shape[1] * matrix.element_size()
         ctas.append(ceil_div(matrix.shape[0] * ceil_div(row_bytes, 16), _CTA_VECTORS))

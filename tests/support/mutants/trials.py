@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mutants.attention import mla_cluster_trials
 from mutants.checker import Trial
 
@@ -297,9 +299,7 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream_k": 1, "cluster_m": 2}),
         Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**three, "block_m": 200, "stream_k": 1, "pdl": 0}),
         Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 16, "split_k": 2}),
-        *_unaligned(
-            dtype, {**two, "block_m": 8}, two, {**one, "block_m": 80, "cluster_n": 2}, {**two, "split_k": 2}
-        ),
+        *_unaligned(dtype, {**two, "block_m": 8}, two, {**one, "block_m": 80, "cluster_n": 2}, {**two, "split_k": 2}),
         Trial({"M": 300, "N": 1304, "K": 1032}, dtype, {**two, "split_k": 2}),
         Trial({"M": 777, "N": 520, "K": 1000}, dtype, {**two, "block_m": 208, "split_k": 2, "cluster_m": 2}),
         Trial(
