@@ -183,7 +183,8 @@ class Gemm(Family):
 
     def pads(self, shape: Shape, dtype: Dtype, target: str) -> bool:
         """Tell whether rows of a shape are unaligned and the rule lets TMA read copies of them."""
-        if target not in pad_rows.TARGETS or self._is_aligned(shape, dtype):
+        # In fp32 a tile that is stored without TMA spills registers: 2048 x 4099 x 4096 took 3.4 ms, not 1.9, on an H200.
+        if target not in pad_rows.TARGETS or dtype == "fp32" or self._is_aligned(shape, dtype):
             return False
         columns = shape["K" if self.b_rows else "N"]
         return columns * DTYPE_BYTES[dtype] % TMA_ALIGNMENT == 0 or shape["M"] >= COPIED_FROM
@@ -408,7 +409,8 @@ class Gemm(Family):
         shape = {"M": out.shape[0], "N": out.shape[1], "K": a.shape[1]}
         config = self.config(shape, dtype, target)
         # Operands can be copied, the bias is read where it lies.
-        copied = ("a", "b") if target in pad_rows.TARGETS and shape["M"] >= COPIED_FROM else ()
+        copies = target in pad_rows.TARGETS and dtype != "fp32" and shape["M"] >= COPIED_FROM
+        copied = ("a", "b") if copies else ()
         if not is_tma_aligned(*(tensor for name, tensor in inputs.items() if name not in copied)):
             config = {**self.generic_config(shape, dtype, target), "tma": 0}
         self._launcher(inputs, out, config, scale=scale)()
