@@ -31,6 +31,7 @@ from .gemm_config import (
     Settings,
     lines,
     shared_bytes,
+    swapped,
     tile_rows,
 )
 from .gemm_device import gemm_kernel, gemm_pipelined, identity
@@ -257,8 +258,10 @@ class Gemm(Family):
     # Candidates
 
     def deepest(self, config: Settings, dtype: Dtype, target: str, *, most: int = 2) -> Iterator[Settings]:
-        """Yield a configuration with as many stages as fit, from 2 to 8, and with one less where most is 2."""
-        fit = [n for n in range(2, 9) if self._fits({**config, "num_stages": n}, dtype, target)]
+        """Yield a configuration with as many stages as fit, from 2 to 8 or 12, and with one less where most is 2."""
+        # With few rows B alone fills the pipeline, and its loads wait for DRAM.
+        deep = 12 if swapped(config) and config["block_m"] <= 32 else 8
+        fit = [n for n in range(2, deep + 1) if self._fits({**config, "num_stages": n}, dtype, target)]
         for n in fit[-most:]:
             yield {**config, "num_stages": n}
 

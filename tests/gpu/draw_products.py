@@ -39,7 +39,7 @@ WIDTHS = (
 OURS, LIBRARY = "ours", "torch_matmul"
 LEVEL = 0.97
 """Least ratio of torch.matmul's time to ours that counts as level."""
-PAUSE_S, ROUNDS, MOST_SETS, CACHES = 0.02, 7, 40, 5
+PAUSE_S, ROUNDS, MOST_SETS, CACHES = 0.01, 5, 40, 5
 Cell = tuple[dict[str, int], str]
 
 
