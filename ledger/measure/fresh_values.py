@@ -35,7 +35,7 @@ _SLACK_PS = 10_000_000
 _HOST_REPLAYS = 10
 _HOST_SLACK_PS = 5_000_000_000
 _SLEEP_CYCLES = 400_000
-_DELAY_CYCLES = 20_000_000
+_HOLD_NS = 10_000_000
 
 Fresh = Callable[[int, int], Iterator[InputSet]]
 Compare = Callable[[Sequence["torch.Tensor"], Sequence["torch.Tensor"]], Correctness]
@@ -163,7 +163,7 @@ def _call_once(what: Timeds, chosen: Sequence[int]) -> int | None:
         others = [call for number, call in enumerate(what.calls) if number not in chosen]
         took_ps = _call_ps(what, others[: _CALLS * what.timed.calls_per_round])
         for number in chosen:
-            _delay()
+            _hold()
             what.calls[number]()
         return took_ps
     if what.calls[0].writes:
@@ -173,12 +173,14 @@ def _call_once(what: Timeds, chosen: Sequence[int]) -> int | None:
     return None
 
 
-def _delay() -> None:
-    """Keep the current stream busy for about 10 ms: what a call leaves to another stream is then still to be done."""
+def _hold() -> None:
+    """Fill the GPU for 10 ms, so that what a call leaves to another stream is still to be done when it returns."""
     import torch
 
     if torch.cuda.is_initialized():
-        torch.cuda._sleep(_DELAY_CYCLES)
+        from ledger.device.probe_kernels import hold_launch
+
+        hold_launch(_HOLD_NS)()
 
 
 def _check_times(what: Timeds, took_ps: int | None) -> None:
