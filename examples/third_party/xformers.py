@@ -14,16 +14,6 @@ def rms_norm_add(x, y, weight, eps):
     return rmsnorm.rms_norm_add(x, y, weight, eps)
 
 
-def attention(q, k, v):
-    """Call the memory-efficient attention."""
-    return ops.memory_efficient_attention(q, k, v)
-
-
-def causal_attention(q, k, v):
-    """Call the memory-efficient attention with a causal mask."""
-    return ops.memory_efficient_attention(q, k, v, attn_bias=ops.LowerTriangularMask())
-
-
 def gather_rows(table, ids):
     """Call the concatenation of selected rows."""
     return ops.index_select_cat([table], [ids]).view(-1, table.shape[1])
