@@ -195,7 +195,7 @@ def test_a_missing_package_says_what_to_install(tmp_path):
 
 def test_a_subject_that_raises_is_a_row_and_the_exit_code_is_1(tmp_path, capsys):
     out = tmp_path / "found.json"
-    assert check.main(["infer:softmax", "-o", str(out), "--jobs", "1"]) == 1
+    assert check.main(["infer:prefill", "-o", str(out), "--jobs", "1"]) == 1
     (row,) = json.loads(out.read_text())
     assert not row["passed"]
     assert "pip install flashinfer-python==" in row["error"]
