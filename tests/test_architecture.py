@@ -38,7 +38,8 @@ LAYERS = (
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
         track_record seal_lines forecast_changes cell_history ledger_diff
-        bench_regression paired_ratio estimate drill hardware_quiz practice chrome_trace tuning kernel_check model_shapes
+        bench_regression paired_ratio estimate drill hardware_quiz practice chrome_trace
+        tuning kernel_check model_shapes
         """,
     ),
     ("git", "version identity limits reader history tree_files objects work_tree commit ancestry clone"),
