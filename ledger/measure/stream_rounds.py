@@ -24,7 +24,6 @@ from ledger.records import DeviceState
 
 _LATE_SHARE = 0.05
 _LATE_MS = 0.2
-_ATTEMPTS = 3
 
 
 def capture_problem(launches: Sequence[Launch]) -> str | None:
@@ -102,22 +101,6 @@ class StreamRounds:
         return Batch(tuple(samples), clock_mhz(first, second))
 
     def _timed(self, count: int) -> list[int]:
-        """Return picoseconds per call of each round; again where other work ended late. Raises: SubjectRefused."""
-        for _ in range(_ATTEMPTS):
-            events = self._run(count)
-            late_ms = _late_ms(events)
-            if late_ms <= _LATE_MS + _LATE_SHARE * events[0].elapsed_time(events[-1]):
-                return [
-                    max(1, round(1e9 * first.elapsed_time(second) / self.calls))
-                    for first, second in itertools.pairwise(events)
-                ]
-        raise SubjectRefused(
-            f"other streams worked {late_ms:.2f} ms longer than the timed one; expected a call that ends with the "
-            "current stream"
-        )
-
-    def _run(self, count: int) -> list[Any]:
-        """Run rounds and return the events between them."""
         import torch
 
         events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
@@ -133,21 +116,28 @@ class StreamRounds:
         finally:
             if collecting:
                 gc.enable()
-        return events
+        self._require_ended(events)
+        return [
+            max(1, round(1e9 * first.elapsed_time(second) / self.calls)) for first, second in itertools.pairwise(events)
+        ]
 
     def _call(self) -> None:
         self.launches[self._next]()
         self._next = (self._next + 1) % len(self.launches)
 
+    def _require_ended(self, events: Sequence[Any]) -> None:
+        """Check that all work has ended with the timed stream. Raises: SubjectRefused."""
+        import torch
 
-def _late_ms(events: Sequence[Any]) -> float:
-    """Return how long the device works after the last event of the timed stream."""
-    import torch
-
-    events[-1].synchronize()
-    ended = time.perf_counter()
-    torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - ended)
+        events[-1].synchronize()
+        ended = time.perf_counter()
+        torch.cuda.synchronize()
+        late_ms = 1e3 * (time.perf_counter() - ended)
+        if late_ms > _LATE_MS + _LATE_SHARE * events[0].elapsed_time(events[-1]):
+            raise SubjectRefused(
+                f"other streams worked {late_ms:.2f} ms longer than the timed one; expected a call that ends with the "
+                "current stream"
+            )
 
 
 def empty_stream_ps(calls: int = 200) -> int:
