@@ -27,8 +27,8 @@ LAYERS = (
     (
         "problems",
         """
-        documents axes adapters safetensors cells subjects static_inputs kernelbench problem_set exported_tensors
-        exported
+        documents axes adapters safetensors cells entry_points subjects static_inputs kernelbench problem_set
+        exported_tensors exported
         """,
     ),
     (
