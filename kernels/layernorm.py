@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.kernel import Config, Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.row_cluster import RowCluster
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
 from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, TILE_BYTES, Cell, Tile, up_to, whole_rows
 from ledger.kernels.common.rows import RowKernel
@@ -195,6 +196,7 @@ ROWS = RowKernel(
     eps=LAYERNORM_EPS,
     flags=("shifted_copies", "bypass_l1", "pipelined_loads"),
     options=_options,
+    cluster=RowCluster("layernorm", ("gain", "bias"), lambda cell: None),
 )
 
 

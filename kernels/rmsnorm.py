@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.row_cluster import RowCluster
 from ledger.kernels.common.row_reductions import load_block, reduce_rows, sum_lanes, unchanged
 from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, Cell, Tile, between, up_to, whole_rows
 from ledger.kernels.common.rows import RowKernel
@@ -133,6 +134,7 @@ ROWS = RowKernel(
     scales=("gain",),
     eps=RMSNORM_EPS,
     flags=("shifted_copies", "bypass_l1"),
+    cluster=RowCluster("rmsnorm", ("gain",), lambda cell: None),
 )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.row_cluster import RowCluster
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
 from ledger.kernels.common.row_tiles import (
     FEW_BYTES,
@@ -191,6 +192,7 @@ ROWS = RowKernel(
     flops=5,
     tile=_tile,
     flags=("pipelined_loads",),
+    cluster=RowCluster("softmax", (), lambda cell: None),
 )
 
 
