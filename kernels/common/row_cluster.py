@@ -62,7 +62,7 @@ class RowCluster:
         check_keys(name, config, KEYS)
         if config["variant"] != VARIANT:
             raise InputError(f"{name}: variant is {config['variant']}; expected {VARIANT}, or none")
-        check_target(name, target, (TARGET,), lacks="thread block clusters that this variant was written for")
+        check_target(name, target, (TARGET,), lacks="row clusters")
         check_powers(name, config, (("cluster", 1, MAX_CLUSTER), ("block_m", 1, 4), ("num_warps", 1, 32)))
         check_pdl(name, config, target)
         row_bytes = shape["N"] * DTYPE_BYTES[dtype]

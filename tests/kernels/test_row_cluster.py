@@ -1,0 +1,141 @@
+"""Tests the variant of row kernels that keeps rows in the shared memory of a cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled import resources
+from kernel_suite import gpu_target
+from mutants.checker import judge
+from mutants.kernels import Mutant
+from mutants.rowwise import CLUSTER_MUTANTS, cluster_trials
+from mutants.twin import load_twin
+
+from ledger.errors import InputError
+from ledger.kernel_files import load_kernel
+
+NAMES = ("rmsnorm", "layernorm", "softmax")
+DTYPES = ("fp16", "bf16", "fp32")
+CONFIG = {"variant": "cuda_cluster", "cluster": 8, "block_m": 1, "num_warps": 8, "pdl": 1}
+LONG = {"M": 2048, "N": 131_072}
+needs_nvrtc = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("cuda", "torch", "triton")),
+    reason="cuda.bindings, torch and triton are not all installed",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("edit", "shape", "target", "says"),
+    [
+        ({"variant": "cuda_grid"}, LONG, "sm_90", "expected cuda_cluster"),
+        ({"cluster": 3}, LONG, "sm_90", "power of two"),
+        ({"cluster": 32}, LONG, "sm_90", "from 1 to 16"),
+        ({"cluster": 1}, LONG, "sm_90", "bytes of shared memory"),
+        ({"block_m": 8}, LONG, "sm_90", "from 1 to 4"),
+        ({"block_n": 8}, LONG, "sm_90", "configuration keys"),
+        ({}, {"M": 4, "N": 131_071}, "sm_90", "expected a multiple of 16"),
+        ({}, LONG, "sm_80", "no row clusters"),
+    ],
+)
+def test_cluster_refuses_config(name: str, edit: Any, shape: Any, target: str, says: str) -> None:
+    kernel = load_kernel(name).kernel
+    kernel.check_config(CONFIG, LONG, "bf16", "sm_90")
+    with pytest.raises(InputError, match=says):
+        kernel.check_config({**CONFIG, **edit}, shape, "bf16", target)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ragged_rows_and_other_targets_take_the_triton_function(name: str) -> None:
+    kernel = load_kernel(name).kernel
+    for shape, target in (({"M": 2048, "N": 131_073}, "sm_90"), (LONG, "sm_80"), (LONG, "sm_100")):
+        assert "variant" not in kernel.config(shape, "bf16", target)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cluster_trial_and_candidate_is_allowed(name: str, dtype: Any) -> None:
+    kernel = load_kernel(name).kernel
+    for trial in cluster_trials(name, dtype):
+        kernel.check_config(trial.config, trial.shape, dtype, "sm_90")
+    clusters = [one.config for one in kernel.candidates(LONG, dtype, "sm_90") if "variant" in one.config]
+    assert len(clusters) > 10
+    for config in clusters:
+        kernel.check_config(config, LONG, dtype, "sm_90")
+    assert not any("variant" in one.config for one in kernel.candidates({"M": 4, "N": 9001}, dtype, "sm_90"))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_cluster_ahead_reads_once_by_bulk_copies_and_does_not_spill(name: str, dtype: Any) -> None:
+    kernel = load_kernel(name).kernel
+    source = kernel.ahead(CONFIG, LONG, dtype, "sm_90").source
+    registers, stack = resources(source.cubin("sm_90"))
+    assert stack == 0
+    # Enough CTAs on an SM for its shared memory to be full of rows in flight.
+    assert registers <= 80
+    ptx = source.ptx("sm_90")
+    assert "cp.async.bulk.shared::cluster.global" in ptx
+    assert len(re.findall(r"st\.async\S*\.v2\.f32", ptx)) == (2 if name == "layernorm" else 1)
+    # x comes by the bulk copies alone: what threads read is the scales, of the first chunk and of the others.
+    scales = {"rmsnorm": 1, "layernorm": 2, "softmax": 0}[name]
+    assert len(re.findall(r"ld\.global\S*\.v4", ptx)) == 2 * 4 * scales
+    assert re.search(r"st\.global\.cs\.v4", ptx)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+def test_a_wrong_twin_of_the_cluster_compiles_and_is_another_kernel(mutant: Mutant, tmp_path: Path) -> None:
+    kernels = load_kernel(mutant.kernel, launch=True).kernel, load_twin(mutant, tmp_path)
+    # Several rows, and several chunks.
+    made = [
+        [kernel.ahead(trial.config, trial.shape, "fp16", "sm_90").source.cubin("sm_90") for kernel in kernels]
+        for trial in cluster_trials(mutant.kernel, "fp16")[2:4]
+    ]
+    assert any(right != wrong for right, wrong in made)
+
+
+def _need_sm_90() -> None:
+    if (target := gpu_target()) != "sm_90":
+        pytest.skip(f"{target}: the cluster variant is for sm_90")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_cluster_is_right_on_the_gpu(name: str, dtype: str) -> None:
+    _need_sm_90()
+    kernel = load_kernel(name, launch=True).kernel
+    wrong = {trial.id: judge(kernel, trial, "cuda") for trial in cluster_trials(name, dtype)}
+    assert not {trial: reason for trial, reason in wrong.items() if reason}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+def test_checker_rejects_mutant_of_the_cluster(mutant: Mutant, tmp_path: Path) -> None:
+    _need_sm_90()
+    twin = load_twin(mutant, tmp_path)
+    assert any(judge(twin, trial, "cuda") for trial in cluster_trials(mutant.kernel, "fp16"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_at_an_address_that_no_bulk_copy_reads_are_right(name: str) -> None:
+    _need_sm_90()
+    import torch
+
+    from ledger import kernels
+
+    n = 131_072
+    x = torch.randn(8 * n + 1, device="cuda").bfloat16()[1:].view(8, n)
+    scales = [torch.rand(n, device="cuda").bfloat16() for _ in range(NAMES.index(name) + 1 if name != "softmax" else 0)]
+    kernel = load_kernel(name).kernel
+    expected = kernel.reference({"x": x, **dict(zip(("gain", "bias"), scales, strict=False))})
+    found = getattr(kernels, name)(x, *scales)
+    bound = kernel.tolerances["bf16"]
+    assert ((found.double() - expected).abs() <= bound.atol + bound.rtol * expected.abs()).all()
