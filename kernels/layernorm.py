@@ -196,7 +196,7 @@ ROWS = RowKernel(
     eps=LAYERNORM_EPS,
     flags=("shifted_copies", "bypass_l1", "pipelined_loads"),
     options=_options,
-    cluster=RowCluster("layernorm", ("gain", "bias"), lambda cell: None),
+    cluster=RowCluster("layernorm", ("gain", "bias"), long_bytes=1 << 19),
 )
 
 

@@ -134,7 +134,7 @@ ROWS = RowKernel(
     scales=("gain",),
     eps=RMSNORM_EPS,
     flags=("shifted_copies", "bypass_l1"),
-    cluster=RowCluster("rmsnorm", ("gain",), lambda cell: None),
+    cluster=RowCluster("rmsnorm", ("gain",), long_bytes=1 << 18),
 )
 
 

@@ -1,9 +1,9 @@
 // Row kernels whose rows lie in the shared memory of a cluster: one read and one write of global memory.
 //
-// A cluster takes ROWS rows, each of its CTAs a part of PART vectors of 16 bytes of each. The TMA loads the parts in
-// chunks, which the threads reduce as they arrive. Each warp sends its partial results to every CTA of the cluster; each
-// warp then reduces all of them in the same order, so that all threads of a row hold the same bits. The parts are then
-// read again from shared memory and written; scales are read once for ROWS rows.
+// A cluster takes one row, each of its CTAs a part of PART vectors of 16 bytes. The TMA loads a part in chunks, which
+// the threads reduce as they arrive. Each warp sends its partial result to every CTA of the cluster; each warp then
+// reduces all of them in the same order, so that all threads of a row hold the same bits. The part is then read again
+// from shared memory and written.
 //
 // OP: 0 rmsnorm, 1 softmax, 2 layernorm. N_COLS: columns, whole vectors. ELEMENT: bytes of one, 2 (BF16: bf16 or fp16)
 // or 4. CLUSTER, THREADS: CTAs of a cluster, threads of a CTA.
@@ -13,8 +13,8 @@ constexpr int VECTOR = 16 / ELEMENT, VECTORS = N_COLS / VECTOR, PART = (VECTORS 
 constexpr int AT_ONCE = 4;                               // vectors of a chunk that a thread reduces
 constexpr int CHUNK = AT_ONCE * THREADS, CHUNKS = (PART + CHUNK - 1) / CHUNK;
 constexpr int WARPS = THREADS / 32, PARTIALS = CLUSTER * WARPS, REDUCTIONS = OP == 2 ? 2 : 1;
-// Of shared memory: the parts, partial results of 8 bytes, mbarriers of the chunks and of the reductions.
-constexpr u32 PARTIALS_AT = 16 * ROWS * PART, BARRIERS_AT = PARTIALS_AT + 8 * REDUCTIONS * ROWS * PARTIALS;
+// Of shared memory: the part, partial results of 8 bytes, mbarriers of the chunks and of the reductions.
+constexpr u32 PARTIALS_AT = 16 * PART, BARRIERS_AT = PARTIALS_AT + 8 * REDUCTIONS * PARTIALS;
 constexpr float LOG2_E = 1.4426950408889634f;
 
 DEVICE void load_bulk(u32 to, const void* from, u32 bytes, u32 bar, u64 policy) {
@@ -67,26 +67,19 @@ DEVICE float2 combine_warp(float2 mine) {
         mine = combine(mine, make_float2(__shfl_xor_sync(~0u, mine.x, apart), __shfl_xor_sync(~0u, mine.y, apart)));
     return mine;
 }
-// Makes of a thread's partial results those of the rows. partials, bar: where those of a reduction arrive, their mbarrier.
-DEVICE void combine_cluster(float2 (&rows)[ROWS], const float2* partials, u32 bar, int thread, int rank) {
+// The result of the row. partials, bar: where the partial results of this reduction arrive, and their mbarrier.
+DEVICE float2 combine_cluster(float2 mine, const float2* partials, u32 bar, int thread, int rank) {
     const int lane = thread % 32, warp = thread / 32;
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        rows[r] = combine_warp(rows[r]);
-        if (lane < CLUSTER)
-            send(peer(shared(partials + r * PARTIALS + rank * WARPS + warp), lane), rows[r], peer(bar, lane));
-    }
+    mine = combine_warp(mine);
+    if (lane < CLUSTER) send(peer(shared(partials + rank * WARPS + warp), lane), mine, peer(bar, lane));
     wait(bar, 0);
+    float2 all = make_float2(NOTHING, 0.0f);
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        float2 all = make_float2(NOTHING, 0.0f);
-#pragma unroll
-        for (int at = 0; at < PARTIALS; at += 32)
-            if (at + lane < PARTIALS) all = combine(all, partials[r * PARTIALS + at + lane]);
-        all = combine_warp(all);
-        // Lanes add in orders of their own: all take the bits of the first.
-        rows[r] = make_float2(__shfl_sync(~0u, all.x, 0), __shfl_sync(~0u, all.y, 0));
-    }
+    for (int at = 0; at < PARTIALS; at += 32)
+        if (at + lane < PARTIALS) all = combine(all, partials[at + lane]);
+    all = combine_warp(all);
+    // Lanes add in orders of their own: all take the bits of the first.
+    return make_float2(__shfl_sync(~0u, all.x, 0), __shfl_sync(~0u, all.y, 0));
 }
 
 // Adds vectors of a chunk to a thread's partial result. SQUARES: add squares of differences to the mean.
@@ -136,42 +129,11 @@ template <bool SQUARES> DEVICE float2 reduce(const uint4* part, int count, u32 b
     return sum;
 }
 
-#if OP != 1
-// Holds a thread's vectors of the scales of one chunk.
-struct Scales {
-    uint4 gain[AT_ONCE];
-#if OP == 2
-    uint4 bias[AT_ONCE];
-#endif
-
-    DEVICE void load(const uint4* gains,
-#if OP == 2
-        const uint4* biases,
-#endif
-        int from, int count)
-    {
+DEVICE void load_vectors(uint4 (&raw)[AT_ONCE], const uint4* part, int from, int count) {
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) {
-            const int at = from + i * THREADS;
-            if (at >= count) break;
-            gain[i] = __ldg(gains + at);
-#if OP == 2
-            bias[i] = __ldg(biases + at);
-#endif
-        }
-    }
-    DEVICE void apply(float (&v)[VECTOR], int i, float centre, float factor) const {
-        float g[VECTOR], b[VECTOR];
-        widen(g, gain[i]);
-#if OP == 2
-        widen(b, bias[i]);
-#endif
-#pragma unroll
-        for (int j = 0; j < VECTOR; ++j)
-            v[j] = OP == 2 ? (v[j] - centre) * factor * g[j] + b[j] : v[j] * factor * g[j];
-    }
-};
-#endif
+    for (int i = 0; i < AT_ONCE; ++i)
+        if (from + i * THREADS < count) raw[i] = __ldg(part + from + i * THREADS);
+}
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
 row_cluster_kernel(const uint4* __restrict__ x,
@@ -181,32 +143,29 @@ row_cluster_kernel(const uint4* __restrict__ x,
 #if OP == 2
     const uint4* __restrict__ bias,
 #endif
-    uint4* __restrict__ y, int n_rows, float eps)
+    uint4* __restrict__ y, float eps)
 {
     extern __shared__ __align__(128) unsigned char memory[];
-    uint4* const parts = (uint4*)memory;
+    uint4* const part = (uint4*)memory;
     const float2* const partials = (const float2*)(memory + PARTIALS_AT);
-    const u32 bars = shared(memory) + BARRIERS_AT, reduced = bars + 8 * ROWS * CHUNKS;
+    const u32 bars = shared(memory) + BARRIERS_AT, reduced = bars + 8 * CHUNKS;
     const int thread = threadIdx.x, rank = blockIdx.x % CLUSTER, first = rank * PART;
-    const int row = blockIdx.x / CLUSTER * ROWS, rows = min(ROWS, n_rows - row), count = max(min(PART, VECTORS - first), 0);
-    x += (i64)row * VECTORS + first;
-    y += (i64)row * VECTORS + first;
+    const int count = max(min(PART, VECTORS - first), 0);
+    const i64 at_part = (i64)(blockIdx.x / CLUSTER) * VECTORS + first;
     launch_dependents();
     if (thread == 0) {
 #pragma unroll
-        for (int i = 0; i < ROWS * CHUNKS + REDUCTIONS; ++i) init(bars + 8 * i, 1);
+        for (int i = 0; i < CHUNKS + REDUCTIONS; ++i) init(bars + 8 * i, 1);
         fence_barrier_init();
 #pragma unroll
-        for (int i = 0; i < REDUCTIONS; ++i) expect(reduced + 8 * i, 8 * ROWS * PARTIALS);
+        for (int i = 0; i < REDUCTIONS; ++i) expect(reduced + 8 * i, 8 * PARTIALS);
         wait_for_launch_before();
         const u64 policy = evict_first();
 #pragma unroll 1
-        for (int i = 0; i < ROWS * CHUNKS; ++i) {
-            const int r = i / CHUNKS, from = i % CHUNKS * CHUNK;
-            const int bytes = r < rows ? 16 * max(min(CHUNK, count - from), 0) : 0;
-            expect(bars + 8 * i, bytes);
-            if (bytes)
-                load_bulk(shared(parts + r * PART + from), x + (i64)r * VECTORS + from, bytes, bars + 8 * i, policy);
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+            const int from = chunk * CHUNK, bytes = 16 * max(min(CHUNK, count - from), 0);
+            expect(bars + 8 * chunk, bytes);
+            if (bytes) load_bulk(shared(part + from), x + at_part + from, bytes, bars + 8 * chunk, policy);
         }
     }
     __syncwarp();
@@ -214,66 +173,54 @@ row_cluster_kernel(const uint4* __restrict__ x,
     cluster_arrive_relaxed();
     cluster_wait();
     wait_for_launch_before();
-    float2 all[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r)
-        all[r] = reduce<OP == 0>(parts + r * PART, r < rows ? count : 0, bars + 8 * r * CHUNKS, thread, 0.0f);
-#if OP != 1
-    // Those of the first chunk are on their way while the cluster exchanges its results.
-    Scales scales;
-    scales.load(gain + first,
-#if OP == 2
-        bias + first,
+    float2 all = reduce<OP == 0>(part, count, bars, thread, 0.0f);
+#if OP == 0
+    // The first chunk of the gain is on its way while the cluster exchanges its results.
+    uint4 gains[AT_ONCE];
+    load_vectors(gains, gain + first, thread, count);
 #endif
-        thread, count);
-#endif
-    combine_cluster(all, partials, reduced, thread, rank);
-    float centre[ROWS], factor[ROWS];
-#if OP == 2
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        centre[r] = all[r].x * (1.0f / N_COLS);
-        all[r] = reduce<true>(parts + r * PART, r < rows ? count : 0, 0, thread, centre[r]);
-    }
-    combine_cluster(all, partials + ROWS * PARTIALS, reduced + 8, thread, rank);
-#endif
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
+    all = combine_cluster(all, partials, reduced, thread, rank);
 #if OP == 1
-        // Dividing by the sum is taking its logarithm from the exponent.
-        centre[r] = reference(all[r].x);
-        factor[r] = __log2f(all[r].y);
-#else
-        if (OP == 0) centre[r] = 0.0f;
-        factor[r] = rsqrtf(all[r].x * (1.0f / N_COLS) + eps);
+    const float highest = reference(all.x);
+    // Dividing by the sum is taking its logarithm from the exponent.
+    const float log_sum = __log2f(all.y);
+#elif OP == 2
+    const float mean = all.x * (1.0f / N_COLS);
+    all = combine_cluster(reduce<true>(part, count, 0, thread, mean), partials + PARTIALS, reduced + 8, thread, rank);
 #endif
-    }
+#if OP != 1
+    const float rstd = rsqrtf(all.x * (1.0f / N_COLS) + eps);
+#endif
 #pragma unroll 1
     for (int from = thread; from < count; from += CHUNK) {
-#if OP != 1
-        if (from != thread) scales.load(gain + first,
-#if OP == 2
-            bias + first,
-#endif
-            from, count);
+#if OP == 0
+        if (from != thread) load_vectors(gains, gain + first, from, count);
 #endif
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            if (r >= rows) break;
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const int at = from + i * THREADS;
+            if (at >= count) break;
+            float v[VECTOR];
+            widen(v, part[at]);
+#if OP == 0
+            float g[VECTOR];
+            widen(g, gains[i]);
+#elif OP == 2
+            float g[VECTOR], b[VECTOR];
+            widen(g, __ldg(gain + first + at));
+            widen(b, __ldg(bias + first + at));
+#endif
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
-                const int at = from + i * THREADS;
-                if (at >= count) break;
-                float v[VECTOR];
-                widen(v, parts[r * PART + at]);
-#if OP == 1
-#pragma unroll
-                for (int j = 0; j < VECTOR; ++j) v[j] = exp2_approx(fmaf(v[j] - centre[r], LOG2_E, -factor[r]));
+            for (int j = 0; j < VECTOR; ++j) {
+#if OP == 0
+                v[j] = v[j] * rstd * g[j];
+#elif OP == 1
+                v[j] = exp2_approx(fmaf(v[j] - highest, LOG2_E, -log_sum));
 #else
-                scales.apply(v, i, centre[r], factor[r]);
+                v[j] = (v[j] - mean) * rstd * g[j] + b[j];
 #endif
-                __stcs(y + (i64)r * VECTORS + at, narrow(v));
             }
+            __stcs(y + at_part + at, narrow(v));
         }
     }
 }

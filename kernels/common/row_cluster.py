@@ -6,7 +6,7 @@ sm_90 alone. Rows are whole vectors of 16 bytes; others take the Triton function
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,14 +20,14 @@ from .configs import check_keys, check_pdl, check_powers, check_shared, check_ta
 from .cuda import CudaSource, cuda_source
 from .plans import CudaPlan
 from .row_tiles import Cell
-from .targets import SHARED_BYTES, ceil_div
+from .targets import SHARED_BYTES, ceil_div, power_of_two
 from .triton_launch import VECTOR_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 VARIANT = "cuda_cluster"
-KEYS = ("variant", "cluster", "block_m", "num_warps", "pdl")
+KEYS = ("variant", "cluster", "num_warps", "pdl")
 TARGET = "sm_90"
 MAX_CLUSTER = 16
 
@@ -43,18 +43,26 @@ _WORTH_TRYING = 8192
 class RowCluster:
     """Hold the variant of one row kernel.
 
-    scales: names of the inputs beside x. rule: the launch rule, (cell) -> CTAs of a cluster, rows that it takes,
-    warps of a CTA; None where the Triton function is faster.
+    scales: names of the inputs beside x. long_bytes: of a row, from which a cluster is faster than the Triton function
+    for any number of rows.
     """
 
     operation: Operation
     scales: tuple[str, ...]
-    rule: Callable[[Cell], tuple[int, int, int] | None]
+    long_bytes: int
 
     def config(self, cell: Cell) -> dict[str, int | str] | None:
         """Return the launch configuration of a cell, None where the Triton function is faster."""
-        chosen = self.rule(cell) if cell.aligned else None
-        return None if chosen is None else _config(*chosen)
+        row_bytes = cell.n * cell.element
+        if not cell.aligned or row_bytes > _MOST_BYTES:
+            return None
+        for most_rows, least, most, cluster, warps in _FEW_ROWS:
+            if cell.m <= most_rows and least <= row_bytes < most:
+                return _config(cluster, warps)
+        if row_bytes < self.long_bytes:
+            return None
+        cluster = min(power_of_two(ceil_div(row_bytes, _PART_BYTES)), MAX_CLUSTER)
+        return _config(cluster, 8 if row_bytes <= 1 << 20 else 16)
 
     def check_config(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
         """Check that an architecture can run a configuration. Raises: InputError."""
@@ -63,7 +71,7 @@ class RowCluster:
         if config["variant"] != VARIANT:
             raise InputError(f"{name}: variant is {config['variant']}; expected {VARIANT}, or none")
         check_target(name, target, (TARGET,), lacks="row clusters")
-        check_powers(name, config, (("cluster", 1, MAX_CLUSTER), ("block_m", 1, 4), ("num_warps", 1, 32)))
+        check_powers(name, config, (("cluster", 1, MAX_CLUSTER), ("num_warps", 1, 32)))
         check_pdl(name, config, target)
         row_bytes = shape["N"] * DTYPE_BYTES[dtype]
         if row_bytes % VECTOR_BYTES:
@@ -73,37 +81,37 @@ class RowCluster:
         check_shared(name, self.shared_bytes(config, shape, dtype), target, smaller="part of a row: a larger cluster")
 
     def shared_bytes(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
-        """Return the shared memory of a CTA, in bytes: its parts of rows, partial results, mbarriers."""
-        warps, rows, reductions = config["num_warps"], config["block_m"], 2 if self.operation == "layernorm" else 1
+        """Return the shared memory of a CTA, in bytes: its part of a row, partial results, mbarriers."""
+        warps, reductions = config["num_warps"], 2 if self.operation == "layernorm" else 1
         vectors = ceil_div(shape["N"] * DTYPE_BYTES[dtype], VECTOR_BYTES * config["cluster"])
         chunks = ceil_div(vectors, _AT_ONCE * 32 * warps)
         partials = reductions * config["cluster"] * warps
-        return int(rows * (VECTOR_BYTES * vectors + _PARTIAL_BYTES * partials + 8 * chunks) + 8 * reductions)
+        return int(VECTOR_BYTES * vectors + _PARTIAL_BYTES * partials + 8 * (chunks + reductions))
 
     def candidates(self, shape: Shape, dtype: Dtype) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing on sm_90."""
         element = DTYPE_BYTES[dtype]
         if shape["N"] < _WORTH_TRYING or shape["N"] * element % VECTOR_BYTES:
             return
-        for cluster, rows, warps in itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (4, 8, 16)):
-            config = _config(cluster, rows, warps)
+        for cluster, warps in itertools.product((1, 2, 4, 8, 16), (4, 8, 16)):
+            config = _config(cluster, warps)
             shared = self.shared_bytes(config, shape, dtype)
             if shared <= SHARED_BYTES[TARGET]:
-                part = rows * ceil_div(shape["N"], cluster)
+                part = ceil_div(shape["N"], cluster)
                 yield Candidate(
-                    config=config, tiles=ceil_div(shape["M"], rows) * cluster, tile_flops=5 * part,
-                    tile_bytes=element * part, warps=warps, registers=48, shared_bytes=shared,
+                    config=config, tiles=shape["M"] * cluster, tile_flops=5 * part, tile_bytes=element * part,
+                    warps=warps, registers=48, shared_bytes=shared,
                 )  # fmt: skip
 
     def plan(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, *, eps: float | None = None) -> CudaPlan:
         """Return the launch of a configuration. eps: None only where the operation has none."""
 
         def arguments(tensors: Mapping[str, Tensor]) -> list[Any]:
-            return [*(tensors[name] for name in ("x", *self.scales, "y")), shape["M"], float(eps or 0.0)]
+            return [*(tensors[name] for name in ("x", *self.scales, "y")), float(eps or 0.0)]
 
         return CudaPlan(
             source=self._source(config, shape, dtype),
-            ctas=ceil_div(shape["M"], config["block_m"]) * config["cluster"],
+            ctas=shape["M"] * config["cluster"],
             threads=32 * config["num_warps"],
             shared_bytes=self.shared_bytes(config, shape, dtype),
             arguments=arguments,
@@ -117,11 +125,21 @@ class RowCluster:
             "ELEMENT": DTYPE_BYTES[dtype],
             "BF16": int(dtype == "bf16"),
             "CLUSTER": config["cluster"],
-            "ROWS": config["block_m"],
             "THREADS": 32 * config["num_warps"],
         }
         return cuda_source(__name__, "row_cluster.cu", entry="row_cluster_kernel", defines=defines)
 
 
-def _config(cluster: int, rows: int, warps: int) -> dict[str, int | str]:
-    return {"variant": VARIANT, "cluster": cluster, "block_m": rows, "num_warps": warps, "pdl": 1}
+def _config(cluster: int, warps: int) -> dict[str, int | str]:
+    return {"variant": VARIANT, "cluster": cluster, "num_warps": warps, "pdl": 1}
+
+
+# The launch rule, measured on an H200: benchmarks/rows-h200.json.
+# Few rows, which the Triton function gives too few SMs: most rows, least bytes of a row and less than, cluster, warps.
+_FEW_ROWS = (
+    (8, 1 << 15, 1 << 16, 16, 4), (64, 1 << 15, 1 << 16, 8, 4),
+    (32, 1 << 16, 1 << 18, 16, 4), (32, 1 << 18, 1 << 20, 16, 8),
+    (64, 1 << 16, 1 << 18, 8, 8), (128, 1 << 16, 1 << 17, 8, 4),
+)  # fmt: skip
+# Bytes of a CTA's part of a long row, and of the longest row that was timed.
+_PART_BYTES, _MOST_BYTES = 1 << 15, 1 << 21
