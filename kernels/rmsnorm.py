@@ -6,10 +6,11 @@ Traffic: e · (M·N + N) bytes read and e · M·N written, e bytes an element.
 Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv 1910.07467, equation 4.
 The work model excludes: re-reads of g by each program (L1, L2), the second read of rows of several blocks but for their
 last (L1, L2), the shifted copies of g for ragged rows (8 or 4 · e · N bytes written and read, L2), and the M divisions
-and roots.
+and roots. The variant cuda_cluster (sm_90: long rows, and few rows) keeps a row in the shared memory of a cluster and
+reads it once.
 
-Precision: squares, their sum and the scaling are fp32; one rounding to the dtype. Determinism: each row is one
-program's sum in a fixed order, so the same inputs give the same bits.
+Precision: squares, their sum and the scaling are fp32; one rounding to the dtype. Determinism: each row is the sum of
+one program or one cluster in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations

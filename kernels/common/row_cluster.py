@@ -5,6 +5,7 @@ sm_90 alone. Rows are whole vectors of 16 bytes; others take the Triton function
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ class RowCluster:
             return [*(tensors[name] for name in ("x", *self.scales, "y")), float(eps or 0.0)]
 
         return CudaPlan(
-            source=self._source(config, shape, dtype),
+            source=_source(self.operation, shape["N"], dtype, config["cluster"], config["num_warps"]),
             ctas=shape["M"] * config["cluster"],
             threads=32 * config["num_warps"],
             shared_bytes=self.shared_bytes(config, shape, dtype),
@@ -118,16 +119,18 @@ class RowCluster:
             overlap=bool(config["pdl"]),
         )
 
-    def _source(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> CudaSource:
-        defines = {
-            "OP": _OPERATIONS.index(self.operation),
-            "N_COLS": shape["N"],
-            "ELEMENT": DTYPE_BYTES[dtype],
-            "BF16": int(dtype == "bf16"),
-            "CLUSTER": config["cluster"],
-            "THREADS": 32 * config["num_warps"],
-        }
-        return cuda_source(__name__, "row_cluster.cu", entry="row_cluster_kernel", defines=defines)
+
+@functools.cache
+def _source(operation: Operation, n_cols: int, dtype: Dtype, cluster: int, warps: int) -> CudaSource:
+    defines = {
+        "OP": _OPERATIONS.index(operation),
+        "N_COLS": n_cols,
+        "ELEMENT": DTYPE_BYTES[dtype],
+        "BF16": int(dtype == "bf16"),
+        "CLUSTER": cluster,
+        "THREADS": 32 * warps,
+    }
+    return cuda_source(__name__, "row_cluster.cu", entry="row_cluster_kernel", defines=defines)
 
 
 def _config(cluster: int, warps: int) -> dict[str, int | str]:
