@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -14,11 +14,15 @@ from ledger.errors import EvidenceRefused, InputError, RecordError
 from ledger.kernel_files import shipped_folder
 from ledger.record_files import hardware_yaml
 from ledger.records import Hardware, Peak, Quantity, Record
+from ledger.records import Path as PeakPath
 from ledger.roofline import base_units, ridge_point, roof_of
 
 PATHS = sorted(shipped_folder("hardware").glob("*.yaml"))
-NAMES = {"a100_sxm", "b200", "h100_sxm", "h200", "l4", "mi300x", "t4"}
-MATRIX_PATHS = ("fp64_tensor", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "int8_tensor")
+NAMES = {
+    *("a10", "a100_sxm", "a100_sxm_40gb", "b200", "b300", "gh200", "h100_nvl", "h100_pcie", "h100_sxm", "h20", "h200"),
+    *("h200_nvl", "l4", "l40s", "mi300x", "mi325x", "rtx_4090", "rtx_5090", "t4"),
+}
+MATRIX_PATHS = ("fp64_tensor", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "int8_tensor", "fp4_tensor")
 
 
 def load(path: Path) -> Hardware:
@@ -72,7 +76,7 @@ def test_peak_equals_width_times_sms_times_rated_clock(path: Path):
     profile = load(path)
     peaks = [peak for peak in profile.ceilings["datasheet"].peaks.values() if peak is not None]
     restated = [peak for peak in peaks if peak.flop_per_clk_per_sm is not None and peak.clock_mhz is not None]
-    assert len(restated) >= 3
+    assert len(restated) >= 2 or any("No rated clock is published" in note for note in profile.notes)
     for peak in restated:
         assert rated_tflop_per_s(peak, profile) == pytest.approx(peak.value, rel=0.01), peak
 
@@ -86,7 +90,7 @@ def rated_tflop_per_s(peak: Peak, profile: Hardware) -> float:
 def test_every_path_is_stated_or_explicitly_absent(path: Path):
     profile = load(path)
     peaks = profile.ceilings["datasheet"].peaks
-    assert len(peaks) == 9
+    assert set(peaks) - {"fp4_tensor"} == set(get_args(PeakPath)) - {"fp4_tensor"}
     if any(peak is None for peak in peaks.values()):
         assert any("null above" in note for note in profile.notes), "an absent path needs its reason in the notes"
 
@@ -104,6 +108,8 @@ RIDGES = [
     ("a100_sxm", "bf16_tensor", 153.0),  # 312e12 / 2.039e12
     ("l4", "fp16_tensor", 403.3),  # 121e12 / 0.300e12
     ("b200", "fp16_tensor", 292.2),  # 2250e12 / 7.7e12
+    ("rtx_4090", "fp16_tensor", 163.9),  # 165.2e12 / 1.008e12
+    ("h20", "fp16_tensor", 37.0),  # 148e12 / 4.0e12
     ("mi300x", "fp16_tensor", 246.7),  # 1307.4e12 / 5.3e12
 ]
 
@@ -119,7 +125,18 @@ SPARSE = {
     "h200": {"tf32_tensor": 989, "fp16_tensor": 1979, "bf16_tensor": 1979, "fp8_tensor": 3958, "int8_tensor": 3958},
     "a100_sxm": {"tf32_tensor": 312, "fp16_tensor": 624, "bf16_tensor": 624, "int8_tensor": 1248},
     "l4": {"tf32_tensor": 120, "fp16_tensor": 242, "bf16_tensor": 242, "fp8_tensor": 485, "int8_tensor": 485},
-    "b200": {"tf32_tensor": 2250, "fp16_tensor": 4500, "bf16_tensor": 4500, "fp8_tensor": 9000, "int8_tensor": 9000},
+    "b200": {"tf32_tensor": 2250, "fp16_tensor": 4500, "fp8_tensor": 9000, "int8_tensor": 9000, "fp4_tensor": 18000},
+    "h100_pcie": {"tf32_tensor": 756, "fp16_tensor": 1513, "fp8_tensor": 3026, "int8_tensor": 3026},
+    "h100_nvl": {"tf32_tensor": 835, "fp16_tensor": 1671, "fp8_tensor": 3341, "int8_tensor": 3341},
+    "h200_nvl": {"tf32_tensor": 835, "fp16_tensor": 1671, "fp8_tensor": 3341, "int8_tensor": 3341},
+    "gh200": {"tf32_tensor": 989, "fp16_tensor": 1979, "fp8_tensor": 3958, "int8_tensor": 3958},
+    "a10": {"tf32_tensor": 125, "fp16_tensor": 250, "bf16_tensor": 250, "int8_tensor": 500},
+    "l40s": {"tf32_tensor": 366, "fp8_tensor": 1466, "int8_tensor": 1466},  # fp16 is printed as 362.05 and 733
+    "rtx_4090": {"tf32_tensor": 165.2, "fp16_tensor": 330.3, "fp8_tensor": 660.6, "int8_tensor": 1321},
+    "rtx_5090": {"tf32_tensor": 209.5, "fp16_tensor": 419, "fp8_tensor": 838, "int8_tensor": 1676, "fp4_tensor": 3352},
+    "h20": {"fp16_tensor": 296},
+    "b300": {"tf32_tensor": 2250, "fp16_tensor": 4500, "fp8_tensor": 9000, "int8_tensor": 307},  # fp4 is no half
+    "mi325x": {"fp16_tensor": 2614.9, "fp8_tensor": 5229.8},
     "mi300x": {"tf32_tensor": 1307.4, "fp16_tensor": 2614.9, "fp8_tensor": 5229.8, "int8_tensor": 5229.8},
 }
 
@@ -131,7 +148,7 @@ def test_no_peak_is_a_sparsity_figure(name: str):
     for path, sparse in SPARSE[name].items():
         assert peaks[path].value == pytest.approx(sparse / 2, rel=0.01), path
     for path in MATRIX_PATHS:
-        if peaks[path] is not None:
+        if peaks.get(path) is not None:
             assert peaks[path].condition.startswith("dense, ")
     assert any(note.startswith("Sparsity:") for note in profile.notes)
 

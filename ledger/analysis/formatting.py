@@ -27,6 +27,7 @@ PATH_NAMES: dict[Path, str] = {
     "bf16_tensor": "bf16 tensor cores",
     "fp8_tensor": "fp8 tensor cores",
     "int8_tensor": "int8 tensor cores",
+    "fp4_tensor": "fp4 tensor cores",
 }
 
 

@@ -50,7 +50,16 @@ Large = Annotated[
 
 Dtype = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "int8"]
 Path = Literal[
-    "fp64", "fp64_tensor", "fp32", "tf32_tensor", "fp16", "fp16_tensor", "bf16_tensor", "fp8_tensor", "int8_tensor"
+    "fp64",
+    "fp64_tensor",
+    "fp32",
+    "tf32_tensor",
+    "fp16",
+    "fp16_tensor",
+    "bf16_tensor",
+    "fp8_tensor",
+    "int8_tensor",
+    "fp4_tensor",
 ]
 Regime = Literal["hbm-bound", "compute-bound", "smem-bound", "launch-bound", "l2-bound", "latency-bound"]
 CeilingKind = Literal["datasheet", "burst", "sustained"]

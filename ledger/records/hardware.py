@@ -59,20 +59,35 @@ class Ceilings(Record):
     dram_write_bandwidth: Quantity | None = None
     dram_copy_bandwidth: Quantity | None = None
     l2_bandwidth: Quantity | None = None
+    l3_bandwidth: Quantity | None = None
     smem_bandwidth: Quantity | None = None
     launch_stream: Quantity | None = None
     launch_graph_node: Quantity | None = None
 
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a field that profiles did not have at first, so that their bytes and digests stay."""
+        return _without(handler(self), "l3_bandwidth")
+
 
 class Memory(Record):
-    """Hold the memory pyramid: capacities from DRAM to registers."""
+    """Hold the memory pyramid: capacities from DRAM to registers.
+
+    l3_capacity: a cache on the side of the memory, such as AMD's Infinity Cache; absent where there is none.
+    """
 
     technology: Line
     dram_capacity: Quantity
+    l3_capacity: Quantity | None = None
     l2_capacity: Quantity | None
     smem_per_sm: Quantity | None
     smem_per_block: Quantity | None
     registers_per_sm: Quantity | None
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a field that profiles did not have at first, so that their bytes and digests stay."""
+        return _without(handler(self), "l3_capacity")
 
 
 class Limits(Record):

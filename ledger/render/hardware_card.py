@@ -169,6 +169,8 @@ def _pyramid(hardware: Hardware) -> Table:
         table.add_row("  ▄█▄ SMEM", size, *(_rate(smem_bytes_per_s(hardware, s)) for s in sets))
     if memory.l2_capacity is not None:
         table.add_row(" ▄███▄ L2", _size(memory.l2_capacity), *(_rate(_bandwidth(s.l2_bandwidth)) for s in sets))
+    if memory.l3_capacity is not None:
+        table.add_row(" ▄███▄ L3", _size(memory.l3_capacity), *(_rate(_bandwidth(s.l3_bandwidth)) for s in sets))
     name = harmless(memory.technology.split(",")[0])
     table.add_row(f"▄█████▄ {name}", _size(memory.dram_capacity), *(_rate(_bandwidth(s.dram_bandwidth)) for s in sets))
     nodes = [s.launch_graph_node for s in sets]
@@ -192,8 +194,9 @@ def _size(quantity: Quantity) -> str:
 
 def sources(hardware: Hardware) -> tuple[str, ...]:
     """Return where the numbers of a profile come from, each source once."""
-    memory = (hardware.memory.dram_capacity, hardware.memory.l2_capacity, hardware.memory.smem_per_sm)
-    found = [quantity.source for quantity in memory if quantity is not None]
+    memory = hardware.memory
+    sizes = (memory.dram_capacity, memory.l3_capacity, memory.l2_capacity, memory.smem_per_sm)
+    found = [quantity.source for quantity in sizes if quantity is not None]
     for kind in kinds_of(hardware):
         ceilings = hardware.ceilings[kind]
         found += [peak.source for peak in ceilings.peaks.values() if peak is not None]
