@@ -105,7 +105,7 @@ def _tile(cell: Cell) -> Tile:
 
 # Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below SMALL_BYTES, rows that start
 # anywhere with copies of the gain and without. Elsewhere TILE_BYTES make a tile, and four warps.
-_TILES = ((128, 256, 16, 8),)
+_TILES = ((128, 240, 16, 8), (240, 256, 8, 8))
 _SMALL_TILES = ((128, 256, 16, 8), (512, 1024, 8, 8))
 _RAGGED_TILES = ((128, 256, 8, 8), (256, 512, 4, 4), (512, 1024, 2, 2))
 _SMALL_RAGGED_TILES = ((512, 1024, 2, 2),)
