@@ -74,13 +74,12 @@ must_exit 3 ledger report
 cd "$WORK"
 
 title "Done in $((SECONDS - STARTED)) s"
-PICTURE="none: matplotlib is not installed"
-if ledger roofline -o "$WORK/roofline" >/dev/null 2>&1; then PICTURE=$WORK/roofline/roofline.png; fi
+ledger roofline -o "$WORK/roofline" >/dev/null 2>&1
 cat <<END
 A forecast was sealed in git before its measurement, and the gap between the two is explained above. Whoever clones the
 ledger can check that order; the copy that reversed it was refused.
 
 ledger    $WORK
-picture   $PICTURE
+picture   $WORK/roofline/roofline.svg
 next      cd $WORK && ledger predict        (asks for your own forecast)
 END

@@ -189,14 +189,26 @@ def load_hardware(name: str, root: FilePath | None = None) -> Hardware:
 
 def shipped_like(hardware: Hardware) -> tuple[Hardware, ...]:
     """Return the profiles shipped with the package that have a profile's name or one of its device names."""
-    known = _shipped_profiles()
     names = set(hardware.device_names)
-    return tuple(item for item in known if item.name == hardware.name or names & set(item.device_names))
+    # Parsing every profile takes longer than judging a hundred cells: most name no such device anywhere.
+    texts = [name.encode() for name in names]
+    found = (
+        _shipped_profile(stem)
+        for stem, data in _shipped_texts().items()
+        if stem == hardware.name or any(text in data for text in texts)
+    )
+    return tuple(item for item in found if item.name == hardware.name or names & set(item.device_names))
 
 
 @functools.cache
-def _shipped_profiles() -> tuple[Hardware, ...]:
-    return tuple(load_hardware(name) for name in hardware_names())
+def _shipped_texts() -> dict[str, bytes]:
+    """Return the bytes of the shipped profiles, by name in order."""
+    return {name: read_bytes(path) for name, path in sorted(_hardware_paths(None).items())}
+
+
+@functools.cache
+def _shipped_profile(name: str) -> Hardware:
+    return load_hardware(name)
 
 
 def hardware_yaml(hardware: Hardware) -> bytes:

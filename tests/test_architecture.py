@@ -37,10 +37,11 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
+        track_record forecast_changes cell_history ledger_diff
         bench_regression drill chrome_trace tuning kernel_check model_shapes
         """,
     ),
-    ("git", "version limits reader history objects work_tree commit ancestry clone"),
+    ("git", "version identity limits reader history objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
@@ -71,7 +72,7 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor resolve_callable seal sight path_check select local_cells order withdraw ingest reveal_list
+        init doctor resolve_callable seal sight path_check select compared local_cells order withdraw ingest reveal_list
         attach_counters log_records calibrate drill_files drills new_kernel check_kernel
         import_problems export_traces
         """,
@@ -79,10 +80,12 @@ LAYERS = (
     (
         "render",
         """
-        report_text counter_card markdown_page command_reference html_page report tables forecast_table
-        status_table history_table score_table audit_text kernel_card hardware_card inspection_card
-        timeline_table bench_page before_after_page plot_model plot_layout plot_style plot_dots plot_image
-        plot_terminal plot_table roofline_plot bench_points tuning_page candidates_text self_test_text
+         report_text counter_card markdown_page command_reference svg plot_model plot_layout roofline_svg strips_svg
+         plot_terminal plot_table roofline_plot html_parts page_rows page_document page_sections html_page report tables
+         forecast_table
+         status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card
+         inspection_card timeline_table bench_page before_after_page bench_points tuning_page candidates_text
+         self_test_text
         timer_page rules_page check_text site
         """,
     ),
@@ -90,7 +93,7 @@ LAYERS = (
     (
         "cli",
         """
-        options output open_ledger cells init doctor prompts challenge witness inspect predict void report
+        options output open_ledger cells init doctor prompts challenge witness inspect predict void report history diff
         order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
         drill_prompts drill new check import_problems export app
         """,

@@ -16,6 +16,7 @@ from ledger.record_files import (
     read_hardware,
     read_record,
     results,
+    shipped_like,
     write_atomically,
     write_record,
 )
@@ -156,6 +157,13 @@ def test_measured_ceilings_join_and_never_replace_the_data_sheet(tmp_path):
     got = load_hardware("h200", tmp_path)
     assert got.ceilings["datasheet"] == sheet
     assert got.ceilings["burst"].dram_bandwidth.value == 99.0
+
+
+def test_shipped_profiles_of_a_device_are_those_with_its_name_or_one_of_its_device_names():
+    known = [load_hardware(name) for name in hardware_names()]
+    for one in known:
+        names = set(one.device_names)
+        assert shipped_like(one) == tuple(o for o in known if o.name == one.name or names & set(o.device_names))
 
 
 def test_every_shipped_profile_loads():

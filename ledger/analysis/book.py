@@ -17,6 +17,11 @@ Binding = Literal["none", "positions only", "recomputed"]
 State = Literal["open", "stale", "void", "measured", "failed", "refused"]
 
 
+def short_name(seal: str, cell: str) -> str:
+    """Return SEAL#CELL with the first ten digits of the seal's id, as the commands print and take it."""
+    return f"{seal[:10]}#{cell}"
+
+
 @dataclass(frozen=True)
 class Commit:
     """Identify a commit.
@@ -116,7 +121,7 @@ class CellView:
     @property
     def short_name(self) -> str:
         """Return SEAL#CELL with the first ten digits of the seal's id."""
-        return f"{self.sealed.id[:10]}#{self.forecast.cell}"
+        return short_name(self.sealed.id, self.forecast.cell)
 
     @cached_property
     def counted(self) -> Run | None:

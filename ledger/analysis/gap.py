@@ -124,6 +124,12 @@ def _sentence(call: Call, points: float, causes: tuple[Cause, ...], verdict: str
     return f"{lead}{explained}; {verdict}." if verdict else f"{lead}{explained}."
 
 
+def main_cause(found: Gap) -> Cause | None:
+    """Return the largest cause that pushes the way of a gap, None where none is large enough to name."""
+    causes = _largest(found.causes, slower=found.percent < 0, hit=abs(found.percent) <= HIT_POINTS)
+    return causes[0] if causes else None
+
+
 def _largest(causes: tuple[Cause, ...], *, slower: bool, hit: bool) -> list[Cause]:
     """Return the one or two causes that explain most; for a miss only those that push its way."""
     weighed = [

@@ -100,14 +100,15 @@ def document(book: Book) -> dict[str, Any]:
     reasons = void_reasons(book)
     return {
         "head": book.head,
-        "rows": [_row(row) for row in rows(book)],
+        "rows": [row_document(row) for row in rows(book)],
         "missing": [_missing(reasons, view) for view in missing(book)],
         "refused": [_finding(finding) for finding in book.refused],
         "findings": [_finding(finding) for finding in book.findings if finding.severity != "refused"],
     }
 
 
-def _row(row: ReportRow) -> dict[str, Any]:
+def row_document(row: ReportRow) -> dict[str, Any]:
+    """Return a row as one JSON value."""
     view, run = row.view, row.run
     case, verdict = view.forecast.case, run.verification if run else None
     return {

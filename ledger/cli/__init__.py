@@ -13,6 +13,7 @@ import sys
 from ledger.errors import EvidenceRefused, LedgerError, ThresholdMissed
 
 _INTERRUPTED = 130
+_INTERRUPTION = "interrupted; what was finished is kept: run the same command again to go on"
 
 
 def exit_code(error: LedgerError) -> int:
@@ -24,19 +25,22 @@ def exit_code(error: LedgerError) -> int:
 
 def main() -> None:
     """Run the command line; no traceback reaches a user unless LEDGER_DEBUG is set."""
-    from ledger.cli.app import app
-
     atexit.register(_discard_exit_messages)
     _print_anywhere()
     try:
+        from ledger.cli.app import app
+
         app()
     except LedgerError as error:
         _fail(str(error), exit_code(error), error)
     except SystemExit as ended:
         # Typer turns an interruption into this exit code, without a word.
         if ended.code == _INTERRUPTED:
-            _fail("interrupted; what was finished is kept: run the same command again to go on", _INTERRUPTED, None)
+            _fail(_INTERRUPTION, _INTERRUPTED, None)
         raise
+    except KeyboardInterrupt:
+        # Before Typer has begun.
+        _fail(_INTERRUPTION, _INTERRUPTED, None)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

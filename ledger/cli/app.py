@@ -11,10 +11,12 @@ from ledger.cli.bench import bench
 from ledger.cli.calibrate import calibrate
 from ledger.cli.challenge import challenge
 from ledger.cli.check import check
+from ledger.cli.diff import diff
 from ledger.cli.doctor import doctor
 from ledger.cli.drill import drill
 from ledger.cli.export import export
 from ledger.cli.hardware import hardware_app
+from ledger.cli.history import history
 from ledger.cli.import_problems import import_problems
 from ledger.cli.init import init
 from ledger.cli.inspect import inspect
@@ -53,8 +55,8 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 for command in (
-    init, predict, order, measure, verify, report, status, log, score, roofline, audit, void, witness, challenge,
-    calibrate, bench, timeline, tune, inspect, new, check, drill, doctor, export,
+    init, predict, order, measure, verify, report, history, diff, status, log, score, roofline, audit, void, witness,
+    challenge, calibrate, bench, timeline, tune, inspect, new, check, drill, doctor, export,
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_problems)

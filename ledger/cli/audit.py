@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import freeze_records
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, progress_bar
+from ledger.cli.output import emit, out, progress_bar, working
 from ledger.errors import EvidenceRefused, InputError, ThresholdMissed
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def audit(
         raise InputError("--run-code: given without --recompute; expected both")
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
     log = LogTrust(log_roots, log_identity, log_issuer, log_entries, tsa_roots)
-    with progress_bar("recomputing", limit=60) if recompute or challenge else nullcontext() as show:
+    with progress_bar("recomputing", limit=60) if recompute or challenge else working("auditing") as show:
         result = audits.audit(
             source,
             revision=revision,

@@ -8,7 +8,7 @@ import typer
 
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, working
 
 
 def check(
@@ -20,7 +20,8 @@ def check(
     from ledger.render.check_text import render_findings
     from ledger.workflow.check_kernel import check_named
 
-    path, findings = check_named(name, find_root())
+    with working("checking"):
+        path, findings = check_named(name, find_root())
     failed = sum(one.status == "failed" for one in findings)
     if as_json:
         emit({"name": name, "path": str(path), "passed": not failed, "checks": documents(findings)})

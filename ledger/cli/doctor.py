@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ledger.cli.options import DeviceOption, JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, working
 from ledger.errors import MachineError
 
 
@@ -20,7 +20,8 @@ def doctor(
     """Explain what is wrong with this machine or this ledger, and repair the ledger's own files; exit 2 if broken."""
     from ledger.workflow.doctor import examine
 
-    findings = examine(FilePath.cwd(), repair=repair, device=device)
+    with working("examining"):
+        findings = examine(FilePath.cwd(), repair=repair, device=device)
     if as_json:
         emit([{"what": f.what, "state": f.state, "remedy": f.remedy} for f in findings])
     else:

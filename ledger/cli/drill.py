@@ -10,7 +10,7 @@ import typer
 
 from ledger.cli.drill_prompts import ask_questions, show_result
 from ledger.cli.open_ledger import find_root
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError, StateError
 
 if TYPE_CHECKING:
@@ -70,11 +70,13 @@ def _find(source: FilePath | None) -> tuple[Drill, str]:
     root = source if source is not None else find_root()
     if root is not None:
         try:
-            return drill_of_ledger(root), f"the ledger in {root.resolve().name}"
+            with working("judging the ledger"):
+                return drill_of_ledger(root), f"the ledger in {root.resolve().name}"
         except (StateError, InputError):
             if source is not None:
                 raise
-    return shipped_drill(), "the cells that ship with ledger"
+    with working("reading cells"):
+        return shipped_drill(), "the cells that ship with ledger"
 
 
 def _export(found: Drill, path: FilePath, *, as_json: bool) -> None:

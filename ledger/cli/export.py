@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError
 
 
@@ -26,7 +26,8 @@ def export(
         raise InputError(f"--format: got {format!r}; expected {FORMAT}")
     opened = open_ledger()
     refuse_if_refused(opened.book)
-    done = export_traces(opened.root, opened.book, to, problems=problems)
+    with working("writing traces"):
+        done = export_traces(opened.root, opened.book, to, problems=problems)
     for one in done.skipped:
         say(f"left out: {one.what}: {one.reason}")
     counts = {name: getattr(done, name) for name in ("definitions", "solutions", "workloads", "traces")}

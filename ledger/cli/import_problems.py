@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption, check_percent, parse_regime
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 
 _SHOWN = ("kernel", "args", "shape", "reference", "definition", "solution", "uuid", "needs_gpu")
 
@@ -38,7 +38,8 @@ def import_problems(
         pct=None if pct is None else check_percent(pct),
         skip_invalid=skip_invalid,
     )
-    done = import_problems(source, find_root() or FilePath.cwd(), options)
+    with working("reading problems"):
+        done = import_problems(source, find_root() or FilePath.cwd(), options)
     if as_json:
         emit(
             {

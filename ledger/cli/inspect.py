@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption, parse_config, parse_dtype, parse_shape
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def inspect(
     kind = parse_dtype(dtype) if dtype else loaded.dtypes[0]
     changes = parse_config(config) if config else {}
     targets = _targets(root, arch, device)
-    found = [run(loaded, target, shape=size, dtype=kind, config=changes) for target in targets]
+    with working("compiling"):
+        found = [run(loaded, target, shape=size, dtype=kind, config=changes) for target in targets]
     if as_json:
         emit([document(one) for one in found])
     else:

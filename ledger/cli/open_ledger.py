@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
+from ledger.cli.output import working
 from ledger.errors import EvidenceRefused, StateError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class OpenLedger:
         """Return the book of the ledger, judged on first use."""
         from ledger.evidence.judged_ledger import judged_ledger
 
-        book = judged_ledger(self.reader, self.history, current=self.current)
+        with working("judging the ledger"):
+            book = judged_ledger(self.reader, self.history, current=self.current)
         freeze_records()
         return book
 

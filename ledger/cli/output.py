@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 
 _LONG = 1_000_000
+_PATIENCE_S = 1.0
+"""How long a step may take before a terminal shows that it is at work."""
 
 
 def emit(document: Any) -> None:
@@ -40,7 +44,8 @@ def paged() -> Iterator[Console]:
         return
     # less: keep colours, leave what fits on a screen, and the screen as it is.
     os.environ.setdefault("LESS", "FRX")
-    with console.pager(styles=True):
+    # Nothing is shown before all is laid out.
+    with console.pager(styles=True), working("laying out"):
         yield console
 
 
@@ -58,6 +63,36 @@ def say(text: str) -> None:
     from ledger.analysis.formatting import harmless
 
     err().print(Text(harmless(text)), soft_wrap=True)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal, once a step takes longer than a second, what is done and for how long; on stderr."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Timer
+
+    begun, shown = time.monotonic(), ExitStack()
+    timer = Timer(_PATIENCE_S, lambda: shown.enter_context(_spinner(what, begun)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        shown.close()
+
+
+def _spinner(what: str, begun: float) -> Progress:
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    made = Progress(*columns, console=err(), transient=True)
+    task = made.add_task(what, total=None)
+    made.tasks[task].start_time = begun
+    return made
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from ledger.cli.options import (
     parse_shape,
     parse_sight,
 )
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import InputError
 
@@ -184,10 +184,14 @@ class _Sealing:
         from ledger.workflow.sight import with_sights
 
         pinned = dict(parse_pin(text) for text in pins)
-        drafts = [draft(request, root=self.repository.root, ceilings=kind, pins=pinned) for request in requests]
-        check_distinct(drafts)
-        drafts, told = with_sights(self.repository, drafts)
-        for line in [*told, *(check_paths(drafts, self.repository.root) if self.check else ())]:
+        with working("resolving"):
+            drafts = [draft(request, root=self.repository.root, ceilings=kind, pins=pinned) for request in requests]
+            check_distinct(drafts)
+        with working("looking for what was timed before"):
+            drafts, told = with_sights(self.repository, drafts)
+        with working("compiling"):
+            told += check_paths(drafts, self.repository.root) if self.check else ()
+        for line in told:
             say(line)
         return drafts
 
@@ -204,7 +208,8 @@ class _Sealing:
         if self.confirm and not confirmed("Seal this forecast? It cannot be changed later"):
             say("nothing is sealed")
             return
-        sealed = seal(self.repository, drafts, campaign=campaign, why=why, sign=self.sign)
+        with working("sealing"):
+            sealed = seal(self.repository, drafts, campaign=campaign, why=why, sign=self.sign)
         if sealed.note:
             say(sealed.note)
         _show(sealed, as_json=self.as_json)

@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, paged, say
+from ledger.cli.output import emit, out, paged, say, working
 from ledger.errors import InputError, ThresholdMissed
 from ledger.suggestions import unknown
 
@@ -65,7 +65,8 @@ def report(
         emit({**_only(reports.document(book), only), **_sums(shown, by)})
     refuse_if_refused(book)
     if html is not None:
-        html.write_text(reports.html(book, only=only), encoding="utf-8")
+        with working("writing the page"):
+            html.write_text(reports.html(book, only=only), encoding="utf-8")
         say(f"wrote {html}")
     if markdown is not None:
         markdown.write_text(reports.markdown(book), encoding="utf-8")
@@ -73,7 +74,9 @@ def report(
     if site is not None:
         from ledger.render.site import write_site
 
-        say(f"wrote {len(write_site(book, opened.root, site))} pages to {site}")
+        with working("writing pages"):
+            written = write_site(book, opened.root, site)
+        say(f"wrote {len(written)} pages to {site}")
     if not (html or markdown or site or as_json):
         _print(book, choice, shown, only, by)
     if fail_on_miss is not None:
@@ -120,20 +123,19 @@ def _print(
 
 def _only(document: dict[str, Any], only: Sequence[str] | None) -> dict[str, Any]:
     """Return a report with the rows of some cells alone, in the order of their names."""
+    from ledger.analysis.book import short_name
+
     if only is None:
         return document
     place = {name: number for number, name in enumerate(only)}
     kept = {
         key: sorted(
-            (row for row in document[key] if _short_name(row) in place), key=lambda row: place[_short_name(row)]
+            (row for row in document[key] if short_name(row["seal"], row["cell"]) in place),
+            key=lambda row: place[short_name(row["seal"], row["cell"])],
         )
         for key in _BY_CELL
     }
     return {**document, **kept}
-
-
-def _short_name(row: dict[str, Any]) -> str:
-    return f"{row['seal'][:10]}#{row['cell']}"
 
 
 def check_miss(book: Book, points: float, only: Collection[str] | None) -> None:

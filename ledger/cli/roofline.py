@@ -9,8 +9,9 @@ import typer
 
 from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError, StateError
+from ledger.suggestions import install_command
 
 if TYPE_CHECKING:
     from ledger.analysis.book import Book
@@ -30,11 +31,11 @@ def roofline(
         list[str] | None, typer.Option("--campaign", help="Draw the forecasts of this campaign only.")
     ] = None,
     output: Annotated[
-        FilePath | None, typer.Option("-o", "--output", help="Folder for PNG, SVG, JSON and Markdown.")
+        FilePath | None, typer.Option("-o", "--output", help="Folder for SVG, PNG, JSON and Markdown.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw the roofline with every verified cell, on the terminal or as PNG and SVG."""
+    """Draw the roofline with every verified cell, on the terminal or as SVG and PNG."""
     from ledger.render.plot_model import document
     from ledger.render.plot_terminal import print_plot
     from ledger.render.roofline_plot import write
@@ -43,8 +44,12 @@ def roofline(
     if as_json:
         emit(document(plot))
     elif output is not None:
-        for path in write(plot, output):
+        with working("drawing"):
+            paths = write(plot, output)
+        for path in paths:
             out().print(f"wrote {path}", markup=False)
+        if not any(path.suffix == ".png" for path in paths):
+            say(f"no PNG: resvg-py is not installed; {install_command('plot')}")
     else:
         print_plot(plot, out())
 
@@ -61,9 +66,10 @@ def _plot(
 
     book = _book(required=not hw)
     cells = () if book is None else book.cells
-    names = hw or sorted({cell.forecast.case.hardware for cell in cells if cell.counted})
+    measured = [cell for cell in cells if cell.counted]
+    names = hw or sorted({cell.forecast.case.hardware for cell in measured or cells})
     if not names:
-        raise InputError("no cell is verified yet; expected one, or a profile to draw: ledger roofline --hw h200")
+        raise InputError("no cell is sealed yet; expected one, or a profile to draw: ledger roofline --hw h200")
     root = find_root()
     hardwares = [_profile(name, root) for name in names]
     plot = plot_of(hardwares, book)

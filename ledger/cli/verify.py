@@ -24,7 +24,7 @@ from ledger.cli.options import (
     TimeLimitOption,
 )
 from ledger.cli.order import report_stale
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.cli.report import check_miss
 from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
@@ -69,12 +69,12 @@ def verify(
     with _alone() as waited:
         opened = open_ledger()
         folder = source or opened.repository.git_dir / "ledger" / "measuring"
-        summary = None
+        summary, elsewhere = None, ""
         if source is None:
             if waited and not ids and not again and not any(view.state == "open" for view in opened.book.cells):
                 _show_ingested(Ingested((), opened.book), as_json=as_json)
                 return
-            summary = _measure_locally(
+            summary, elsewhere = _measure_locally(
                 opened, ids or [], folder, counters, full, challenge, price_per_hour, time_limit, again=again
             )
         incoming = read_folder(folder, say)
@@ -93,6 +93,8 @@ def verify(
     check_failures((item.short_name, item.measurement.failure) for item in incoming if item.short_name in taken)
     if summary is not None:
         summary.check_loaded()
+    if elsewhere:
+        raise MachineError(elsewhere)
     if fail_on_miss is not None:
         check_miss(done.book, fail_on_miss, taken)
 
@@ -113,7 +115,10 @@ def _ingest(opened: OpenLedger, incoming: list[Incoming], tsa: str | None, *, si
     """Commit measurements, their time tokens and log entries. Raises: EvidenceRefused for a ledger that is refused."""
     from ledger.workflow.ingest import ingest
 
-    done = ingest(opened.repository, opened.reader, incoming, history=opened.history, current=opened.current, sign=sign)
+    with working("judging and committing the measurements"):
+        done = ingest(
+            opened.repository, opened.reader, incoming, history=opened.history, current=opened.current, sign=sign
+        )
     freeze_records()
     refuse_if_refused(done.book)
     refused = {item.path for item in done.taken if item.refused}
@@ -145,8 +150,8 @@ def _measure_locally(
     time_limit: float | None,
     *,
     again: bool,
-) -> RunSummary:
-    """Measure what can be measured here, naming the rest.
+) -> tuple[RunSummary, str]:
+    """Measure what can be measured here, naming the rest; return also which cells that were asked for are elsewhere.
 
     Raises: MachineError where nothing can be measured; KeyboardInterrupt or InputError where nothing was.
     """
@@ -172,7 +177,14 @@ def _measure_locally(
         if summary.interrupted:
             raise KeyboardInterrupt
         summary.check_loaded()
-    return summary
+    return summary, _not_here([cell.short_name for cell, _ in elsewhere], ids)
+
+
+def _not_here(elsewhere: Sequence[str], ids: Sequence[str]) -> str:
+    """Return the message about cells that a user named and that cannot be measured here, empty where none was named."""
+    if not ids or not elsewhere:
+        return ""
+    return f"not measured, for the reasons above: {', '.join(elsewhere)}; take them to their device with: ledger order"
 
 
 def _only_named(opened: OpenLedger, incoming: list[Incoming], names: Sequence[str]) -> list[Incoming]:
@@ -212,11 +224,12 @@ def _with_counters(
 
 def _show_ingested(done: Ingested, *, as_json: bool, kept: FilePath | None = None) -> None:
     """Show what was ingested. kept: the folder in which refused measurements of this machine stay."""
+    from ledger.analysis.book import short_name
     from ledger.render.report import document, render
 
     names = {item.cell for item in done.taken}
     if as_json:
-        rows = [row for row in document(done.book)["rows"] if f"{row['seal'][:10]}#{row['cell']}" in names]
+        rows = [row for row in document(done.book)["rows"] if short_name(row["seal"], row["cell"]) in names]
         emit({"taken": [{"cell": item.cell, "commit": item.commit} for item in done.taken], "rows": rows})
     else:
         render(done.book, out(), only=names)

@@ -10,7 +10,7 @@ import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError, MachineError, StateError
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def witness(
     if url is None:
         raise InputError("--tsa: not given; expected an authority's address here or in: git config ledger.tsa URL")
     paths = _paths(opened.book, ids)
-    tokens = add_tokens(opened.repository, paths, url)
+    with working("asking for time tokens"):
+        tokens = add_tokens(opened.repository, paths, url)
     if as_json:
         emit({"tokens": tokens})
     else:

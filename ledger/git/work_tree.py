@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import InputError, StateError
 from ledger.git.history import FOLDERS
+from ledger.git.identity import committer
 from ledger.git.version import check_git
 from ledger.record_files import write_atomically
 
@@ -90,7 +91,7 @@ class WorkTree:
                     stdin=None if data is not None else subprocess.DEVNULL,
                     stdout=printed,
                     stderr=subprocess.PIPE,
-                    env={**_environment(), **(environment or {})},
+                    env={**git_environment(), **(environment or {})},
                     check=False,
                 )
                 printed.seek(0)
@@ -158,18 +159,8 @@ class WorkTree:
         return self.committer()[0]
 
     def committer(self) -> tuple[str, str]:
-        """Return the committer's name, and the date of a commit made now, as `SECONDS ZONE`.
-
-        Raises: StateError when git knows no identity.
-        """
-        try:
-            line = self.git("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
-        except StateError as error:
-            raise StateError(
-                "git knows no identity; expected one: git config user.name NAME; git config user.email ADDRESS"
-            ) from error
-        name, _, rest = line.partition(" <")
-        return name, rest.rpartition("> ")[2]
+        """Return the committer's name, and the date of a commit made now, as `SECONDS ZONE`. Raises: StateError."""
+        return committer(self.root, git_environment())
 
     def newest_seals(self, parent: str | None) -> tuple[str, ...]:
         """Return the paths of the seals that may be tips of the chain at `parent`: the newest, and any beside it."""
@@ -259,7 +250,8 @@ def _without_variables_of_hooks() -> Iterator[None]:
         os.environ.update(held)
 
 
-def _environment() -> dict[str, str]:
+def git_environment() -> dict[str, str]:
+    """Return the environment in which git answers for the repository of a folder, not for that of a hook."""
     kept = {name: value for name, value in os.environ.items() if name not in _SET_FOR_HOOKS}
     return {**kept, "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C"}
 

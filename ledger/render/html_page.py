@@ -1,110 +1,194 @@
-"""Renders a judged ledger as one HTML page that needs nothing else: no script, no font, no request. Pure.
+"""Renders a judged ledger as one HTML page that asks for nothing else: no font, no image, no request. Pure.
 
-Every text from a record is made harmless and escaped; the page forbids all loading by its own policy besides.
+With scripts off it holds every number in tables and a static roofline; assets/page.js adds charts (Apache ECharts),
+filters and sorting. Text of records is escaped, the document inside the page cannot end its element, and the page's own
+policy allows the two scripts and the style by their digests and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from html import escape
-from itertools import groupby
+import base64
+import functools
+import hashlib
+from collections.abc import Collection, Sequence
+from importlib.resources import files
+from typing import Any
 
 from ledger.analysis.book import Book
-from ledger.analysis.formatting import harmless
 from ledger.analysis.report_rows import ReportRow, rows
+from ledger.render import page_sections as sections
 from ledger.render import report_text as lines
+from ledger.render import roofline_svg, svg
+from ledger.render.html_parts import folded, listing, safe, tag
+from ledger.render.page_document import FILTERS, page_document, row_value
+from ledger.render.page_rows import gap_table
+from ledger.render.plot_model import RooflinePlot
+from ledger.render.roofline_plot import dot_of, plot_of
 
-_STYLE = """
-:root { color-scheme: light dark; --dim: #666; --line: #ccc; --hit: #00693e; --miss: #a34700; }
-@media (prefers-color-scheme: dark) { :root { --dim: #999; --line: #444; --hit: #5cc98f; --miss: #f0a050; } }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .25rem .6rem; vertical-align: top; }
-th { border-bottom: 2px solid var(--line); }
-tr.seal td { color: var(--dim); padding-top: 1rem; border-bottom: 1px solid var(--line); }
-tr.why td { color: var(--dim); padding-bottom: .6rem; }
-.number { text-align: right; white-space: nowrap; }
-.hit { color: var(--hit); } .miss { color: var(--miss); }
-p.legend { color: var(--dim); }
-@media print { body { margin: 0; max-width: none; font-size: 10px; } }
-"""
+_FILTER_NAMES = {"gpu": "GPU", "regime": "measured regime"}
 
-_HEADINGS = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
+
+@functools.cache
+def _asset(name: str) -> str:
+    return files("ledger.render").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _digest(text: str) -> str:
+    """Return the source expression by which a policy allows a script or a style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def html(book: Book, *, only: Collection[str] | None = None) -> str:
     """Return the report as a page. only: short names (SEAL#CELL) of the cells to show; all by default."""
-    body = _refusal(book) if book.refused else _content(book, only)
+    if book.refused:
+        reasons = (f"{finding.code}: {finding.path}: {finding.message}" for finding in book.refused)
+        return _page(tag("h1", "The report does not open: the evidence is refused") + listing(reasons))
+    listed = tuple(row for row in rows(book) if only is None or row.view.short_name in only)
+    whole = book if only is None else None
+    plot, values = _drawn(listed)
+    head = [tag("h1", "Ledger report")]
+    summary = lines.summary_text(book) if whole else (f"{len(listed)} of {len(rows(book))} rows",)
+    about = [tag("p", safe(words), class_="dim") for words in (f"commit {book.head}", *summary)]
+    if not listed:
+        return _page("\n".join([*head, *about, *_evidence(book, listed, whole)]))
+    charts = any(value["percent"] is not None for value in values)
+    parts = [*head, sections.cards(listed), *about, _navigation(whole), _controls(values)]
+    parts += _pictures(plot, charts) + (_record(book) if whole and charts else [])
+    parts += [
+        _heading("Gaps", "gaps"),
+        tag("p", safe(lines.LEGEND), class_="dim"),
+        gap_table(listed),
+        _heading("Kernels", "kernels"),
+        sections.kernel_table(listed),
+        *_evidence(book, listed, whole),
+    ]
+    return _page("\n".join(parts), page_document(plot, values, whole) if charts else None)
+
+
+def _drawn(listed: Sequence[ReportRow]) -> tuple[RooflinePlot, list[dict[str, Any]]]:
+    """Return the roofline of some rows, and the rows as values with their dots."""
+    dots = [None if row.run is None else dot_of(row.view, row.run) for row in listed]
+    profiles = {row.view.hardware.name: row.view.hardware for row in listed if row.view.hardware is not None}
+    counting = [dot for row, dot in zip(listed, dots, strict=True) if dot is not None and row.counts]
+    plot = plot_of([profiles[name] for name in sorted(profiles)], None, counting)
+    return plot, [row_value(row, dot) for row, dot in zip(listed, dots, strict=True)]
+
+
+def _page(body: str, document: str | None = None) -> str:
+    style = _asset("page.css") + svg.STYLE
+    scripts = [] if document is None else [_asset("echarts.common.min.js"), _asset("page.js")]
+    allowed = " ".join(map(_digest, scripts)) or "'none'"
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {allowed}; base-uri 'none'; form-action 'none'"
+    )
+    written = "" if document is None else f'<script type="application/json" id="data">{document}</script>\n'
+    written += "".join(f"<script>{script}</script>\n" for script in scripts)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Ledger report</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+        f"<title>Ledger report</title>\n<style>{style}</style>\n</head>\n<body>\n{body}\n{written}</body>\n</html>\n"
     )
 
 
-def _refusal(book: Book) -> str:
-    return "<h1>The report does not open: the evidence is refused</h1>\n" + _list(
-        f"{finding.code}: {finding.path}: {finding.message}" for finding in book.refused
+def _navigation(whole: Book | None) -> str:
+    names = ("roofline", "calibration", "track record", "gaps", "kernels", "evidence")
+    kept = [name for name in names if whole or name in ("roofline", "gaps", "kernels")]
+    return tag("nav", " ".join(tag("a", name, href=f"#{_anchor(name)}") for name in kept))
+
+
+def _heading(words: str, name: str | None = None) -> str:
+    return tag("h2", words, id=None if name is None else _anchor(name))
+
+
+def _anchor(name: str) -> str:
+    return f"to-{name.partition(' ')[0]}"
+
+
+def _controls(values: Sequence[dict[str, Any]]) -> str:
+    """Return the filters, which the script shows."""
+    parts = [
+        tag(
+            "label", safe(_FILTER_NAMES.get(key, key)) + _select(sorted({value[key] for value in values}), data_key=key)
+        )
+        for key in FILTERS
+    ]
+    parts.append(tag("label", "text" + '<input type="search" id="search" autocomplete="off">'))
+    choices = [
+        tag("option", safe(_FILTER_NAMES.get(key, key)), value=key, selected="" if key == "regime" else None)
+        for key in FILTERS
+    ]
+    parts.append(tag("label", "colour" + tag("select", "".join(choices), id="colour")))
+    parts.append(tag("button", "Reset", type="reset") + tag("output", id="count"))
+    return tag("form", "\n".join(parts), id="controls", class_="controls needs-script")
+
+
+def _select(names: Sequence[str], **attributes: str) -> str:
+    options = [tag("option", "all", value=""), *(tag("option", safe(name), value=name) for name in names)]
+    return tag("select", "".join(options), **attributes)
+
+
+def _chart(name: str, label: str, kind: str = "chart", *, zooms: bool = True) -> str:
+    """Return the place of a chart, with buttons to zoom, for the script."""
+    place = tag("div", id=name, class_=kind, tabindex="0", role="img", aria_label=label)
+    if not zooms:
+        return tag("div", place, class_="needs-script")
+    buttons = "".join(
+        tag("button", words, type="button", data_zoom=factor, data_chart=name)
+        for words, factor in (("Zoom in", "0.5"), ("Zoom out", "2"), ("Whole picture", "0"))
     )
+    hint = tag("small", "drag to move, Ctrl and wheel to zoom; keys: ← → + − 0 Enter", class_="dim")
+    return tag("div", f"{place}\n<p>{buttons} {hint}</p>", class_="needs-script")
 
 
-def _content(book: Book, only: Collection[str] | None) -> str:
-    listed = tuple(row for row in rows(book) if only is None or row.view.short_name in only)
-    summary = lines.summary_text(book) if only is None else (f"{len(listed)} of {len(rows(book))} rows",)
-    parts = ["<h1>Ledger report</h1>\n", *(f"<p>{_safe(words)}</p>\n" for words in summary)]
-    if listed:
-        parts += [_table(listed), f'<p class="legend">{_safe(lines.LEGEND)}</p>\n']
-    if only is not None:
-        return "".join([*parts, *_section("Timed before", lines.known_text(listed))])
-    parts += _section("Not measured", lines.missing_text(book))
-    parts += _section("Timed before", lines.known_text(listed))
-    parts += _section("Findings", lines.finding_text(book))
-    return "".join(parts)
+def _pictures(plot: RooflinePlot, charts: bool) -> list[str]:
+    parts = [_heading("Roofline", "roofline")]
+    if plot.ceilings:
+        parts.append(_chart("roofline", "Roofline of the cells below") if charts else "")
+        caption = tag("figcaption", "Every measured cell: colour is the measured regime, shape the dtype.")
+        parts.append(tag("figure", roofline_svg.draw(plot) + caption, class_="no-script" if charts else None))
+    if charts:
+        words = tag("h2", "Forecast against measured") + _chart(
+            "against", "Forecast against measured percent of the roof"
+        )
+        parts += [
+            tag("div", words, class_="needs-script"),
+            tag("p", "", id="spoken", class_="dim needs-script", aria_live="polite"),
+        ]
+    return parts
 
 
-def _safe(text: str) -> str:
-    return escape(harmless(text), quote=True)
-
-
-def _section(title: str, words: Sequence[str]) -> list[str]:
-    return [f"<h2>{title}</h2>\n", _list(words)] if words else []
-
-
-def _list(words: Iterable[str]) -> str:
-    return "<ul>\n" + "".join(f"<li>{_safe(line)}</li>\n" for line in words) + "</ul>\n"
-
-
-def _table(listed: Sequence[ReportRow]) -> str:
-    head = "".join(f'<th scope="col"{_class(_kind(name))}>{name}</th>' for name in _HEADINGS)
-    body: list[str] = []
-    for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
-        members = list(group)
-        words = _safe(lines.seal_text(members[0].view))
-        body.append(f'<tr class="seal"><td colspan="{len(_HEADINGS)}">{words}</td></tr>\n')
-        body += [_row(row) for row in members]
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(body)}</tbody>\n</table>\n"
-
-
-def _row(row: ReportRow) -> str:
-    number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
-    words = (number, cell, predicted, measured, lines.time_text(row), gap, grade, sight)
-    outcome = lines.outcome(row) or ""
-    cells = "".join(
-        f"<td{_class(_kind(name), outcome if name == 'gap' else '')}>{_safe(word)}</td>"
-        for name, word in zip(_HEADINGS, words, strict=True)
+def _record(book: Book) -> list[str]:
+    """Return calibration, confusion and track record, over all cells."""
+    stated = sections.calibration_table(book)
+    left = _heading("Calibration of probabilities", "calibration")
+    left += tag(
+        "p", "Over all cells: how often a regime was measured, by the probability that forecasts gave it.", class_="dim"
     )
-    sentence = lines.sentence(row)
-    why = (
-        f'<tr class="why"><td></td><td colspan="{len(_HEADINGS) - 1}">{_safe(sentence)}</td></tr>\n' if sentence else ""
+    if stated:
+        left += _chart("calibration", "Stated against measured", "chart low", zooms=False) + _numbers(stated)
+    else:
+        left += tag("p", "No forecast states probabilities.")
+    right = tag("h2", "Forecast and measured regimes") + sections.confusion_table(book)
+    right += tag("p", "Over all cells whose regime was determined.", class_="dim")
+    track = _heading("Track record", "track record") + _chart(
+        "track", "Mean gap, regimes and intervals by seal", "chart low", zooms=False
     )
-    return f"<tr>{cells}</tr>\n{why}"
+    return [
+        tag("div", tag("div", left) + tag("div", right), class_="pair"),
+        track,
+        _numbers(sections.track_table(book)),
+    ]
 
 
-def _kind(heading: str) -> str:
-    return "number" if heading in ("#", "gap") else ""
+def _numbers(table: str) -> str:
+    """Return the table of a chart, open until the script has drawn the chart."""
+    return folded("Numbers", table, class_="numbers", open="")
 
 
-def _class(*names: str) -> str:
-    joined = " ".join(name for name in names if name)
-    return f' class="{joined}"' if joined else ""
+def _evidence(book: Book, listed: Sequence[ReportRow], whole: Book | None) -> list[str]:
+    if whole is None:
+        known = lines.known_text(listed)
+        return [tag("h2", "Timed before"), listing(known)] if known else []
+    return [_heading("Evidence, and what is not proven", "evidence"), sections.evidence(book, listed)]

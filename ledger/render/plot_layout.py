@@ -1,11 +1,10 @@
-"""Computes the axis limits, the positions and the labels of a roofline plot. Pure."""
+"""Computes the axis limits, the positions of names, and the labels of a roofline plot. Pure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from ledger.analysis.formatting import harmless, shape_text
+from ledger.analysis.formatting import harmless
 from ledger.records import CeilingKind
 from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
 
@@ -45,47 +44,6 @@ def push_apart(wanted: Sequence[float], apart: float) -> list[float]:
             count += number
         groups.append((centre, count))
     return [centre + (index - (count - 1) / 2) * apart for centre, count in groups for index in range(count)]
-
-
-def spread(dots: Sequence[Dot], span: float) -> list[float]:
-    """Return by what factor each dot moves sideways where dots share an intensity; `span` is right ÷ left."""
-    step = math.log(span) / 110
-    order = sorted(range(len(dots)), key=lambda i: (dots[i].intensity_flop_per_byte, dots[i].dtype, i))
-    wanted = [math.log(dots[i].intensity_flop_per_byte) for i in order]
-    crowd = max((sum(abs(w - v) < 10 * step for v in wanted) for w in wanted), default=1)
-    positions = push_apart(wanted, step * min(1.0, 14 / crowd))
-    moved = {i: math.exp(moved_to - want) for i, moved_to, want in zip(order, positions, wanted, strict=True)}
-    return [moved[i] for i in range(len(dots))]
-
-
-def position(dot: Dot, rate: float, factor: float) -> tuple[float, float]:
-    """Return where a moved dot is drawn: along its roof, so that its distance to the roof stays true."""
-    return dot.intensity_flop_per_byte * factor, rate * factor if dot.left_of_ridge else rate
-
-
-def clusters(dots: Sequence[Dot]) -> list[list[Dot]]:
-    """Return dots in groups of one device, one kernel and nearly one intensity, within a fifth of an octave."""
-    groups: list[list[Dot]] = []
-    for dot in sorted(dots, key=lambda dot: (dot.device, dot.kernel, dot.intensity_flop_per_byte)):
-        last = groups[-1][-1] if groups else None
-        if (
-            last is not None
-            and (last.device, last.kernel) == (dot.device, dot.kernel)
-            and dot.intensity_flop_per_byte < 1.15 * last.intensity_flop_per_byte
-        ):
-            groups[-1].append(dot)
-        else:
-            groups.append([dot])
-    return groups
-
-
-def cluster_text(group: Sequence[Dot]) -> str:
-    """Return what the dots of a group share: the kernel, the sizes and the dtype that all share."""
-    first = group[0]
-    sizes = {key: size for key, size in first.shape.items() if all(dot.shape.get(key) == size for dot in group)}
-    dtypes = {dot.dtype for dot in group}
-    words = [first.kernel, shape_text(sizes), *(dtypes if len(dtypes) == 1 else ())]
-    return harmless(" ".join(word for word in words if word) + (f" ({len(group)})" if len(group) > 1 else ""))
 
 
 def row_order(dot: Dot) -> RowKey:

@@ -68,6 +68,8 @@ class Dot:
     blind: bool | None
     seal: str | None
     campaign: str | None = None
+    predicted_low: float | None = None
+    predicted_high: float | None = None
 
     @property
     def operation(self) -> str:

@@ -1,4 +1,4 @@
-"""Gathers all that a roofline plot shows, and writes it as PNG, SVG, JSON and Markdown.
+"""Gathers all that a roofline plot shows, and writes it as SVG, PNG, JSON and Markdown.
 
 A dot is drawn at the modelled intensity (FLOP per byte of compulsory DRAM traffic) and at the modelled operations
 divided by the measured time; its arrow starts where the forecast put it. Neither moves sideways: traffic beyond the
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Literal
 
-from ledger.analysis.book import Book
+from ledger.analysis.book import Book, CellView, Run
 from ledger.analysis.formatting import PATH_NAMES, shape_text, si
 from ledger.analysis.report_rows import counted
 from ledger.errors import InputError
@@ -33,7 +33,8 @@ def plot_of(hardwares: Sequence[Hardware], book: Book | None, extra: Iterable[Do
     Units: FLOP/s, byte/s, FLOP/byte, percent of the sealed roof.
     """
     names = {hardware.name for hardware in hardwares}
-    dots = [*(_dots(book) if book is not None else ()), *extra]
+    found = (dot_of(view, run) for view, run in counted(book)) if book is not None else ()
+    dots = [*(dot for dot in found if dot is not None), *extra]
     return RooflinePlot(
         head=book.head if book is not None else None,
         devices=tuple(Device(hardware.name, hardware.title) for hardware in hardwares),
@@ -104,46 +105,56 @@ def _slopes(hardware: Hardware) -> Iterator[Slope]:
                 yield Slope(hardware.name, kind, level, value, label, quantity.source)
 
 
-def _dots(book: Book) -> Iterator[Dot]:
-    for view, run in counted(book):
-        forecast, verdict = view.forecast, run.verification
-        timing, work = run.recorded.measurement.timing, forecast.work
-        if timing is None or verdict.measured_percent is None or not work.bytes or not work.flops:
-            continue
-        rate = work.flops / (timing.median_ps * 1e-12)
-        case = forecast.case
-        yield Dot(
-            device=case.hardware,
-            label=f"{case.kernel} {shape_text(case.shape)} {case.dtype}",
-            kernel=case.kernel,
-            shape=dict(case.shape),
-            dtype=case.dtype,
-            left_of_ridge=memory_side(work, forecast.roof),
-            intensity_flop_per_byte=arithmetic_intensity(work),
-            flop_per_s=rate,
-            percent=verdict.measured_percent,
-            regime=verdict.measured_regime,
-            # At the same work, rates are to each other as percents of the same roof.
-            predicted_flop_per_s=rate * verdict.predicted_percent / verdict.measured_percent,
-            predicted_percent=verdict.predicted_percent,
-            predicted_regime=forecast.regime,
-            blind=view.blind,
-            seal=view.sealed.id,
-            campaign=view.sealed.prediction.campaign,
-        )
+def dot_of(view: CellView, run: Run) -> Dot | None:
+    """Return the dot of one run of a cell; None where it has no time, no percent, or no place on the axes."""
+    forecast, verdict = view.forecast, run.verification
+    timing, work = run.recorded.measurement.timing, forecast.work
+    if timing is None or verdict.measured_percent is None or not work.bytes or not work.flops:
+        return None
+    rate = work.flops / (timing.median_ps * 1e-12)
+    case = forecast.case
+    return Dot(
+        device=case.hardware,
+        label=f"{case.kernel} {shape_text(case.shape)} {case.dtype}",
+        kernel=case.kernel,
+        shape=dict(case.shape),
+        dtype=case.dtype,
+        left_of_ridge=memory_side(work, forecast.roof),
+        intensity_flop_per_byte=arithmetic_intensity(work),
+        flop_per_s=rate,
+        percent=verdict.measured_percent,
+        regime=verdict.measured_regime,
+        # At the same work, rates are to each other as percents of the same roof.
+        predicted_flop_per_s=rate * verdict.predicted_percent / verdict.measured_percent,
+        predicted_percent=verdict.predicted_percent,
+        predicted_regime=forecast.regime,
+        blind=view.blind,
+        seal=view.sealed.id,
+        campaign=view.sealed.prediction.campaign,
+        predicted_low=None if forecast.low_milli is None else forecast.low_milli / 1000,
+        predicted_high=None if forecast.high_milli is None else forecast.high_milli / 1000,
+    )
 
 
 def write(plot: RooflinePlot, folder: FilePath) -> list[FilePath]:
-    """Write roofline.json, roofline.md, roofline.png and roofline.svg; return their paths.
+    """Write roofline.svg, strips of 40 dots each, roofline.json and roofline.md; return their paths.
 
-    Raises: MachineError when matplotlib is not installed; the first two are there then.
+    With resvg-py, the extra [plot], each picture is also a PNG.
     """
-    from ledger.render.plot_image import draw
+    from ledger.render import roofline_svg, strips_svg, svg
     from ledger.render.plot_table import dot_page
 
     folder.mkdir(parents=True, exist_ok=True)
-    data = folder / "roofline.json"
-    data.write_text(json.dumps(document(plot), indent=1, ensure_ascii=True, allow_nan=False) + "\n", encoding="ascii")
-    page = folder / "roofline.md"
-    page.write_text(dot_page(plot), encoding="utf-8")
-    return [*draw(plot, folder), data, page]
+    pictures = {"roofline": roofline_svg.draw(plot)}
+    pictures |= {f"strip-{number:02}": drawn for number, drawn in enumerate(strips_svg.draw(plot), start=1)}
+    files: dict[str, bytes] = {}
+    for name, drawn in pictures.items():
+        alone = svg.standalone(drawn)
+        files[f"{name}.svg"] = alone.encode()
+        if (pixels := svg.png(alone)) is not None:
+            files[f"{name}.png"] = pixels
+    files["roofline.json"] = f"{json.dumps(document(plot), indent=1, allow_nan=False)}\n".encode()
+    files["roofline.md"] = dot_page(plot).encode()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in files]

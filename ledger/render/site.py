@@ -39,7 +39,7 @@ def write_site(book: Book, root: FilePath, folder: FilePath) -> list[FilePath]:
 
 
 def _plots(folder: FilePath) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("roofline.png"))
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("roofline.svg"))
 
 
 def _index(book: Book, benchmarks: list[str], plots: list[str]) -> str:

@@ -55,7 +55,7 @@ def examine(start: FilePath, *, repair: bool, device: str | None = None) -> list
 def _machine() -> Iterator[Condition]:
     yield _module("torch", "measure", TORCH)
     yield _module("triton", "compile kernels", TRITON)
-    yield _module("matplotlib", "draw PNG and SVG", None)
+    yield _module("resvg_py", "draw PNG", None)
     for program, use in (("git", "anything"), ("nvidia-smi", "read clocks and power"), ("ncu", "read counters")):
         there = shutil.which(program) is not None
         if program == "git" and there:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path as FilePath
 
-from ledger.analysis.book import Book, Commit, Recorded
+from ledger.analysis.book import Book, Commit, Recorded, short_name
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
 from ledger.errors import EvidenceRefused
 from ledger.evidence.judge import CurrentDigest, judge
@@ -48,7 +48,7 @@ class Incoming:
     @property
     def short_name(self) -> str:
         """Return SEAL#CELL with the first ten digits of the seal's id."""
-        return f"{self.measurement.seal[:10]}#{self.measurement.cell}"
+        return short_name(self.measurement.seal, self.measurement.cell)
 
 
 @dataclass(frozen=True)

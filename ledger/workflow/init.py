@@ -7,7 +7,9 @@ from pathlib import Path as FilePath
 
 from ledger.errors import InputError, StateError
 from ledger.git.commit import Repository
+from ledger.git.identity import committer
 from ledger.git.version import check_git
+from ledger.git.work_tree import git_environment
 from ledger.kernel_folder import own_folder
 from ledger.record_files import write_atomically
 
@@ -25,7 +27,7 @@ def found(directory: FilePath) -> list[str]:
     there = _existing(directory)
     repository = _repository_of(there)
     if repository is None:
-        _check_identity(there)
+        committer(there, git_environment())
         repository = _made(directory)
         done.append(f"made a git repository in {directory}")
     repository.check_can_commit()
@@ -60,15 +62,6 @@ def _repository_of(folder: FilePath) -> Repository | None:
     if _git("rev-parse", "--git-dir", folder=folder).returncode != 0:
         return None
     return Repository(folder)
-
-
-def _check_identity(folder: FilePath) -> None:
-    """Raise a StateError where git knows no identity: what is written could not be committed."""
-    if _git("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT", folder=folder).returncode != 0:
-        raise StateError(
-            "git knows no identity, and nothing was written; expected one: git config --global user.name NAME; "
-            "git config --global user.email ADDRESS"
-        )
 
 
 def _git(*arguments: str, folder: FilePath) -> subprocess.CompletedProcess[str]:

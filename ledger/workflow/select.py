@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path as FilePath
@@ -15,9 +16,8 @@ from ledger.errors import EvidenceRefused, InputError, UnknownName
 from ledger.evidence.judge import CurrentDigest
 from ledger.kernel_files import kernel_names
 from ledger.record_files import hardware_names, load_hardware
-from ledger.records import (
-    ForecastV2,
-)
+from ledger.records import ForecastV2
+from ledger.suggestions import unknown
 
 
 def current_digests(root: FilePath) -> CurrentDigest:
@@ -87,3 +87,17 @@ def named(book: Book, name: str) -> list[CellView]:
     if not found:
         raise UnknownName(f"cell {key!r} is not in seal {prefix}; see: ledger status")
     return found
+
+
+def same_cells(book: Book, subject: str) -> list[CellView]:
+    """Return every forecast of the cells that a name is of: a kernel's or callable's, a seal's, or SEAL#CELL.
+
+    Raises: UnknownName.
+    """
+    subjects = {view.forecast.case.kernel for view in book.cells}
+    if subject in subjects:
+        return [view for view in book.cells if view.forecast.case.kernel == subject]
+    if re.fullmatch(r"[0-9a-f]{4,64}(#.*)?", subject) is None:
+        raise UnknownName(f"{unknown('kernel', subject, sorted(subjects))}; or a seal, or SEAL#CELL")
+    wanted = {view.forecast.case.cell for view in named(book, subject)}
+    return [view for view in book.cells if view.forecast.case.cell in wanted]

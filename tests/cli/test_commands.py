@@ -32,6 +32,8 @@ COMMANDS = dict(walk(APPLICATION))
 JSON_KEYS = {
     "predict": "id path commit",
     "report": "head rows missing refused findings",
+    "history": "head cells",
+    "diff": "head a b mean_time_ratio cells only_a only_b same",
     "status": "head cells refused",
     "log": "commit date_self_declared kind id what",
     "score": (
@@ -110,7 +112,8 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
-        "report", "status", "log", "score", "roofline --hw t4", "audit", "hardware list", "hardware show t4",
+        "report", "history matmul", "diff HEAD~1 HEAD", "status", "log", "score", "roofline --hw t4", "audit",
+        "hardware list", "hardware show t4",
         "kernels list", "kernels show matmul", "doctor", "challenge", "order",
         "drill --from {ROOT}",
     ],
@@ -167,3 +170,31 @@ def test_a_report_may_be_narrowed_and_summed(sealed: Path):
     for wrong in (["--by", "moon"], ["--kernel", "moon"], ["--since", "soon"], ["--worst", "0"]):
         assert run(sealed, "report", *wrong).returncode == 2
     assert run(sealed, "report", "--worst", "1", "--markdown", "r.md").returncode == 2
+
+
+def test_a_history_is_found_by_kernel_seal_or_cell(sealed: Path):
+    (cell,) = printed(sealed, "status", "--json")["cells"]
+    (whole,) = printed(sealed, "history", "matmul", "--json")["cells"]
+    assert (whole["forecasts"], whole["measured"]) == (1, 0)
+    for name in (cell["seal"][:8], f"{cell['seal'][:8]}#{cell['cell']}"):
+        assert printed(sealed, "history", name, "--json")["cells"] == [whole]
+    assert printed(sealed, "history", "matmul", "--shape", "M=64", "--hw", "t4", "--json")["cells"] == [whole]
+    assert "1 forecast, 0 measured runs" in run(sealed, "history", "matmul").stdout
+    for wrong in (["matmull"], ["matmul", "--shape", "M=1"], ["matmul", "--dtype", "fp8"], ["ffff"]):
+        done = run(sealed, "history", *wrong)
+        assert done.returncode == 2 and done.stderr.startswith("ledger: "), done.stderr
+
+
+def test_a_comparison_takes_commits_or_gpus_and_names_what_it_does_not_know(sealed: Path):
+    found = printed(sealed, "diff", "HEAD~1", "HEAD", "--json")
+    assert (found["a"], found["same"]) == ({"kind": "commit", "name": "HEAD~1"}, 0)
+    assert [row["kernel"] for row in found["only_b"]] == ["matmul"] and not found["only_a"]
+    assert printed(sealed, "diff", "t4", "t4", "--json")["same"] == 1
+    for wrong, said in (
+        (("t4", "HEAD"), "t4 is a GPU and HEAD a commit; expected two of one kind"),
+        (("t4", "h200"), "profile h200 has no cells in this ledger; expected one of: t4"),
+        (("HEAD", "nothing"), "'nothing' is neither a campaign, nor the profile of a GPU, nor a commit"),
+        (("--", "-p", "HEAD"), "'-p' is neither"),
+    ):
+        done = run(sealed, "diff", *wrong)
+        assert done.returncode == 2 and said in done.stderr, done.stderr

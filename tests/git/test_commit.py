@@ -244,7 +244,7 @@ def test_an_operation_in_progress_is_refused_and_left_alone(ledger, operation):
 def test_no_identity_is_refused(ledger):
     ledger.git("config", "--unset", "user.name")
     ledger.git("config", "--unset", "user.email")
-    with pytest.raises(StateError, match=r"identity.*git config user\.name"):
+    with pytest.raises(StateError, match=r"identity.*git config --global user\.name"):
         seal_here(ledger.root)
 
 

@@ -1,14 +1,18 @@
-"""Tests what feeds a roofline plot, where things are drawn, and that the files can be written again byte for byte."""
+"""Tests what feeds a roofline plot, what its pictures hold, and that the files can be written again byte for byte."""
 
 from __future__ import annotations
 
 import io
 import itertools
 import json
+import re
+import struct
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -24,16 +28,19 @@ from samples import (
     quantity,
 )
 
-from ledger.errors import InputError, MachineError
+from ledger.errors import InputError
 from ledger.record_files import load_hardware
 from ledger.records import Hardware, Regime
-from ledger.render import plot_image as drawing
 from ledger.render import roofline_plot as plot
-from ledger.render.plot_layout import bounds, cluster_text, clusters, position, push_apart, regime_text, spread
-from ledger.render.plot_model import Dot, RooflinePlot
+from ledger.render import roofline_svg, strips_svg, svg
+from ledger.render.plot_layout import bounds, push_apart, regime_text
+from ledger.render.plot_model import Device, Dot, RooflinePlot
 from ledger.render.plot_model import document as plot_document
 from ledger.render.plot_table import dot_page
 from ledger.render.plot_terminal import print_plot
+
+ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def measured_toy() -> Hardware:
@@ -171,27 +178,6 @@ def test_push_apart_leaves_alone_what_is_apart() -> None:
     assert push_apart([0.5, 0.5], 0.2) == pytest.approx([0.4, 0.6])
 
 
-def test_fanned_dots_keep_their_distance_to_the_roof() -> None:
-    dots = toy_plot().dots
-    for dot, factor in zip(dots, spread(dots, 1e4), strict=True):
-        x, y = position(dot, dot.flop_per_s, factor)
-        roof = min(100e12, x * 1e12)
-        assert y / roof == pytest.approx(dot.percent / 100, rel=1e-6)
-    assert len({round(factor, 6) for factor in spread(dots, 1e4)[:4]}) == 4
-    assert spread(dots, 1e4)[4] == pytest.approx(1.0)
-
-
-def test_clusters_share_device_kernel_and_intensity() -> None:
-    groups = clusters(toy_plot().dots)
-    assert sorted(len(group) for group in groups) == [1, 4]
-    assert sorted(cluster_text(group) for group in groups) == [
-        "rmsnorm_matmul B=H=O=64 fp16",
-        "rmsnorm_matmul fp16 (4)",
-    ]
-    ones = [dot for dot in toy_plot().dots if dot.shape["B"] == 1]
-    assert cluster_text(ones) == "rmsnorm_matmul B=1 fp16 (2)"
-
-
 @pytest.mark.parametrize(
     ("said", "found", "words"),
     [
@@ -208,64 +194,138 @@ def test_regime_text(said: Regime | None, found: Regime | None, words: str) -> N
 # Files and terminal
 
 
-def test_write_makes_the_same_four_files_again(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+def test_write_makes_the_same_files_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
     first, second = plot.write(toy_plot(), tmp_path / "a"), plot.write(toy_plot(), tmp_path / "b")
-    assert [path.name for path in first] == ["roofline.png", "roofline.svg", "roofline.json", "roofline.md"]
+    assert [path.name for path in first] == ["roofline.svg", "strip-01.svg", "roofline.json", "roofline.md"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    assert first[0].read_bytes().startswith(b"\x89PNG")
     assert json.loads(first[2].read_text()) == document()
 
 
-def test_svg_names_every_cell_and_roof(tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        text = plot.write(toy_plot(), tmp_path)[1].read_text()
-    for dot in toy_plot().dots:
-        assert dot.label in text
-    for line in toy_plot().ceilings:
-        assert line.label in text
+def test_every_picture_is_a_png_too_where_resvg_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py", reason="the extra [plot] is not installed")
+    written = {path.name: path.read_bytes() for path in plot.write(toy_plot(), tmp_path)}
+    assert [name for name in written if name.endswith(".png")] == ["roofline.png", "strip-01.png"]
+    # Bytes 16 to 24 of a PNG are its width and height.
+    assert struct.unpack(">II", written["roofline.png"][16:24]) == (1600, 1000)
 
 
-def test_hundred_dots_are_drawn_and_all_named(tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    dot = toy_plot().dots[0]
+def xml(drawn: str) -> ElementTree.Element:
+    return ElementTree.fromstring(svg.standalone(drawn))
+
+
+def texts(drawn: str) -> list[str]:
+    return [found.text or "" for found in xml(drawn).iter(f"{SVG}text")]
+
+
+def many(count: int) -> RooflinePlot:
+    """Return a plot of two devices and `count` dots with long names of wide letters."""
+    other = make_hardware(name="other", title="Another device")
+    made = plot.plot_of([measured_toy(), other], book())
     dots = tuple(
-        replace(dot, label=f"cell number {n}", intensity_flop_per_byte=10.0 * (1 + n % 10), percent=1.0 * n)
-        for n in range(100)
+        replace(
+            made.dots[0],
+            label=f"cell {n} {'W' * 60}",
+            kernel=f"kernel_{n % 40}",
+            device=("toy", "other")[n % 2],
+            intensity_flop_per_byte=2.0 ** (n % 13 - 3),
+            flop_per_s=2.0 ** (n % 13 - 3) * 1e12 * (1 + n % 7) / 8,
+            percent=0.2 * n,
+        )
+        for n in range(count)
     )
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        text = plot.write(replace(toy_plot(), dots=dots), tmp_path)[1].read_text()
-    assert all(f">cell number {n}<" in text for n in range(100))
+    return replace(made, dots=dots)
 
 
-def test_columns_of_rows_keep_clear_of_one_another() -> None:
-    matplotlib = pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+PLOTS = {
+    "no-cell": lambda: replace(toy_plot(), dots=()),
+    "one-cell": lambda: replace(toy_plot(), dots=toy_plot().dots[:1]),
+    "memory-side-only": lambda: toy_plot(compute=False),
+    "two-devices-1000-cells": lambda: many(1000),
+}
 
-    # Names of wide letters, and the longest regimes.
-    made = toy_plot()
-    widest = replace(
-        made.dots[0], label="matmul M=N=K=8192 fp16", predicted_regime="compute-bound", regime="latency-bound"
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_roofline_holds_every_dot_and_ceiling_inside_its_frame(name: str) -> None:
+    value = PLOTS[name]()
+    drawn = roofline_svg.draw(value)
+    root = xml(drawn)
+    assert root.get("viewBox") == "0 0 1600 1000"
+    marks = [found for found in root.iter() if found.tag in (f"{SVG}circle", f"{SVG}polygon") and len(found)]
+    assert len(marks) == len(value.dots)
+    for found in root.iter(f"{SVG}circle"):
+        if len(found):
+            assert 95 <= float(found.get("cx", "")) <= 1215 and 60 <= float(found.get("cy", "")) <= 925
+    written = texts(drawn)
+    several = len(value.devices) > 1
+    for line in value.ceilings:
+        assert (f"{line.device} {line.label}" if several else line.label)[:40] in " ".join(written)
+    below = [float(found.get("y", "0")) for found in root.iter(f"{SVG}text")]
+    assert all(0 <= y <= 1000 for y in below)
+
+
+def test_few_names_stand_in_the_cloud_and_none_on_another_or_on_a_dot() -> None:
+    value = many(300)
+    root = xml(roofline_svg.draw(value))
+    names = [found for found in root.iter(f"{SVG}text") if "name" in (found.get("class") or "")]
+    assert 1 <= len(names) <= 16
+    boxes = []
+    for found in names:
+        x, y = float(found.get("x", "")), float(found.get("y", "")) - 4.5
+        boxes.append((x, y - 8, x + 8 * len(found.text or ""), y + 8))
+    for one, other in itertools.combinations(boxes, 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+    for dot in root.iter(f"{SVG}circle"):
+        if len(dot):
+            x, y = float(dot.get("cx", "")), float(dot.get("cy", ""))
+            assert not any(box[0] < x < box[2] and box[1] < y < box[3] for box in boxes)
+
+
+def test_an_arrow_runs_from_the_forecast_to_the_measurement() -> None:
+    root = xml(roofline_svg.draw(replace(toy_plot(), dots=toy_plot().dots[-1:])))
+    arrows = [found for found in root.iter(f"{SVG}path") if found.get("class") == "arrow none"]
+    (arrow,) = (found for found in arrows if not found.get("d", "").startswith("M11 7"))  # that of the legend
+    (dot,) = [found for found in root.iter(f"{SVG}circle") if len(found)]
+    start, end = re.fullmatch(r"M[\d.]+ ([\d.]+)h6m-3 0V([\d.]+)m-3 -4l3 4l3 -4", arrow.get("d", "")).groups()
+    assert end == dot.get("cy") and float(start) < float(end)
+
+
+@pytest.mark.parametrize(("cells", "strips"), [(0, 0), (1, 1), (40, 1), (41, 2), (248, 7), (1000, 25)])
+def test_strips_name_every_dot_once_and_hold_forty_at_most(cells: int, strips: int) -> None:
+    drawn = strips_svg.draw(many(cells))
+    assert len(drawn) == strips
+    rows = [[words for words in texts(one) if words.startswith("cell ")] for one in drawn]
+    assert all(len(one) <= 40 for one in rows)
+    assert sorted(words.split()[1] for one in rows for words in one) == sorted(str(n) for n in range(cells))
+
+
+def test_a_strip_shows_forecast_interval_and_regimes() -> None:
+    dot = replace(toy_plot().dots[0], predicted_low=70.0, predicted_high=90.0, regime="hbm-bound", percent=50.0)
+    (drawn,) = strips_svg.draw(replace(toy_plot(), dots=(dot,)))
+    # 0% is at 430 and 100% at 930 pixels.
+    assert '<path d="M780 88.5L880 88.5" class="interval hbm"/>' in drawn
+    assert '<circle cx="830" cy="88.5" r="4" class="hbm hollow"/>' in drawn
+    assert '<circle cx="680" cy="88.5" r="5" class="dot hbm"/>' in drawn
+    assert "hbm \u221230.0" in texts(drawn)
+
+
+def test_fields_are_text_in_a_picture() -> None:
+    planted = "</text><script>alert(1)</script>\u202e"
+    dots = tuple(replace(dot, label=planted, kernel=planted, device="toy") for dot in toy_plot().dots)
+    made = replace(toy_plot(), dots=dots, devices=(Device("toy", planted),))
+    for drawn in (roofline_svg.draw(made), *strips_svg.draw(made)):
+        root = xml(drawn)
+        assert not list(root.iter("script")) and not list(root.iter(f"{SVG}script"))
+        assert "<U+202E>" in "".join(root.itertext())
+
+
+def test_readme_shows_what_the_command_draws(tmp_path: Path) -> None:
+    command = ["roofline", "--campaign", "h200_kernels", "-o", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "ledger", *command], cwd=ROOT, capture_output=True, check=True)
+    assert (tmp_path / "roofline.svg").read_text() == (ROOT / "docs" / "roofline.svg").read_text(), (
+        f"draw it again: ledger {' '.join(command)}, then copy roofline.svg to docs/"
     )
-    value = replace(made, dots=(widest,) * 120)
-    with matplotlib.rc_context({"font.size": 8, "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=drawing._size(value))
-        FigureCanvasAgg(figure)
-        drawing._compose(figure, value)
-        figure.canvas.draw()
-        columns = figure.axes[1:]
-        assert len(columns) == 3
-        for one, beside in itertools.pairwise(columns):
-            regimes = [text.get_window_extent().x1 for text in one.texts if text.get_text()]
-            assert max(regimes) < min(name.get_window_extent().x0 for name in beside.get_yticklabels())
-
-
-def test_without_matplotlib_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MachineError, match=r"pip install '.+\[plot\]'"):
-        plot.write(toy_plot(), tmp_path)
+    assert "](docs/roofline.svg)" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

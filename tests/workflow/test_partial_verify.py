@@ -59,6 +59,19 @@ def test_cells_of_a_device_that_is_not_here_are_named_and_stay_open(desk: Desk):
 
 
 @pytest.mark.slow
+def test_a_cell_named_by_the_user_that_is_not_measured_here_ends_with_2_after_the_others(desk: Desk):
+    seal(desk, 1000, "t4")
+    seal(desk, 100_000)
+    names = [f"{row['seal'][:8]}#{row['cell']}" for row in json.loads(desk.ledger("status", "--json"))["cells"]]
+    done = desk.run(*VERIFY, *names)
+    assert done.returncode == 2, done.stderr
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("ledger: not measured, for the reasons above: ") and told.count("#") == 1
+    assert "#vector_add-N1000-fp32; take" in told and "ledger order" in told
+    assert states(desk) == ["open", "measured"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("finished", [0, 1])
 def test_an_interrupted_verify_keeps_what_was_finished_and_ends_with_130(desk: Desk, finished: int):
     seal(desk, 1000)

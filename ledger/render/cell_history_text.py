@@ -1,0 +1,78 @@
+"""Renders the history of cells: a line for each forecast and run, then what changed from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from ledger.analysis.cell_history import CellHistory, Step
+from ledger.analysis.formatting import count_text, harmless
+from ledger.render.report_text import cell_text, gap_text, measured_text, predicted_text, sight_text
+from ledger.render.tables import print_rows
+
+HISTORY_LEGEND = (
+    "Sealed: the date that the commit claims, which proves nothing. Time: against the run before. Cause: the largest; "
+    "all of them: ledger report SEAL#CELL."
+)
+_HEADINGS = ("#", "sealed", "seal", "sight", "predicted", "measured", "time", "gap", "cause")
+_FOLDING = ("sight", "predicted", "measured", "cause")
+_WIDE = 100
+_INDENT = (0, 0, 0, 2)
+
+
+def render_histories(found: Sequence[CellHistory], console: Console) -> None:
+    """Print the history of each cell: its forecasts with their runs, who sealed and measured, and what changed."""
+    for history in found:
+        title = f"{cell_text(history.steps[0].row.view)}: {count_text(history.forecasts, 'forecast')}"
+        console.print(Text(f"{title}, {count_text(history.measured, 'measured run')}", style="bold"))
+        # A narrow terminal has no room for the cause.
+        shown = len(_HEADINGS) if console.width >= _WIDE else len(_HEADINGS) - 1
+        rows = [_words(number, step)[:shown] for number, step in enumerate(history.steps, start=1)]
+        print_rows(console, _HEADINGS[:shown], rows, folding=_FOLDING)
+        for line in (*_who(history), *_changed(history)):
+            console.print(Padding(Text(line, style="dim"), _INDENT, expand=False))
+        console.print()
+    console.print(Text(HISTORY_LEGEND, style="dim"))
+
+
+def _words(number: int, step: Step) -> tuple[str, ...]:
+    view, cause = step.row.view, step.cause
+    return (
+        str(number),
+        view.sealed.commit.when[:10],
+        view.sealed.id[:10],
+        sight_text(view).removesuffix(", revised"),
+        predicted_text(view.forecast),
+        measured_text(step.row, timed=True),
+        "" if step.time_ratio is None else f"×{step.time_ratio:.2f}",
+        gap_text(step.row),
+        "" if cause is None else f"{cause.name.replace('_', ' ')} ×{cause.factor:.2f}",
+    )
+
+
+def _who(history: CellHistory) -> list[str]:
+    """Return who sealed and who measured, each with the numbers of the steps where they differ."""
+    lines = []
+    for what, names in (
+        ("sealed", [step.row.view.sealed.prediction.forecaster for step in history.steps]),
+        ("measured", [step.row.run.recorded.commit.author if step.row.run else None for step in history.steps]),
+    ):
+        said: dict[str, list[str]] = {}
+        for number, name in enumerate(names, start=1):
+            if name is not None:
+                said.setdefault(harmless(name, 80), []).append(f"#{number}")
+        parts = [name if len(said) == 1 else f"{name} ({', '.join(numbers)})" for name, numbers in said.items()]
+        lines += [f"{what} by {'; '.join(parts)}"] if parts else []
+    return lines
+
+
+def _changed(history: CellHistory) -> list[str]:
+    """Return what changed at each step, in words."""
+    return [
+        f"#{number} changed: {harmless(', '.join(change.text for change in step.changed), 600)}"
+        for number, step in enumerate(history.steps, start=1)
+        if step.changed
+    ]
