@@ -197,7 +197,7 @@ ROWS = RowKernel(
     eps=LAYERNORM_EPS,
     flags=("shifted_copies", "bypass_l1", "pipelined_loads"),
     options=_options,
-    cluster=RowCluster("layernorm", ("gain", "bias"), long_bytes=1 << 19),
+    cluster=RowCluster("layernorm", ("gain", "bias"), long_bytes=1 << 19, most_bytes=1 << 20, few_rows=64),
 )
 
 

@@ -135,7 +135,7 @@ ROWS = RowKernel(
     scales=("gain",),
     eps=RMSNORM_EPS,
     flags=("shifted_copies", "bypass_l1"),
-    cluster=RowCluster("rmsnorm", ("gain",), long_bytes=1 << 18),
+    cluster=RowCluster("rmsnorm", ("gain",), long_bytes=1 << 18, most_bytes=1 << 21),
 )
 
 

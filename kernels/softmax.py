@@ -193,7 +193,7 @@ ROWS = RowKernel(
     flops=5,
     tile=_tile,
     flags=("pipelined_loads",),
-    cluster=RowCluster("softmax", (), long_bytes=1 << 17),
+    cluster=RowCluster("softmax", (), long_bytes=1 << 17, most_bytes=1 << 21),
 )
 
 

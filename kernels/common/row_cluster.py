@@ -44,21 +44,23 @@ _WORTH_TRYING = 8192
 class RowCluster:
     """Hold the variant of one row kernel.
 
-    scales: names of the inputs beside x. long_bytes: of a row, from which a cluster is faster than the Triton function
-    for any number of rows.
+    scales: names of the inputs beside x. long_bytes, most_bytes: of a row, from which and up to which a cluster is
+    faster than the Triton function for any number of rows. few_rows: most rows that count as few.
     """
 
     operation: Operation
     scales: tuple[str, ...]
     long_bytes: int
+    most_bytes: int
+    few_rows: int = 128
 
     def config(self, cell: Cell) -> dict[str, int | str] | None:
         """Return the launch configuration of a cell, None where the Triton function is faster."""
         row_bytes = cell.n * cell.element
-        if not cell.aligned or row_bytes > _MOST_BYTES:
+        if not cell.aligned or row_bytes > self.most_bytes:
             return None
-        for most_rows, least, most, cluster, warps in _FEW_ROWS:
-            if cell.m <= most_rows and least <= row_bytes < most:
+        for over, most_rows, least, below, cluster, warps in _FEW_ROWS:
+            if over < cell.m <= min(most_rows, self.few_rows) and least <= row_bytes < below:
                 return _config(cluster, warps)
         if row_bytes < self.long_bytes:
             return None
@@ -72,7 +74,7 @@ class RowCluster:
         if config["variant"] != VARIANT:
             raise InputError(f"{name}: variant is {config['variant']}; expected {VARIANT}, or none")
         check_target(name, target, (TARGET,), lacks="row clusters")
-        check_powers(name, config, (("cluster", 1, MAX_CLUSTER), ("num_warps", 1, 32)))
+        check_powers(name, config, (("cluster", 2, MAX_CLUSTER), ("num_warps", 1, 32)))
         check_pdl(name, config, target)
         row_bytes = shape["N"] * DTYPE_BYTES[dtype]
         if row_bytes % VECTOR_BYTES:
@@ -94,7 +96,7 @@ class RowCluster:
         element = DTYPE_BYTES[dtype]
         if shape["N"] < _WORTH_TRYING or shape["N"] * element % VECTOR_BYTES:
             return
-        for cluster, warps in itertools.product((1, 2, 4, 8, 16), (4, 8, 16)):
+        for cluster, warps in itertools.product((2, 4, 8, 16), (4, 8, 16)):
             config = _config(cluster, warps)
             shared = self.shared_bytes(config, shape, dtype)
             if shared <= SHARED_BYTES[TARGET]:
@@ -138,11 +140,11 @@ def _config(cluster: int, warps: int) -> dict[str, int | str]:
 
 
 # The launch rule, measured on an H200: benchmarks/rows-h200.json.
-# Few rows, which the Triton function gives too few SMs: most rows, least bytes of a row and less than, cluster, warps.
+# Few rows, which the Triton function gives too few SMs: rows over and up to, least bytes of a row and below, cluster,
+# warps. Bytes of a CTA's part of a long row.
 _FEW_ROWS = (
-    (8, 1 << 15, 1 << 16, 16, 4), (64, 1 << 15, 1 << 16, 8, 4),
-    (32, 1 << 16, 1 << 18, 16, 4), (32, 1 << 18, 1 << 20, 16, 8),
-    (64, 1 << 16, 1 << 18, 8, 8), (128, 1 << 16, 1 << 17, 8, 4),
+    (0, 8, 1 << 15, 1 << 16, 16, 4), (32, 64, 1 << 15, 1 << 16, 8, 4),
+    (0, 32, 1 << 16, 1 << 18, 16, 4), (0, 32, 1 << 18, 1 << 20, 16, 8),
+    (32, 64, 1 << 16, 1 << 18, 8, 8), (64, 128, 1 << 16, 1 << 17, 8, 4),
 )  # fmt: skip
-# Bytes of a CTA's part of a long row, and of the longest row that was timed.
-_PART_BYTES, _MOST_BYTES = 1 << 15, 1 << 21
+_PART_BYTES = 1 << 15

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ledger.errors import InputError
 from ledger.kernel_files import load_kernel
 
 NAMES = ("rmsnorm", "layernorm", "softmax")
+TIMES = Path(__file__).parents[2] / "benchmarks" / "rows-h200.json"
 DTYPES = ("fp16", "bf16", "fp32")
 CONFIG = {"variant": "cuda_cluster", "cluster": 8, "num_warps": 8, "pdl": 1}
 LONG = {"M": 2048, "N": 131_072}
@@ -34,8 +36,8 @@ needs_nvrtc = pytest.mark.skipif(
     [
         ({"variant": "cuda_grid"}, LONG, "sm_90", "expected cuda_cluster"),
         ({"cluster": 3}, LONG, "sm_90", "power of two"),
-        ({"cluster": 32}, LONG, "sm_90", "from 1 to 16"),
-        ({"cluster": 1}, LONG, "sm_90", "bytes of shared memory"),
+        ({"cluster": 32}, LONG, "sm_90", "from 2 to 16"),
+        ({"cluster": 2}, {"M": 9, "N": 262_144}, "sm_90", "bytes of shared memory"),
         ({"block_n": 8}, LONG, "sm_90", "configuration keys"),
         ({}, {"M": 4, "N": 131_071}, "sm_90", "expected a multiple of 16"),
         ({}, LONG, "sm_80", "no row clusters"),
@@ -80,8 +82,21 @@ def test_long_rows_and_few_rows_take_clusters_where_they_were_faster() -> None:
     assert [_cluster("rmsnorm", 2048, n, "fp32") for n in (32_768, 65_536, 131_072)] == [None, 8, 16]
     assert [_cluster("layernorm", 2048, n) for n in (131_072, 262_144)] == [None, 16]
     assert [_cluster("rmsnorm", m, 32_768) for m in (1, 32, 64, 128, 256)] == [16, 16, 8, 8, None]
-    # A part of a longer row than was timed.
-    assert _cluster("softmax", 1, 1 << 20) == 16 and _cluster("softmax", 1, 1 << 21) is None
+    assert [_cluster("layernorm", m, 32_768) for m in (64, 128)] == [8, None]
+    assert [_cluster("softmax", m, 16_384) for m in (8, 16, 64, 128)] == [16, None, 8, None]
+    # Longer rows were not timed, or were slower.
+    assert [_cluster("softmax", 1, n) for n in (1 << 20, 1 << 21)] == [16, None]
+    assert [_cluster("layernorm", 1, n) for n in (1 << 19, 1 << 20)] == [16, None]
+
+
+def test_the_rule_takes_no_cluster_that_was_measured_slower() -> None:
+    kernels = {name: load_kernel(name).kernel for name in NAMES}
+    chosen = []
+    for row in json.loads(TIMES.read_text(encoding="utf-8"))["rows"]:
+        config = kernels[row["kernel"]].config(row["shape"], row["dtype"], "sm_90")
+        assert row["chosen"] == (config == row["config"]), row
+        chosen += [row["triton_us"] / row["cluster_us"]] if row["chosen"] else []
+    assert len(chosen) > 60 and min(chosen) > 1.01
 
 
 @needs_nvrtc

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 from measuring import kernel_file, this_cpu, this_gpu, with_small_rotation
+from mutants.checker import Trial, fill_inputs
 
 from ledger.cli.cells import baseline_set
 from ledger.errors import InputError, MachineError
 from ledger.kernel_files import load_kernel
 from ledger.measure.bench import Bench, Conditions, bench
+from ledger.measure.correctness import compare
 from ledger.measure.peers import Peer, peers_of
 from ledger.render.bench_page import render_markdown
 
@@ -133,12 +135,14 @@ def test_every_peer_can_be_chosen_by_name_and_runs_alone(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["rmsnorm", "layernorm", "softmax"])
 def test_installed_peers_are_right(name):
-    file = load_kernel(name, launch=True)
-    installed = {peer.name for peer in peers_of(file.kernel.operation.name) if peer.release}
+    kernel = load_kernel(name).kernel
+    installed = [peer for peer in peers_of(kernel.operation.name) if peer.release]
     if not installed:
         pytest.skip("no peer is installed: pip install liger-kernel")
-    (row,) = bench(file, [({"M": 512, "N": 4096}, "bf16")], hardware=this_gpu_profile()).document()["rows"]
-    assert set(row["peers"]) == installed, row["missing"]
+    inputs = fill_inputs(kernel, Trial({"M": 512, "N": 4096}, "bf16", {}), "cuda")
+    expected = kernel.reference(inputs)
+    for peer in installed:
+        assert compare(peer.call(inputs)(), expected, kernel.tolerances["bf16"], name=peer.name).passed, peer.release
 
 
 def test_a_rendered_row_shows_the_other_contexts_with_the_same_baseline():

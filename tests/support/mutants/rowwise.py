@@ -107,7 +107,7 @@ def cluster_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
         trial(7, 4099, 2, 4),
         trial(2, 2048, 2, 1),
         trial(3, 4096, 16, 4),
-        trial(40, 300, 1, 4),
+        trial(40, 300, 2, 8),
         trial(3, 131, 4, 2, {"rmsnorm": 2.0**-10, "layernorm": 2.0**-7, "softmax": 64.0}[kernel]),
     )
 
