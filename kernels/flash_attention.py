@@ -7,11 +7,12 @@ Source: FlashAttention-2, arXiv 2307.08691, algorithm 1; the products count as i
 The work model excludes: re-reads of k and v by each block of queries (L2), the padding of S and D to whole tiles, the
 softmax (about five operations a score, none on the tensor cores) and corrections where a running maximum rises.
 
-On sm_90, 16-bit rows of 33 to 128 columns take the warp-specialised variant, all others the generic one; both are in
-common/attention_device.py.
+On sm_90, 16-bit rows of 33 to 64 columns take CUDA C++ (common/attention.cu) and rows of 65 to 128 columns the
+warp-specialised variant; all others take the generic one. Both are in common/attention_device.py.
 
-Precision: scores, sums and outputs are fp32; the exponentials are rounded to the dtype before they are multiplied by v;
-one rounding at the end. Determinism: each block of queries is computed by one program in a fixed order, so the same
+Precision: scores, sums and outputs are fp32; the exponentials are rounded to the dtype before they are multiplied by v
+(they are up to 1, in CUDA C++ up to 256: these raise a row's reference only for scores well above it); one rounding at
+the end. Determinism: each block of queries is computed by one program in a fixed order, so the same
 inputs give the same bits.
 """
 
@@ -25,7 +26,7 @@ ATTENTION = Attention(
     causal=False,
     scores=lambda n_keys: n_keys**2,
     # Measured on an H200: between 3% faster (S = 12288) and no slower than without an order.
-    pingpong=lambda columns: True,
+    pingpong=True,
 )
 
 flash_attention = ATTENTION.call

@@ -37,8 +37,8 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
-        track_record forecast_changes cell_history ledger_diff
-        bench_regression drill chrome_trace tuning kernel_check model_shapes
+        track_record seal_lines forecast_changes cell_history ledger_diff
+        bench_regression estimate drill hardware_quiz practice chrome_trace tuning kernel_check model_shapes
         """,
     ),
     ("git", "version identity limits reader history objects work_tree commit ancestry clone"),
@@ -73,7 +73,7 @@ LAYERS = (
         "workflow",
         """
         init doctor resolve_callable seal sight path_check select compared local_cells order withdraw ingest reveal_list
-        attach_counters log_records calibrate drill_files drills new_kernel check_kernel
+        attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
         import_problems export_traces
         """,
     ),
@@ -86,7 +86,7 @@ LAYERS = (
          status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card
          inspection_card timeline_table bench_page before_after_page bench_points tuning_page candidates_text
          self_test_text
-        timer_page rules_page check_text site
+        timer_page rules_page check_text audit_page site
         """,
     ),
     ("", "api"),
@@ -95,7 +95,7 @@ LAYERS = (
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report history diff
         order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
-        drill_prompts drill new check import_problems export app
+        drill_prompts drill_quiz drill new check import_problems export app
         """,
     ),
     ("", "__main__"),

@@ -1,8 +1,8 @@
 """Builds the kernels of attention over whole sequences, causal or not: launch rule, checks, plans of the launches.
 
 Shapes: q, y (B, HQ, S, D), k, v (B, HKV, S, D), row-major and of one dtype; HQ is a multiple of HKV. The variants are
-"generic", Triton for all targets, and "warp_specialised", Gluon for sm_90 and rows of 33 to 128 16-bit columns.
-Imports torch, only when called.
+"generic", Triton for all targets; for sm_90 and 16-bit rows "warp_specialised", Gluon for 65 to 128 columns, and
+"cuda", CUDA C++ for 33 to 64 columns. Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ledger.operations import Operation, Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
-from . import configs
+from . import attention_cuda, configs
 from .attention_device import attention_kernel, attention_warp_specialised
 from .attention_family import WIDEST_UNIT, Family, scale_log2, sdpa_baselines, sdpa_cpu
 from .launches import constants_of, options_of
-from .plans import Operand, Plan, Workspace
+from .plans import CudaPlan, Operand, Plan, Workspace
 from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 KEYS = ("block_m", "block_n", "num_warps", "num_stages", "tma", "variant", "programs", "pingpong")
-VARIANTS = ("generic", "warp_specialised")
+VARIANTS = ("generic", "warp_specialised", "cuda")
 
 CASES: tuple[Shape, ...] = (
     *({"B": 16384 // s, "HQ": 16, "HKV": 16, "S": s, "D": d} for s in (2048, 4096, 8192, 16384) for d in (64, 128)),
@@ -52,8 +52,16 @@ _TILES = {
     ("sm_100", 64): (128, 64, 8, 2),
     ("sm_100", 128): (128, 64, 8, 2),
 }
-# Columns of a head -> tiles of 128 keys or values that fit beside two blocks of 128 queries on sm_90.
-_SPECIALISED_STAGES = {64: 10, 128: 5}
+# Variant on sm_90 -> columns of a tile, and what its source is written for.
+_COLUMNS = {"warp_specialised": 128, "cuda": attention_cuda.COLUMNS}
+_FIXED = {
+    "warp_specialised": {"block_m": 128, "num_warps": 4},
+    "cuda": {
+        "block_m": attention_cuda.BLOCK_M, "block_n": attention_cuda.BLOCK_N, "num_warps": attention_cuda.WARPS,
+    },
+}  # fmt: skip
+# Tiles of 128 keys or values of 128 columns that fit beside two blocks of 128 queries on sm_90.
+_SPECIALISED_STAGES = 5
 # Bytes of keys and values that are in use at one time: about half of L2.
 _L2_SHARE = 32 << 20
 _REFERENCE_ROWS = 4096
@@ -66,6 +74,8 @@ def block_d(shape: Shape) -> int:
 
 def shared_bytes(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> int:
     """Return an upper bound of the shared memory of a program, in bytes."""
+    if config["variant"] == "cuda":
+        return attention_cuda.shared_bytes(config)
     width = DTYPE_BYTES[dtype] * block_d(shape)
     queries, keys = config["block_m"] * width, config["block_n"] * width
     if config["variant"] == "warp_specialised":
@@ -100,14 +110,13 @@ def _operands(config: Mapping[str, Any], shape: Shape) -> dict[str, Operand]:
 class Attention:
     """Hold what differs between the kernels over this code.
 
-    scores: S -> scores of a head that are needed. pingpong: (columns of a tile) -> whether two warpgroups alternate in
-    issuing their products.
+    scores: S -> scores of a head that are needed. pingpong: whether two warpgroups alternate in issuing their products.
     """
 
     name: str
     causal: bool
     scores: Callable[[int], int]
-    pingpong: Callable[[int], bool]
+    pingpong: bool
 
     @property
     def family(self) -> Family:
@@ -129,7 +138,7 @@ class Attention:
             excludes=f"{excludes}re-reads of k and v by each block of queries (L2), padding to tiles, the softmax",
             cases=CASES,
             reference=self.reference,
-            launched="^attention_(kernel|warp_specialised)$",
+            launched="^attention_(kernel|warp_specialised|cuda)$",
             baselines=sdpa_baselines(causal=self.causal),
         )
 
@@ -148,12 +157,13 @@ class Attention:
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, int | str]:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         generic = self.generic_config(shape, dtype, target)
-        if target != "sm_90" or not generic["tma"] or block_d(shape) not in _SPECIALISED_STAGES:
+        if target != "sm_90" or not generic["tma"] or block_d(shape) not in _COLUMNS.values():
             return generic
+        cuda = block_d(shape) == _COLUMNS["cuda"]
+        variant, stages = ("cuda", attention_cuda.STAGES) if cuda else ("warp_specialised", _SPECIALISED_STAGES)
         return {
-            **generic, "block_m": 128, "block_n": 128, "num_warps": 4,
-            "num_stages": _SPECIALISED_STAGES[block_d(shape)], "variant": "warp_specialised", "programs": SMS[target],
-            "pingpong": int(self.pingpong(block_d(shape))),
+            **generic, "block_n": 128, **_FIXED[variant], "num_stages": stages, "variant": variant,
+            "programs": SMS[target], "pingpong": int(self.pingpong and not cuda),
         }  # fmt: skip
 
     def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -182,7 +192,8 @@ class Attention:
         configs.check_target(self.name, target)
         configs.check_16_bits(self.name, dtype, target)
         configs.check_groups(self.name, shape)
-        configs.check_powers(self.name, config, (("block_m", 16, 256), ("block_n", 16, 256), ("num_warps", 1, 16)))
+        powers = (("block_m", 16, 256), ("block_n", 16, 256), ("num_warps", 1, 16))
+        configs.check_powers(self.name, config, powers[1:] if config["variant"] == "cuda" else powers)
         configs.check_ranges(self.name, config, (("num_stages", 1, 16),))
         rows = {"D": shape["D"]}
         configs.check_tma(self.name, config, target, rows=rows, size=DTYPE_BYTES[dtype], of=dtype)
@@ -191,32 +202,36 @@ class Attention:
 
     def _check_variant(self, config: Mapping[str, Any], shape: Shape, target: str) -> None:
         variant = config["variant"]
-        if variant not in VARIANTS or (variant == "warp_specialised" and (target != "sm_90" or not config["tma"])):
+        if variant not in VARIANTS or (variant != "generic" and (target != "sm_90" or not config["tma"])):
             raise InputError(
-                f"{self.name}: variant is {variant!r} on {target}; expected generic, or warp_specialised on sm_90 with "
-                "tma 1"
+                f"{self.name}: variant is {variant!r} on {target}; expected generic, or warp_specialised or cuda on "
+                "sm_90 with tma 1"
             )
         if variant == "generic":
             if config["programs"] or config["pingpong"]:
                 raise InputError(
-                    f"{self.name}: programs and pingpong are for the warp_specialised variant; expected 0 and 0"
+                    f"{self.name}: programs and pingpong are not for the generic variant; expected 0 and 0"
                 )
             return
-        if config["block_m"] != 128 or config["num_warps"] != 4 or block_d(shape) not in _SPECIALISED_STAGES:
+        fixed, columns = _FIXED[variant], _COLUMNS[variant]
+        if any(config[key] != value for key, value in fixed.items()) or block_d(shape) != columns:
             raise InputError(
-                f"{self.name}: variant is warp_specialised with D={shape['D']}; expected D from 33 to 128, block_m 128 "
-                "and 4 warps"
+                f"{self.name}: variant is {variant} with D={shape['D']}; expected D from {columns // 2 + 1} to "
+                f"{columns}, {', '.join(f'{key} {value}' for key, value in fixed.items())}"
             )
-        if config["num_stages"] < 3 or config["programs"] < 1 or config["pingpong"] not in (0, 1):
+        orders = (0,) if variant == "cuda" else (0, 1)
+        if config["num_stages"] < 3 or config["programs"] < 1 or config["pingpong"] not in orders:
             raise InputError(
-                f"{self.name}: variant is warp_specialised; expected 3 stages or more, programs from 1 and pingpong 0 "
-                "or 1"
+                f"{self.name}: variant is {variant}; expected 3 stages or more, programs from 1 and pingpong "
+                f"{' or '.join(map(str, orders))}"
             )
 
     # Launches
 
-    def plan(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> Plan:
+    def plan(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> Plan | CudaPlan:
         """Return the launch of a configuration; the dtype is that of the tensors."""
+        if config["variant"] == "cuda":
+            return attention_cuda.cuda_plan(config, shape, dtype, causal=self.causal, section=_section(shape))
         operands, group = _operands(config, shape), shape["HQ"] // shape["HKV"]
         heads, blocks = shape["B"] * shape["HQ"], ceil_div(shape["S"], config["block_m"])
         if config["variant"] == "warp_specialised":

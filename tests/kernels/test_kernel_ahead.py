@@ -168,6 +168,23 @@ def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(
     assert counts(code, "HGMMA", "WARPGROUP.DEPBAR") == [4 * 36 + 2 * 8, 4 + 2 * 2]
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", ["flash_attention", "flash_attention_causal"])
+def test_attentions_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(name: str, dtype: Any) -> None:
+    kernel = load_kernel(name, launch=True).kernel
+    trial = CLUSTER_TRIALS[name](dtype)[0]
+    source = kernel.ahead(trial.config, trial.shape, dtype, "sm_90").source
+    made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
+    assert (made.stack, made.shared) == (
+        0, sys.modules[kernel.config.__module__].shared_bytes(trial.config, trial.shape, dtype)
+    )  # fmt: skip
+    assert {"m64n128k16", "m64n64k16"} == set(re.findall(r"wgmma\.mma_async\.sync\.aligned\.(\w+)", made.ptx))
+    code = instructions(compile_cuda(source, "sm_90"))
+    assert not overwritten(code)
+    # Twice the 4 of a tile's scores and the 8 of its values, first and last apart; none waited for alone.
+    assert counts(code, "HGMMA", "WARPGROUP.DEPBAR") == [2 * (4 + 8), 4]
+
+
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> None:
     kernel = load_kernel(name).kernel

@@ -91,6 +91,25 @@ def flash_attention_trials(dtype: str) -> tuple[Trial, ...]:
     )
 
 
+def flash_cuda_trials(dtype: str) -> tuple[Trial, ...]:
+    """Return trials of attention's CUDA C++ for sm_90: a key, whole and ragged blocks, groups, CTAs of many blocks."""
+    if dtype == "fp32":
+        return ()
+    config = {
+        "block_m": 192, "block_n": 128, "num_warps": 16, "num_stages": 5, "tma": 1, "variant": "cuda", "programs": 132,
+        "pingpong": 0,
+    }  # fmt: skip
+    sizes = (
+        (1, 1, 1, 1, 64, 1.0), (1, 2, 2, 6, 64, 1.0), (1, 2, 2, 384, 64, 1.0), (2, 6, 2, 321, 64, 1.0),
+        # Several blocks a CTA, and scores so far apart that references rise again and again.
+        (1, 3, 1, 1031, 40, 1.0), (2, 16, 4, 2200, 64, 1.0), (1, 4, 1, 1500, 64, 16.0), (1, 2, 1, 640, 64, 256.0),
+    )  # fmt: skip
+    names = ("B", "HQ", "HKV", "S", "D")
+    trials = [Trial(dict(zip(names, size, strict=True)), dtype, config, scale) for *size, scale in sizes]
+    few = dict(zip(names, (1, 3, 1, 700, 64), strict=True))
+    return (*trials, Trial(few, dtype, {**config, "programs": 2}))
+
+
 _MLA = {
     "block_h": 16, "block_s": 16, "splits": 1, "num_warps": 4, "num_stages": 1, "tma": 0, "pdl": 0,
     "variant": "generic",

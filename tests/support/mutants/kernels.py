@@ -176,6 +176,30 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _MLA("cluster_keys_of_the_first_sequence", "block / (n_heads / HEADS), steps,", "0, steps,"),
     _MLA("cluster_keys_not_waited_for", "                wait<FULL>(ring + s * 8, phase);\n", ""),
     _MLA("cluster_values_of_the_piece_before", "(o ? values_next : values)", "values"),
+    *(
+        Mutant(kernel, f"cuda_{name}", find, replace, file="common/attention.cu")
+        for kernel in ("flash_attention", "flash_attention_causal")
+        for name, find, replace in (
+            ("missing_max_subtraction", "s[i] = exp2_approx(fmaf(s[i], scale, -reference[i / 2 % 2]));",
+             "s[i] = exp2_approx(s[i] * scale) * exp2_approx(-reference[i / 2 % 2]);"),
+            ("powers_beyond_the_dtype", "SLACK = 8.f;", "SLACK = 200.f;"),
+            ("unmasked_keys", "if (i / 4 * 8 + i % 2 > last)", "if (i / 4 * 8 + i % 2 > last + 99)"),
+            ("strict_mask", "if (i / 4 * 8 + i % 2 > last)", "if (i / 4 * 8 + i % 2 >= last && last > 0)"),
+            ("keys_of_the_lane_before", "BLOCK_N + lane % 4 * 2,", "BLOCK_N + lane % 4,"),
+            ("uncorrected_output", "o[i] *= correction[i / 2 % 2];", "o[i] *= 1.f;"),
+            ("correction_of_another_row", "o[i] *= correction[i / 2 % 2];", "o[i] *= correction[0];"),
+            ("uncorrected_sum", "total[h] = fmaf(total[h], correction[h], even + odd);", "total[h] += even + odd;"),
+            ("sum_of_half_the_lanes", "total[h] += __shfl_xor_sync(~0u, total[h], 2);", ""),
+            ("undivided_result", " * total[j / 2 % 2];", ";"),
+            ("queries_of_the_first_group", "turn % 2 * Q_BYTES + group * (ROWS * 128)", "turn % 2 * Q_BYTES"),
+            ("wrong_key_head", "kv_head = head / group,", "kv_head = head % (n_heads / group),"),
+            ("values_of_the_next_tile", "v_map, (i + 1) * BLOCK_N, kv_head", "v_map, i * BLOCK_N, kv_head"),
+            ("counter_not_reset", "if (fetched == total - 1) *fetched_ptr = 0;", ""),
+        )
+    ),
+    # The last block would need keys that its queries do not see.
+    Mutant("flash_attention_causal", "cuda_keys_of_the_whole_block",
+           "tiles_of_keys(own_row + ROWS, n_rows) : 0;", "steps : 0;", file="common/attention.cu"),
 )  # fmt: skip
 # Of the warp-specialised kernels in Gluon, which the interpreter cannot run either.
 _WARP_SPECIALISED = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/warp_specialised.py")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.attention import mla_cluster_trials
+from mutants.attention import flash_cuda_trials, mla_cluster_trials
 from mutants.checker import Trial
 
 _SKINNY = {"block_b": 16, "block_o": 64, "block_k": 32, "num_warps": 4, "num_stages": 2}
@@ -304,6 +304,8 @@ CLUSTER_TRIALS = {
     "rmsnorm_matmul": cluster_trials,
     "matmul": all_cluster_matmul_trials,
     "mla_decode": mla_cluster_trials,
+    "flash_attention": flash_cuda_trials,
+    "flash_attention_causal": flash_cuda_trials,
 }
 PIPELINED_TRIALS = {"rmsnorm_matmul": pipelined_trials, "matmul": pipelined_matmul_trials}
 TRIALS = {"rmsnorm_matmul": rmsnorm_matmul_trials, "matmul": matmul_trials}
