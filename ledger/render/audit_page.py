@@ -39,7 +39,8 @@ DATES_LEGEND = (
 
 def audit_page(result: Audit) -> str:
     """Return an audit as a page that asks for nothing else."""
-    parts = [tag("h1", f"Audit of {safe(result.source)}")]
+    name = "this ledger" if result.source == "." else result.source
+    parts = [tag("h1", f"Audit of {safe(name)}")]
     parts.append(tag("p", tag("strong", safe(f"{result.verdict}: {result.reason}"))))
     book = result.book
     if book is not None:
@@ -69,8 +70,10 @@ def _scores(book: Book) -> list[str]:
 
 
 def _timeline(book: Book) -> list[str]:
-    headings = ("sealed", "seal", "cells", "sight", "measured", "first to last", "later by", "regime right", "mean gap")
-    found = [tag("h2", "Timeline"), table(headings, map(_line, seal_lines(book)), left=2)]
+    listed = seal_lines(book)
+    several = len({one.forecaster for one in listed}) > 1
+    headings = ("sealed", "seal", "sight", "measured at", "later by", "measured", "regime right", "mean gap")
+    found = [tag("h2", "Timeline"), table(headings, (_line(one, named=several) for one in listed), left=4)]
     voids = [
         f"{one.commit.when[:10]}: {one.void.seal[:10]} {one.void.cell or ''}: {one.void.why}" for one in book.voids
     ]
@@ -78,19 +81,23 @@ def _timeline(book: Book) -> list[str]:
     return [*found, tag("p", safe(DATES_LEGEND), class_="dim")]
 
 
-def _line(one: SealLine) -> tuple[str, ...]:
-    done, outcome = one.measured, one.outcome
+def _line(one: SealLine, *, named: bool) -> tuple[str, ...]:
+    """Return the cells of a seal's row. named: with its forecaster, where the ledger has several."""
+    outcome, done = one.outcome, dict.fromkeys(map(_minute, one.measured or ()))
     return (
-        one.date[:16].replace("T", " "),
-        f"{one.campaign or one.seal[:10]}, {one.forecaster}",
-        str(one.cells),
+        _minute(one.date),
+        f"{one.campaign or one.seal[:10]}{f', {one.forecaster}' if named else ''}",
         _sights(one.sights),
-        f"{outcome.measured} of {one.cells}",
-        "–" if done is None else f"{done[0][:16]} to {done[1][:16]}".replace("T", " "),
+        " to ".join(done) or "–",
         "–" if one.hours is None else _lapse(one.hours),
+        f"{outcome.measured} of {one.cells}",
         _share(outcome.regime_right),
         _points(outcome.error),
     )
+
+
+def _minute(when: str) -> str:
+    return when[:16].replace("T", " ")
 
 
 def _lapse(hours: float) -> str:

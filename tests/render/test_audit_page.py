@@ -61,7 +61,7 @@ def test_the_page_says_what_was_blind_when_what_was_left_out_and_what_it_does_no
     text = text_of(audited(book()))
     assert "holds: 1 of 2" in text
     assert "ada blind 1 of 1" in text and "ada near 0 of 1" in text
-    assert "2026-01-01 00:00 grid, ada 2 1 blind, 1 near 1 of 2" in text and " 24 h " in text
+    assert "2026-01-01 00:00 grid 1 blind, 1 near 2026-01-02 00:00 24 h 1 of 2 " in text
     assert "1 void: withdrawn in the open" in text and text.count("a typing mistake") == 2
     assert "10.0 points below the forecast (50.0% for 60%)" in text
     assert all(sentence in text for sentence in NOT_PROVEN)
