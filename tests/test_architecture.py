@@ -63,8 +63,8 @@ LAYERS = (
         inputs correctness result_form timer steady_timer cuda_graphs fresh_values result_check guard stream_rounds
         launch_contexts intervene run_cell ncu_target
         recompute_callable
-        ordered_kernels callable_process order_checks apart order_counters run_order contestants bench bench_self_test
-        timeline
+        ordered_kernels callable_process order_checks apart order_counters run_order
+        peers contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection machine_code comparison
         kernel_trials interpreter work_checks kernel_check
         """,
@@ -110,7 +110,7 @@ TORCH = """
     measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.stream_rounds
     measure.launch_contexts
     measure.intervene measure.run_cell measure.recompute_callable
-    measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
+    measure.ncu_target measure.order_checks measure.run_order measure.peers measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection measure.kernel_trials library.launch_cache
     library.operations calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu

@@ -189,6 +189,9 @@ def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -
     function = _checked(driver.cuModuleGetFunction(module, source.entry.encode()), f"finding {source.entry}")
     limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes), f"{shared_bytes} bytes of shared memory")
+    if "__cluster_dims__" in source.text:
+        larger = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        _checked(driver.cuFuncSetAttribute(function, larger, 1), "clusters of more than 8 CTAs")
     return function
 
 
