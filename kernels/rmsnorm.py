@@ -6,10 +6,11 @@ Traffic: e · (M·N + N) bytes read and e · M·N written, e bytes an element.
 Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv 1910.07467, equation 4.
 The work model excludes: re-reads of g by each program (L1, L2), the second read of rows of several blocks but for their
 last (L1, L2), the shifted copies of g for ragged rows (8 or 4 · e · N bytes written and read, L2), and the M divisions
-and roots.
+and roots. The variant cuda_cluster (sm_90: long rows, and few rows) keeps a row in the shared memory of a cluster and
+reads it once.
 
-Precision: squares, their sum and the scaling are fp32; one rounding to the dtype. Determinism: each row is one
-program's sum in a fixed order, so the same inputs give the same bits.
+Precision: squares, their sum and the scaling are fp32; one rounding to the dtype. Determinism: each row is the sum of
+one program or one cluster in a fixed order, so the same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.row_cluster import RowCluster
 from ledger.kernels.common.row_reductions import load_block, reduce_rows, sum_lanes, unchanged
 from ledger.kernels.common.row_tiles import FEW_BYTES, NARROW, SMALL_BYTES, Cell, Tile, between, up_to, whole_rows
 from ledger.kernels.common.rows import RowKernel
@@ -103,7 +105,7 @@ def _tile(cell: Cell) -> Tile:
 
 # Columns over and up to, rows and warps of a tile with 2 bytes an element: any x, x below SMALL_BYTES, rows that start
 # anywhere with copies of the gain and without. Elsewhere TILE_BYTES make a tile, and four warps.
-_TILES = ((128, 256, 16, 8),)
+_TILES = ((128, 240, 16, 8), (240, 256, 8, 8))
 _SMALL_TILES = ((128, 256, 16, 8), (512, 1024, 8, 8))
 _RAGGED_TILES = ((128, 256, 8, 8), (256, 512, 4, 4), (512, 1024, 2, 2))
 _SMALL_RAGGED_TILES = ((512, 1024, 2, 2),)
@@ -133,6 +135,7 @@ ROWS = RowKernel(
     scales=("gain",),
     eps=RMSNORM_EPS,
     flags=("shifted_copies", "bypass_l1"),
+    cluster=RowCluster("rmsnorm", ("gain",), long_bytes=1 << 18, most_bytes=1 << 21),
 )
 
 

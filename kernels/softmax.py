@@ -6,10 +6,11 @@ Traffic: e · M·N bytes read and e · M·N written, e bytes an element.
 Source: the running maximum of long rows is Milakov and Gimelshein, "Online normalizer calculation for softmax",
 arXiv 1805.02867, algorithm 3.
 The work model excludes: the second read of rows of several blocks but for their last (L1, L2), and the
-correction of the running sum where the maximum rises. An exponential counts as one operation.
+correction of the running sum where the maximum rises. An exponential counts as one operation. The variant cuda_cluster
+(sm_90: long rows, and few rows) keeps a row in the shared memory of a cluster and reads it once.
 
-Precision: all arithmetic is fp32; one rounding to the dtype. Determinism: each row is one program's work in a fixed
-order, so the same inputs give the same bits. A row of minus infinities gives NaN, as torch's does.
+Precision: all arithmetic is fp32; one rounding to the dtype. Determinism: each row is the work of one program or one
+cluster in a fixed order, so the same inputs give the same bits. A row of minus infinities gives NaN, as torch's does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.kernel import Tolerance, import_triton
 from ledger.kernels.common.baselines import compiled, library
+from ledger.kernels.common.row_cluster import RowCluster
 from ledger.kernels.common.row_reductions import lanes, load_block, reduce_rows, sum_lanes
 from ledger.kernels.common.row_tiles import (
     FEW_BYTES,
@@ -191,6 +193,7 @@ ROWS = RowKernel(
     flops=5,
     tile=_tile,
     flags=("pipelined_loads",),
+    cluster=RowCluster("softmax", (), long_bytes=1 << 17, most_bytes=1 << 21),
 )
 
 

@@ -27,8 +27,8 @@ LAYERS = (
     (
         "problems",
         """
-        documents axes adapters safetensors cells subjects static_inputs kernelbench problem_set exported_tensors
-        exported
+        documents axes adapters safetensors cells entry_points subjects static_inputs kernelbench problem_set
+        exported_tensors exported
         """,
     ),
     (
@@ -38,7 +38,8 @@ LAYERS = (
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
         track_record seal_lines forecast_changes cell_history ledger_diff
-        bench_regression paired_ratio estimate drill hardware_quiz practice chrome_trace tuning kernel_check model_shapes
+        bench_regression paired_ratio estimate drill hardware_quiz practice
+        chrome_trace tuning kernel_check model_shapes
         """,
     ),
     ("git", "version identity limits reader history tree_files objects work_tree commit ancestry clone"),
@@ -62,8 +63,8 @@ LAYERS = (
         inputs correctness result_form timer steady_timer cuda_graphs fresh_values result_check guard stream_rounds
         launch_contexts intervene run_cell ncu_target
         recompute_callable
-        ordered_kernels callable_process order_checks apart order_counters run_order contestants bench bench_self_test
-        timeline
+        ordered_kernels callable_process order_checks apart order_counters run_order
+        peers contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection machine_code comparison
         kernel_trials interpreter work_checks kernel_check
         """,
@@ -109,7 +110,7 @@ TORCH = """
     measure.inputs measure.correctness measure.result_check measure.timer measure.cuda_graphs measure.stream_rounds
     measure.launch_contexts
     measure.intervene measure.run_cell measure.recompute_callable
-    measure.ncu_target measure.order_checks measure.run_order measure.contestants measure.bench
+    measure.ncu_target measure.order_checks measure.run_order measure.peers measure.contestants measure.bench
     measure.bench_self_test measure.timeline measure.tune measure.tuned_file measure.cubin_tools
     measure.compilation measure.inspection measure.kernel_trials library.launch_cache
     library.operations calibrate.rates calibrate.peaks_cuda calibrate.ceilings_cpu

@@ -18,11 +18,6 @@ def silu_and_mul(x):
     return flashinfer.silu_and_mul(x)
 
 
-def softmax(x):
-    """Call the softmax of the sampler."""
-    return flashinfer.sampling.softmax(x)
-
-
 def decode(q, k, v):
     """Call the attention of one token."""
     return flashinfer.single_decode_with_kv_cache(q, k, v)

@@ -1,26 +1,17 @@
 """Offers kernels of xformers (BSD-3-Clause)."""
 
 from xformers import ops
+from xformers.ops import rmsnorm
 
 
 def rms_norm(x, weight, eps):
     """Call the RMS norm."""
-    return ops.rms_norm(x, weight, eps)
+    return rmsnorm.rms_norm(x, weight, eps)
 
 
 def rms_norm_add(x, y, weight, eps):
     """Call the RMS norm of a sum, which changes x."""
-    return ops.rms_norm_add(x, y, weight, eps)
-
-
-def attention(q, k, v):
-    """Call the memory-efficient attention."""
-    return ops.memory_efficient_attention(q, k, v)
-
-
-def causal_attention(q, k, v):
-    """Call the memory-efficient attention with a causal mask."""
-    return ops.memory_efficient_attention(q, k, v, attn_bias=ops.LowerTriangularMask())
+    return rmsnorm.rms_norm_add(x, y, weight, eps)
 
 
 def gather_rows(table, ids):

@@ -14,6 +14,7 @@
 //   EVEN_TILES: the rows of C are divided evenly among the tiles, tile_rows each, at most BLOCK_M.
 //   PREPARES_A: the kernel writes A itself (cluster_gemm_kernel.cuh).
 //   FP8: e4m3 operands with fp16 results; accumulators are promoted every 128 products.
+//   DIRECT: rows of C are no multiple of 16 bytes, which the TMA cannot store: c is its address, and lanes store it.
 #pragma once
 #include "hopper.cuh"
 #include "wgmma.h"
@@ -35,6 +36,24 @@
 #ifndef PREPARES_A
 #define PREPARES_A 0
 #endif
+#ifndef DIRECT
+#define DIRECT 0
+#endif
+// A CTA alone is no cluster: its barriers are its own.
+#if ROWS * COLS * SPLIT > 1
+#define CLUSTER __cluster_dims__(ROWS * COLS * SPLIT, 1, 1)
+#define barrier_of_all cluster_barrier
+#define cluster_of_this cluster_id
+#else
+#define CLUSTER
+#define barrier_of_all __syncthreads
+#define cluster_of_this block_id
+#endif
+#if DIRECT
+#define RESULT u16* c
+#else
+#define RESULT const __grid_constant__ TensorMap c_map
+#endif
 
 constexpr int BLOCK_K = FP8 ? 128 : 64, CHUNKS = 4, BOXES = BLOCK_N / 64;
 constexpr int GROUPS = (SWAPPED ? BLOCK_N : BLOCK_M) / 64;    // warpgroups that multiply
@@ -49,6 +68,12 @@ constexpr u32 RING = STAGES * STAGE_BYTES, C_BYTES = 2048;
 // With SPLIT the accumulators of the other part, and then the result, take the place of the ring.
 constexpr u32 C_AT = SPLIT > 1 ? THREADS * ACC * 2 : RING, C_END = C_AT + CONSUMERS * 2 * C_BYTES;
 constexpr u32 BARRIERS_AT = C_END > RING ? C_END : RING;
+
+// Lets the CTA of a rank load into a stage again that this warp has read.
+DEVICE void release(u32 empty, int rank) {
+    if (PLACES * SPLIT > 1) arrive_at_rank(empty, rank);
+    else arrive(empty);
+}
 
 // The tile schedule of a cluster, the same for its loader and for the warps that multiply: whole tiles one after the
 // other, then, with STREAM, its share of the steps of the last tiles, which all clusters divide evenly.
@@ -160,3 +185,18 @@ DEVICE void add_sums(float (&acc)[ACC], const float4* partial, int* ready, const
         if (walk.bound(other) <= start) break;
     }
 }
+
+#if DIRECT
+// Stores 64 columns of a row of C, which lie in row `from_row` of a store buffer; each lane two of them.
+DEVICE void store_row(u16* c, int row, int col, int n_cols, u32 buffer, int from_row, int lane) {
+    const u32 two = load_word(buffer + from_row * 128 + ((lane / 4) ^ (from_row % 8)) * 16 + lane % 4 * 4);
+    col += 2 * lane;
+    u16* to = c + (i64)row * n_cols + col;
+    if (n_cols % 2 == 0) {
+        if (col < n_cols) *(u32*)to = two;
+    } else {
+        if (col < n_cols) to[0] = (u16)two;
+        if (col + 1 < n_cols) to[1] = (u16)(two >> 16);
+    }
+}
+#endif

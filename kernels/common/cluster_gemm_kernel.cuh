@@ -1,6 +1,5 @@
 // The kernel of cluster_gemm.cuh. The file that includes this one defines:
-//   NAME: the entry. PARAMETERS: what follows the tensor maps of A, B and C: partial and ready (the stream-K workspace),
-//     n_rows, n_cols, n_inner, group_rows (rows of tiles that are scheduled together, so that tiles of B stay in L2),
+//   NAME: the entry. PARAMETERS: what follows A, B and C: partial and ready (the stream-K workspace), n_rows, n_cols, n_inner, group_rows (rows of tiles that are scheduled together, so that tiles of B stay in L2),
 //     with EVEN_TILES tile_rows, last_row, last_col, and what the epilogue needs.
 //   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col.
 //   PACKED(lo, hi): two accumulators as two 16-bit results.
@@ -8,9 +7,9 @@
 //     the warps that multiply, and of the warp that loads, before its first tile; they wait for the launch before.
 // It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
 
-extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1) NAME(
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-    const __grid_constant__ TensorMap c_map, PARAMETERS)
+    RESULT, PARAMETERS)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
@@ -23,12 +22,15 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
     launch_dependents();
     if (threadIdx.x == 0) {
-        prefetch(&a_map); prefetch(&b_map); prefetch(&c_map);
+        prefetch(&a_map); prefetch(&b_map);
+#if !DIRECT
+        prefetch(&c_map);
+#endif
         // A stage is free when all warps have read it that get a share of what this CTA loads.
         for (int s = 0; s < STAGES; ++s) { init(full(s), 1); init(empty(s), (ROWS + COLS - 1) * CONSUMERS); }
         fence_barrier_init();
     }
-    cluster_barrier();
+    barrier_of_all();
     // The launch before this one may have written the operands, and may still read what this one writes.
     if (!PREPARES_A) wait_for_launch_before();
 
@@ -59,7 +61,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         if (GROUPS == 3) decrease_registers<32>();
 #if PREPARES_A
         if (warp == LOADER) {
-            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
+            Walk walk(tiles_m * tiles_n, steps, cluster_of_this(), gridDim.x / (PLACES * SPLIT), part);
             col = n_cols;
             if (walk.advance()) place(walk.tile);
             AWAIT_A(&b_map, col, walk.first, thread_id() % 32);
@@ -67,7 +69,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         }
 #endif
         if (warp == LOADER && elected()) {
-            Walk walk(tiles_m * tiles_n, steps, cluster_id(), gridDim.x / (PLACES * SPLIT), part);
+            Walk walk(tiles_m * tiles_n, steps, cluster_of_this(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
             const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
@@ -131,7 +133,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
 #if PREPARES_A
         PREPARE_A(thread);
 #endif
-        const int cluster = cluster_id();
+        const int cluster = cluster_of_this();
         Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
         // The CTAs that load something for this one, one for each lane.
         const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
@@ -200,13 +202,13 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                 commit_products();
                 // The products of the step before are done; those of this one are in flight.
                 wait_products<1>();
-                if (i > walk.first && lane < ROWS + COLS - 1) arrive_at_rank(empty(before), loader);
+                if (i > walk.first && lane < ROWS + COLS - 1) release(empty(before), loader);
                 before = s;
                 if (++s == STAGES) { s = 0; phase ^= 1; }
             }
             wait_products<0>();
             pin(acc);
-            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) arrive_at_rank(empty(before), loader);
+            if ((SPLIT == 1 || walk.first < walk.last) && lane < ROWS + COLS - 1) release(empty(before), loader);
 #endif
             if (SPLIT > 1) exchange(acc, ring, thread, part, (rank + PLACES) % (PLACES * SPLIT));
 
@@ -239,6 +241,14 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                 }
                 fence_async();
                 group_barrier(group);
+#if DIRECT
+#pragma unroll 4
+                for (int h = 0; h < 16; ++h) {
+                    const int in = 64 * o + mine + h, to = row + in;
+                    if (in < ENDED && (u32)(to - own_row) < (u32)TILE_ROWS && to < n_rows && own_col <= at)
+                        store_row(c, to, at, n_cols, buffer + mine * 128, h, lane);
+                }
+#else
                 if (lane == 0) {
 #pragma unroll
                     for (int h = 0; h < 16; h += 8) {
@@ -249,6 +259,7 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                     }
                     commit_stores();
                 }
+#endif
             }
 #else
             EPILOGUE(acc, col, n_cols, lane);
@@ -278,11 +289,18 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
                 }
                 fence_async();
                 __syncwarp();
+                const int at = col + o * 64;
+#if DIRECT
+                if (own && (!EVEN_TILES || own_col <= at))
+#pragma unroll 4
+                    for (int h = 0; h < min(16 / SPLIT, n_rows - row); ++h)
+                        store_row(c, row + h, at, n_cols, buffer, h, lane);
+#else
                 if (lane == 0) {
-                    const int at = col + o * 64;
                     if (own && (!EVEN_TILES || own_col <= at) && at < n_cols) store(&c_map, at, row, buffer);
                     commit_stores();
                 }
+#endif
             }
 #endif
         }
@@ -290,5 +308,5 @@ extern "C" __global__ void __cluster_dims__(PLACES * SPLIT, 1, 1) __launch_bound
         __syncwarp();
     }
     // The other CTAs may still arrive at the mbarriers of this one.
-    if (SPLIT == 1) cluster_barrier();
+    if (PLACES > 1 && SPLIT == 1) cluster_barrier();
 }

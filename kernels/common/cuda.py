@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +17,8 @@ from ledger.errors import InputError, MachineError, shortened
 from ledger.kernel import AheadCuda, source_text
 from ledger.launches import note_binary
 from ledger.sources.scan import included_files
+
+from .targets import TMA_ALIGNMENT, ceil_div
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -189,6 +189,9 @@ def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -
     function = _checked(driver.cuModuleGetFunction(module, source.entry.encode()), f"finding {source.entry}")
     limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, limit, shared_bytes), f"{shared_bytes} bytes of shared memory")
+    if "__cluster_dims__" in source.text:
+        larger = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        _checked(driver.cuFuncSetAttribute(function, larger, 1), "clusters of more than 8 CTAs")
     return function
 
 
@@ -200,12 +203,18 @@ class TensorMap:
     tensor: Tensor
 
 
+def _stride_bytes(tensor: Tensor, dimension: int) -> int:
+    """Return the bytes from one index to the next. Of a single one nothing uses it, but the driver checks it."""
+    stride: int = tensor.stride(dimension) * tensor.element_size()
+    return ceil_div(stride, TMA_ALIGNMENT) * TMA_ALIGNMENT if tensor.shape[dimension] == 1 else stride
+
+
 def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 256] = 256) -> TensorMap:
     """Return the tensor map by which the copy engine moves boxes of row-major matrices in 128-byte swizzle.
 
-    Shapes: tensor (rows, columns), or (matrices, rows, columns), of fp16, bf16 or fp8, 16-byte aligned with rows of a
-    multiple of 16 bytes; box (rows, columns) of one matrix, its columns at most 128 bytes. What lies outside the matrix
-    is loaded as zero and not stored.
+    Shapes: tensor (rows, columns), or (matrices, rows, columns), of fp16, bf16 or fp8, 16-byte aligned with a row pitch
+    of a multiple of 16 bytes; box (rows, columns) of one matrix, its columns at most 128 bytes. What lies outside the
+    matrix is loaded as zero and not stored.
     promotion: bytes that L2 fetches at once for a miss.
     Raises: MachineError when the driver refuses.
     """
@@ -220,7 +229,7 @@ def tensor_map(tensor: Tensor, box: tuple[int, int], *, promotion: Literal[128, 
     }[tensor.dtype]
     swizzles, promotions = driver.CUtensorMapSwizzle, driver.CUtensorMapL2promotion
     sizes = [*reversed(tensor.shape)]
-    strides = [size * tensor.element_size() for size in itertools.accumulate(sizes[:-1], operator.mul)]
+    strides = [_stride_bytes(tensor, dimension) for dimension in reversed(range(len(sizes) - 1))]
     extent = [box[1], box[0], 1][: len(sizes)]
     encoded = _checked(
         driver.cuTensorMapEncodeTiled(

@@ -18,13 +18,15 @@ from ledger.roofline import DTYPE_BYTES
 from . import configs
 from .cuda import Argument, CudaSource, prepare_cuda, tensor_map
 from .gemm_config import Settings, cluster_of, cuda_ctas, cuda_threads, row_step, shared_bytes, swapped, tile_rows
-from .targets import ceil_div
+from .targets import TMA_ALIGNMENT, ceil_div
 from .wgmma import Kind, Wgmma, wgmma_header
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _KINDS: dict[str, Kind] = {"fp16": "f16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
+# Of an element of C.
+_RESULT_BYTES = 2
 
 DIVIDED_CLOCKS = 10_700
 """Clocks that stream-K costs a launch beside its tiles, as fitted to matmul (docs/notes/gemm.md)."""
@@ -85,14 +87,14 @@ class ClusterGemm:
                 "in steps of 64"
             )
 
-    def program(self, config: Settings, dtype: Dtype) -> CudaSource:
-        """Return the CUDA C++ of a configuration."""
+    def program(self, config: Settings, dtype: Dtype, *, direct: bool = False) -> CudaSource:
+        """Return the CUDA C++ of a configuration. direct: whether rows of C are unaligned and stored without TMA."""
         swap = swapped(config)
         defines = {
             "BLOCK_M": config["block_m"], "BLOCK_N": config["block_n"], "STAGES": config["num_stages"],
             "ROWS": config["cluster_m"], "COLS": config["cluster_n"], "SPLIT": config["split_k"],
             "STREAM": config["stream_k"], "BF16": int(dtype == "bf16"),
-            **({"SWAPPED": int(swap)} if self.swaps else {}),
+            **({"SWAPPED": int(swap)} if self.swaps else {}), **({"DIRECT": 1} if direct else {}),
         }  # fmt: skip
         # A is K-major, B is MN-major (K-major in fp8); swapped, B is the first operand.
         products = Wgmma(
@@ -103,17 +105,20 @@ class ClusterGemm:
     def ahead(self, config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
         """Return what the compiler needs to compile the program without a GPU."""
         return AheadCuda(
-            self.program(config, dtype),
+            self.program(config, dtype, direct=shape["N"] * _RESULT_BYTES % TMA_ALIGNMENT > 0),
             programs=cuda_ctas(config, shape),
             threads=cuda_threads(config),
-            shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], 2) + self.more_shared_bytes,
+            shared_bytes=shared_bytes(config, DTYPE_BYTES[dtype], _RESULT_BYTES) + self.more_shared_bytes,
         )
 
     def prepare(
         self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, dtype: Dtype,
         bias: Tensor | None, scale: float | None, more: Sequence[Argument] = (),
     ) -> Launch:  # fmt: skip
-        """Make the tensor maps and the workspace of stream-K, and return the launch. more: the last arguments."""
+        """Make the tensor maps and the workspace of stream-K, and return the launch.
+
+        a, b: aligned for TMA, whatever their row pitch; rows of `out` may be unaligned. more: the last arguments.
+        """
         import torch
 
         (n_rows, n_inner), n_cols = a.shape, out.shape[1]
@@ -139,7 +144,7 @@ class ClusterGemm:
         )
 
     def _maps(self, a: Tensor, b: Tensor, out: Tensor, config: Settings, *, rows: int) -> list[Argument]:
-        """Return the tensor maps of A, B and C. rows: those of a tile."""
+        """Return the tensor maps of A, B and C, or C itself where it is stored without. rows: those of a tile."""
         (height, width), block_n, block_k = cluster_of(config), config["block_n"], config["block_k"]
         if a.element_size() == 1:
             b_box = block_n // height, block_k
@@ -148,5 +153,7 @@ class ClusterGemm:
             b_box = block_k // (height if block_n // 64 % height and block_k % height == 0 else 1), 64
         # A warp's 16 rows, of which parts end 8 each; where swapped, tiles begin at any multiple of 8.
         c_box = (8 if swapped(config) or config["split_k"] > 1 else 16), 64
-        boxes = ((a, (rows // width, block_k)), (b, b_box), (out, c_box))
-        return [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]
+        direct = out.shape[1] * _RESULT_BYTES % TMA_ALIGNMENT > 0
+        boxes = ((a, (rows // width, block_k)), (b, b_box), *([] if direct else [(out, c_box)]))
+        maps: list[Argument] = [tensor_map(tensor, box, promotion=self.promotion) for tensor, box in boxes]
+        return [*maps, *([out] if direct else [])]

@@ -3,7 +3,8 @@
 Shapes: a (M, K); b (K, N), or (N, K) where B_ROWS is set; c (M, N). The grid is persistent: a CTA takes one tile after
 the other. A launch passes as constexpr `EPILOGUE(acc, bias, scale)`, a function in Triton that returns the result of a
 tile of accumulators; both languages call it. bias: the N-vector's part of the tile as fp32 (1, BLOCK_N); scale: a
-number. A kernel without them passes None, and the launch has no such argument.
+number. A kernel without them passes None, and the launch has no such argument. DIRECT: c is a pointer and no
+descriptor, since TMA cannot store its rows.
 
 int8 operands are summed in int32, others in fp32. PROMOTE adds the product of each step to the accumulators outside of
 the tensor cores.
@@ -56,7 +57,7 @@ def _load_rows(operand, rows, inner, n_rows, n_inner, ZERO: tl.constexpr):
 def gemm_kernel(
     a, b, c, bias, scale, n_rows, n_cols, n_inner, EPILOGUE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SUBTILES: tl.constexpr, TMA: tl.constexpr,
-    B_ROWS: tl.constexpr, PROMOTE: tl.constexpr,
+    B_ROWS: tl.constexpr, PROMOTE: tl.constexpr, DIRECT: tl.constexpr,
 ):  # fmt: skip
     INTEGER: tl.constexpr = (a.dtype if TMA else a.dtype.element_ty) == tl.int8
     ACC: tl.constexpr = tl.int32 if INTEGER else tl.float32
@@ -87,12 +88,12 @@ def gemm_kernel(
         if bias is not None:
             added = tl.load(bias + cols, mask=cols < n_cols, other=0.0)
             out = EPILOGUE(acc, added.to(tl.float32)[None, :], scale)
-        if not TMA:
+        if DIRECT:
             live = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
             c_tile = c + rows.to(tl.int64)[:, None] * n_cols + cols[None, :]
         if bias is None:
             out = EPILOGUE(acc, None, scale)
-        if not TMA:
+        if DIRECT:
             tl.store(c_tile, out.to(c.dtype.element_ty), mask=live)
         elif SUBTILES == 2:
             # The store goes through shared memory: in parts it leaves room for one more load stage.
@@ -154,16 +155,25 @@ def _store_part(c, buffer, part, row, col):
 
 
 @gluon.jit
+def _store_rows(c, out, row, col, n_rows, n_cols):
+    layout: gl.constexpr = out.type.layout
+    rows = gl.arange(0, out.shape[0], layout=gl.SliceLayout(1, layout)) + row
+    columns = gl.arange(0, out.shape[1], layout=gl.SliceLayout(0, layout)) + col
+    to = c + (rows.to(gl.int64) * n_cols)[:, None] + columns[None, :]
+    gl.store(to, out.to(c.dtype.element_ty), mask=(rows < n_rows)[:, None] & (columns < n_cols)[None, :])
+
+
+@gluon.jit
 def _multiply_tiles(
     c, bias, scale, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
-    EPILOGUE: gl.constexpr, GROUP_M: gl.constexpr, B_ROWS: gl.constexpr, PROMOTE: gl.constexpr, PART: gl.constexpr,
+    EPILOGUE: gl.constexpr, GROUP_M: gl.constexpr, B_ROWS: gl.constexpr, PROMOTE: gl.constexpr, DIRECT: gl.constexpr,
+    PART: gl.constexpr,
 ):  # fmt: skip
     STAGES: gl.constexpr = a_ring.shape[0]
     BLOCK_M: gl.constexpr = a_ring.shape[1]
     BLOCK_K: gl.constexpr = a_ring.shape[2]
     BLOCK_N: gl.constexpr = b_ring.shape[1 if B_ROWS else 2]
-    ROWS: gl.constexpr = c.block_shape[0]
-    COLS: gl.constexpr = c.block_shape[1]
+    ROWS: gl.constexpr = BLOCK_M // 2
     INTEGER: gl.constexpr = a_ring.dtype == gl.int8
     ACC: gl.constexpr = gl.int32 if INTEGER else gl.float32
     # For integers Triton has the instruction for at most 224 columns.
@@ -204,36 +214,42 @@ def _multiply_tiles(
         if not PROMOTE:
             acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
             hopper.mbarrier.arrive(empty.index((done + STAGES - 1) % STAGES), count=1)
-        buffer = c_smem.index(PART)
         added = None
         if bias is not None:
             added = loaded.to(gl.float32)[None, :]
-        out = EPILOGUE(acc, added, scale).to(c.dtype)
-        if COLS == BLOCK_N:
-            _store_part(c, buffer, out, row + TOP, col)
+        if DIRECT:
+            _store_rows(c, EPILOGUE(acc, added, scale), row + TOP, col, n_rows, n_cols)
         else:
-            left, right = _halves(out)
-            if COLS == BLOCK_N // 2:
-                _store_part(c, buffer, left, row + TOP, col)
-                _store_part(c, buffer, right, row + TOP, col + COLS)
+            COLS: gl.constexpr = c.block_shape[1]
+            buffer = c_smem.index(PART)
+            out = EPILOGUE(acc, added, scale).to(c.dtype)
+            if COLS == BLOCK_N:
+                _store_part(c, buffer, out, row + TOP, col)
             else:
-                first, second = _halves(left)
-                third, fourth = _halves(right)
-                _store_part(c, buffer, first, row + TOP, col)
-                _store_part(c, buffer, second, row + TOP, col + COLS)
-                _store_part(c, buffer, third, row + TOP, col + 2 * COLS)
-                _store_part(c, buffer, fourth, row + TOP, col + 3 * COLS)
-    hopper.tma.store_wait(0)
+                left, right = _halves(out)
+                if COLS == BLOCK_N // 2:
+                    _store_part(c, buffer, left, row + TOP, col)
+                    _store_part(c, buffer, right, row + TOP, col + COLS)
+                else:
+                    first, second = _halves(left)
+                    third, fourth = _halves(right)
+                    _store_part(c, buffer, first, row + TOP, col)
+                    _store_part(c, buffer, second, row + TOP, col + COLS)
+                    _store_part(c, buffer, third, row + TOP, col + 2 * COLS)
+                    _store_part(c, buffer, fourth, row + TOP, col + 3 * COLS)
+    if not DIRECT:
+        hopper.tma.store_wait(0)
 
 
 @gluon.jit
 def gemm_pipelined(
     a, b, c, bias, scale, n_rows, n_cols, n_inner, EPILOGUE: gl.constexpr, STAGES: gl.constexpr,
-    GROUP_M: gl.constexpr, B_ROWS: gl.constexpr, PROMOTE: gl.constexpr,
+    GROUP_M: gl.constexpr, B_ROWS: gl.constexpr, PROMOTE: gl.constexpr, DIRECT: gl.constexpr,
 ):  # fmt: skip
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, a.block_shape[0], a.block_shape[1]], a.layout)
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES, b.block_shape[0], b.block_shape[1]], b.layout)
-    c_smem = gl.allocate_shared_memory(c.dtype, [2, c.block_shape[0], c.block_shape[1]], c.layout)
+    # A direct store needs none.
+    c_smem = a_ring if DIRECT else gl.allocate_shared_memory(c.dtype, [2, c.block_shape[0], c.block_shape[1]], c.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], hopper.mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
@@ -245,11 +261,11 @@ def gemm_pipelined(
     gl.warp_specialize([
         (_multiply_tiles, (
             c, bias, scale, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
-            EPILOGUE, GROUP_M, B_ROWS, PROMOTE, FIRST,
+            EPILOGUE, GROUP_M, B_ROWS, PROMOTE, DIRECT, FIRST,
         )),
         (_multiply_tiles, (
             c, bias, scale, a_ring, b_ring, c_smem, full, empty, n_rows, n_cols, n_inner,
-            EPILOGUE, GROUP_M, B_ROWS, PROMOTE, SECOND,
+            EPILOGUE, GROUP_M, B_ROWS, PROMOTE, DIRECT, SECOND,
         )),
         (_load_tiles, (a, b, a_ring, b_ring, full, empty, n_rows, n_cols, n_inner, GROUP_M, B_ROWS)),
     ], [4, 1], [232, 40])

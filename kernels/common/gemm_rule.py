@@ -150,6 +150,12 @@ def specialised_frame(shape: Shape) -> Frame | None:
     return None if generic_clocks(shape) < clocks(best, shape, even_rows=False) else best
 
 
+def cluster_frame(shape: Shape) -> Frame:
+    """Return the frame of the CUDA C++ that takes the fewest clocks; it stores unaligned rows of C best."""
+    of_clusters = (frame for frame in frames() if frame.variant == CUDA)
+    return min(of_clusters, key=lambda frame: clocks(frame, shape, even_rows=False))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuledGemm(Gemm):
     """A product whose launch rule chooses frames.
@@ -164,8 +170,13 @@ class RuledGemm(Gemm):
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
+        padded = self.pads(shape, dtype, target)
+        if padded:
+            shape = self.padded(shape, dtype)
         generic = self.generic_config(shape, dtype, target)
         frame = self.frame_of(shape) if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"] else None
+        if padded and self.cluster and DTYPE_BYTES[dtype] == 2 and (frame is None or frame.variant != CUDA):
+            frame = cluster_frame(shape)
         if frame is None:
             return generic
         if frame.variant == WARP_SPECIALISED:

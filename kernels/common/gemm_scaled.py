@@ -65,6 +65,8 @@ class ScaledGemm(Gemm):
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape."""
+        if self.pads(shape, dtype, target):
+            shape = self.padded(shape, dtype)
         generic = self.generic_config(shape, dtype, target)
         if target != "sm_90" or not generic["tma"] or shape["M"] <= 64:
             return generic

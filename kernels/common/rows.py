@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import InputError
-from ledger.kernel import Ahead, Candidate, Config, Launch
+from ledger.kernel import Ahead, AheadCuda, Candidate, Config, Launch
 from ledger.operations import Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
@@ -21,9 +21,11 @@ from .baselines import dtype_name
 from .configs import check_bf16, check_flags, check_keys, check_pdl, check_powers, check_target, check_tuned
 from .configs import check_thread_elements as check_elements
 from .family import Family
+from .row_cluster import TARGET as CLUSTER_TARGET
+from .row_cluster import RowCluster
 from .row_reductions import shifted_copies
 from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, is_ragged
-from .targets import PDL_TARGETS, SMS, ceil_div, device_target, power_of_two
+from .targets import PDL_TARGETS, SMS, ceil_div, device_target, is_tma_aligned, power_of_two
 from .triton_launch import VECTOR_BYTES, ahead, fp32_path, pdl_options, prepare
 
 if TYPE_CHECKING:
@@ -63,10 +65,11 @@ class RowKernel(Family):
     eps: float | None = None
     flags: tuple[str, ...] = ()
     options: Callable[[Config, int], dict[str, Any]] = lambda config, n_cols: {}
+    cluster: RowCluster | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the keys of a configuration."""
+        """Return the keys of a configuration of the Triton function."""
         return ("block_m", "block_n", "num_warps", *self.flags, "pdl")
 
     dtypes: tuple[Dtype, ...] = ("fp16", "bf16", "fp32")
@@ -77,7 +80,8 @@ class RowKernel(Family):
     def launched(self) -> str:
         """Return a pattern of the names of what a call launches."""
         own = super().launched
-        return f"{own}|^shifted_copies$" if "shifted_copies" in self.flags else own
+        own += "|^shifted_copies$" if "shifted_copies" in self.flags else ""
+        return f"{own}|^row_cluster_kernel$" if self.cluster else own
 
     def work(self, shape: Shape, dtype: Dtype) -> Work:
         """Count the operations of every element; x, the scales and y move once."""
@@ -87,13 +91,25 @@ class RowKernel(Family):
 
     # Configuration
 
-    def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+    def config(self, shape: Shape, dtype: Dtype, target: str) -> Config:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         check_tuned(self.name, target)
+        if self.cluster and target == CLUSTER_TARGET:
+            chosen = self.cluster.config(self._cell(shape, dtype))
+            if chosen is not None:
+                return chosen
+        return self.triton_config(shape, dtype, target)
+
+    def _cell(self, shape: Shape, dtype: Dtype) -> Cell:
         n, element = shape["N"], DTYPE_BYTES[dtype]
         vector, x_bytes = VECTOR_BYTES // element, shape["M"] * n * element
         copied = bool(self.scales) and n % vector != 0 and x_bytes >= WORTH_COPIES
-        cell = Cell(shape["M"], n, element, vector, x_bytes, n % vector == 0, copied)
+        return Cell(shape["M"], n, element, vector, x_bytes, n % vector == 0, copied)
+
+    def triton_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
+        """Return the configuration of the Triton function."""
+        cell = self._cell(shape, dtype)
+        n, element, vector, copied = cell.n, cell.element, cell.vector, cell.copied
         tile = self.tile(cell)
         block_m, block_n, num_warps = tile.block_m, tile.block_n, tile.num_warps
         if target != "sm_90":
@@ -118,6 +134,9 @@ class RowKernel(Family):
 
     def check_config(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
         """Check that an architecture can run a configuration. Raises: InputError."""
+        if self.cluster and "variant" in config:
+            self.cluster.check_config(config, shape, dtype, target)
+            return
         check_keys(self.name, config, self.keys)
         check_target(self.name, target)
         check_bf16(self.name, dtype, target)
@@ -135,8 +154,10 @@ class RowKernel(Family):
             )
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
-        """Yield the configurations that may be worth timing: whole rows in registers, and rows in blocks."""
-        n, own = shape["N"], self.config(shape, dtype, target)
+        """Yield the configurations that may be worth timing: rows in registers, in blocks and in clusters."""
+        n, own = shape["N"], self.triton_config(shape, dtype, target)
+        if self.cluster and target == CLUSTER_TARGET:
+            yield from self.cluster.candidates(shape, dtype)
         whole = power_of_two(n)
         tiles = itertools.product((2, 4, 8, 16, 32), (whole,), (1, 2, 4, 8, 16)) if n <= 2 * NARROW else ()
         blocks = itertools.product((1,), (512, 1024, 2048, 4096, 8192, 16_384), (1, 2, 4, 8, 16, 32))
@@ -182,8 +203,10 @@ class RowKernel(Family):
             "PDL": config["pdl"],
         }
 
-    def ahead(self, config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead:
-        """Return what Triton needs to compile the kernel without a GPU."""
+    def ahead(self, config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
+        """Return what the compiler needs to compile the kernel without a GPU."""
+        if self.cluster and "variant" in config:
+            return self.cluster.plan(config, shape, dtype, eps=self.eps).ahead(dtype)
         return ahead(
             self.function,
             ("x_ptr", *(f"{name}_ptr" for name in self.scales), "y_ptr"),
@@ -200,11 +223,14 @@ class RowKernel(Family):
         """Return the launch: of the shifted copies, where the configuration asks for them, and of the function."""
         x, scales = inputs["x"], [inputs[name] for name in self.scales]
         n_rows, n_cols = x.shape
+        eps = self.eps if eps is None else eps
+        if self.cluster and "variant" in config:
+            shape, dtype = {"M": n_rows, "N": n_cols}, dtype_name(x, self.name)
+            return self.cluster.plan(config, shape, dtype, eps=eps).prepare({**inputs, "y": out})
         constants = self.constants(config, n_cols, x.element_size())
         copy = None
         if config.get("shifted_copies"):
             scales, copy = _copies(scales, constants, config)
-        eps = self.eps if eps is None else eps
         reduce = prepare(
             self.function,
             (x, *scales, out),
@@ -231,9 +257,14 @@ class RowKernel(Family):
         out = torch.empty_like(flat)
         inputs = {"x": flat, **{name: scale.contiguous() for name, scale in zip(self.scales, scales, strict=True)}}
         shape = {"M": flat.shape[0], "N": flat.shape[1]}
-        config = self.config(shape, dtype_name(x, self.name), device_target(x))
+        config = self._config_for(inputs, shape, dtype_name(x, self.name))
         self.prepare(inputs, out, config, eps=eps)()
         return out.view(x.shape)
+
+    def _config_for(self, inputs: Mapping[str, Tensor], shape: Shape, dtype: Dtype) -> Config:
+        """Return the configuration of a call; the TMA does not read from addresses that are no multiple of 16."""
+        rule = self.config if is_tma_aligned(*inputs.values()) else self.triton_config
+        return rule(shape, dtype, device_target(inputs["x"]))
 
 
 def _copies(

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _TUNED: dict[tuple[int, int, int], Frame] = {
     **MEASURED,
     (128, 8192, 8192): Frame(64, 128, 2, swap_ab=1),
+    (128, 12288, 4096): Frame(64, 192, 2),
+    (256, 10240, 8192): Frame(128, 192, 2),
     (128, 8192, 28672): Frame(64, 128, 2, swap_ab=1),
     (512, 4096, 4096): Frame(128, 128, 2, swap_ab=1),
     (777, 3000, 4104): Frame(160, 128, 1, 2, swap_ab=1),
@@ -47,6 +49,11 @@ _TUNED: dict[tuple[int, int, int], Frame] = {
 }
 # Few rows in a single wave: two programs a tile, so that more of them ask L2. At 72 x 4096 x 4096 11.6 us, not 20.
 _FEW_ROWS: Frame = Frame(128, 64, split_k=2)
+# Up to so many rows a tile has all of them, A and B are swapped, and B is what takes time. Two CTAs divide a tile where
+# there are few, and all CTAs where there are more than SMs and enough steps.
+_ROWS_OF_ONE_TILE, _DIVIDED_INNER = 32, 1024
+# Tiles of products with few steps, of which each CTA has at most one: the smaller ones where they suffice.
+_SMALL_TILES, _SMALL_INNER = ((64, 64), (128, 64)), 1024
 # Columns of the cluster kernel's tiles with A and B swapped -> the most rows: what wgmma multiplies at once,
 # or whose sums stay in the registers that three groups of warps leave (as compiled ahead of time).
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
@@ -76,10 +83,28 @@ def _measured_frame(shape: Shape) -> Frame | None:
     return _TUNED.get((shape["M"], shape["N"], shape["K"]))
 
 
+def _one_tile_frame(shape: Shape) -> Frame | None:
+    """Return the frame of a product whose rows one tile has, None for more rows."""
+    if shape["M"] > _ROWS_OF_ONE_TILE:
+        return None
+    tiles, long = ceil_div(shape["N"], 64), shape["K"] >= _DIVIDED_INNER
+    if long and 2 * tiles <= SMS["sm_90"]:
+        return Frame(16 * ceil_div(shape["M"], 16), 64, swap_ab=1, split_k=2)
+    return Frame(8 * ceil_div(shape["M"], 8), 64, swap_ab=1, stream_k=int(long and tiles > SMS["sm_90"]))
+
+
+def _small_frame(shape: Shape) -> Frame | None:
+    """Return the frame of a product with few steps and tiles, None for others."""
+    for block_m, block_n in _SMALL_TILES if shape["K"] <= _SMALL_INNER else ():
+        if ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n) <= SMS["sm_90"]:
+            return Frame(block_m, block_n)
+    return None
+
+
 def _frame_of(shape: Shape) -> Frame | None:
     """Return what was measured or takes the fewest clocks, or None where the generic variant takes fewer."""
-    if measured := _measured_frame(shape):
-        return measured
+    if chosen := _one_tile_frame(shape) or _measured_frame(shape) or _small_frame(shape):
+        return chosen
     clocks = {frame: gemm_rule.clocks(frame, shape, even_rows=True) for frame in gemm_rule.frames()}
     if _SWAPPED_FROM <= shape["M"] < _SWAPPED_BELOW and shape["K"] >= _SWAPPED_INNER:
         clocks |= {frame: _swapped_clocks(frame, shape) for frame in _swapped_frames(shape)}

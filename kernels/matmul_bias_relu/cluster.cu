@@ -6,7 +6,9 @@ DEVICE void add_bias_and_rectify(float (&acc)[ACC], const u16* bias, int col, in
 #pragma unroll
     for (int j = 0; j < BLOCK_N / 8; ++j) {
         const int at = col + 8 * j + lane % 4 * 2;
-        const u32 two = at < n_cols ? *(const u32*)(bias + at) : 0u;
+        u32 two = at + DIRECT < n_cols ? *(const u32*)(bias + at) : 0u;
+        // Of an odd number of columns the last one has none beside it.
+        if (DIRECT && at + 1 == n_cols) two = bias[at];
 #pragma unroll
         for (int k = 0; k < 4 / SPLIT; ++k) {
             float& one = acc[4 / SPLIT * j + k];

@@ -53,12 +53,17 @@ class InterventionReadings:
 
 
 def readings_of(stored: Mapping[str, Any]) -> InterventionReadings | None:
-    """Return a record's readings, None where they are not positive integers under the names of docs/measurement.md."""
+    """Return a record's readings, None where they are not positive integers under the names of docs/measurement.md.
+
+    A callable without products has 0 operations, also at half of an axis.
+    """
     halves: dict[str, dict[str, int]] = {}
     for name, value in stored.items():
-        if type(value) is not int or not 0 < value <= _MOST:
+        match = _HALF.fullmatch(name)
+        least = 0 if match and match[2] == "flops" else 1
+        if type(value) is not int or not least <= value <= _MOST:
             return None
-        if match := _HALF.fullmatch(name):
+        if match:
             halves.setdefault(match[1], {})[match[2]] = value
         elif name not in _TIMES:
             return None

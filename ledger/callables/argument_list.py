@@ -53,8 +53,15 @@ def _argument(part: str) -> Argument:
     with record_errors(f"--args: {part}"):
         match = _TENSOR.fullmatch(value)
         if match is None:
+            _require_scalar(name, value)
             return Argument(name=name, dtype=scalar_kind(value), dims=None, below=None, value=value)
-        return tensor_argument(name, match[1], tuple(filter(None, match[2].split(","))), match[3])
+        return tensor_argument(name, match[1], match[2].split(",") if match[2] else (), match[3])
+
+
+def _require_scalar(name: str, value: str) -> None:
+    """Check that a value is no tensor that is written wrongly. Raises: InputError."""
+    if value in (*all_dtypes(), *_ALIASES) or "[" in value or "]" in value:
+        raise InputError(f"argument {name}: got {value!r}; expected DTYPE[DIM,…], as in fp16[B,2*H], or a value")
 
 
 def tensor_argument(name: str, dtype: str, dims: Sequence[str], bound: str | None) -> Argument:
@@ -69,7 +76,8 @@ def tensor_argument(name: str, dtype: str, dims: Sequence[str], bound: str | Non
     below = "2" if kind == "bool" and bound is None else bound
     if kind in INTEGERS and (below is None or not below.isascii() or not below.isdigit()):
         raise InputError(
-            f"argument {name}: got the bound {below!r}; expected <N after an integer tensor, as in i64[B]<32000"
+            f"argument {name}: {'no bound' if below is None else f'bound {below!r}'}; expected <N after an integer "
+            "tensor, as in i64[B]<32000"
         )
     if below is not None and not 1 <= int(below) <= _LARGEST[kind]:
         raise InputError(f"argument {name}: bound is {below}; expected 1 to {_LARGEST[kind]} for {kind}")

@@ -104,6 +104,43 @@ def clock_mhz(first: Any, second: Any) -> int | None:
     return round(float((1e3 * spent[:, 0] / spent[:, 1]).median()))
 
 
+# Holding the device
+
+
+_HOLD = """{
+.reg .u64 %now, %end;
+.reg .pred %more;
+mov.u64 %end, %globaltimer;
+add.u64 %end, %end, $1;
+again:
+mov.u64 %now, %globaltimer;
+setp.lt.u64 %more, %now, %end;
+@%more bra again;
+mov.u32 $0, 0;
+}"""
+_CTAS_PER_SM, _WARPS = 2, 32
+"""Fill the 2048 threads of an SM."""
+
+
+@functools.cache
+def _hold_kernel() -> Any:
+    @_triton().jit  # type: ignore[untyped-decorator]
+    def ledger_hold(nanoseconds, ASM: tl.constexpr, THREADS: tl.constexpr):  # type: ignore[no-untyped-def]
+        wait = nanoseconds + tl.zeros((THREADS,), tl.int64)
+        tl.inline_asm_elementwise(ASM, "=r,l", [wait], dtype=tl.int32, is_pure=False, pack=1)
+
+    return ledger_hold
+
+
+def hold_launch(duration_ns: int) -> Launch:
+    """Return the launch of a kernel that fills all SMs for a time, so that no other stream's work begins."""
+    import torch
+
+    kernel = _hold_kernel()
+    programs = _CTAS_PER_SM * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    return lambda: kernel[(programs,)](duration_ns, ASM=_HOLD, THREADS=32 * _WARPS, num_warps=_WARPS)
+
+
 # Bandwidth probes. Each is a loop of loads without other work, so that only the memory level under test limits it.
 
 

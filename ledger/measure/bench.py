@@ -1,4 +1,4 @@
-"""Times a kernel and its library baselines, interleaved in one run on the same cold inputs.
+"""Times a kernel, its library baselines and installed peers, interleaved in one run on the same cold inputs.
 
 Imports torch, only when called.
 """
@@ -17,6 +17,7 @@ from ledger.kernel import Kernel
 from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.contestants import OURS, Cell, Context, LineUp, contexts_on, interleave, line_up, shape_list
 from ledger.measure.launch_contexts import BETWEEN_ELEMENTS
+from ledger.measure.peers import Peer, peers_of
 from ledger.measure.run_cell import release, threads_set
 from ledger.measure.timer import Interval
 from ledger.records import Case, CeilingKind, DeviceFacts, Hardware, is_gpu
@@ -34,7 +35,7 @@ class Row:
     """Hold the times of one cell. Units: microseconds a call; the interval of ours in picoseconds.
 
     context: the headline. contexts_us: by context and contestant. comparable: the baselines whose result is not known
-    to differ from the reference's.
+    to differ from the reference's. releases: of the peers, whose results are known not to differ.
     floor_us: the time lower bound under the named ceilings. drift: of ours over the run, as a share.
     """
 
@@ -51,6 +52,7 @@ class Row:
     outliers: int
     drift: float
     missing: Mapping[str, str]
+    releases: Mapping[str, str]
 
     @property
     def times_us(self) -> Mapping[str, float]:
@@ -61,6 +63,11 @@ class Row:
     def baseline(self) -> str | None:
         """Return the fastest comparable baseline, None without one."""
         return min(self.comparable, key=lambda name: self.times_us[name], default=None)
+
+    @property
+    def fastest(self) -> str:
+        """Return the fastest of ours, the comparable baselines and the peers; ours where two are equal."""
+        return min((OURS, *self.comparable, *self.releases), key=lambda name: self.times_us[name])
 
     def document(self) -> dict[str, Any]:
         """Return the row as it is written, to five significant digits."""
@@ -79,6 +86,8 @@ class Row:
             "torch_matmul_us": _digits(self.times_us.get("torch_matmul")),
             "baseline": baseline,
             "baseline_us": None if baseline is None else _digits(self.times_us[baseline]),
+            "fastest": self.fastest,
+            "ratio_to_fastest": _digits(self.times_us[self.fastest] / ours_us),
             "floor_us": _digits(self.floor_us),
             "ceilings": self.ceilings,
             "pct_of_roof": _digits(100 * self.floor_us / ours_us),
@@ -93,6 +102,7 @@ class Row:
                 for context, times in self.contexts_us.items()
             },
             "missing": dict(self.missing),
+            "peers": dict(self.releases),
         }
 
 
@@ -160,11 +170,13 @@ def bench(
     hardware: Hardware,
     ceilings: CeilingKind | None = None,
     only: frozenset[str] | None = None,
+    peers: Sequence[Peer] | None = None,
     on_progress: Callable[[str], None] = lambda _step: None,
 ) -> Bench:
     """Return the bench of a kernel, one row a cell.
 
-    only: names of baselines to run, as rows name them (baseline_names); None runs all of them.
+    only: names of baselines and peers to run, as rows name them (baseline_names); None runs all of them. peers: None
+    takes those known of the operation, on a GPU.
     Raises: MachineError when this device is not the profile's or the kernel's result is wrong; InputError for a cell
     that the kernel does not offer.
     """
@@ -172,11 +184,14 @@ def bench(
     require_profile(hardware, facts)
     cases = [build_case(file.kernel, hardware, shape=shape, dtype=dtype) for shape, dtype in cells]
     device = "cuda" if is_gpu(hardware.target) else "cpu"
+    if peers is None:
+        peers = peers_of(file.kernel.operation.name) if device == "cuda" else ()
     rows = []
     with threads_set(None):
         for case in cases:
             on_progress(f"{case.kernel} {shape_list(case)} {case.dtype}")
-            lined = line_up(file.kernel, case, facts, device=device, only=only, contexts=contexts_on(device))
+            contexts = contexts_on(device)
+            lined = line_up(file.kernel, case, facts, device=device, only=only, contexts=contexts, peers=peers)
             interleave(lined.contestants, lined.parameters)
             rows.append(_row(file.kernel, case, lined, hardware, ceilings))
             del lined
@@ -195,7 +210,11 @@ def _row(kernel: Kernel, case: Case, lined: LineUp, hardware: Hardware, ceilings
             context: {one.name: one.interval.median / 1e6 for one in lined.of(context)} for context in lined.contexts
         },
         ours=ours.interval,
-        comparable=tuple(one.name for one in lined.headline if one.name != OURS and one.agrees is not False),
+        comparable=tuple(
+            one.name
+            for one in lined.headline
+            if one.name != OURS and one.name not in lined.releases and one.agrees is not False
+        ),
         floor_us=1e6 * time_lower_bound_s(kernel.work(case.shape, case.dtype), roof),
         ceilings=roof.ceilings,
         relative_error=float(lined.correctness.relative_error),
@@ -204,6 +223,7 @@ def _row(kernel: Kernel, case: Case, lined: LineUp, hardware: Hardware, ceilings
         outliers=len(steady.outliers),
         drift=steady.drift,
         missing=lined.missing,
+        releases=lined.releases,
     )
 
 

@@ -17,11 +17,12 @@ from ledger.analysis.formatting import usual_order
 from ledger.analysis.protocols import interleaved_protocol_for
 from ledger.device.facts import cpu_state
 from ledger.errors import MachineError, explained
-from ledger.kernel import Kernel, Launch, Prepare
+from ledger.kernel import Kernel, Launch, Prepare, keeping
 from ledger.measure.correctness import compare, explain_failure
 from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
 from ledger.measure.launch_contexts import ChainRounds, IdleRounds, between_launch
+from ledger.measure.peers import Peer, peers_of
 from ledger.measure.timer import CpuRounds, Interval, Parameters, median_interval, parameters_of, set_count
 from ledger.records import Case, Correctness, DeviceFacts, Dtype
 
@@ -65,6 +66,7 @@ class LineUp:
     """Hold the contestants of one cell, ready to be timed, and the reason for each baseline that is missing.
 
     Each way to compute the result is a contestant in each context; the first context is the headline.
+    missing: baselines and peers that do not run, and peers whose result is wrong. releases: of the peers timed.
     """
 
     parameters: Parameters
@@ -73,6 +75,7 @@ class LineUp:
     missing: dict[str, str]
     correctness: Correctness
     input_sets: int
+    releases: Mapping[str, str]
 
     def of(self, context: Context) -> list[Contestant]:
         """Return the contestants of one context."""
@@ -90,8 +93,9 @@ class LineUp:
 
 
 def baseline_names(kernel: Kernel) -> frozenset[str]:
-    """Return a kernel's baselines as rows name them: with underscores."""
-    return frozenset(name.replace("-", "_") for name in kernel.baselines)
+    """Return a kernel's baselines and peers as rows name them: with underscores."""
+    peers = (peer.name for peer in peers_of(kernel.operation.name))
+    return frozenset((*(name.replace("-", "_") for name in kernel.baselines), *peers))
 
 
 def shape_list(case: Case) -> str:
@@ -112,8 +116,9 @@ def line_up(
     device: str,
     only: frozenset[str] | None,
     contexts: tuple[Context, ...],
+    peers: Sequence[Peer] = (),
 ) -> LineUp:
-    """Make the inputs of a cell and prepare ours and the baselines in `only` (None: all) on them.
+    """Make the inputs of a cell and prepare ours, the baselines and the peers in `only` (None: all) on them.
 
     Raises: MachineError when ours is wrong.
     """
@@ -135,7 +140,18 @@ def line_up(
         # A library may raise any error where it does not offer a baseline; the row says which.
         except Exception as error:  # noqa: BLE001
             missing[name] = explained(error, 300)
-    return LineUp(parameters, contexts, contestants, missing, first.correctness, len(sets))
+    releases: dict[str, str] = {}
+    for peer in peers:
+        if only is not None and peer.name not in only:
+            continue
+        try:
+            launches = _checked_launches(kernel, case, sets, reference, peer)
+            contestants += _in_contexts(peer.name, launches, True, contexts)
+            releases[peer.name] = peer.release or peer.distribution
+        # As of a baseline.
+        except Exception as error:  # noqa: BLE001
+            missing[peer.name] = explained(error, 300)
+    return LineUp(parameters, contexts, contestants, missing, first.correctness, len(sets), releases)
 
 
 @dataclass(frozen=True)
@@ -156,6 +172,15 @@ def _prepare(kernel: Kernel, case: Case, sets: Sequence[InputSet], reference: An
     tolerance = kernel.tolerances[case.dtype]
     correctness = compare(first.out, reference, tolerance, name=f"{kernel.operation.name} in float64")
     return _Prepared(launches, correctness, None if unwritten else correctness.passed)
+
+
+def _checked_launches(kernel: Kernel, case: Case, sets: Sequence[InputSet], reference: Any, peer: Peer) -> list[Launch]:
+    """Return a peer's launches, one an input set. Raises: MachineError where its result is wrong."""
+    calls = [peer.call(one.inputs) for one in sets]
+    found = compare(calls[0](), reference, kernel.tolerances[case.dtype], name=f"{kernel.operation.name} in float64")
+    if not found.passed:
+        raise MachineError(explain_failure(found))
+    return [keeping(call) for call in calls]
 
 
 def cold_sets(kernel: Kernel, case: Case, facts: DeviceFacts, parameters: Parameters, *, device: str) -> list[InputSet]:

@@ -35,6 +35,7 @@ _SLACK_PS = 10_000_000
 _HOST_REPLAYS = 10
 _HOST_SLACK_PS = 5_000_000_000
 _SLEEP_CYCLES = 400_000
+_HOLD_NS = 10_000_000
 
 Fresh = Callable[[int, int], Iterator[InputSet]]
 Compare = Callable[[Sequence["torch.Tensor"], Sequence["torch.Tensor"]], Correctness]
@@ -162,6 +163,7 @@ def _call_once(what: Timeds, chosen: Sequence[int]) -> int | None:
         others = [call for number, call in enumerate(what.calls) if number not in chosen]
         took_ps = _call_ps(what, others[: _CALLS * what.timed.calls_per_round])
         for number in chosen:
+            _hold()
             what.calls[number]()
         return took_ps
     if what.calls[0].writes:
@@ -169,6 +171,16 @@ def _call_once(what: Timeds, chosen: Sequence[int]) -> int | None:
     else:
         what.timed.rounds.replay()
     return None
+
+
+def _hold() -> None:
+    """Fill the GPU for 10 ms, so that what a call leaves to another stream is still to be done when it returns."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        from ledger.device.probe_kernels import hold_launch
+
+        hold_launch(_HOLD_NS)()
 
 
 def _check_times(what: Timeds, took_ps: int | None) -> None:
@@ -240,7 +252,22 @@ def _graph_ps(what: Timeds) -> Iterator[int]:
 
 
 def _check_clocks(what: Timeds) -> None:
-    """Check the times of device events by the host's clock."""
+    """Check the times of device events by the host's clock, again where another process may have used the device."""
+    events_ps = _HOST_REPLAYS * what.timed.rounds.calls * what.timed.interval.median
+    fastest_ps = _host_ps(what)
+    for _ in range(_ATTEMPTS):
+        if fastest_ps <= MUCH_SLOWER * events_ps + _HOST_SLACK_PS:
+            return
+        time.sleep(0.05)
+        fastest_ps = min(fastest_ps, _host_ps(what))
+    raise SubjectRefused(
+        f"{_HOST_REPLAYS} rounds take {fastest_ps / 1e9:.1f} ms by the host's clock and {events_ps / 1e9:.1f} ms by "
+        "device events; expected clocks that agree, and no work on other streams"
+    )
+
+
+def _host_ps(what: Timeds) -> int:
+    """Return the picoseconds that some rounds take by the host's clock."""
     import torch
 
     torch.cuda.synchronize()
@@ -248,10 +275,4 @@ def _check_clocks(what: Timeds) -> None:
     for _ in range(_HOST_REPLAYS):
         what.timed.rounds.replay()
     torch.cuda.synchronize()
-    host_ps = 1000 * (time.perf_counter_ns() - started)
-    events_ps = _HOST_REPLAYS * what.timed.rounds.calls * what.timed.interval.median
-    if host_ps > MUCH_SLOWER * events_ps + _HOST_SLACK_PS:
-        raise SubjectRefused(
-            f"{_HOST_REPLAYS} rounds take {host_ps / 1e9:.1f} ms by the host's clock and {events_ps / 1e9:.1f} ms by "
-            "device events; expected clocks that agree, and no work on other streams"
-        )
+    return 1000 * (time.perf_counter_ns() - started)

@@ -18,8 +18,8 @@ from typing import Any
 from ledger.callables.subject import SELF, is_callable
 from ledger.errors import InputError
 from ledger.problems.documents import Definition
+from ledger.problems.entry_points import check_run
 from ledger.problems.exported_tensors import Tensors
-from ledger.problems.subjects import check_run
 from ledger.records import Case, CaseV2, Distribution, Forecast, KernelSource, Measurement
 
 ENTRY = "ledger_entry.py"

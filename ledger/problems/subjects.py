@@ -17,7 +17,8 @@ from ledger.errors import InputError
 from ledger.problems.adapters import ADAPTER, CPP, Held, function_adapter, held_adapter, module_of, parameters
 from ledger.problems.axes import axis_size, shape_keys, slug
 from ledger.problems.cells import DTYPES, MAX_CELL, MAX_SUBJECT, Cell, Problem, ReadStored, Skipped, Subjects
-from ledger.problems.documents import Definition, Given, Solution, Tensor, Trace
+from ledger.problems.documents import Given, Solution, Tensor, Trace
+from ledger.problems.entry_points import check_run, outputs_passed
 
 _BELOW = {"bool": 2, "int8": 128, "uint8": 256}
 _KINDS = ("random", "scalar", "safetensors", "custom")
@@ -73,24 +74,6 @@ def _distinct_workloads(traces: Sequence[Trace]) -> Iterator[Trace]:
         if key not in seen:
             seen.add(key)
             yield one
-
-
-def check_run(source: str, name: str) -> ast.FunctionDef | None:
-    """Return the function of a source, None where it is another name at the top. Raises: InputError for neither."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"source is not Python ({error}); expected a module with {name}") from error
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return node
-    named = {one.id for node in tree.body for one in ast.walk(node) if isinstance(one, ast.Name)}
-    bound = {
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    if name not in named | bound:
-        raise InputError(f"source has no function {name[:80]!r} at its top; expected one")
-    return None
 
 
 def _check_imports(source: str) -> None:
@@ -262,22 +245,6 @@ class _Maker:
             if length <= MAX_CELL and len(keys) <= MAX_KEYS:
                 return keys
         return {}
-
-
-def outputs_passed(solution: Solution, definition: Definition) -> bool:
-    """Tell whether a solution is given its outputs: as it says, else as its function's parameters show."""
-    if solution.outputs_passed is not None:
-        return solution.outputs_passed
-    if not solution.path.endswith(".py"):
-        return True
-    try:
-        function = check_run(solution.sources[solution.path], solution.function)
-    except InputError:
-        function = None
-    if function is None or function.args.vararg is not None:
-        return function is None
-    count = len(function.args.posonlyargs) + len(function.args.args)
-    return count >= len(definition.inputs) + len(definition.outputs)
 
 
 def _is_floating(tensor: Tensor) -> bool:

@@ -144,10 +144,18 @@ def test_readings_survive_being_stored():
     [
         {"cold_ps": 0}, {"cold_ps": -1}, {"cold_ps": 1.5}, {"cold_ps": True}, {"cold_ps": "1"}, {"cold_ps": 2**60},
         {"warm_ps": None}, {"half_B_ps": []}, {"half_C_ps": 1}, {"half__ps": 1}, {"regime": 1}, {"half_B_flop": 1},
+        {"half_B_ps": 0}, {"half_B_bytes": 0}, {"half_B_flops": -1},
     ],
 )  # fmt: skip
 def test_readings_of_refuses_what_is_not_a_positive_integer_under_a_known_name(change):
     assert readings_of({**stored_of(READINGS), **change}) is None
+
+
+def test_a_callable_without_products_has_a_regime():
+    copied = Work(flops=0, bytes_read=10**6, bytes_written=0)
+    readings = InterventionReadings(SLOW, SLOW // 2, SLOW, (half(SLOW // 2, copied),))
+    assert readings_of(stored_of(readings)) == readings
+    assert said(copied, SLOW, SLOW // 2, half(SLOW // 2, copied)) == ("hbm-bound", "B")
 
 
 def test_readings_of_wants_the_cold_time():

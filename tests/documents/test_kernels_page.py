@@ -36,3 +36,17 @@ def test_the_page_tells_what_the_generic_way_costs_on_the_device():
     callables, noise = (max(abs(row[f"{key}_percent"]) for row in rows) for key in ("callable", "again"))
     assert callables < 1
     assert f"takes the same time within {callables:.1f}%, noise {noise:.1f}%" in PAGE
+
+
+def test_the_page_has_the_times_of_a_layer():
+    runs = recorded("model-layer")["runs"]
+    assert [run["sizes"]["tokens"] for run in runs] == [16, 512, 2048]
+    said = {
+        "": "ledger", "compiled around the kernels ": "ledger, compiled around the kernels",
+        "by torch.compile alone ": "torch.compile",
+    }  # fmt: skip
+    for words, name in said.items():
+        first, second, third = (f"{run['layers'][name]['graph_us']:.0f}" for run in runs)
+        assert f"{words or 'takes '}{first}, {second} and {third}" in PAGE
+    for run in runs:
+        assert all(layer["max_abs_error"] < 0.05 for layer in run["layers"].values())

@@ -18,6 +18,7 @@ from ledger.callables.counted_work import count, input_specs
 from ledger.callables.subject import SELF, Subject
 from ledger.callables.subject_files import attribute_of, closure_named
 from ledger.errors import InputError
+from ledger.record_files import parse_yaml
 from ledger.records import Work
 
 FOLDER = TABLE.parent
@@ -194,7 +195,7 @@ def test_a_missing_package_says_what_to_install(tmp_path):
 
 def test_a_subject_that_raises_is_a_row_and_the_exit_code_is_1(tmp_path, capsys):
     out = tmp_path / "found.json"
-    assert check.main(["infer:softmax", "-o", str(out), "--jobs", "1"]) == 1
+    assert check.main(["infer:prefill", "-o", str(out), "--jobs", "1"]) == 1
     (row,) = json.loads(out.read_text())
     assert not row["passed"]
     assert "pip install flashinfer-python==" in row["error"]
@@ -220,9 +221,20 @@ def test_what_was_checked_is_in_the_table_and_right():
     assert all(row["passed"] and row["calls"] >= 2 for row in rows)
     assert len(checked) >= 60
     assert len({one.package.distribution for one in checked}) >= 6
+    packages = {one.package.distribution for one in checked}
+    page = " ".join((check.ROOT / "docs" / "callables.md").read_text().split())
+    assert f"{len(checked)} of {len(packages)} packages were right against float64 on an H200" in page
     for row, entry in zip(rows, checked, strict=True):
         assert row["package"] == f"{entry.package.distribution} {entry.package.version}"
         assert (row["reference"] == entry.subject.reference) or entry.subject.reference == SELF
+
+
+def test_what_was_not_checked_is_of_a_package_whose_reason_is_given():
+    rows = json.loads((FOLDER / "checked.json").read_text())
+    checked = {(row["name"], tuple(row["shape"].items()), row["dtype"]) for row in rows}
+    others = [one for one in entries() if (one.name, tuple(one.shape.items()), one.dtype) not in checked]
+    reasons = parse_yaml(TABLE.read_bytes(), what="table")["not_run"]
+    assert {one.package.distribution for one in others} == {name for names in reasons for name in names.split(", ")}
 
 
 def test_rows_of_a_subject_replace_its_earlier_ones(tmp_path):

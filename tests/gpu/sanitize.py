@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,11 @@ SHARED_FUNCTION = {
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _epilogue(",)}
 TARGET = "sm_90"
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
-IN_CUDA = {**trials.CLUSTER_TRIALS, "decode_attention": attention.cuda_trials}
+IN_CUDA = {
+    **trials.CLUSTER_TRIALS,
+    "decode_attention": attention.cuda_trials,
+    **{name: partial(rowwise.cluster_trials, name) for name in ("rmsnorm", "layernorm", "softmax")},
+}
 PIPELINED = {**trials.PIPELINED_TRIALS, **products.PIPELINED_TRIALS}
 # Shapes that the launch rule configures, chosen so that all of its paths are taken, whole and ragged.
 OWN: dict[str, tuple[dict[str, int], ...]] = {

@@ -16,8 +16,9 @@ from ledger.errors import InputError
 from ledger.kernels.common import baselines, configs, launches, targets
 
 MUTANTS: tuple[Mutant, ...] = (
-    *kernels.MUTANTS, *kernels.CLUSTER_MUTANTS, *kernels.PIPELINED_MUTANTS, *products.MUTANTS,
-    *products.PIPELINED_MUTANTS, *attention.MUTANTS, *attention.GPU_MUTANTS, *rowwise.MUTANTS, *gemv.MUTANTS,
+    *kernels.MUTANTS, *kernels.CLUSTER_MUTANTS, *kernels.COPY_MUTANTS, *kernels.PIPELINED_MUTANTS, *products.MUTANTS,
+    *products.PIPELINED_MUTANTS, *attention.MUTANTS, *attention.GPU_MUTANTS, *rowwise.MUTANTS,
+    *rowwise.CLUSTER_MUTANTS, *gemv.MUTANTS,
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from mutants.checker import Trial, judge
-from mutants.kernels import CLUSTER_MUTANTS, MUTANTS, PIPELINED_MUTANTS, Mutant
+from mutants.kernels import CLUSTER_MUTANTS, COPY_MUTANTS, MUTANTS, PIPELINED_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS, PIPELINED_TRIALS, TRIALS, many_tiles_trial
 from mutants.twin import load_twin
 
@@ -91,7 +91,9 @@ def test_cluster_kernel_is_right_on_small_trials(name: str, dtype: str) -> None:
     assert not {trial: reason for trial, reason in wrong.items() if reason}
 
 
-@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.name}")
+@pytest.mark.parametrize(
+    "mutant", (*CLUSTER_MUTANTS, *COPY_MUTANTS), ids=lambda mutant: f"{mutant.kernel}-{mutant.name}"
+)
 def test_checker_rejects_mutant_of_cluster_kernel(mutant: Mutant, tmp_path: Path) -> None:
     if _target() != "sm_90":
         pytest.skip(f"{_target()}: the cluster kernel is for sm_90")

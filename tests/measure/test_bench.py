@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 from measuring import kernel_file, this_cpu, this_gpu, with_small_rotation
+from mutants.checker import Trial, fill_inputs
 
 from ledger.cli.cells import baseline_set
 from ledger.errors import InputError, MachineError
 from ledger.kernel_files import load_kernel
 from ledger.measure.bench import Bench, Conditions, bench
+from ledger.measure.correctness import compare
+from ledger.measure.peers import Peer, peers_of
 from ledger.render.bench_page import render_markdown
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
@@ -71,6 +74,75 @@ def test_bench_names_the_baseline_that_does_not_run(monkeypatch):
     kernel = type(file.kernel)(**{**vars(file.kernel), "baselines": baselines})
     (row,) = bench(replace(file, kernel=kernel), [CELL], hardware=this_cpu()).document()["rows"]
     assert row["missing"] == {"torch_compile_default": "RuntimeError: no such instruction"}
+
+
+def _wasteful(inputs):
+    return lambda: sum(inputs["a"] @ inputs["b"] for _ in range(200)) / 200
+
+
+def _wrong(inputs):
+    return lambda: inputs["a"] @ inputs["b"] + 1.0
+
+
+def _refusing(inputs):
+    raise ValueError("fp32 is not supported")
+
+
+# Distributions that are installed here: a peer without one is not called.
+PEERS = (
+    Peer("wasteful", "torch", _wasteful),
+    Peer("wrong", "torch", _wrong),
+    Peer("refusing", "torch", _refusing),
+    Peer("absent", "no-such-distribution", _wasteful),
+)
+
+
+def test_bench_times_peers_that_are_right_and_names_the_others(monkeypatch):
+    with_small_rotation(monkeypatch)
+    found = bench(kernel_file(), [CELL], hardware=this_cpu(), peers=PEERS).document()
+    (row,) = found["rows"]
+    assert row["peers"] == {"wasteful": f"torch {torch.__version__}"}
+    assert {"ours", "wasteful"} <= set(row["all_us"]) and not {"wrong", "refusing", "absent"} & set(row["all_us"])
+    assert row["missing"]["wrong"].startswith("MachineError: output is wrong: largest absolute error 1.0")
+    assert row["missing"]["refusing"] == "ValueError: fp32 is not supported"
+    assert row["missing"]["absent"] == "MachineError: not installed; pip install no-such-distribution"
+    assert row["fastest"] == min(row["all_us"], key=row["all_us"].get) != "wasteful"
+    assert row["ratio_to_fastest"] == pytest.approx(row["all_us"][row["fastest"]] / row["ours_us"], rel=1e-3)
+    assert row["baseline"] in ("torch_eager", "torch_matmul")
+    text = render_markdown(found)
+    assert "- small_matmul: absent not timed: MachineError: not installed" in text
+
+
+def test_a_peer_can_be_the_fastest():
+    row = {
+        "kernel": "softmax", "shape": {"M": 1, "N": 2}, "dtype": "fp16", "ours_us": 2.0, "torch_compile_us": 5.0,
+        "torch_eager_us": None, "torch_matmul_us": None, "baseline": "torch_compile", "baseline_us": 5.0,
+        "floor_us": 1.0, "pct_of_roof": 50.0, "rel_error": 1e-4, "peers": {"quick": "quick 1.0"},
+        "all_us": {"ours": 2.0, "torch_compile": 5.0, "quick": 1.0},
+    }  # fmt: skip
+    line = render_markdown({"device": "D", "conditions": {}, "rows": [row]}).splitlines()[-1]
+    assert line.endswith("| quick 1.00, 0.50 |") and "**" not in line
+
+
+def test_every_peer_can_be_chosen_by_name_and_runs_alone(monkeypatch):
+    with_small_rotation(monkeypatch)
+    assert baseline_set(["liger"], [load_kernel("softmax")]) == {"liger"}
+    only = frozenset({"wasteful"})
+    (row,) = bench(kernel_file(), [CELL], hardware=this_cpu(), only=only, peers=PEERS).document()["rows"]
+    assert set(row["all_us"]) == {"ours", "wasteful"} and row["missing"] == {} and row["fastest"] == "ours"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["rmsnorm", "layernorm", "softmax"])
+def test_installed_peers_are_right(name):
+    kernel = load_kernel(name).kernel
+    installed = [peer for peer in peers_of(kernel.operation.name) if peer.release]
+    if not installed:
+        pytest.skip("no peer is installed: pip install liger-kernel")
+    inputs = fill_inputs(kernel, Trial({"M": 512, "N": 4096}, "bf16", {}), "cuda")
+    expected = kernel.reference(inputs)
+    for peer in installed:
+        assert compare(peer.call(inputs)(), expected, kernel.tolerances["bf16"], name=peer.name).passed, peer.release
 
 
 def test_a_rendered_row_shows_the_other_contexts_with_the_same_baseline():

@@ -15,6 +15,7 @@ from ledger.errors import InputError
 from ledger.problems.adapters import function_adapter
 from ledger.problems.cells import Problem, Subjects
 from ledger.problems.documents import read_definition, read_solution, read_trace
+from ledger.problems.entry_points import outputs_passed
 from ledger.problems.safetensors import StoredTensor
 from ledger.problems.subjects import subjects_of
 
@@ -131,6 +132,25 @@ def test_signature_tells_whether_outputs_are_passed_where_the_document_does_not(
     found = made(definition(), [workload()], (silent, returning))
     kernels = [one.kernel for one in found.cells if not one.instead]
     assert kernels == ["problems.p.writes.ledger_subject:run", "problems.p.fused.main:run"]
+
+
+@pytest.mark.parametrize(
+    ("source", "passed"),
+    [
+        ('torch::Tensor run(torch::Tensor x, torch::Tensor w, double eps) { return x; } m.def("run", &run);', False),
+        ("void run(const torch::Tensor& x, torch::Tensor w, double eps, torch::Tensor& y)\n{ }", True),
+        ("torch::Tensor run(torch::Tensor x, torch::Tensor y = torch::Tensor(), double a, int b) {", True),
+        ('int run(int a, int b, int c, int d) { } int own(int x) { } m.def( "run", &own, "text");', False),
+        ("torch::Tensor run(pybind11::args args, pybind11::kwargs kwargs) {", False),
+        ('int other(int x) { } m.def("run", &elsewhere);', True),
+        ("int run(" + "(" * 50_000, True),
+    ],
+)
+def test_signature_of_cpp_tells_whether_outputs_are_passed(source, passed):
+    spec = {"language": "cuda", "target_hardware": ["cuda"], "entry_point": "a.cpp::run", "binding": "torch"}
+    one = solution("built", spec=spec, sources=[{"path": "a.cpp", "content": source}])
+    silent = read_solution(text(one), what="s")
+    assert outputs_passed(silent, read_definition(text(definition()), what="d")) is passed
 
 
 def cuda(binding: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Callables for a GPU, as text: the module ops of a repository, and the campaign that forecasts them."""
+"""Callables for a GPU, as text: the module ops of a repository, and the campaigns that forecast them."""
 
 OPS = """
 import torch
@@ -99,28 +99,46 @@ def beside(x):
     return y
 """
 
-CAMPAIGN = """
+CAMPAIGNS = (
+    """
 campaign: gpu_callables
 hardware: PROFILE
 cells:
   - {kernel: 'ops:swiglu', args: 'x=fp16[B,8192] y=fp16[B,8192]', shape: {B: 2048}, regime: hbm-bound, pct: 85}
+  - {kernel: 'ops:three_steps', args: 'a=fp16[M,2048] b=fp16[2048,M]', shape: {M: 2048},
+     regime: compute-bound, pct: 40}
+  - {kernel: 'ops:fused', args: 'x=fp16[B,4096] y=fp16[B,4096]', shape: {B: 4096}, regime: hbm-bound, pct: 85}
+  - {kernel: 'ops:Net', args: 'x=fp16[B,1024]', shape: {B: 512}, pass: both, regime: latency-bound, pct: 20}
+  - {kernel: 'ops:recompiles', args: 'x=fp32[N]', shape: {N: 4194304}, regime: hbm-bound, pct: 80}
+""",
+    """
+campaign: gpu_callables
+hardware: PROFILE
+cells:
   - {kernel: 'ops:gather', args: 'table=fp16[V,4096] ids=i64[B]<4096', shape: {V: 4096, B: 16384},
      regime: hbm-bound, pct: 70}
   - {kernel: 'ops:scale_', args: 'x=fp32[N]', shape: {N: 16777216}, regime: hbm-bound, pct: 85}
-  - {kernel: 'ops:three_steps', args: 'a=fp16[M,2048] b=fp16[2048,M]', shape: {M: 2048},
-     regime: compute-bound, pct: 40}
   - {kernel: 'ops:Net', args: 'x=fp16[B,1024]', shape: {B: 512}, regime: latency-bound, pct: 20}
+  - {kernel: 'ops:waits', args: 'x=fp32[N]', shape: {N: 4194304}, regime: latency-bound, pct: 20}
+  - {kernel: 'ops:beside', args: 'x=fp32[N]', shape: {N: 4194304}, regime: hbm-bound, pct: 80}
+""",
+    """
+campaign: gpu_callables
+hardware: PROFILE
+cells:
   - {kernel: 'ops:Net', args: 'x=fp16[B,1024]', shape: {B: 512}, pass: backward, regime: latency-bound, pct: 20}
-  - {kernel: 'ops:Net', args: 'x=fp16[B,1024]', shape: {B: 512}, pass: both, regime: latency-bound, pct: 20}
-  - {kernel: 'ops:Compiled', args: 'x=fp16[B,1024]', shape: {B: 512}, regime: latency-bound, pct: 20}
-  - {kernel: 'ops:fused', args: 'x=fp16[B,4096] y=fp16[B,4096]', shape: {B: 4096}, regime: hbm-bound, pct: 85}
   - {kernel: 'ops:scaled', args: 'x=fp32[N]', shape: {N: 16777216}, flops: 16777216, bytes: 134217728,
      reference: 'ops:scaled_reference', regime: hbm-bound, pct: 88}
-  - {kernel: 'ops:waits', args: 'x=fp32[N]', shape: {N: 4194304}, regime: latency-bound, pct: 20}
   - {kernel: 'ops:synchronises', args: 'x=fp32[N]', shape: {N: 4194304}, regime: latency-bound, pct: 30}
   - {kernel: 'ops:after', args: 'x=bf16[N]', shape: {N: 16777216}, tolerance: 0.05, regime: hbm-bound, pct: 85}
+""",
+    """
+campaign: gpu_callables
+hardware: PROFILE
+cells:
+  - {kernel: 'ops:Compiled', args: 'x=fp16[B,1024]', shape: {B: 512}, regime: latency-bound, pct: 20}
   - {kernel: 'decode_step:DecodeStep', args: 'ids=i64[B]<8192 keys=bf16[2,B,2,S,64] values=bf16[2,B,2,S,64]',
      shape: {B: 8, S: 1024}, regime: latency-bound, pct: 10}
-  - {kernel: 'ops:recompiles', args: 'x=fp32[N]', shape: {N: 4194304}, regime: hbm-bound, pct: 80}
-  - {kernel: 'ops:beside', args: 'x=fp32[N]', shape: {N: 4194304}, regime: hbm-bound, pct: 80}
-"""
+""",
+)
+"""Measured at the same time, each in a ledger of its own; the first one with counters."""

@@ -83,6 +83,16 @@ _NORMED = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cluster.cu")
 _MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
 _GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
+# Of the copy of unaligned rows, and of the result that is stored without TMA.
+_COPY = partial(Mutant, "matmul", file="common/pad_rows.cu")
+COPY_MUTANTS: tuple[Mutant, ...] = (
+    _COPY("copy_forgets_the_second_vector", "two ? *(const uint4*)(aligned + 16) : first", "first"),
+    _COPY("copy_not_shifted_by_half", "skipped & 8 ? w[i + 2] : w[i]", "w[i]"),
+    _COPY("copy_not_shifted_by_a_word", "skipped & 4 ? w[i + 1] : w[i]", "w[i]"),
+    _COPY("copy_not_shifted_by_bytes", "skipped % 4 * 8", "0"),
+    _COPY("copy_of_the_first_vectors_alone", "(cta * UNROLLED + i) * THREADS", "cta * UNROLLED * THREADS"),
+    _COPY("copy_reads_before_the_matrix", "if (aligned < begin || ", "if ("),
+)
 CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _COOPERATIVE("cooperative_dropped_gain", "scale(to, g);", "to[0] |= g[0] & 0u;"),
     _COOPERATIVE("cooperative_gain_of_the_neighbour", "load_word(gain + k * 16)", "load_word(gain + (k ^ 1) * 16)"),
@@ -138,6 +148,9 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _NORMED("normed_rows_of_the_first_turn",
            "base < n_rows; base += ROWS_AT_ONCE * writers", "base < n_rows; base = n_rows"),
     _NORMED("normed_reads_before_the_rows", "while (got != wanted);", "while (false);"),
+    _GEMM("cluster_stores_behind_the_last_column", "if (col + 1 < n_cols) to[1]", "to[1]"),
+    _MATMUL("cluster_stores_the_first_row_alone",
+           "row + h, at, n_cols, buffer, h, lane", "row, at, n_cols, buffer, 0, lane"),
     _GEMM("cluster_lost_last_step",
            "last = steps * (part + 1) / SPLIT;", "last = max(steps * (part + 1) / SPLIT - 1, 1);"),
     _MATMUL("cluster_rows_of_the_first_program", "* ROWS + down) * TILE_ROWS;", "* ROWS) * TILE_ROWS;"),

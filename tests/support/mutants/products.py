@@ -51,7 +51,10 @@ def int8_trials(dtype: str) -> tuple[Trial, ...]:
 
 
 def _pipelined(dtype: str, config: dict[str, Any]) -> tuple[Trial, ...]:
-    shapes = ({"M": 1, "N": 16, "K": 16}, _EVEN, {"M": 700, "N": 272, "K": 528}, {"M": 300, "N": 528, "K": 272})
+    shapes = (
+        {"M": 1, "N": 16, "K": 16}, _EVEN, {"M": 700, "N": 272, "K": 528}, {"M": 300, "N": 528, "K": 272},
+        {"M": 67, "N": 131, "K": 97}, {"M": 300, "N": 527, "K": 272}, {"M": 300, "N": 528, "K": 271},
+    )  # fmt: skip
     return tuple(Trial(shape, dtype, config) for shape in shapes)
 
 
@@ -100,6 +103,8 @@ def cluster_fp8_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 1000, "N": 1512, "K": 2064}, dtype, {**whole, "stream_k": 1}),
         Trial({"M": 513, "N": 784, "K": 1040}, dtype, {**whole, **few, "stream_k": 1}),
         Trial({"M": 1, "N": 16, "K": 16}, dtype, {**whole, "stream_k": 1}),
+        Trial({"M": 700, "N": 271, "K": 529}, dtype, whole),
+        Trial({"M": 513, "N": 784, "K": 1043}, dtype, {**whole, **few, "stream_k": 1}),
     )
 
 
@@ -107,7 +112,8 @@ def pipelined_int8_trials(dtype: str) -> tuple[Trial, ...]:
     """Return trials of matmul_int8's pipelined kernel, with one and with two instructions a row of a tile."""
     narrow = {**_WIDE, "block_k": 128}
     wide = {**narrow, "block_n": 256, "subtiles": 4}
-    return (*_pipelined(dtype, narrow), Trial({"M": 200, "N": 528, "K": 1040}, dtype, wide))
+    wide_trials = (Trial({"M": 200, "N": n, "K": 1040}, dtype, wide) for n in (528, 527))
+    return (*_pipelined(dtype, narrow), *wide_trials)
 
 
 TRIALS = {"matmul_bias_relu": bias_relu_trials, "matmul_fp8": fp8_trials, "matmul_int8": int8_trials}
@@ -164,7 +170,8 @@ PIPELINED_MUTANTS: tuple[Mutant, ...] = (
            "return tl.where(acc < 0.0, 0.0, acc) + bias"),
     Mutant("matmul_bias_relu", "pipelined_bias_of_the_first_tile", "cols = col + gl.arange",
            "cols = 0 * col + gl.arange", _DEVICE),
-    Mutant("matmul_bias_relu", "cluster_dropped_bias", "at < n_cols ? *(const u32*)(bias + at) : 0u", "0u", _BIAS_CUDA),
+    Mutant("matmul_bias_relu", "cluster_dropped_bias",
+           "at + DIRECT < n_cols ? *(const u32*)(bias + at) : 0u", "0u", _BIAS_CUDA),
     Mutant("matmul_bias_relu", "cluster_bias_of_the_first_tile", "(const u32*)(bias + at)",
            "(const u32*)(bias + at - col)", _BIAS_CUDA),
     Mutant("matmul_bias_relu", "cluster_relu_before_bias",

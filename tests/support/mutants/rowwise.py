@@ -91,6 +91,27 @@ def softmax_trials(dtype: str) -> tuple[Trial, ...]:
     return rows + _scaled_trials("softmax", dtype, 64.0)
 
 
+def cluster_trials(kernel: str, dtype: str) -> tuple[Trial, ...]:
+    """Return trials of the variant that keeps rows in a cluster's shared memory; rows are whole vectors of 16 bytes."""
+    vector = 4 if dtype == "fp32" else 8
+
+    def trial(m: int, vectors: int, cluster: int, warps: int, scale: float = 1.0) -> Trial:
+        config = {"variant": "cuda_cluster", "cluster": cluster, "num_warps": warps, "pdl": 1}
+        return Trial({"M": m, "N": vectors * vector}, dtype, config, scale)
+
+    return (
+        # CTAs with an uneven part and with none.
+        trial(3, 131, 4, 2),
+        trial(5, 9, 8, 1),
+        # Many chunks, whole and not, and the largest cluster.
+        trial(7, 4099, 2, 4),
+        trial(2, 2048, 2, 1),
+        trial(3, 4096, 16, 4),
+        trial(40, 300, 2, 8),
+        trial(3, 131, 4, 2, {"rmsnorm": 2.0**-10, "layernorm": 2.0**-7, "softmax": 64.0}[kernel]),
+    )
+
+
 TRIALS = {
     "vector_add": vector_add_trials,
     "rmsnorm": rmsnorm_trials,
@@ -239,3 +260,40 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of_rows("softmax"),
     *_of_pipelined_loads("softmax", ("x", "tl.load(x_tile + ")),
 )  # fmt: skip
+
+
+def _of_clusters(kernel: str) -> tuple[Mutant, ...]:
+    """Return wrong twins of what all operations of row_cluster.cu share."""
+    edits = (
+        ("lost_last_vectors", "for (int from = thread; from < count;", "for (int from = thread; from < count - 1;"),
+        ("rows_of_the_first_cluster", "(i64)(blockIdx.x / CLUSTER) * VECTORS + first", "(i64)first"),
+        ("forgets_the_other_ctas", "if (at + lane < PARTIALS) all", "if (at + lane < WARPS) all"),
+        ("lost_last_part", "PART = (VECTORS + CLUSTER - 1) / CLUSTER;", "PART = VECTORS / CLUSTER;"),
+    )
+    return tuple(Mutant(kernel, f"cluster_{name}", find, replace, _CLUSTER) for name, find, replace in edits)
+
+
+_CLUSTER = "common/row_cluster.cu"
+_RSTD = "rsqrtf(all.x * (1.0f / N_COLS) + eps)"
+CLUSTER_MUTANTS: tuple[Mutant, ...] = (
+    *(one for kernel in ("rmsnorm", "layernorm", "softmax") for one in _of_clusters(kernel)),
+    *(
+        Mutant(kernel, "cluster_dropped_eps", _RSTD, "rsqrtf(all.x * (1.0f / N_COLS))", _CLUSTER)
+        for kernel in ("rmsnorm", "layernorm")
+    ),
+    Mutant(
+        "rmsnorm",
+        "cluster_gain_of_the_first_chunk",
+        "if (from != thread) load_vectors",
+        "if (from < thread) load_vectors",
+        _CLUSTER,
+    ),
+    Mutant("rmsnorm", "cluster_dropped_gain", "v[j] * rstd * g[j]", "v[j] * rstd", _CLUSTER),
+    Mutant("layernorm", "cluster_dropped_bias", "* g[j] + b[j]", "* g[j]", _CLUSTER),
+    Mutant("layernorm", "cluster_uncentred_squares", "count, 0, thread, mean)", "count, 0, thread, 0.0f)", _CLUSTER),
+    Mutant("layernorm", "cluster_padding_in_variance", "OP == 1 ? NOTHING : mean", "0.0f", _CLUSTER),
+    Mutant("softmax", "cluster_padding_in_sum", "OP == 1 ? NOTHING : mean", "0.0f", _CLUSTER),
+    Mutant("softmax", "cluster_uncorrected_running_sum", "sum.y * exp_of(sum.x - to)", "sum.y", _CLUSTER),
+    Mutant("softmax", "cluster_uncorrected_sums_of_others", "a.y * exp_of(a.x - to)", "a.y", _CLUSTER),
+    Mutant("softmax", "cluster_unscaled", "LOG2_E, -log_sum)", "LOG2_E, 0.0f)", _CLUSTER),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mutants.attention import flash_cuda_trials, mla_cluster_trials
 from mutants.checker import Trial
 
@@ -231,6 +233,9 @@ def pipelined_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 67, "N": 136, "K": 104}, dtype, one),
         Trial({"M": 700, "N": 264, "K": 520}, dtype, one),
         Trial({"M": 700, "N": 520, "K": 264}, dtype, {**one, "block_n": 256, "subtiles": 2}),
+        # Rows that TMA reads copies of, and of C rows that it cannot store.
+        Trial({"M": 67, "N": 131, "K": 97}, dtype, one),
+        Trial({"M": 700, "N": 522, "K": 263}, dtype, {**one, "block_n": 256, "subtiles": 2}),
     )
 
 
@@ -280,6 +285,15 @@ def cluster_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 700, "N": 264, "K": 520}, dtype, {**halves, "block_n": 256, "num_stages": 4, "pdl": 0}),
         Trial({"M": 577, "N": 776, "K": 1032}, dtype, {**tall, "num_stages": 4, "split_k": 2, "cluster_m": 1}),
         Trial({"M": 391, "N": 200, "K": 584}, dtype, {**low, "block_n": 64, "num_stages": 2, "split_k": 2}),
+        *_unaligned(dtype, whole, {**tall, "stream_k": 1}, {**narrow, **few, "pdl": 0}, halves),
+    )
+
+
+def _unaligned(dtype: str, *configs: dict[str, Any]) -> tuple[Trial, ...]:
+    """Return trials with rows that TMA reads copies of, of A, of B or of both, and of C rows that it cannot store."""
+    shapes = ((1, 1, 1), (577, 777, 1031), (700, 264, 517), (391, 202, 584))
+    return tuple(
+        Trial({"M": m, "N": n, "K": k}, dtype, config) for (m, n, k), config in zip(shapes, configs, strict=True)
     )
 
 
@@ -316,6 +330,7 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream_k": 1, "cluster_m": 2}),
         Trial({"M": 513, "N": 776, "K": 1032}, dtype, {**three, "block_m": 200, "stream_k": 1, "pdl": 0}),
         Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "block_m": 16, "split_k": 2}),
+        *_unaligned(dtype, {**two, "block_m": 8}, two, {**one, "block_m": 80, "cluster_n": 2}, {**two, "split_k": 2}),
         Trial({"M": 300, "N": 1304, "K": 1032}, dtype, {**two, "split_k": 2}),
         Trial({"M": 777, "N": 520, "K": 1000}, dtype, {**two, "block_m": 208, "split_k": 2, "cluster_m": 2}),
         Trial(
