@@ -12,9 +12,10 @@ The work model excludes: the second read of the cache by the other half of 128 h
 Precision: scores, sums and outputs are fp32; the exponentials are rounded to the dtype before they are multiplied by
 the latent (they are up to 1, in the sm_90 variants up to 256: these raise a row's reference only for scores well above
 it); one rounding at the end. Determinism: the partial sums of the splits are reduced in their order: in the generic
-variant by the last program to arrive, in warp_specialised (sm_90) by every split for a share of the heads; cuda (sm_90,
-multiples of 128 heads) has no splits. So the same inputs give the same bits. A program of warp_specialised waits for
-the other splits of its sequence: they have consecutive numbers, and the hardware starts programs in this order.
+variant by the last program to arrive, in warp_specialised and cuda (sm_90) by every split for a share of the result. So
+the same inputs give the same bits. A program of warp_specialised waits for the other splits of its sequence: they have
+consecutive numbers, and the hardware starts programs in this order. CTAs of cuda wait for each other as well; a launch
+with splits has no more CTAs than the device runs at once, which is checked when it is prepared.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from ledger.operations import MLA_DECODE, MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
-from .launch import plan, shape_of
+from .launch import plan, shape_of, waiting_ctas
 from .rule import check_config, config_for, generic_config
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FAMILY = Family("mla_decode", plan, shape_of, config_for, generic_config, check_config)
+FAMILY = Family("mla_decode", plan, shape_of, config_for, generic_config, check_config, waiting_ctas)
 
 
 def mla_decode(q: Tensor, cache: Tensor) -> Tensor:

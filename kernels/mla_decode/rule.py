@@ -12,7 +12,7 @@ from ledger.kernels.common.targets import PDL_TARGETS, SMS, TMA_TARGETS, ceil_di
 from ledger.operations import Shape
 from ledger.records import Dtype
 
-from .launch import CLUSTER_HEADS, VARIANTS, shared_bytes
+from .launch import CLUSTER_HEADS, VARIANTS, shared_bytes, waiting_ctas
 
 NAME = "mla_decode"
 KEYS = ("block_h", "block_s", "splits", "num_warps", "num_stages", "tma", "pdl", "variant")
@@ -27,6 +27,9 @@ _FIXED = {
     "cuda": {"block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2},
 }
 _SPECIALISED_SPLITS = (1, 2, 4, 8, 16)
+# Measured on an H200, B 1 to 8, S 1024 to 65536: fewer splits, and shorter sequences, are no faster than 16 splits of
+# warp_specialised.
+_CUDA_SPLITS, _CUDA_KEYS = (64, 32), 4096
 
 # Time to fill the pipeline and, per wave, to reduce the splits, in tiles of 64 keys (1.65 us): fitted to timings on an
 # H200 (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
@@ -38,9 +41,20 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
     generic = generic_config(shape, dtype, target)
     if target != "sm_90":
         return generic
+    splits = _cuda_splits(shape)
+    if splits:
+        return {**generic, **_FIXED["cuda"], "splits": splits, "variant": "cuda"}
     splits = _specialised_splits(shape)
     variant = "cuda" if splits == 1 and shape["H"] % CLUSTER_HEADS == 0 else "warp_specialised"
     return {**generic, **_FIXED[variant], "splits": splits, "variant": variant}
+
+
+def _cuda_splits(shape: Shape) -> int:
+    """Return into how many splits CUDA C++ divides the few long sequences of which no variant is faster, or 0."""
+    programs = shape["B"] * shape["H"] // 64
+    if shape["H"] % CLUSTER_HEADS or shape["S"] < _CUDA_KEYS:
+        return 0
+    return next((splits for splits in _CUDA_SPLITS if programs * splits <= SMS["sm_90"]), 0)
 
 
 def _specialised_splits(shape: Shape) -> int:
@@ -102,10 +116,12 @@ def _check_variant(config: Mapping[str, Any], shape: Shape, target: str) -> None
     fixed = _FIXED[variant]
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(f"{NAME}: variant is {variant}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
-    if variant == "cuda" and (config["splits"] != 1 or shape["H"] % CLUSTER_HEADS):
-        raise InputError(
-            f"{NAME}: splits is {config['splits']} and H {shape['H']} with variant cuda; expected 1 and a multiple of "
-            f"{CLUSTER_HEADS}"
-        )
-    if config["splits"] not in _SPECIALISED_SPLITS:
+    if variant == "cuda":
+        if shape["H"] % CLUSTER_HEADS or waiting_ctas(config, shape) > SMS[target]:
+            raise InputError(
+                f"{NAME}: splits is {config['splits']} with B={shape['B']}, H={shape['H']} and variant cuda; expected "
+                f"a multiple of {CLUSTER_HEADS} heads, and 1 split or at most {SMS[target]} CTAs in all: the splits "
+                "wait for each other"
+            )
+    elif config["splits"] not in _SPECIALISED_SPLITS:
         raise InputError(f"{NAME}: splits is {config['splits']} with variant {variant}; expected 1, 2, 4, 8 or 16")

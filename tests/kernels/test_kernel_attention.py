@@ -157,13 +157,16 @@ def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int
 
 @pytest.mark.parametrize(
     ("b", "h", "s", "variant", "splits"),
-    # As measured: clusters wherever no sequence is split.
+    # As measured: clusters wherever no sequence is split,
     [
         (64, 128, 8192, "cuda", 1), (64, 128, 64, "cuda", 1), (48, 128, 6144, "cuda", 1),
         (33, 128, 8192, "warp_specialised", 2), (128, 64, 8192, "warp_specialised", 1),
+        # And where long sequences are so few that 32 splits of each run at once.
+        (1, 128, 8192, "cuda", 64), (2, 128, 4096, "cuda", 32), (1, 128, 2048, "warp_specialised", 16),
+        (3, 128, 8192, "warp_specialised", 16),
     ],
 )  # fmt: skip
-def test_mla_decode_takes_clusters_for_whole_sequences_of_whole_pairs_of_blocks(
+def test_mla_decode_takes_clusters_for_whole_sequences_and_for_few_long_ones(
     b: int, h: int, s: int, variant: str, splits: int
 ) -> None:
     config = load_kernel("mla_decode").kernel.config({"B": b, "H": h, "S": s}, "bf16", "sm_90")
@@ -194,7 +197,7 @@ STREAM_K: dict[str, int | str] = {"variant": "cuda_stream_k", "block_s": 32, "nu
         ("mla_decode", {"block_h": 24}, "power of two"),
         ("mla_decode", {"splits": 1000}, "splits is 1000"),
         ("mla_decode", {"num_stages": 8}, "variant is cuda; expected .*num_stages 2"),
-        ("mla_decode", {"splits": 2}, "splits is 2 and H 128 with variant cuda"),
+        ("mla_decode", {"splits": 2}, "splits is 2 with B=64, H=128 and variant cuda"),
         ("mla_decode", {"variant": "warp_specialised", "num_warps": 4, "splits": 3}, "expected 1, 2, 4, 8 or 16"),
         ("mla_decode", {"variant": "warp_specialised"}, "variant is warp_specialised; expected .*num_warps 4"),
         ("mla_decode", {"variant": "cuda_stream_k"}, "variant is 'cuda_stream_k' on sm_90"),
