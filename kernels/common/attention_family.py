@@ -17,7 +17,7 @@ from ledger.records import Dtype
 
 from .baselines import dtype_name, scaled_dot_product
 from .plans import CudaPlan, Plan
-from .targets import attention_path, device_sms, device_target, is_tma_aligned
+from .targets import attention_path, device_target, is_tma_aligned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,6 @@ class Family:
     plan: (config, shape, dtype) -> the launch of the configuration's variant. shape: inputs -> shape.
     config: (shape, dtype, target) -> the launch configuration. generic: the same, of the variant in Triton, which takes
     tensors of any alignment with tma 0. check: (config, shape, dtype, target) -> None; raises InputError.
-    resident: (config, shape) -> CTAs that wait for each other, so that a device must run as many at once.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Family:
     config: Callable[[Shape, Dtype, str], Config]
     generic: Callable[[Shape, Dtype, str], Config]
     check: Callable[[Config, Shape, Dtype, str], None]
-    resident: Callable[[Config, Shape], int] = lambda config, shape: 1
 
     def prepare(self, inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
         """Allocate the workspaces and return the launch."""
@@ -100,8 +98,6 @@ class Family:
         config = self.config(shape, dtype, target)
         if not is_tma_aligned(*inputs.values()):
             config = {**self.generic(shape, dtype, target), "tma": 0}
-        elif (waiting := self.resident(config, shape)) > 1 and waiting > device_sms(q):
-            config = self.generic(shape, dtype, target)
         out = q.new_empty(dims)
         self.prepare(inputs, out, config)()
         return out

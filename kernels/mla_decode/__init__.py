@@ -14,8 +14,8 @@ the latent (they are up to 1, in the sm_90 variants up to 256: these raise a row
 it); one rounding at the end. Determinism: the partial sums of the splits are reduced in their order: in the generic
 variant by the last program to arrive, in warp_specialised and cuda (sm_90) by every split for a share of the result. So
 the same inputs give the same bits. A program of warp_specialised waits for the other splits of its sequence: they have
-consecutive numbers, and the hardware starts programs in this order. CTAs of cuda wait for each other as well; a launch
-with splits has no more CTAs than the device runs at once, which is checked when it is prepared.
+consecutive numbers, and the hardware starts programs in this order. So do the CTAs of cuda with splits, for those of
+the same 128 heads; that the device runs so many at once is checked when the launch is prepared.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ledger.operations import MLA_DECODE, MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
-from .launch import plan, shape_of, waiting_ctas
+from .launch import plan, shape_of
 from .rule import check_config, config_for, generic_config
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FAMILY = Family("mla_decode", plan, shape_of, config_for, generic_config, check_config, waiting_ctas)
+FAMILY = Family("mla_decode", plan, shape_of, config_for, generic_config, check_config)
 
 
 def mla_decode(q: Tensor, cache: Tensor) -> Tensor:

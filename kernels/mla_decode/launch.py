@@ -137,15 +137,9 @@ def _cuda_workspaces(rows: int, splits: int) -> tuple[Workspace, ...]:
     )
 
 
-def waiting_ctas(config: Mapping[str, Any], shape: Shape) -> int:
-    """Return how many CTAs of a launch in CUDA C++ wait for each other: all, where a sequence is split."""
-    if config["variant"] != "cuda" or config["splits"] == 1:
-        return 1
-    return int(shape["B"] * shape["H"] // _CTA_HEADS * config["splits"])
-
-
-def _check_residence(ctas: int, sms: int) -> None:
-    """Check that CTAs that wait for each other run at once on a device's SMs. Raises: MachineError."""
+def _check_residence(splits: int, sms: int) -> None:
+    """Check that the splits of 128 heads, which wait for each other, run at once. Raises: MachineError."""
+    ctas = CLUSTER_HEADS // _CTA_HEADS * splits
     if ctas > sms:
         raise MachineError(
             f"mla_decode: {ctas} CTAs wait for each other and this device runs {sms} at once; expected no more CTAs "
@@ -159,7 +153,7 @@ def _cuda_plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> CudaPla
     def arguments(tensors: Mapping[str, Tensor]) -> list[Any]:
         q, cache, y = (tensors[name] for name in ("q", "cache", "y"))
         if splits > 1:
-            _check_residence(waiting_ctas(config, shape), device_sms(y))
+            _check_residence(splits, device_sms(y))
         maps = [
             tensor_map(q.view(rows, MLA_LATENT + MLA_ROPE), (_CTA_HEADS, 64)),
             tensor_map(cache, (64, 64)),

@@ -12,7 +12,7 @@ from ledger.kernels.common.targets import PDL_TARGETS, SMS, TMA_TARGETS, ceil_di
 from ledger.operations import Shape
 from ledger.records import Dtype
 
-from .launch import CLUSTER_HEADS, VARIANTS, shared_bytes, waiting_ctas
+from .launch import CLUSTER_HEADS, VARIANTS, shared_bytes
 
 NAME = "mla_decode"
 KEYS = ("block_h", "block_s", "splits", "num_warps", "num_stages", "tma", "pdl", "variant")
@@ -27,9 +27,9 @@ _FIXED = {
     "cuda": {"block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2},
 }
 _SPECIALISED_SPLITS = (1, 2, 4, 8, 16)
-# Measured on an H200, B 1 to 8, S 1024 to 65536: fewer splits, and shorter sequences, are no faster than 16 splits of
-# warp_specialised.
-_CUDA_SPLITS, _CUDA_KEYS = (64, 32), 4096
+# Splits of CUDA C++ -> keys from which they are faster than warp_specialised, measured on an H200: B 1 to 8, S 1024 to
+# 32768. 64 splits are no faster below 16384 keys.
+_CUDA_SPLITS = {32: 2048, 16: 4096}
 
 # Time to fill the pipeline and, per wave, to reduce the splits, in tiles of 64 keys (1.65 us): fitted to timings on an
 # H200 (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
@@ -50,11 +50,12 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
 
 
 def _cuda_splits(shape: Shape) -> int:
-    """Return into how many splits CUDA C++ divides the few long sequences of which no variant is faster, or 0."""
-    programs = shape["B"] * shape["H"] // 64
-    if shape["H"] % CLUSTER_HEADS or shape["S"] < _CUDA_KEYS:
+    """Return into how many splits CUDA C++ divides few long sequences, or 0 where another variant is faster."""
+    if shape["H"] % CLUSTER_HEADS:
         return 0
-    return next((splits for splits in _CUDA_SPLITS if programs * splits <= SMS["sm_90"]), 0)
+    resident = SMS["sm_90"] // (shape["B"] * shape["H"] // 64)
+    fitting = (n for n, keys in _CUDA_SPLITS.items() if n <= resident and shape["S"] >= keys)
+    return next(fitting, 0)
 
 
 def _specialised_splits(shape: Shape) -> int:
@@ -117,7 +118,8 @@ def _check_variant(config: Mapping[str, Any], shape: Shape, target: str) -> None
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(f"{NAME}: variant is {variant}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
     if variant == "cuda":
-        if shape["H"] % CLUSTER_HEADS or waiting_ctas(config, shape) > SMS[target]:
+        ctas = shape["B"] * shape["H"] // 64 * config["splits"]
+        if shape["H"] % CLUSTER_HEADS or (config["splits"] > 1 and ctas > SMS[target]):
             raise InputError(
                 f"{NAME}: splits is {config['splits']} with B={shape['B']}, H={shape['H']} and variant cuda; expected "
                 f"a multiple of {CLUSTER_HEADS} heads, and 1 split or at most {SMS[target]} CTAs in all: the splits "
