@@ -8,6 +8,8 @@ What executes are the bytes of a kernel's closure (ledger.sources). Imports neit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
@@ -41,8 +43,25 @@ class KernelFile:
         return self.closure.sha256
 
 
+_shipped_kernels: ContextVar[FilePath | None] = ContextVar("shipped_kernels", default=None)
+
+
+@contextmanager
+def kernels_shipped_from(root: FilePath) -> Iterator[None]:
+    """Take the kernels of a checkout of this package for the shipped ones inside the block; another folder has none."""
+    is_package = (root / "ledger" / "kernel_files.py").is_file() and (root / "kernels" / "common").is_dir()
+    token = _shipped_kernels.set(root / "kernels" if is_package else _shipped_kernels.get())
+    try:
+        yield
+    finally:
+        _shipped_kernels.reset(token)
+
+
 def shipped_folder(name: str) -> FilePath:
     """Return the folder (kernels, hardware) that came with the package: inside a wheel, beside it when editable."""
+    chosen = _shipped_kernels.get()
+    if name == "kernels" and chosen is not None:
+        return chosen
     package = FilePath(__file__).parent
     inside = package / "shipped" / name
     return inside if inside.is_dir() else package.parent / name
@@ -77,6 +96,11 @@ def skipped_files(root: FilePath | None) -> tuple[FilePath, ...]:
 def kernel_names(root: FilePath | None = None) -> tuple[str, ...]:
     """Return the names of all kernels: the repository's and those shipped with the package."""
     return tuple(sorted(_kernel_paths(root)))
+
+
+def own_kernel_names(root: FilePath) -> tuple[str, ...]:
+    """Return the names of the kernels whose files lie in a repository."""
+    return tuple(sorted(name for name, (path, _) in _kernel_paths(root).items() if path.is_relative_to(root)))
 
 
 def execute(closure: Closure, *, launch: bool, shipped: bool) -> KernelFile:

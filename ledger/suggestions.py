@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 PACKAGE = "roofline-ledger"
 
-# What the field also calls a data type or a regime.
+# What the field also calls a data type, a regime or a GPU.
 _ALSO_CALLED = {
     "float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "f32": "fp32", "float16": "fp16",
     "half": "fp16", "f16": "fp16", "bfloat16": "bf16", "fp8": "fp8_e4m3", "float8": "fp8_e4m3", "e4m3": "fp8_e4m3",
@@ -18,7 +18,8 @@ _ALSO_CALLED = {
     "bandwidth": "hbm-bound", "bandwidth-bound": "hbm-bound", "dram": "hbm-bound", "dram-bound": "hbm-bound",
     "cache-bound": "l2-bound", "shared-memory-bound": "smem-bound", "shared": "smem-bound", "math": "compute-bound",
     "math-bound": "compute-bound", "tensor": "compute-bound", "overhead": "launch-bound",
-    "overhead-bound": "launch-bound", "stall": "latency-bound",
+    "overhead-bound": "launch-bound", "stall": "latency-bound", "h100": "h100_sxm", "a100": "a100_sxm",
+    "mi300": "mi300x", "4090": "rtx_4090", "5090": "rtx_5090",
 }  # fmt: skip
 
 
@@ -40,10 +41,10 @@ def nearest(got: str, choices: Iterable[str]) -> list[str]:
     if not text:
         return []
     other = _ALSO_CALLED.get(text.replace("_", "-"), _ALSO_CALLED.get(text))
-    if other in known:
-        return [other]
     begun = [name for name in known if name.lower().startswith(text) or text.startswith(name.lower())]
-    begun.sort(key=lambda name: abs(len(name) - len(text)))
+    begun.sort(key=lambda name: (name != other, not name.lower().startswith(text), abs(len(name) - len(text))))
+    if other in known and other not in begun:
+        return [other]
     return (begun or difflib.get_close_matches(text, known, n=3, cutoff=0.6))[:3]
 
 

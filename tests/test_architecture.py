@@ -21,7 +21,7 @@ LAYERS = (
     ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "suggestions launches"),
-    ("sources", "platform scan unlisted distributions closure collector rebuild loader"),
+    ("sources", "platform scan unlisted distributions closure collector rebuild loader same_code"),
     ("", "kernel kernel_folder kernel_files record_files"),
     ("callables", "argument_list recorded_arguments subject calls flop_counter counted_work subject_files"),
     (
@@ -37,11 +37,11 @@ LAYERS = (
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
         book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
-        track_record forecast_changes cell_history ledger_diff
-        bench_regression drill chrome_trace tuning kernel_check model_shapes
+        track_record seal_lines forecast_changes cell_history ledger_diff
+        bench_regression paired_ratio estimate drill hardware_quiz practice chrome_trace tuning kernel_check model_shapes
         """,
     ),
-    ("git", "version identity limits reader history objects work_tree commit ancestry clone"),
+    ("git", "version identity limits reader history tree_files objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
@@ -64,7 +64,8 @@ LAYERS = (
         recompute_callable
         ordered_kernels callable_process order_checks apart order_counters run_order contestants bench bench_self_test
         timeline
-        tune tuned_file cubin_tools compilation inspection kernel_trials interpreter work_checks kernel_check
+        tune tuned_file cubin_tools compilation inspection machine_code comparison
+        kernel_trials interpreter work_checks kernel_check
         """,
     ),
     ("library", "signature launch_cache operations"),
@@ -73,8 +74,8 @@ LAYERS = (
         "workflow",
         """
         init doctor resolve_callable seal sight path_check select compared local_cells order withdraw ingest reveal_list
-        attach_counters log_records calibrate drill_files drills new_kernel check_kernel
-        import_problems export_traces
+        attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
+        import_problems export_traces revisions compare_plan compare_suite compare
         """,
     ),
     (
@@ -85,8 +86,8 @@ LAYERS = (
          forecast_table
          status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card
          inspection_card timeline_table bench_page before_after_page bench_points tuning_page candidates_text
-         self_test_text
-        timer_page rules_page check_text site
+         self_test_text comparison_text
+        timer_page rules_page check_text audit_page site
         """,
     ),
     ("", "api"),
@@ -94,8 +95,8 @@ LAYERS = (
         "cli",
         """
         options output open_ledger cells init doctor prompts challenge witness inspect predict void report history diff
-        order measure verify calibrate status score roofline audit hardware kernels bench timeline tune
-        drill_prompts drill new check import_problems export app
+        order measure verify calibrate status score roofline audit hardware kernels bench compare timeline tune
+        drill_prompts drill_quiz drill new check import_problems export app
         """,
     ),
     ("", "__main__"),

@@ -23,6 +23,7 @@ CHOICES = {"dtype": get_args(Dtype), "regime": get_args(Regime), "hardware": har
         ("regime", "compute", "compute-bound"),
         ("regime", "latency", "latency-bound"), ("regime", "hmb-bound", "hbm-bound"),
         ("hardware", "h100", "h100_sxm"), ("hardware", "H200", "h200"), ("hardware", "a100", "a100_sxm"),
+        ("hardware", "4090", "rtx_4090"), ("hardware", "rtx5090", "rtx_5090"),
     ],
 )  # fmt: skip
 def test_a_name_that_is_not_known_suggests_the_one_meant(what: str, got: str, meant: str):

@@ -10,12 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Literal
 
 from pydantic import Field
 
-from ledger.analysis.book import Book, CellView, Commit, Recorded, Run, Sealed
+from ledger.analysis.book import Book, CellView, Commit, Recorded, Run, Sealed, short_name
 from ledger.analysis.campaign import Guess, milli, millionths
+from ledger.analysis.estimate import Estimate, estimate_document
+from ledger.analysis.formatting import PATH_NAMES
 from ledger.analysis.metrics import TABLE, capability_of
 from ledger.analysis.reconcile import verify_cell
 from ledger.canonical import record_errors, validate
@@ -36,6 +39,8 @@ from ledger.records import Tool as RecordTool
 from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_s
 
 STUDENT = "you"
+_ESTIMATED = ("intensity", "ridge")
+"""What an answer may hold beside a forecast, in FLOP/byte."""
 
 
 class Question(Record):
@@ -57,10 +62,20 @@ class Drill(Record):
 
 @dataclass(frozen=True)
 class Answered:
-    """Hold a question with the student's forecast instead of the sealed one, judged."""
+    """Hold a question with the student's forecast instead of the sealed one, judged, and what was estimated before."""
 
     question: Question
     view: CellView
+    estimates: tuple[Estimate, ...] = ()
+
+
+def estimates_of(question: Question, intensity: float | None, ridge: float | None) -> tuple[Estimate, Estimate]:
+    """Return a student's intensity and ridge point, in FLOP/byte, beside the true ones; None: not estimated."""
+    work, roof = question.forecast.work, question.forecast.roof
+    return (
+        Estimate("intensity", "FLOP/byte", intensity, arithmetic_intensity(work)),
+        Estimate("ridge", "FLOP/byte", ridge, ridge_point(roof)),
+    )
 
 
 def drill_of(book: Book, tool: RecordTool) -> Drill:
@@ -110,8 +125,16 @@ def _none_of(samples: Any) -> Any:
     return samples.model_copy(update={"positions": (), "bits": ()})
 
 
-def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
-    """Return questions in an order drawn from the seed, each shape once before any is repeated in another dtype."""
+def question_key(question: Question) -> str:
+    """Return what names a question for ever: its seal, cell and device."""
+    return f"{short_name(question.seal, question.forecast.cell)} {question.forecast.case.hardware}"
+
+
+def choose(drill: Drill, *, count: int, seed: int, rank: Mapping[str, int] | None = None) -> tuple[Question, ...]:
+    """Return questions drawn from the seed: kernels in turn, GPUs in turn within a kernel, each shape once at first.
+
+    rank: by question_key, the lowest first; 1 where none is given.
+    """
     shuffled = list(drill.questions)
     random.Random(seed).shuffle(shuffled)
     seen: set[object] = set()
@@ -122,10 +145,21 @@ def choose(drill: Drill, *, count: int, seed: int) -> tuple[Question, ...]:
         key = (case.kernel, tuple(sorted(case.shape.items())), case.hardware)
         (again if key in seen else first).append(question)
         seen.add(key)
-    return tuple((first + again)[:count])
+    drawn = _in_turn(first, "kernel", "hardware") + _in_turn(again, "kernel", "hardware")
+    ranks = rank or {}
+    return tuple(sorted(drawn, key=lambda question: ranks.get(question_key(question), 1)))[:count]
 
 
-def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
+def _in_turn(questions: Sequence[Question], field: str, *fields: str) -> list[Question]:
+    """Return questions so that the values of a field of their cases come in turn, and within each the next field's."""
+    piles: dict[object, list[Question]] = {}
+    for question in questions:
+        piles.setdefault(getattr(question.forecast.case, field), []).append(question)
+    ordered = [_in_turn(pile, *fields) if fields else pile for pile in piles.values()]
+    return [question for turn in zip_longest(*ordered) for question in turn if question is not None]
+
+
+def answer(drill: Drill, question: Question, guess: Guess, estimates: tuple[Estimate, ...] = ()) -> Answered:
     """Return the verdict on a guess. Raises: RecordError for an interval or probabilities that do not fit."""
     hardware = drill.hardware[question.forecast.hardware_sha256]
     forecast = _forecast(question.forecast, guess)
@@ -144,7 +178,7 @@ def answer(drill: Drill, question: Question, guess: Guess) -> Answered:
         runs=(Run(recorded, verdict),),
         levels=(),
     )
-    return Answered(question, view)
+    return Answered(question, view, estimates)
 
 
 def _forecast(sealed: Forecast, guess: Guess) -> Forecast:
@@ -193,22 +227,17 @@ def book_of(answered: Sequence[Answered]) -> Book:
 
 
 def question_document(question: Question) -> dict[str, Any]:
-    """Return what a student is shown: everything but the answer."""
-    forecast = question.forecast
-    case, work, roof = forecast.case, forecast.work, forecast.roof
+    """Return what a student is shown: neither the answer nor the work and the roof, which are asked for as well."""
+    case = question.forecast.case
     return {
-        "cell": forecast.cell,
+        "cell": question.forecast.cell,
         "kernel": case.kernel,
         "shape": dict(case.shape),
         "dtype": case.dtype,
         "hardware": case.hardware,
         "config": dict(case.config),
-        "flops": work.flops,
-        "bytes": work.bytes,
-        "intensity_flop_per_byte": arithmetic_intensity(work),
-        "ridge_flop_per_byte": ridge_point(roof),
-        "roof": roof.model_dump(mode="json"),
-        "floor_us": time_lower_bound_s(work, roof) * 1e6,
+        "path": PATH_NAMES[question.forecast.roof.path],
+        "ceilings": question.forecast.roof.ceilings,
     }
 
 
@@ -217,8 +246,15 @@ def result_document(answered: Answered) -> dict[str, Any]:
     run, forecast = answered.view.runs[0], answered.view.forecast
     verdict, timing = run.verification, answered.question.measurement.timing
     sealed = answered.question.forecast
+    work, roof = sealed.work, sealed.roof
     return {
         "cell": forecast.cell,
+        "estimates": [estimate_document(one) for one in answered.estimates],
+        "flops": work.flops,
+        "bytes": work.bytes,
+        "intensity_flop_per_byte": arithmetic_intensity(work),
+        "ridge_flop_per_byte": ridge_point(roof),
+        "floor_us": time_lower_bound_s(work, roof) * 1e6,
         "regime": forecast.regime,
         "percent": forecast.percent_milli / 1000,
         "measured_regime": verdict.measured_regime,
@@ -228,7 +264,7 @@ def result_document(answered: Answered) -> dict[str, Any]:
         "regime_right": verdict.regime_is_right,
         "gap_points": verdict.gap.percent if verdict.gap else None,
         "explanation": verdict.gap.sentence if verdict.gap else None,
-        "sealed_forecast": {"regime": sealed.regime, "percent": sealed.percent_milli / 1000, "why": sealed.why},
+        "sealed_forecast": {"regime": sealed.regime, "percent": sealed.percent_milli / 1000},
     }
 
 
@@ -241,4 +277,28 @@ def parse_guesses(value: Any, questions: Sequence[Question], *, what: str) -> li
         raise InputError(
             f"{what}: no answer for {missing[0]}; expected one for each question (same --seed and --count)"
         )
-    return [validate(Guess, value[q.forecast.cell], what=f"{what}: {q.forecast.cell}") for q in questions]
+    return [
+        validate(Guess, _without_estimates(value[q.forecast.cell]), what=f"{what}: {q.forecast.cell}")
+        for q in questions
+    ]
+
+
+def _without_estimates(value: Any) -> Any:
+    return {key: v for key, v in value.items() if key not in _ESTIMATED} if isinstance(value, Mapping) else value
+
+
+def parse_estimates(value: Mapping[str, Any], question: Question, *, what: str) -> tuple[Estimate, ...]:
+    """Return the intensity and the ridge of an answer that parse_guesses took; none where it has neither.
+
+    Raises: InputError.
+    """
+    answered = value[question.forecast.cell]
+    found: dict[str, float | None] = {}
+    for name in _ESTIMATED:
+        given = answered.get(name)
+        if given is not None and (
+            not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < float("inf")
+        ):
+            raise InputError(f"{what}: {question.forecast.cell}: {name} is {given!r}; expected FLOP/byte above 0")
+        found[name] = given
+    return estimates_of(question, found["intensity"], found["ridge"]) if any(found.values()) else ()

@@ -15,7 +15,8 @@ from ledger.records import Forecast, Grade, Measurement, Regime, Roof, Work
 from ledger.roofline import memory_side
 
 # Parts per million. 60% is the threshold of regime/1: a resource used that much, or a time that follows it that far.
-_LONG_PS = 50_000_000_000
+_LONG_PS = 500_000_000_000
+"""Time beyond which measure.intervene leaves a variant out on a GPU: four rotations of the input sets and six calls."""
 _THRESHOLD_PPM = 600_000
 _WARM_GAIN_PPM = 1_250_000
 _STEADY_PPM = 200_000
@@ -128,18 +129,20 @@ def decide(
     launch_ps: int | None,
     set_bytes: int,
     cache_bytes: int | None,
+    input_sets: int = 1,
 ) -> Named:
     """Apply the table of grade B: return the regime (None: not determined), the grade, and the reason.
 
     Units: `launch_ps` an empty graph node (None: not measured), `set_bytes` one input set with its output,
-    `cache_bytes` the last cache (None: unknown).
+    `cache_bytes` the last cache (None: unknown). input_sets: how many the timed rotation has.
     """
     seen = readings
     if seen.warm_ps is None or not seen.halves:
         what = "the interventions lack the warm run or a halved shape"
-        if seen.cold_ps < _LONG_PS:
+        if (4 * input_sets + 6) * seen.cold_ps < _LONG_PS:
             return None, "C", what
-        return None, "C", f"{what}: a call of {seen.cold_ps / 1e9:.0f} ms exceeds the time that they may take"
+        call = f"a call of {seen.cold_ps / 1e9:.0f} ms" + (f" on {input_sets} input sets" if input_sets > 1 else "")
+        return None, "C", f"{what}: {call} exceeds the time that they may take"
     if seen.double_ps is not None and abs(seen.double_ps - seen.cold_ps) * _MILLION > _STEADY_PPM * seen.cold_ps:
         return None, "C", "the time of a call changed with the number of calls in a round"
     if launch_ps is not None and 2 * launch_ps >= seen.cold_ps:
@@ -191,4 +194,5 @@ def regime_by_interventions(forecast: Forecast, measurement: Measurement) -> Nam
         launch_ps=timing.launch_ps,
         set_bytes=timing.bytes_per_set,
         cache_bytes=measurement.device.l2_bytes,
+        input_sets=timing.input_sets,
     )

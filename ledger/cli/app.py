@@ -11,6 +11,7 @@ from ledger.cli.bench import bench
 from ledger.cli.calibrate import calibrate
 from ledger.cli.challenge import challenge
 from ledger.cli.check import check
+from ledger.cli.compare import compare
 from ledger.cli.diff import diff
 from ledger.cli.doctor import doctor
 from ledger.cli.drill import drill
@@ -56,7 +57,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 for command in (
     init, predict, order, measure, verify, report, history, diff, status, log, score, roofline, audit, void, witness,
-    challenge, calibrate, bench, timeline, tune, inspect, new, check, drill, doctor, export,
+    challenge, calibrate, bench, compare, timeline, tune, inspect, new, check, drill, doctor, export,
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_problems)

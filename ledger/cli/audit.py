@@ -9,7 +9,7 @@ import typer
 
 from ledger.cli.open_ledger import freeze_records
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, progress_bar, working
+from ledger.cli.output import emit, out, progress_bar, say, working
 from ledger.errors import EvidenceRefused, InputError, ThresholdMissed
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def audit(
     challenge: Annotated[
         str | None, typer.Option("--challenge", help="Your challenge: exit 1 unless a measurement answers it.")
     ] = None,
+    page: Annotated[
+        FilePath | None, typer.Option("--page", help="Write one page for an interviewer: timeline, sight, scores.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole ledger from a sanitised clone, without trusting its author."""
@@ -68,9 +71,14 @@ def audit(
             code=run_code,
         )
     freeze_records()
+    if page is not None:
+        from ledger.render.audit_page import audit_page
+
+        page.write_text(audit_page(result), encoding="utf-8")
+        say(f"wrote {page}")
     if as_json:
         emit(audits.document(result))
-    else:
+    elif page is None:
         from ledger.render.audit_text import render_audit
 
         render_audit(result, out())

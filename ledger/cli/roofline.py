@@ -36,6 +36,7 @@ def roofline(
     as_json: JsonOption = False,
 ) -> None:
     """Draw the roofline with every verified cell, on the terminal or as SVG and PNG."""
+    from ledger.record_files import read_bytes
     from ledger.render.plot_model import document
     from ledger.render.plot_terminal import print_plot
     from ledger.render.roofline_plot import write
@@ -45,7 +46,7 @@ def roofline(
         emit(document(plot))
     elif output is not None:
         with working("drawing"):
-            paths = write(plot, output)
+            paths = write(plot, output, {str(path): read_bytes(path) for path in bench or []})
         for path in paths:
             out().print(f"wrote {path}", markup=False)
         if not any(path.suffix == ".png" for path in paths):

@@ -18,7 +18,7 @@ from ledger.kernel_files import implementation_for
 from ledger.measure.compilation import Compiled, compile_cuda, compile_triton, launched_with, triton_version
 from ledger.measure.cubin_tools import disassembled
 from ledger.operations import Shape
-from ledger.records import Dtype, Hardware, Path, Work
+from ledger.records import Dtype, Hardware, Path, Roof, Work
 from ledger.roofline import roof_of
 
 
@@ -99,8 +99,8 @@ def inspect(
 def _wrong_roof(hardware: Hardware, work: Work, named: Path, taken: Path | None) -> bool:
     """Tell whether the roof of the named path differs from that of the path taken.
 
-    Scalar paths have one roof where memory binds under each; one that profiles do not name (bf16) is no slower than
-    fp32. A tensor path is never a scalar one.
+    Scalar paths have one roof where memory binds under each; one that a profile does not name (bf16, fp16) is no slower
+    than fp32. A tensor path is never a scalar one.
     """
     if taken == named:
         return False
@@ -108,10 +108,18 @@ def _wrong_roof(hardware: Hardware, work: Work, named: Path, taken: Path | None)
     if any(path.endswith("_tensor") for path in paths):
         return True
     try:
-        roofs = [roof_of(hardware, path) for path in paths]
+        roofs = [_scalar_roof(hardware, path) for path in paths]
     except InputError:
         return True
     return any(work.flops / roof.peak_flop_per_s > work.bytes / roof.bandwidth_bytes_per_s for roof in roofs)
+
+
+def _scalar_roof(hardware: Hardware, path: Path) -> Roof:
+    """Return the roof of a scalar path, or that of fp32 where a profile does not name it. Raises: InputError."""
+    try:
+        return roof_of(hardware, path)
+    except InputError:
+        return roof_of(hardware, "fp32")
 
 
 def _compile(kernel: Kernel, target: str, config: Config, shape: Shape, dtype: Dtype) -> Compiled:

@@ -131,15 +131,17 @@ def _select(names: Sequence[str], **attributes: str) -> str:
 
 def _chart(name: str, label: str, kind: str = "chart", *, zooms: bool = True) -> str:
     """Return the place of a chart, with buttons to zoom, for the script."""
-    place = tag("div", id=name, class_=kind, tabindex="0", role="img", aria_label=label)
+    role = "application" if zooms else "img"
+    place = tag("div", id=name, class_=kind, tabindex="0" if zooms else None, role=role, aria_label=label)
     if not zooms:
         return tag("div", place, class_="needs-script")
     buttons = "".join(
         tag("button", words, type="button", data_zoom=factor, data_chart=name)
         for words, factor in (("Zoom in", "0.5"), ("Zoom out", "2"), ("Whole picture", "0"))
     )
+    said = tag("output", id=f"{name}-said", class_="dim")
     hint = tag("small", "drag to move, Ctrl and wheel to zoom; keys: ← → + − 0 Enter", class_="dim")
-    return tag("div", f"{place}\n<p>{buttons} {hint}</p>", class_="needs-script")
+    return tag("div", f"{place}\n<p>{buttons} {hint}</p>{said}", class_="needs-script")
 
 
 def _pictures(plot: RooflinePlot, charts: bool) -> list[str]:
@@ -149,13 +151,8 @@ def _pictures(plot: RooflinePlot, charts: bool) -> list[str]:
         caption = tag("figcaption", "Every measured cell: colour is the measured regime, shape the dtype.")
         parts.append(tag("figure", roofline_svg.draw(plot) + caption, class_="no-script" if charts else None))
     if charts:
-        words = tag("h2", "Forecast against measured") + _chart(
-            "against", "Forecast against measured percent of the roof"
-        )
-        parts += [
-            tag("div", words, class_="needs-script"),
-            tag("p", "", id="spoken", class_="dim needs-script", aria_live="polite"),
-        ]
+        against = _chart("against", "Forecast against measured percent of the roof")
+        parts.append(tag("div", tag("h2", "Forecast against measured") + against, class_="needs-script"))
     return parts
 
 

@@ -1,24 +1,29 @@
 """Defines what a roofline plot shows: devices, ceilings, memory slopes and dots. Pure data.
 
-The plot's parts all draw from one RooflinePlot. `document` makes the JSON of `ledger roofline --json` from it.
+The plot's parts all draw from one RooflinePlot. `document` makes the JSON of `ledger roofline --json` from it,
+`manifest` the list of what was drawn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ledger import __version__
 from ledger.records import CeilingKind, Dtype, Path, Regime
 
 SCHEMA = "ledger/roofline/1"
+MANIFEST_SCHEMA = "ledger/roofline-manifest/1"
 
 
 @dataclass(frozen=True)
 class Device:
-    """Hold a device that is drawn: the name and the title of its profile."""
+    """Hold a device that is drawn: the name and the title of its profile, and the SHA-256 that seals give it."""
 
     name: str
     title: str
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Slope:
 class Dot:
     """Hold one measured point; what a forecast or a seal gives is None for a point of a bench.
 
-    kernel: its name; for a library's point with the library behind a comma. percent: of the roof.
+    kernel: its name; for a library's point with the library behind a comma. percent: of the roof. seal, record: ids of
+    the prediction and of the measurement.
     """
 
     device: str
@@ -70,6 +76,7 @@ class Dot:
     campaign: str | None = None
     predicted_low: float | None = None
     predicted_high: float | None = None
+    record: str | None = None
 
     @property
     def operation(self) -> str:
@@ -96,6 +103,24 @@ class RooflinePlot:
     def device_names(self) -> tuple[str, ...]:
         """Return the names of the devices, in the order in which they were asked for."""
         return tuple(device.name for device in self.devices)
+
+
+def manifest(plot: RooflinePlot, benches: Mapping[str, str], drawn: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a picture was drawn from, as one JSON value: each input by name and SHA-256 or id.
+
+    benches, drawn: SHA-256 of the bench documents, and of the files written, by name.
+    """
+    dots = [dot for dot in plot.dots if dot.seal is not None]
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "ledger": __version__,
+        "commit": plot.head,
+        "profiles": [{"name": device.name, "sha256": device.sha256} for device in plot.devices],
+        "predictions": sorted({dot.seal for dot in dots if dot.seal is not None}),
+        "measurements": sorted({dot.record for dot in dots if dot.record is not None}),
+        "benches": [{"name": name, "sha256": digest} for name, digest in sorted(benches.items())],
+        "files": [{"name": name, "sha256": digest} for name, digest in sorted(drawn.items())],
+    }
 
 
 def document(plot: RooflinePlot) -> dict[str, Any]:

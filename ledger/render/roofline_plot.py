@@ -8,17 +8,18 @@ model shows as a lower dot, and its size is in the report.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Literal
+from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView, Run
 from ledger.analysis.formatting import PATH_NAMES, shape_text, si
 from ledger.analysis.report_rows import counted
+from ledger.canonical import encode, object_id
 from ledger.errors import InputError
 from ledger.records import CeilingKind, Hardware, Path, Peak, Quantity
-from ledger.render.plot_model import Ceiling, Device, Dot, RooflinePlot, Slope, document
+from ledger.render.plot_model import Ceiling, Device, Dot, RooflinePlot, Slope, document, manifest
 from ledger.roofline import arithmetic_intensity, base_units, memory_side
 
 KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "datasheet", "burst": "burst", "sustained": "sustained"}
@@ -37,7 +38,7 @@ def plot_of(hardwares: Sequence[Hardware], book: Book | None, extra: Iterable[Do
     dots = [*(dot for dot in found if dot is not None), *extra]
     return RooflinePlot(
         head=book.head if book is not None else None,
-        devices=tuple(Device(hardware.name, hardware.title) for hardware in hardwares),
+        devices=tuple(Device(one.name, one.title, object_id(encode(one))) for one in hardwares),
         ceilings=tuple(line for hardware in hardwares for line in _ceilings(hardware)),
         slopes=tuple(line for hardware in hardwares for line in _slopes(hardware)),
         dots=tuple(dot for dot in dots if dot.device in names),
@@ -133,13 +134,14 @@ def dot_of(view: CellView, run: Run) -> Dot | None:
         campaign=view.sealed.prediction.campaign,
         predicted_low=None if forecast.low_milli is None else forecast.low_milli / 1000,
         predicted_high=None if forecast.high_milli is None else forecast.high_milli / 1000,
+        record=run.recorded.id,
     )
 
 
-def write(plot: RooflinePlot, folder: FilePath) -> list[FilePath]:
-    """Write roofline.svg, strips of 40 dots each, roofline.json and roofline.md; return their paths.
+def write(plot: RooflinePlot, folder: FilePath, benches: Mapping[str, bytes] | None = None) -> list[FilePath]:
+    """Write roofline.svg, strips of 40 dots each, roofline.json, roofline.md and manifest.json; return their paths.
 
-    With resvg-py, the extra [plot], each picture is also a PNG.
+    With resvg-py, the extra [plot], each picture is also a PNG. benches: the bench documents that were drawn, by name.
     """
     from ledger.render import roofline_svg, strips_svg, svg
     from ledger.render.plot_table import dot_page
@@ -153,8 +155,14 @@ def write(plot: RooflinePlot, folder: FilePath) -> list[FilePath]:
         files[f"{name}.svg"] = alone.encode()
         if (pixels := svg.png(alone)) is not None:
             files[f"{name}.png"] = pixels
-    files["roofline.json"] = f"{json.dumps(document(plot), indent=1, allow_nan=False)}\n".encode()
+    files["roofline.json"] = _json(document(plot))
     files["roofline.md"] = dot_page(plot).encode()
+    digests = [{name: object_id(data) for name, data in given.items()} for given in (benches or {}, files)]
+    files["manifest.json"] = _json(manifest(plot, *digests))
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in files]
+
+
+def _json(value: Any) -> bytes:
+    return f"{json.dumps(value, indent=1, allow_nan=False)}\n".encode()

@@ -144,14 +144,16 @@ def test_answers_in_a_file_are_scored_outside_any_repository(tmp_path: Path):
     assert asked.returncode == 0, asked.stderr
     document = json.loads(asked.stdout)
     assert document["from"] == "the cells that ship with ledger" and len(document["questions"]) == 3
-    (tmp_path / "a.json").write_text(json.dumps(guesses(document["questions"], low=40.0, high=60.0)))
+    (tmp_path / "a.json").write_text(json.dumps(guesses(document["questions"], low=40.0, high=60.0, ridge=206.0)))
     done = run("--seed", "5", "--count", "3", "--answers", "a.json", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [r["cell"] for r in told["results"]] == [q["cell"] for q in document["questions"]]
     assert told["score"]["measured"] == 3 and told["score"]["intervals"] == 3
     words = run("--seed", "5", "--count", "3", "--answers", "a.json", folder=tmp_path).stdout
-    assert "bias, points" in words and "its sealed forecast" in words
+    assert "bias, points" in words and "its sealed forecast" in words and "you said 206" in words
+    assert [one["what"] for one in told["results"][0]["estimates"]] == ["intensity", "ridge"]
+    assert "why" not in told["results"][0]["sealed_forecast"]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +166,7 @@ def test_answers_in_a_file_are_scored_outside_any_repository(tmp_path: Path):
         ({"low": 60.0}, "interval"),
         ({"prob": {"hbm-bound": 0.5}}, "probabilities"),
         ({"colour": "red"}, "colour"),
+        ({"intensity": -1}, "intensity is -1; expected FLOP/byte above 0"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -186,11 +189,21 @@ def test_a_student_at_a_terminal(tmp_path: Path):
     pexpect = pytest.importorskip("pexpect", reason="a terminal needs pexpect")
     child = pexpect.spawn(
         sys.executable, ["-m", "ledger", "drill", "--seed", "5", "--count", "2"],
-        cwd=str(tmp_path), env=ENVIRONMENT, encoding="utf-8", timeout=120, dimensions=(40, 100),
+        cwd=str(tmp_path), env={**ENVIRONMENT, "XDG_DATA_HOME": str(tmp_path / "data")},
+        encoding="utf-8", timeout=120, dimensions=(40, 100),
         # A test run started in the background inherits an ignored SIGINT; a terminal never does.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     child.expect("1 of 2")
+    child.expect("Arithmetic intensity")
+    assert "the ridge is at" not in child.before
+    child.sendline("many")
+    child.expect("expected a number")
+    child.expect("Arithmetic intensity")
+    child.sendline("1")
+    child.expect("Ridge point")
+    child.sendline("206.1")
+    child.expect("you said 206.1, right")
     child.expect("the ridge is at")
     child.expect("Which resource bound it")
     assert "measured" not in child.before
@@ -204,8 +217,14 @@ def test_a_student_at_a_terminal(tmp_path: Path):
     child.sendline("50")
     child.expect("No lower than")
     child.sendline("")
+    child.expect("How sure of the regime")
+    child.sendline("80")
     child.expect("measured [a-z0-9]+-bound")
     child.expect("2 of 2")
+    child.expect("Arithmetic intensity")
+    child.sendline("")
+    child.expect("Ridge point")
+    child.sendline("")
     child.expect("Which resource bound it")
     child.sendline("lat")
     child.expect("Percent of the roof")
@@ -223,9 +242,12 @@ def test_a_student_at_a_terminal(tmp_path: Path):
             break
     else:
         pytest.fail("an interrupted drill did not score what was answered")
+    child.expect("1 answer in 1 sitting")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+    kept = json.loads((tmp_path / "data" / "roofline-ledger" / "practice.json").read_text())["reviews"]
+    assert [(one["sure"], len(one["estimates"])) for one in kept] == [(0.8, 2)]
 
 
 def test_the_score_is_readable_at_80_columns():

@@ -41,6 +41,17 @@ def test_row_1_wants_the_warm_run_and_a_halved_shape():
     assert said(MEMORY, CALL, CALL // 2) == (None, "C")
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "sets", "told"),
+    [(129, 1, "a call of 129 ms exceeds"), (22, 112, "22 ms on 112 input sets exceeds"), (22, 1, ""), (49, 1, "")],
+)
+def test_a_variant_that_there_was_no_time_for_is_said_to_be_one(milliseconds: int, sets: int, told: str):
+    readings = InterventionReadings(milliseconds * 10**9, None, None, ())
+    reason = decide(readings, work=MEMORY, roof=ROOF, launch_ps=None, set_bytes=1, cache_bytes=None, input_sets=sets)[2]
+    assert reason.startswith("the interventions lack the warm run") and told in reason
+    assert ("exceeds the time" in reason) == bool(told)
+
+
 @pytest.mark.parametrize(("double", "grade"), [(1_500_000, "B"), (1_500_001, "C"), (1_000_000, "B"), (999_999, "C")])
 def test_row_2_refuses_a_time_that_moves_by_more_than_a_fifth_with_the_number_of_calls(double, grade):
     assert said(MEMORY, CALL, CALL // 2, half(CALL // 2, MEMORY), double_ps=double)[1] == grade

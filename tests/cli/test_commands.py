@@ -185,6 +185,15 @@ def test_a_history_is_found_by_kernel_seal_or_cell(sealed: Path):
         assert done.returncode == 2 and done.stderr.startswith("ledger: "), done.stderr
 
 
+def test_an_audit_writes_a_page_for_an_interviewer(sealed: Path, tmp_path: Path):
+    page = tmp_path / "audit.html"
+    done = run(sealed, "audit", ".", "--page", str(page))
+    assert done.returncode == 0 and f"wrote {page}" in done.stderr.replace("\n", "")
+    text = page.read_text(encoding="utf-8")
+    assert "1 open: sealed and not yet measured" in text and "1 undeclared" in text
+    assert run(sealed, "audit", ".", "--page", str(tmp_path / "none" / "a.html")).returncode == 2
+
+
 def test_a_comparison_takes_commits_or_gpus_and_names_what_it_does_not_know(sealed: Path):
     found = printed(sealed, "diff", "HEAD~1", "HEAD", "--json")
     assert (found["a"], found["same"]) == ({"kind": "commit", "name": "HEAD~1"}, 0)

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ledger.cli.app import app
+from ledger.device.local_profile import profile_of_architecture
 from ledger.errors import InputError
 from ledger.kernel_files import load_kernel
 from ledger.measure.compilation import Launched, compile_ahead, launched_with
@@ -55,6 +56,8 @@ def test_a_kernel_that_only_adds_has_the_roof_of_memory_on_any_scalar_path(dtype
     assert not found.wrong_roof
     boastful = replace(kernel, path=lambda *_: "fp16_tensor")
     assert inspect(boastful, load_hardware("h200"), shape={"N": 1 << 20}, dtype=dtype).wrong_roof
+    unnamed = profile_of_architecture(None, "sm_90")
+    assert not inspect(kernel, unnamed, shape={"N": 1 << 20}, dtype=dtype).wrong_roof
 
 
 @pytest.mark.parametrize("name", list(LARGE))

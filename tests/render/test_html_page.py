@@ -289,6 +289,34 @@ def test_zooming_narrows_the_axes(browser: Browser) -> None:
 
 
 @needs_chromium
+def test_a_pointer_shows_a_cell_and_the_wheel_alone_scrolls_the_page(browser: Browser) -> None:
+    browser.run(SETTLED)
+    top = "document.getElementById('roofline').scrollIntoView({block: 'start'})"
+    browser.run(top)
+    x, y = browser.run(
+        "(() => { const place = document.getElementById('roofline'), chart = echarts.getInstanceByDom(place);"
+        " const dot = chart.getOption().series.find(one => one.type === 'scatter').data[0].value;"
+        " const [x, y] = chart.convertToPixel({xAxisIndex: 0, yAxisIndex: 0}, dot);"
+        " const box = place.getBoundingClientRect();"
+        " return [box.x + x, box.y + y] })()"
+    )
+    for away in (3, 0):
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x - away, y=y)
+    browser.run(SETTLED)
+    assert "forecast hbm-bound 50% (45–55)" in browser.run("document.querySelector('.tip').textContent")
+    before = browser.run("scrollY")
+    browser.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=200)
+    browser.run(SETTLED)
+    assert browser.run("scrollY") > before
+    zoomed = "echarts.getInstanceByDom(document.getElementById('roofline')).getOption().dataZoom[0].end"
+    assert browser.run(zoomed) == 100
+    browser.run(top)
+    browser.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-200, modifiers=2)
+    browser.run(SETTLED)
+    assert browser.run(zoomed) < 100
+
+
+@needs_chromium
 def test_the_policy_stops_markup_that_escaped(browser: Browser) -> None:
     browser.run("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=1\">')")
     assert browser.run(SETTLED) == "Ledger report"

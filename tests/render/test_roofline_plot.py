@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import json
@@ -28,6 +29,8 @@ from samples import (
     quantity,
 )
 
+from ledger.analysis.report_rows import counted
+from ledger.canonical import encode
 from ledger.errors import InputError
 from ledger.record_files import load_hardware
 from ledger.records import Hardware, Regime
@@ -197,9 +200,24 @@ def test_regime_text(said: Regime | None, found: Regime | None, words: str) -> N
 def test_write_makes_the_same_files_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     first, second = plot.write(toy_plot(), tmp_path / "a"), plot.write(toy_plot(), tmp_path / "b")
-    assert [path.name for path in first] == ["roofline.svg", "strip-01.svg", "roofline.json", "roofline.md"]
+    names = ["roofline.svg", "strip-01.svg", "roofline.json", "roofline.md"]
+    assert [path.name for path in first] == [*names, "manifest.json"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert json.loads(first[2].read_text()) == document()
+
+
+def test_the_manifest_names_every_input_and_file_by_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    drawn = toy_plot()
+    *files, manifest = plot.write(drawn, tmp_path, {"bench.json": b"{}"})
+    found = json.loads(manifest.read_text())
+    named = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    assert {file["name"]: file["sha256"] for file in found["files"]} == named
+    assert found["benches"] == [{"name": "bench.json", "sha256": hashlib.sha256(b"{}").hexdigest()}]
+    assert found["profiles"] == [{"name": "toy", "sha256": hashlib.sha256(encode(measured_toy())).hexdigest()}]
+    assert set(found["predictions"]) == {dot.seal for dot in drawn.dots}
+    assert set(found["measurements"]) == {run.recorded.id for _, run in counted(book())}
+    assert found["commit"] == drawn.head
 
 
 def test_every_picture_is_a_png_too_where_resvg_is_installed(tmp_path: Path) -> None:
@@ -312,7 +330,7 @@ def test_a_strip_shows_forecast_interval_and_regimes() -> None:
 def test_fields_are_text_in_a_picture() -> None:
     planted = "</text><script>alert(1)</script>\u202e"
     dots = tuple(replace(dot, label=planted, kernel=planted, device="toy") for dot in toy_plot().dots)
-    made = replace(toy_plot(), dots=dots, devices=(Device("toy", planted),))
+    made = replace(toy_plot(), dots=dots, devices=(Device("toy", planted, "0" * 64),))
     for drawn in (roofline_svg.draw(made), *strips_svg.draw(made)):
         root = xml(drawn)
         assert not list(root.iter("script")) and not list(root.iter(f"{SVG}script"))

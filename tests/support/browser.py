@@ -20,7 +20,7 @@ class Browser:
 
     def __init__(self, *, width: int = 1400, dark: bool = False, scripts: bool = True) -> None:
         assert PROGRAM is not None
-        self._profile = tempfile.TemporaryDirectory(prefix="browser-")
+        self._profile = tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
         # The browser reads commands on descriptor 3 and writes answers on 4.
@@ -49,7 +49,8 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        self._session = None
+        self.call("Browser.close")
         self._process.wait()
         os.close(self._in)
         os.close(self._out)

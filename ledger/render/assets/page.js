@@ -148,10 +148,18 @@
 
   function start(place) {
     const chart = echarts.init(place);
+    // A wheel without Ctrl scrolls the page; the library would take it.
+    for (const kind of ["wheel", "mousewheel"]) {
+      place.addEventListener(kind, (event) => event.ctrlKey || event.stopPropagation(), { capture: true, passive: true });
+    }
     new ResizeObserver(() => chart.resize()).observe(place);
     chart.on("click", (point) => rows.has(point.data && point.data.n) && open(point.data.n));
+    chart.on("mouseover", { seriesType: "line" }, (point) => say(chart, point.seriesName));
     return chart;
   }
+
+  // For screen readers, and the name of a roof under the pointer.
+  const say = (chart, words) => { const place = by(chart.getDom().id + "-said"); if (place) place.textContent = words; };
 
   function open(n) {
     const body = by("row-" + n);
@@ -175,7 +183,7 @@
     focus = (focus + by_ + points.length) % points.length;
     chart.dispatchAction({ type: "showTip", seriesIndex: points[focus].seriesIndex, dataIndex: points[focus].dataIndex });
     const row = rows.get(points[focus].n);
-    by("spoken").textContent = row ? rowTip(row).innerText : "";
+    say(chart, row ? [...rowTip(row).children].map((part) => part.textContent).join("; ") : "");
     chart.chosen = points[focus].n;
   }
 

@@ -1,0 +1,295 @@
+"""Times two versions of one subject in turn on one device, on the same cold inputs. Imports torch, only when called.
+
+Both are compared with the float64 reference of the base first. Base, head and base again then run round by round in
+changing order; a difference that exceeds the noise is timed once more, on new inputs and with everything prepared
+anew, before it is called.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median_high
+from typing import Any
+
+from ledger.analysis.formatting import shape_text
+from ledger.analysis.paired_ratio import Judged, judge, spread_of
+from ledger.analysis.protocols import interleaved_protocol_for
+from ledger.callables.calls import Call
+from ledger.callables.subject import is_callable
+from ledger.errors import LedgerError, explained
+from ledger.kernel import Kernel, Launch
+from ledger.kernel_files import KernelFile
+from ledger.measure.correctness import compare, explain_failure
+from ledger.measure.cuda_graphs import GraphRounds, own_stream, replay_in_turn
+from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
+from ledger.measure.result_check import compare_results
+from ledger.measure.run_cell import release, threads_set
+from ledger.measure.stream_rounds import StreamRounds, capture_problem
+from ledger.measure.timer import CpuRounds, parameters_of, set_count
+from ledger.records import CaseV2, Correctness, DeviceFacts
+
+_ORDERS = tuple(itertools.permutations(range(3)))
+_TOGETHER = 20
+"""Rounds of each contestant that are taken before the intervals are looked at."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Say how long a case is timed and what is called.
+
+    least: the smallest change that is called, as a share. target: half-width of both intervals at which timing ends.
+    most: the noise beyond which a case without a difference is unclear. fold: of so many rounds in a row the fastest
+    counts, because other processes only ever make a round longer.
+    """
+
+    warmup_rounds: int
+    min_rounds: int
+    max_rounds: int
+    target: float
+    budget_s: float
+    least: float
+    most: float
+    fold: int
+
+
+ON_GPU = Effort(5, 40, 400, target=0.004, budget_s=3.0, least=0.01, most=0.03, fold=1)
+ON_CPU = Effort(3, 160, 2000, target=0.02, budget_s=15.0, least=0.03, most=0.10, fold=4)
+
+
+@dataclass(frozen=True)
+class Version:
+    """Hold one side of a comparison: a loaded subject and its case there."""
+
+    file: KernelFile
+    case: CaseV2
+
+    @property
+    def kernel(self) -> Kernel:
+        """Return the kernel, or the callable in a kernel's form."""
+        return self.file.kernel
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Hold the outcome of one case. Units: picoseconds a call, medians. confirmed: how many runs said the same.
+
+    failure: why there is no ratio; side: whose failure it is.
+    """
+
+    judged: Judged | None = None
+    base_ps: int | None = None
+    head_ps: int | None = None
+    rounds: int = 0
+    runs: int = 1
+    failure: str | None = None
+    side: str | None = None
+    correctness: Correctness | None = None
+
+
+class _Failed(Exception):
+    """Report that one side cannot be timed."""
+
+    def __init__(self, side: str, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.side, self.kind = side, kind
+
+
+@dataclass
+class Taken:
+    """Hold the rounds of one run: picoseconds a call of base, head and base again. fold: as in Effort."""
+
+    fold: int
+    samples: tuple[list[int], list[int], list[int]] = field(default_factory=lambda: ([], [], []))
+
+    def fastest(self, contestant: int) -> list[int]:
+        """Return the fastest of every `fold` rounds in a row."""
+        rounds = self.samples[contestant]
+        return [min(rounds[start : start + self.fold]) for start in range(0, len(rounds) - self.fold + 1, self.fold)]
+
+    def logs(self, other: int) -> list[float]:
+        """Return the logarithms of base ÷ another contestant."""
+        return [math.log(base / one) for base, one in zip(self.fastest(0), self.fastest(other), strict=True)]
+
+
+def compare_case(
+    base: Version, head: Version, *, facts: DeviceFacts, device: str, error: float, effort: Effort | None = None
+) -> Compared:
+    """Return how the time of head compares with that of base on one case.
+
+    error: the chance that an equal case is called, of one run. A call that a second run does not repeat is withdrawn.
+    """
+    effort = effort or (ON_GPU if device == "cuda" else ON_CPU)
+    found = _run(base, head, facts, device, error, effort, run=0)
+    if found.judged is None or found.judged.call in ("same", "unclear"):
+        return found
+    again = _run(base, head, facts, device, error, effort, run=1)
+    if again.judged is None:
+        return again
+    if again.judged.call != found.judged.call:
+        return replace(again, judged=replace(again.judged, call="same"), runs=2)
+    return replace(again, runs=2)
+
+
+def _run(
+    base: Version, head: Version, facts: DeviceFacts, device: str, error: float, effort: Effort, *, run: int
+) -> Compared:
+    """Return one run, everything prepared anew."""
+    try:
+        with threads_set(base.case.threads), _stream(base, device), _still(device):
+            taken, correctness = _timed(base, head, facts, device, error, effort, run)
+    except _Failed as failed:
+        return Compared(failure=f"{failed.kind}: {failed}", side=failed.side)
+    finally:
+        release(device)
+    judged = judge(taken.logs(1), taken.logs(2), error=error, least=effort.least, most=effort.most)
+    return Compared(
+        judged=judged,
+        base_ps=median_high(taken.fastest(0)),
+        head_ps=median_high(taken.fastest(1)),
+        rounds=len(taken.samples[0]),
+        correctness=correctness,
+    )
+
+
+def _timed(
+    base: Version, head: Version, facts: DeviceFacts, device: str, error: float, effort: Effort, run: int
+) -> tuple[Taken, Correctness]:
+    sets = _sets(base, facts, device, run)
+    with _side("base"):
+        reference = base.kernel.reference(dict(sets[0].inputs))
+        first = _launches(base, sets)
+        _require_right(base, first[0], sets[0], reference, "base")
+    with _side("head"):
+        second = _launches(head, sets)
+        correctness = _require_right(base, second[0], sets[0], reference, "head")
+    rounds = []
+    for number, (side, launches) in enumerate((("base", first), ("head", second), ("base", first))):
+        # On a CPU a round is a part of the rotation: each contestant begins elsewhere, so that none finds warm data.
+        shift = number * len(launches) // 3
+        with _side(side):
+            rounds.append(_rounds([*launches[shift:], *launches[:shift]], base, device))
+    with _side("head"):
+        taken = _take(rounds, error, effort)
+        if not is_callable(head.case.kernel):
+            _require_right(base, second[0], sets[0], reference, "head")
+    return taken, correctness
+
+
+def _take(rounds: Sequence[Any], error: float, effort: Effort) -> Taken:
+    """Take rounds in turn, in each order equally often, until both intervals are narrow or the budget ends."""
+    taken = Taken(effort.fold)
+    for one in rounds:
+        one.take(effort.warmup_rounds)
+    started = time.monotonic()
+    for count in itertools.count(_TOGETHER, _TOGETHER):
+        orders = [_ORDERS[(count + step) % len(_ORDERS)] for step in range(_TOGETHER)]
+        for held, more in zip(taken.samples, _in_turn(rounds, orders), strict=True):
+            held.extend(more)
+        if count < effort.min_rounds:
+            continue
+        widest = max(spread_of(taken.logs(other), error).half_width for other in (1, 2))
+        if widest <= effort.target or count >= effort.max_rounds or time.monotonic() - started > effort.budget_s:
+            break
+    return taken
+
+
+def _in_turn(rounds: Sequence[Any], orders: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return one round of each contestant in each of some orders."""
+    if all(isinstance(one, GraphRounds) for one in rounds):
+        return replay_in_turn(rounds, orders)
+    samples: list[list[int]] = [[] for _ in rounds]
+    for order in orders:
+        for index in order:
+            samples[index] += rounds[index].take(1)
+    return samples
+
+
+def _sets(base: Version, facts: DeviceFacts, device: str, run: int) -> list[InputSet]:
+    """Return the input sets of a run, as many as the protocol of rounds rotates over."""
+    case, operation = base.case, base.kernel.operation
+    parameters = parameters_of(interleaved_protocol_for(case.implementation))
+    with _side("base"):
+        count = set_count(bytes_per_set(operation, case.shape, case.dtype), facts.l2_bytes, parameters)
+        return list(
+            input_sets(
+                operation,
+                case.shape,
+                case.dtype,
+                seal=hashlib.sha256(b"ledger/compare/1").hexdigest(),
+                cell=f"{case.kernel} {shape_text(case.shape)} {case.dtype}",
+                run=run,
+                anchor=None,
+                count=count,
+                device=device,
+            )
+        )
+
+
+def _launches(side: Version, sets: Sequence[InputSet]) -> list[Launch]:
+    prepare = side.kernel.implementations[side.case.implementation]
+    return [prepare(one.inputs, one.out, side.case.config) for one in sets]
+
+
+def _require_right(base: Version, launch: Launch, first: InputSet, reference: Any, side: str) -> Correctness:
+    """Call once and compare with the reference and the tolerance of the base. Raises: _Failed."""
+    tolerance = base.kernel.tolerances[base.case.dtype]
+    name = f"{base.kernel.operation.name} in float64, of the base"
+    if isinstance(launch, Call):
+        launch()
+        found = compare_results(launch.results(), reference, tolerance, name=name)
+    else:
+        first.out.fill_(float("nan"))
+        launch()
+        found = compare(first.out, reference, tolerance, name=name)
+    if not found.passed:
+        raise _Failed(side, "wrong", explain_failure(found))
+    return found
+
+
+def _rounds(launches: Sequence[Launch], base: Version, device: str) -> Any:
+    if device == "cpu":
+        return CpuRounds(launches)
+    if is_callable(base.case.kernel) and capture_problem(launches) is not None:
+        return StreamRounds(launches)
+    return GraphRounds(launches, watch=False)
+
+
+@contextmanager
+def _side(name: str) -> Iterator[None]:
+    """Name whose failure an error is: a subject may raise anything."""
+    try:
+        yield
+    except _Failed:
+        raise
+    except (Exception, SystemExit) as error:
+        text = str(error) if isinstance(error, LedgerError) else explained(error, 400)
+        raise _Failed(name, "failed", text) from error
+
+
+@contextmanager
+def _stream(base: Version, device: str) -> Iterator[None]:
+    if device == "cuda" and is_callable(base.case.kernel):
+        with own_stream():
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _still(device: str) -> Iterator[None]:
+    """Keep the garbage collector out of the rounds of a CPU."""
+    collecting = gc.isenabled()
+    if device == "cpu":
+        gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -1,0 +1,248 @@
+"""Plans a comparison of two commits: which cases must be timed, and why the others need not be. Times nothing.
+
+Equal manifests are skipped without being compiled, sources that differ in comments likewise. Where only GPU code
+differs, cases whose machine code is equal are skipped; that needs a compiler and no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ledger.analysis.campaign import Request
+from ledger.analysis.formatting import shape_text
+from ledger.callables.subject import is_callable
+from ledger.errors import InputError, LedgerError
+from ledger.kernel_files import KernelFile, build_case, execute, kernel_closure, kernels_shipped_from, own_kernel_names
+from ledger.measure.comparison import Version
+from ledger.measure.machine_code import machine_code
+from ledger.operations import Shape
+from ledger.records import CaseV2, Digest, Dtype, Hardware, is_gpu
+from ledger.roofline import roof_of, time_lower_bound_s
+from ledger.sources.closure import Closure
+from ledger.sources.same_code import Difference, difference
+from ledger.workflow.resolve_callable import Resolved, resolve_callable
+from ledger.workflow.revisions import Side
+
+Reason = Literal["unchanged", "comments", "gpu code on a CPU", "same machine code", "new", "removed", "failed"]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Hold a subject, or one case of it, that is not timed. side: whose failure the detail is, where it failed."""
+
+    subject: str
+    cell: str | None
+    reason: Reason
+    detail: str = ""
+    side: str | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Hold one case on both sides. floor_s: the time lower bound of head's work, None where it is not known."""
+
+    base: Version
+    head: Version
+    floor_s: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Hold what is to be timed, and what is not."""
+
+    pairs: tuple[Pair, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Hold what the user asks for. requests: cells of a campaign file. everything: also what did not change.
+
+    threads: on a CPU; None for all processors.
+    """
+
+    names: tuple[str, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[Dtype, ...] = ()
+    args: str | None = None
+    requests: tuple[Request, ...] = ()
+    everything: bool = False
+    threads: int | None = None
+
+
+def plan(base: Side, head: Side, hardware: Hardware, wanted: Wanted, *, on_progress: Progress) -> Plan:
+    """Return what must be timed. Raises: InputError for a name that neither side has, or a cell that is not offered."""
+    found: list[Pair | Skipped] = []
+    for name in _names(base, head, wanted):
+        on_progress(name)
+        own = [one for one in wanted.requests if one.kernel == name]
+        if is_callable(name):
+            found += _callable(name, base, head, hardware, wanted, own)
+        else:
+            found += _kernel(name, base, head, hardware, wanted, own)
+    return Plan(
+        tuple(one for one in found if isinstance(one, Pair)), tuple(one for one in found if isinstance(one, Skipped))
+    )
+
+
+def _names(base: Side, head: Side, wanted: Wanted) -> Sequence[str]:
+    if wanted.names:
+        return wanted.names
+    if wanted.requests:
+        return sorted({one.kernel for one in wanted.requests})
+    names: set[str] = set()
+    for side in (base, head):
+        with kernels_shipped_from(side.root):
+            names |= set(own_kernel_names(side.root))
+    if not names:
+        raise InputError(
+            "neither commit has a folder of kernels; expected one, or what to compare: module:name, or --suite FILE"
+        )
+    return sorted(names)
+
+
+# Kernels
+
+
+def _closure(name: str, side: Side) -> tuple[Closure, bool] | None:
+    with kernels_shipped_from(side.root):
+        return kernel_closure(name, side.root) if name in own_kernel_names(side.root) else None
+
+
+def _kernel(
+    name: str, base: Side, head: Side, hardware: Hardware, wanted: Wanted, requests: Sequence[Request]
+) -> Iterator[Pair | Skipped]:
+    closures = {}
+    for label, side in (("base", base), ("head", head)):
+        try:
+            closures[label] = _closure(name, side)
+        except LedgerError as error:
+            yield Skipped(name, None, "failed", str(error), label)
+            return
+    first, second = closures["base"], closures["head"]
+    if first is None or second is None:
+        if first is second is None:
+            raise InputError(f"kernel {name!r}: in neither {base.name} nor {head.name}; expected it in one of them")
+        yield Skipped(name, None, "new" if first is None else "removed")
+        return
+    apart = difference(first[0], second[0])
+    if (skipped := _skipped(name, apart, hardware)) is not None and not wanted.everything:
+        yield skipped
+        return
+    files: dict[str, KernelFile] = {}
+    for label, (closure, shipped) in (("base", first), ("head", second)):
+        try:
+            files[label] = execute(closure, launch=is_gpu(hardware.target), shipped=shipped)
+        except LedgerError as error:
+            yield Skipped(name, None, "failed", str(error), label)
+            return
+    compiled: tuple[dict[str, Digest], dict[str, Digest]] = ({}, {})
+    for shape, dtype in _cells(files["head"], wanted, requests):
+        one = _pair(files["base"], files["head"], shape, dtype, hardware, wanted.threads)
+        same = isinstance(one, Pair) and apart == "gpu-code" and _same_code(one, hardware, compiled)
+        yield Skipped(name, f"{shape_text(shape)} {dtype}", "same machine code") if same else one
+
+
+def _skipped(name: str, apart: Difference, hardware: Hardware) -> Skipped | None:
+    """Return why a subject need not be timed, None where it must be or a compiler decides."""
+    if apart == "gpu-code" and not is_gpu(hardware.target):
+        return Skipped(name, None, "gpu code on a CPU")
+    reasons: Mapping[Difference, Reason] = {"none": "unchanged", "comments": "comments"}
+    return Skipped(name, None, reasons[apart]) if apart in reasons else None
+
+
+def _cells(file: KernelFile, wanted: Wanted, requests: Sequence[Request]) -> Iterator[tuple[Shape, Dtype]]:
+    kernel = file.kernel
+    if requests:
+        for one in requests:
+            if one.dtype is not None:
+                yield one.shape, one.dtype
+        return
+    for shape in wanted.shapes or kernel.cases:
+        kernel.check_shape(shape)
+        yield from ((shape, dtype) for dtype in wanted.dtypes or kernel.dtypes)
+
+
+def _pair(
+    base: KernelFile, head: KernelFile, shape: Shape, dtype: Dtype, hardware: Hardware, threads: int | None
+) -> Pair | Skipped:
+    cell = f"{shape_text(shape)} {dtype}"
+    cases: dict[str, CaseV2] = {}
+    for label, file in (("head", head), ("base", base)):
+        try:
+            cases[label] = build_case(file.kernel, hardware, shape=shape, dtype=dtype, threads=threads)
+        except LedgerError as error:
+            if label == "base":
+                return Skipped(head.kernel.name, cell, "new", str(error))
+            return Skipped(head.kernel.name, cell, "failed", str(error), label)
+    case, kernel = cases["head"], head.kernel
+    roof = roof_of(hardware, kernel.path(dtype, hardware.target, case.implementation), None)
+    floor_s = time_lower_bound_s(kernel.work(shape, dtype), roof)
+    return Pair(Version(base, cases["base"]), Version(head, case), floor_s)
+
+
+def _same_code(pair: Pair, hardware: Hardware, known: tuple[dict[str, Digest], dict[str, Digest]]) -> bool:
+    """Tell whether a case has the same machine code on both sides; what does not compile is found when it is run."""
+    try:
+        base, head = (
+            machine_code(side.kernel, side.case, hardware.target, digests)
+            for side, digests in zip((pair.base, pair.head), known, strict=True)
+        )
+    except LedgerError:
+        return False
+    return base is not None and base == head and pair.base.case == pair.head.case
+
+
+# Callables
+
+
+def _callable(
+    name: str, base: Side, head: Side, hardware: Hardware, wanted: Wanted, requests: Sequence[Request]
+) -> Iterator[Pair | Skipped]:
+    for request in requests or [_request(name, hardware, shape, wanted) for shape in wanted.shapes or [{}]]:
+        cell = shape_text(request.shape) or None
+        second, floor_s = _resolved(request, head, hardware)
+        asked = request.model_copy(update={"shape": second.case.shape, "dtype": second.case.dtype, "args": None})
+        try:
+            first, _ = _resolved(asked, base, hardware, second)
+        except LedgerError as error:
+            yield Skipped(name, cell, "new", str(error))
+            continue
+        skipped = _skipped(name, difference(first.file.closure, second.file.closure), hardware)
+        if skipped is not None and skipped.reason != "gpu code on a CPU" and not wanted.everything:
+            yield skipped
+            return
+        yield Pair(Version(first.file, first.case), Version(second.file, second.case), floor_s)
+
+
+def _request(name: str, hardware: Hardware, shape: Shape, wanted: Wanted) -> Request:
+    dtype = wanted.dtypes[0] if wanted.dtypes else None
+    # A request is a forecast: regime and percent are not used.
+    return Request(
+        kernel=name,
+        hardware=hardware.name,
+        dtype=dtype,
+        shape=dict(shape),
+        regime="hbm-bound",
+        pct=50,
+        args=wanted.args,
+    )
+
+
+def _resolved(
+    request: Request, side: Side, hardware: Hardware, like: Resolved | None = None
+) -> tuple[Resolved, float | None]:
+    """Return a callable with its time lower bound, None where its work is neither counted nor given."""
+    arguments = None if like is None else like.case.arguments
+    with kernels_shipped_from(side.root):
+        try:
+            found = resolve_callable(request, side.root, hardware, arguments)
+        except InputError:
+            if request.flops is not None and request.bytes is not None:
+                raise
+            given = request.model_copy(update={"flops": 1, "bytes": 1})
+            return resolve_callable(given, side.root, hardware, arguments), None
+    return found, time_lower_bound_s(found.work, roof_of(hardware, found.path, None))

@@ -1,0 +1,40 @@
+"""Opens two commits of a repository side by side, each in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from tempfile import TemporaryDirectory
+
+from ledger.git.reader import Reader, quiet_environment
+from ledger.git.tree_files import commit_of, write_files
+from ledger.git.work_tree import WorkTree
+
+
+@dataclass(frozen=True)
+class Side:
+    """Hold one of two commits: as the user named it, its full name, and the folder that holds its files."""
+
+    name: str
+    commit: str
+    root: FilePath
+
+
+@contextmanager
+def two_sides(start: FilePath, base: str, head: str) -> Iterator[tuple[Side, Side]]:
+    """Yield two commits of the repository around a folder, written to temporary folders that end with the block.
+
+    Raises: StateError without a repository; InputError for a revision that names no commit.
+    """
+    reader = Reader(WorkTree(start).git_dir, quiet_environment())
+    commits = [commit_of(reader, name) for name in (base, head)]
+    with TemporaryDirectory(prefix="ledger-compare-") as name:
+        sides = []
+        for label, given, commit in zip(("base", "head"), (base, head), commits, strict=True):
+            folder = FilePath(name).resolve() / label
+            folder.mkdir()
+            write_files(reader, commit, folder)
+            sides.append(Side(given, commit, folder))
+        yield sides[0], sides[1]

@@ -1,0 +1,131 @@
+"""Runs the steps of the GitHub Actions without GitHub, on this CPU, and checks the recipes beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from two_commits import ROOT, WHO, WRONG, Scratch
+
+from ledger.cli.app import app
+from ledger.render.command_reference import options_of, walk
+
+COMMANDS = dict(walk(typer.main.get_command(app)))
+RECIPES = sorted((ROOT / "examples" / "ci").iterdir())
+
+
+def action(path: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / path).read_text())
+    return document
+
+
+def step(path: str, name: str, folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
+    """Run one step of a composite action with inputs; what GitHub passes is given by `github.NAME`."""
+    document = action(path)
+    inputs = {key: one["default"] for key, one in document["inputs"].items()} | {"python": sys.executable}
+    unknown = {key for key in given if not key.startswith("github_")} - inputs.keys()
+    assert not unknown
+    values = {f"inputs.{key}": text for key, text in {**inputs, **given}.items()}
+    values |= {key.replace("github_", "github.", 1): text for key, text in given.items() if key.startswith("github_")}
+    (found,) = (one for one in document["runs"]["steps"] if one["name"] == name)
+    environment = {
+        key: re.sub(r"\$\{\{ (.*?) \}\}", lambda hit: values.get(hit[1], ""), text)
+        for key, text in found["env"].items()
+    }
+    # A value in the script itself would be run as code.
+    assert "${{" not in found["run"] and found["shell"] == "bash"
+    temporary = folder.parent / "temporary"
+    temporary.mkdir(exist_ok=True)
+    paths = {name: str(temporary / name.lower()) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    path_list = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment |= {**WHO, **paths, "RUNNER_TEMP": str(temporary), "PYTHONPATH": path_list}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", found["run"]],
+        cwd=folder, env={**os.environ, **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def left(folder: Path, name: str) -> str:
+    return (folder.parent / "temporary" / name).read_text()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Scratch:
+    pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
+    (tmp_path / "repository").mkdir()
+    made = Scratch(tmp_path / "repository")
+    made.kernel("wrong", ("cases=(", "cases=({'M': 256, 'N': 256, 'K': 512},) or ("), WRONG)
+    made.git("update-ref", "refs/remotes/origin/main", "first")
+    return made
+
+
+def test_compare_reports_and_fails_only_when_asked(scratch: Scratch):
+    given = {"device": "cpu", "subjects": "product", "github_base_ref": "main"}
+    done = step("action.yml", "Compare", scratch.folder, **given)
+    assert done.returncode == 0, done.stderr
+    assert "WRONG" in left(scratch.folder, "github_step_summary")
+    outputs = dict(line.split("=", 1) for line in left(scratch.folder, "github_output").splitlines())
+    document = json.loads(Path(outputs["json"]).read_text())
+    assert {row["verdict"] for row in document["rows"]} == {"wrong"}
+    assert "WRONG" in Path(outputs["markdown"]).read_text()
+    assert step("action.yml", "Compare", scratch.folder, **given, fail="true").returncode == 1
+    other = step("action.yml", "Compare", scratch.folder, device="cpu", base="nowhere; touch owned")
+    assert other.returncode == 2 and "names no commit" in other.stderr and not (scratch.folder / "owned").exists()
+
+
+def test_audit_writes_a_badge_of_its_verdict(tmp_path: Path):
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+    def ledger(*arguments: str) -> None:
+        subprocess.run(
+            [sys.executable, "-m", "ledger", *arguments],
+            cwd=folder, env={**os.environ, **WHO, "PYTHONPATH": path}, check=True, capture_output=True,
+        )  # fmt: skip
+
+    ledger("init", ".")
+    ledger(*"predict matmul --hw t4 --dtype fp16 --shape M=64,N=64,K=64 --regime launch-bound --pct 2".split())
+    for verdict, color, code in (("verified", "brightgreen", 0), ("refused", "red", 3)):
+        done = step("actions/audit/action.yml", "Audit", folder)
+        assert done.returncode == code, done.stderr
+        badge = json.loads((folder / "ledger-badge.json").read_text())
+        assert badge == {"schemaVersion": 1, "label": "ledger audit", "message": verdict, "color": color}
+        (seal,) = folder.glob("predictions/??/*.json")
+        seal.write_bytes(seal.read_bytes().replace(b'"percent_milli":2000', b'"percent_milli":3000'))
+        subprocess.run(["git", "commit", "-qam", "other"], cwd=folder, env={**os.environ, **WHO}, check=False)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_a_recipe_names_commands_options_and_inputs_that_exist(path: Path):
+    text = path.read_text()
+    for words in re.findall(r"^\s*-? ?(?:run: )?ledger (\w+[^|\n]*)$", text, re.MULTILINE):
+        known = options_of(COMMANDS[words.split()[0]])
+        assert {word for word in words.split() if word.startswith("--")} <= set(known), words
+    if path.suffix == ".yml":
+        document = yaml.safe_load(text)
+        assert isinstance(document, dict)
+        for job in document.get("jobs", {}).values():
+            for one in job["steps"]:
+                if (used := one.get("uses", "")).startswith("OWNER/ledger"):
+                    folder = used.removeprefix("OWNER/ledger").partition("@")[0].strip("/")
+                    inputs = action(str(Path(folder) / "action.yml"))["inputs"]
+                    assert set(one.get("with", {})) <= set(inputs)
+    else:
+        subprocess.run(["bash", "-n", str(path)], check=True)
+    assert "ledger" in text
+
+
+def test_the_hook_runs_a_command_that_exists():
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    program, *words = hook["entry"].split()
+    assert program == "ledger" and " ".join(words) in COMMANDS and hook["pass_filenames"] is False
