@@ -54,6 +54,13 @@ def device_target(tensor: Tensor) -> str:
     return f"sm_{major}{minor}"
 
 
+def device_sms(tensor: Tensor) -> int:
+    """Return the number of SMs of the GPU that holds a tensor."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
+
+
 def is_tma_aligned(*tensors: Tensor) -> bool:
     """Tell whether the addresses of all tensors are multiples of TMA_ALIGNMENT."""
     return not any(tensor.data_ptr() % TMA_ALIGNMENT for tensor in tensors)

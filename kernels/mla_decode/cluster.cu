@@ -2,7 +2,8 @@
 // 64 keys for both (multicast). Of a CTA's four warpgroups two hold the accumulators of 256 columns of the latent each,
 // one computes scores and softmax, one loads. SLOTS and ROPES are the stages of two pipelines, of the latent by pieces
 // of 128 columns and of the rotary position; HELD boxes of 64 columns of the queries stay in registers; AHEAD products
-// of the next tile's scores are issued before a tile's softmax.
+// of the next tile's scores are issued before a tile's softmax. SPLIT: several clusters share a sequence's keys; each
+// leaves partial sums in global memory, waits for those of the others, and reduces a share of them.
 #include "hopper.cuh"
 #include "wgmma.h"
 
@@ -19,6 +20,10 @@ constexpr u32 FULL = STATS_AT + HEADS * 4, EMPTY = FULL + SLOTS * 8, ROPE_FULL =
     ROPE_EMPTY = ROPE_FULL + ROPES * 8, SCORED = ROPE_EMPTY + ROPES * 8, P_FULL = SCORED + 16, P_EMPTY = P_FULL + 16,
     Q_FULL = P_EMPTY + 16, Q_EMPTY = Q_FULL + 8, STATS_FULL = Q_EMPTY + 8;
 constexpr int LEFT = 0, RIGHT = 1, SCORER = 2, LOADER = 3;     // warpgroups
+// With SPLIT a CTA leaves vectors of four accumulators, [vector of a thread][half][thread of a half], and for each head
+// its reference and the sum of its exponentials.
+constexpr int VECTORS = 32, ACCUMULATING = 256, PARTIAL = VECTORS * ACCUMULATING;
+constexpr int MOST_SPLITS = 64;
 
 template <u32 AT> DEVICE float read(u32 from) {
     float v;
@@ -39,9 +44,22 @@ DEVICE u32 in_box(u32 thread) {
     return thread / 32 % 4 * 2048 + thread % 16 * 128 + (thread / 16 % 2 ^ thread % 8) * 16;
 }
 
+// What a CTA computes. Consecutive CTAs take blocks of 64 heads of a sequence; two are a cluster. All splits of two
+// blocks come one after the other. Computed where it is used: warp roles would share it in local memory.
+struct Share {
+    int block, split, first, steps, slot;
+    DEVICE Share(int n_keys, int splits) {
+        const int tiles = (n_keys + KEYS - 1) / KEYS, cluster = block_id() / 2;
+        split = SPLIT ? cluster % splits : 0;
+        block = SPLIT ? cluster / splits * 2 + block_id() % 2 : block_id();
+        first = SPLIT ? tiles * split / splits : 0;
+        steps = (SPLIT ? tiles * (split + 1) / splits : tiles) - first;
+        slot = SPLIT ? block * splits + split : 0;
+    }
+};
 // A CTA loads one of the two boxes of a piece of the latent, and 32 of 64 keys of the rotary position.
 DEVICE void load_tiles(const TensorMap* q_map, const TensorMap* latent_map, const TensorMap* rope_map, u32 ring,
-    int q_row, int batch, int steps, int rank)
+    int q_row, int batch, int first_key, int steps, int rank)
 {
     expect<Q_FULL>(ring, (LATENT / 64 + 1) * BOX);
     // The rotary columns of the queries use the buffer of the exponentials.
@@ -52,21 +70,22 @@ DEVICE void load_tiles(const TensorMap* q_map, const TensorMap* latent_map, cons
     NO_UNROLL for (int i = 0; i < steps; ++i) {
         wait<ROPE_EMPTY>(ring + r * 8, rope_phase);
         expect<ROPE_FULL>(ring + r * 8, BOX);
-        load_for(3, ring + ROPE_AT + r * BOX + rank * (BOX / 2), rope_map, LATENT, i * KEYS + rank * (KEYS / 2),
-            batch, ring + ROPE_FULL + r * 8);
+        load_for(3, ring + ROPE_AT + r * BOX + rank * (BOX / 2), rope_map, LATENT,
+            first_key + i * KEYS + rank * (KEYS / 2), batch, ring + ROPE_FULL + r * 8);
         if (++r == ROPES) { r = 0; rope_phase ^= 1; }
         NO_UNROLL for (int p = 0; p < LATENT / 128; ++p) {
             wait<EMPTY>(ring + s * 8, phase);
             if (first && s == HELD_SLOT) { wait<Q_EMPTY>(ring, 0); first = 0; }
             expect<FULL>(ring + s * 8, PIECE);
-            load_for(3, ring + s * PIECE + rank * BOX, latent_map, p * 128 + rank * 64, i * KEYS, batch,
-                ring + FULL + s * 8);
+            load_for(3, ring + s * PIECE + rank * BOX, latent_map, p * 128 + rank * 64, first_key + i * KEYS,
+                batch, ring + FULL + s * 8);
             if (++s == SLOTS) { s = 0; phase ^= 1; }
         }
     }
 }
 
-DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
+// stats: where a split leaves those of its heads.
+DEVICE void score_tiles(u32 ring, int n_keys, float scale, float2* stats) {
     constexpr float SLACK = 8.f;                        // exponentials stay below 2 ** 8
     constexpr int ROPE_PRODUCTS = 4, PRODUCTS = ROPE_PRODUCTS + LATENT / 16;
     const u32 lane = thread_id() % 32, warp = thread_id() / 32 % 4;
@@ -180,8 +199,17 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
     UNROLL for (int h = 0; h < 2; ++h) {
         total[h] += __shfl_xor_sync(~0u, total[h], 1);
         total[h] += __shfl_xor_sync(~0u, total[h], 2);
+        if (SPLIT) continue;
         // To 1 ulp: a division would call a function, which takes registers.
         asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(total[h]));
+    }
+    if (SPLIT) {
+        if (lane % 4 == 0) {
+            stats[warp * 16 + lane / 4] = make_float2(reference[0], total[0]);
+            stats[warp * 16 + lane / 4 + 8] = make_float2(reference[1], total[1]);
+        }
+        asm volatile("bar.arrive 3, 384;" ::: "memory");
+        return;
     }
     if (lane % 4 == 0) {
         write<STATS_AT>(ring + (warp * 16 + lane / 4) * 4, total[0]);
@@ -191,7 +219,7 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale) {
     if (lane == 0) arrive<STATS_FULL>(ring);
 }
 
-template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring, int steps) {
+template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring, int steps, float4* partial) {
     const u32 lane = thread_id() % 32, own_row = (thread_id() / 32 % 4 * 16 + lane / 4) * 4;
     const u32 there = peer(ring, lane % 2);
     float acc[2][64];                                   // of 128 columns each
@@ -231,6 +259,14 @@ template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring
         s += 4;
         if (s >= SLOTS) s -= SLOTS;
     }
+    if (SPLIT) {
+        float4* const to = partial + PART * 128 + thread_id() % 128;
+        UNROLL for (int k = 0; k < VECTORS; ++k) {
+            const float* const v = acc[k / 16] + k % 16 * 4;
+            __stcg(to + k * ACCUMULATING, make_float4(v[0], v[1], v[2], v[3]));
+        }
+        return;
+    }
     wait<STATS_FULL>(ring, 0);
     // Read again: in the loop all registers are in use.
     const u32 thread = thread_id(), in_group = thread / 32 % 4;
@@ -258,10 +294,81 @@ template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring
     __syncwarp();
 }
 
+// Until all splits of these heads have left their partial sums. The CTAs are as many as run at once.
+DEVICE void wait_for_splits(int* counters, int splits) {
+    asm volatile("bar.sync 3, 384;" ::: "memory");
+    if (thread_id() == 0) {
+        asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(counters) : "memory");
+        while (load_acquire(counters) < splits) {}
+        // The last to leave makes both counters ready for the next launch.
+        if (atomicAdd(counters + 1, 1) == splits - 1) { counters[0] = 0; counters[1] = 0; }
+    }
+    asm volatile("bar.sync 4, 256;" ::: "memory");
+}
+// Adds the partial sums of all splits for a share of 64 heads: all vectors of some accumulating threads, so that a lane
+// has two heads and weighs the splits itself. PARTS lanes add up a vector, every PARTS-th split each. partial, stats: of
+// the first split.
+template <int PARTS> DEVICE void reduce_splits(const float4* partial, const float2* stats, u16* y, int split, int splits)
+{
+    constexpr int EACH = MOST_SPLITS / 8, IN_FLIGHT = 2;
+    const int part = thread_id() % PARTS, member = thread_id() / PARTS;
+    const int first = 128 * split / splits, wide = 128 * (split + 1) / splits - first;
+    const int in_group = first + member % wide, row = in_group / 32 * 16 + in_group % 32 / 4;
+    const int stride = ACCUMULATING / PARTS / wide;
+    int k = member / wide;
+    if (k >= stride) k = 2 * VECTORS;
+    float4 v[IN_FLIGHT][EACH];
+    auto load_vectors = [&]() {
+        UNROLL for (int n = 0; n < IN_FLIGHT; ++n)
+            UNROLL for (int i = 0; i < EACH; ++i)
+                if (k + n * stride < 2 * VECTORS && part + PARTS * i < splits)
+                    v[n][i] = __ldcg(partial + (part + PARTS * i) * PARTIAL + (k + n * stride) * 128 + in_group);
+    };
+    float weight[EACH][2], sum[2] = {0.f, 0.f};
+    float2 of_row[EACH][2];
+    UNROLL for (int i = 0; i < EACH; ++i)
+        UNROLL for (int h = 0; h < 2; ++h) {
+            of_row[i][h] = make_float2(-INFINITY, 0.f);
+            if (part + PARTS * i < splits) of_row[i][h] = __ldcg(stats + (part + PARTS * i) * HEADS + row + 8 * h);
+        }
+    load_vectors();
+    UNROLL for (int h = 0; h < 2; ++h) {
+        float top = of_row[0][h].x;
+        UNROLL for (int i = 1; i < EACH; ++i) top = fmaxf(top, of_row[i][h].x);
+        UNROLL for (int bit = 1; bit < PARTS; bit *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, bit));
+        UNROLL for (int i = 0; i < EACH; ++i) {
+            weight[i][h] = exp2_approx(of_row[i][h].x - top);
+            sum[h] = fmaf(weight[i][h], of_row[i][h].y, sum[h]);
+        }
+        UNROLL for (int bit = 1; bit < PARTS; bit *= 2) sum[h] += __shfl_xor_sync(~0u, sum[h], bit);
+        // To 1 ulp: a division would call a function, which takes registers.
+        asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(sum[h]));
+    }
+    // The vectors of an accumulating thread: 32 of the left half, 32 of the right.
+    NO_UNROLL while (__any_sync(~0u, k < 2 * VECTORS)) {
+        UNROLL for (int n = 0; n < IN_FLIGHT; ++n) {
+            float r[4] = {0.f, 0.f, 0.f, 0.f};
+            UNROLL for (int i = 0; i < EACH; ++i) {
+                if (part + PARTS * i >= splits) continue;
+                r[0] = fmaf(weight[i][0], v[n][i].x, r[0]); r[1] = fmaf(weight[i][0], v[n][i].y, r[1]);
+                r[2] = fmaf(weight[i][1], v[n][i].z, r[2]); r[3] = fmaf(weight[i][1], v[n][i].w, r[3]);
+            }
+            UNROLL for (int bit = 1; bit < PARTS; bit *= 2)
+                UNROLL for (int j = 0; j < 4; ++j) r[j] += __shfl_xor_sync(~0u, r[j], bit);
+            const int at = k + n * stride, column = at % 2 * 256 + at / 2 * 8 + in_group % 4 * 2;
+            if (at < 2 * VECTORS && part < 2)
+                *(u32*)(y + (row + part * 8) * LATENT + column) = part ? packed(r[2] * sum[1], r[3] * sum[1])
+                    : packed(r[0] * sum[0], r[1] * sum[0]);
+        }
+        k += IN_FLIGHT * stride;
+        load_vectors();
+    }
+}
+
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) mla_decode_cluster(
     const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap latent_map,
-    const __grid_constant__ TensorMap rope_map, const __grid_constant__ TensorMap y_map, int n_heads, int n_keys,
-    float scale_log2)
+    const __grid_constant__ TensorMap rope_map, const __grid_constant__ TensorMap y_map, u16* y_ptr,
+    float4* partial_ptr, float2* stats_ptr, int* counters_ptr, int n_heads, int n_keys, int splits, float scale_log2)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
@@ -285,25 +392,33 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) m
     cluster_barrier();
     // The launch before this one may have written the operands, and may still read what this one writes.
     wait_for_launch_before();
-    const int steps = (n_keys + KEYS - 1) / KEYS;
     if (group == LOADER) {
         decrease_registers<24>();
         if (thread_id() / 32 % 4 == 0 && elected()) {
-            // Consecutive CTAs take blocks of 64 heads of a sequence; two are a cluster.
-            const int block = block_id();
-            load_tiles(&q_map, &latent_map, &rope_map, ring, block * HEADS, block / (n_heads / HEADS), steps,
-                block % 2);
+            const Share own(n_keys, splits);
+            load_tiles(&q_map, &latent_map, &rope_map, ring, own.block * HEADS, own.block / (n_heads / HEADS),
+                own.first * KEYS, own.steps, own.block % 2);
         }
         __syncwarp();
     } else if (group == SCORER) {
         increase_registers<168>();
-        score_tiles(ring, n_keys, scale_log2);
-    } else if (group == LEFT) {
-        increase_registers<160>();
-        accumulate_half<LEFT>(&y_map, ring, steps);
+        const Share own(n_keys, splits);
+        score_tiles(ring, min(n_keys - own.first * KEYS, own.steps * KEYS), scale_log2,
+            stats_ptr + own.slot * HEADS);
     } else {
         increase_registers<160>();
-        accumulate_half<RIGHT>(&y_map, ring, steps);
+        const Share own(n_keys, splits);
+        if (group == LEFT) accumulate_half<LEFT>(&y_map, ring, own.steps, partial_ptr + (i64)own.slot * PARTIAL);
+        else accumulate_half<RIGHT>(&y_map, ring, own.steps, partial_ptr + (i64)own.slot * PARTIAL);
+        if (SPLIT) {
+            const Share share(n_keys, splits);
+            wait_for_splits(counters_ptr + 2 * share.block, splits);
+            const float4* const partial = partial_ptr + (i64)(share.slot - share.split) * PARTIAL;
+            const float2* const stats = stats_ptr + (share.slot - share.split) * HEADS;
+            u16* const y = y_ptr + (i64)share.block * HEADS * LATENT;
+            if (splits > MOST_SPLITS / 2) reduce_splits<8>(partial, stats, y, share.split, splits);
+            else reduce_splits<4>(partial, stats, y, share.split, splits);
+        }
     }
     __syncwarp();
     // The other CTA may still arrive at this one's mbarriers.

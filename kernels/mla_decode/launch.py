@@ -1,7 +1,7 @@
 """Describes the launches of mla_decode's variants, with the shared memory that each needs.
 
 The variants: "generic", Triton for sm_80 and later; "warp_specialised", Gluon for sm_90; "cuda", CUDA C++ for sm_90 in
-clusters of two CTAs that share the loads of the cache (cluster.cu), for whole multiples of 128 heads.
+clusters of two CTAs that share the loads of the cache (cluster.cu), for whole multiples of 128 heads, also with splits.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ledger.errors import MachineError
 from ledger.kernels.common.cuda import CudaSource, cuda_source, tensor_map
 from ledger.kernels.common.decode import counted_workspaces, polled_workspaces
 from ledger.kernels.common.launches import options_of
-from ledger.kernels.common.plans import CudaPlan, Operand, Plan
-from ledger.kernels.common.targets import ceil_div
+from ledger.kernels.common.plans import CudaPlan, Operand, Plan, Workspace
+from ledger.kernels.common.targets import ceil_div, device_sms
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype
@@ -112,7 +113,7 @@ def _cuda_bytes() -> int:
     return 8192 * boxes + 3 * _CTA_HEADS * 4 + 8 * (2 * slots + 2 * ropes + 9)
 
 
-def _cuda_source(dtype: Dtype) -> CudaSource:
+def _cuda_source(config: Mapping[str, Any], dtype: Dtype) -> CudaSource:
     # Scores of 64 keys, with queries in shared memory or in registers; 128 columns of values (MN-major).
     kind = "bf16" if dtype == "bf16" else "f16"
     products = (
@@ -120,28 +121,51 @@ def _cuda_source(dtype: Dtype) -> CudaSource:
         Wgmma(n=64, kind=kind, name="score", a="registers"),
         Wgmma(n=128, kind=kind, name="accumulate", b_transposed=True),
     )
-    defines = {**_DEFINES, "BF16": int(dtype == "bf16")}
+    defines = {**_DEFINES, "BF16": int(dtype == "bf16"), "SPLIT": int(config["splits"] > 1)}
     return cuda_source(
         __name__, "cluster.cu", entry="mla_decode_cluster", defines=defines, generated=wgmma_header(*products)
     )
 
 
+def _cuda_workspaces(rows: int, splits: int) -> tuple[Workspace, ...]:
+    """Return the workspaces of splits: accumulators, statistics, two counters a block of heads."""
+    slots = rows * splits if splits > 1 else 1
+    return (
+        Workspace("fp32", slots * MLA_LATENT),
+        Workspace("fp32", slots * 2),
+        Workspace("i32", 2 * rows // _CTA_HEADS, 0),
+    )
+
+
+def _check_residence(splits: int, sms: int) -> None:
+    """Check that the splits of 128 heads, which wait for each other, run at once. Raises: MachineError."""
+    ctas = CLUSTER_HEADS // _CTA_HEADS * splits
+    if ctas > sms:
+        raise MachineError(
+            f"mla_decode: {ctas} CTAs wait for each other and this device runs {sms} at once; expected no more CTAs "
+            "than that: take fewer splits"
+        )
+
+
 def _cuda_plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> CudaPlan:
-    rows = shape["B"] * shape["H"]
+    rows, splits = shape["B"] * shape["H"], config["splits"]
 
     def arguments(tensors: Mapping[str, Tensor]) -> list[Any]:
         q, cache, y = (tensors[name] for name in ("q", "cache", "y"))
+        if splits > 1:
+            _check_residence(splits, device_sms(y))
         maps = [
             tensor_map(q.view(rows, MLA_LATENT + MLA_ROPE), (_CTA_HEADS, 64)),
             tensor_map(cache, (64, 64)),
             tensor_map(cache, (32, 64)),
             tensor_map(y.view(rows, MLA_LATENT), (16, 64)),
         ]
-        return [*maps, shape["H"], shape["S"], _SCALE_LOG2]
+        workspaces = [each.allocate(y.device) for each in _cuda_workspaces(rows, splits)]
+        return [*maps, y, *workspaces, shape["H"], shape["S"], splits, _SCALE_LOG2]
 
     return CudaPlan(
-        source=_cuda_source(dtype),
-        ctas=rows // _CTA_HEADS,
+        source=_cuda_source(config, dtype),
+        ctas=rows // _CTA_HEADS * splits,
         threads=_CTA_THREADS,
         shared_bytes=_cuda_bytes(),
         arguments=arguments,

@@ -27,6 +27,9 @@ _FIXED = {
     "cuda": {"block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2},
 }
 _SPECIALISED_SPLITS = (1, 2, 4, 8, 16)
+# Splits of CUDA C++ -> keys from which they are faster than warp_specialised, measured on an H200: B 1 to 8, S 1024 to
+# 32768. 64 splits are no faster below 16384 keys.
+_CUDA_SPLITS = {32: 2048, 16: 4096}
 
 # Time to fill the pipeline and, per wave, to reduce the splits, in tiles of 64 keys (1.65 us): fitted to timings on an
 # H200 (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
@@ -38,9 +41,21 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
     generic = generic_config(shape, dtype, target)
     if target != "sm_90":
         return generic
+    splits = _cuda_splits(shape)
+    if splits:
+        return {**generic, **_FIXED["cuda"], "splits": splits, "variant": "cuda"}
     splits = _specialised_splits(shape)
     variant = "cuda" if splits == 1 and shape["H"] % CLUSTER_HEADS == 0 else "warp_specialised"
     return {**generic, **_FIXED[variant], "splits": splits, "variant": variant}
+
+
+def _cuda_splits(shape: Shape) -> int:
+    """Return into how many splits CUDA C++ divides few long sequences, or 0 where another variant is faster."""
+    if shape["H"] % CLUSTER_HEADS:
+        return 0
+    resident = SMS["sm_90"] // (shape["B"] * shape["H"] // 64)
+    fitting = (n for n, keys in _CUDA_SPLITS.items() if n <= resident and shape["S"] >= keys)
+    return next(fitting, 0)
 
 
 def _specialised_splits(shape: Shape) -> int:
@@ -102,10 +117,13 @@ def _check_variant(config: Mapping[str, Any], shape: Shape, target: str) -> None
     fixed = _FIXED[variant]
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(f"{NAME}: variant is {variant}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
-    if variant == "cuda" and (config["splits"] != 1 or shape["H"] % CLUSTER_HEADS):
-        raise InputError(
-            f"{NAME}: splits is {config['splits']} and H {shape['H']} with variant cuda; expected 1 and a multiple of "
-            f"{CLUSTER_HEADS}"
-        )
-    if config["splits"] not in _SPECIALISED_SPLITS:
+    if variant == "cuda":
+        ctas = shape["B"] * shape["H"] // 64 * config["splits"]
+        if shape["H"] % CLUSTER_HEADS or (config["splits"] > 1 and ctas > SMS[target]):
+            raise InputError(
+                f"{NAME}: splits is {config['splits']} with B={shape['B']}, H={shape['H']} and variant cuda; expected "
+                f"a multiple of {CLUSTER_HEADS} heads, and 1 split or at most {SMS[target]} CTAs in all: the splits "
+                "wait for each other"
+            )
+    elif config["splits"] not in _SPECIALISED_SPLITS:
         raise InputError(f"{NAME}: splits is {config['splits']} with variant {variant}; expected 1, 2, 4, 8 or 16")

@@ -155,10 +155,12 @@ def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_
     assert seen
 
 
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(dtype: Any) -> None:
+def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(dtype: Any, split: bool) -> None:
     kernel = load_kernel("mla_decode", launch=True).kernel
-    trial = CLUSTER_TRIALS["mla_decode"](dtype)[0]
+    trial = CLUSTER_TRIALS["mla_decode"](dtype)[-1 if split else 0]
+    assert (trial.config["splits"] > 1) == split
     source = kernel.ahead(trial.config, trial.shape, dtype, "sm_90").source
     made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
     assert (made.stack, made.shared) == (0, sys.modules[kernel.config.__module__].shared_bytes(trial.config, dtype))

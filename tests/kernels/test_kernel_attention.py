@@ -29,7 +29,7 @@ from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, cuda_tri
 from mutants.checker import Trial, judge
 from mutants.twin import load_twin
 
-from ledger.errors import InputError
+from ledger.errors import InputError, MachineError
 from ledger.kernel import Tolerance
 from ledger.kernel_files import load_kernel
 from ledger.records import Work
@@ -157,17 +157,28 @@ def test_mla_decode_rule_gives_what_the_architecture_can_run(target: str, b: int
 
 @pytest.mark.parametrize(
     ("b", "h", "s", "variant", "splits"),
-    # As measured: clusters wherever no sequence is split.
+    # As measured: clusters wherever no sequence is split,
     [
         (64, 128, 8192, "cuda", 1), (64, 128, 64, "cuda", 1), (48, 128, 6144, "cuda", 1),
         (33, 128, 8192, "warp_specialised", 2), (128, 64, 8192, "warp_specialised", 1),
+        # And where long sequences are so few that 16 splits of each run at once.
+        (1, 128, 8192, "cuda", 32), (2, 128, 2048, "cuda", 32), (4, 128, 8192, "cuda", 16),
+        (1, 128, 2047, "warp_specialised", 16), (4, 128, 4095, "warp_specialised", 16),
+        (5, 128, 8192, "warp_specialised", 8),
     ],
 )  # fmt: skip
-def test_mla_decode_takes_clusters_for_whole_sequences_of_whole_pairs_of_blocks(
+def test_mla_decode_takes_clusters_for_whole_sequences_and_for_few_long_ones(
     b: int, h: int, s: int, variant: str, splits: int
 ) -> None:
     config = load_kernel("mla_decode").kernel.config({"B": b, "H": h, "S": s}, "bf16", "sm_90")
     assert (config["variant"], config["splits"]) == (variant, splits)
+
+
+def test_mla_decode_refuses_splits_that_a_device_cannot_run_at_once() -> None:
+    launch = sys.modules[load_kernel("mla_decode").kernel.config.__module__.replace(".rule", ".launch")]
+    launch._check_residence(32, 64)
+    with pytest.raises(MachineError, match="64 CTAs wait for each other and this device runs 63"):
+        launch._check_residence(32, 63)
 
 
 STREAM_K: dict[str, int | str] = {"variant": "cuda_stream_k", "block_s": 32, "num_stages": 1}
@@ -194,7 +205,7 @@ STREAM_K: dict[str, int | str] = {"variant": "cuda_stream_k", "block_s": 32, "nu
         ("mla_decode", {"block_h": 24}, "power of two"),
         ("mla_decode", {"splits": 1000}, "splits is 1000"),
         ("mla_decode", {"num_stages": 8}, "variant is cuda; expected .*num_stages 2"),
-        ("mla_decode", {"splits": 2}, "splits is 2 and H 128 with variant cuda"),
+        ("mla_decode", {"splits": 2}, "splits is 2 with B=64, H=128 and variant cuda"),
         ("mla_decode", {"variant": "warp_specialised", "num_warps": 4, "splits": 3}, "expected 1, 2, 4, 8 or 16"),
         ("mla_decode", {"variant": "warp_specialised"}, "variant is warp_specialised; expected .*num_warps 4"),
         ("mla_decode", {"variant": "cuda_stream_k"}, "variant is 'cuda_stream_k' on sm_90"),

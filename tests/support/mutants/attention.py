@@ -141,7 +141,15 @@ def mla_cluster_trials(dtype: str) -> tuple[Trial, ...]:
         # More CTAs than are resident at once, and scores so far apart that references rise again and again.
         (70, 128, 331, 1.0), (2, 128, 1087, 16.0), (1, 128, 640, 256.0),
     )  # fmt: skip
-    return tuple(Trial({"B": b, "H": h, "S": s}, dtype, config, scale) for b, h, s, scale in sizes)
+    # Splits of one tile and of several, not as many each, more than are reduced at once; two blocks of two clusters.
+    split = (
+        (1, 128, 65, 2, 1.0), (2, 128, 1031, 5, 1.0), (1, 128, 4160, 64, 1.0), (1, 256, 1999, 16, 1.0),
+        (3, 128, 700, 11, 16.0), (1, 128, 2200, 35, 256.0), (1, 128, 150, 2, 1.0), (2, 128, 200, 3, 1.0),
+    )  # fmt: skip
+    return (
+        *(Trial({"B": b, "H": h, "S": s}, dtype, config, scale) for b, h, s, scale in sizes),
+        *(Trial({"B": b, "H": h, "S": s}, dtype, {**config, "splits": n}, scale) for b, h, s, n, scale in split),
+    )
 
 
 TRIALS = {
