@@ -26,10 +26,8 @@ _FIXED = {
     "warp_specialised": {"block_h": 64, "block_s": 64, "num_warps": 4, "num_stages": 2},
     "cuda": {"block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2},
 }
+# Splits of "cuda" are not chosen: no test has run them on several streams at once (benchmarks/attention-h200.json).
 _SPECIALISED_SPLITS = (1, 2, 4, 8, 16)
-# Splits of CUDA C++ -> keys from which they are faster than warp_specialised, measured on an H200: B 1 to 8, S 1024 to
-# 32768. 64 splits are no faster below 16384 keys.
-_CUDA_SPLITS = {32: 2048, 16: 4096}
 
 # Time to fill the pipeline and, per wave, to reduce the splits, in tiles of 64 keys (1.65 us): fitted to timings on an
 # H200 (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
@@ -41,21 +39,9 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
     generic = generic_config(shape, dtype, target)
     if target != "sm_90":
         return generic
-    splits = _cuda_splits(shape)
-    if splits:
-        return {**generic, **_FIXED["cuda"], "splits": splits, "variant": "cuda"}
     splits = _specialised_splits(shape)
     variant = "cuda" if splits == 1 and shape["H"] % CLUSTER_HEADS == 0 else "warp_specialised"
     return {**generic, **_FIXED[variant], "splits": splits, "variant": variant}
-
-
-def _cuda_splits(shape: Shape) -> int:
-    """Return into how many splits CUDA C++ divides few long sequences, or 0 where another variant is faster."""
-    if shape["H"] % CLUSTER_HEADS:
-        return 0
-    resident = SMS["sm_90"] // (shape["B"] * shape["H"] // 64)
-    fitting = (n for n, keys in _CUDA_SPLITS.items() if n <= resident and shape["S"] >= keys)
-    return next(fitting, 0)
 
 
 def _specialised_splits(shape: Shape) -> int:
