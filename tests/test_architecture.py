@@ -35,12 +35,16 @@ LAYERS = (
         "analysis",
         """
         counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
-        book sight_notes refusals campaign stability steady_timing regime regime_v2 forecast causes achieved_share gap
+        book sight_notes refusals campaign stability steady_timing regime regime_v2 causes achieved_share gap
         consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
         track_record seal_lines forecast_changes cell_history ledger_diff
         bench_regression paired_ratio estimate drill hardware_quiz practice
         chrome_trace tuning kernel_check model_shapes
         """,
+    ),
+    (
+        "forecasters",
+        "answer resource_times naive_roofline rule_of_thumb measured_roofline no_overlap persistence registry",
     ),
     ("git", "version identity limits reader history tree_files objects work_tree commit ancestry clone"),
     (
@@ -74,8 +78,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor resolve_callable seal sight path_check select compared local_cells order withdraw ingest reveal_list
-        attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
+        init doctor question resolve_callable seal sight path_check select compared local_cells order withdraw ingest
+        reveal_list attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
         import_problems export_traces revisions compare_plan compare_suite compare
         """,
     ),
@@ -84,7 +88,7 @@ LAYERS = (
         """
          report_text counter_card markdown_page command_reference svg plot_model plot_layout roofline_svg strips_svg
          plot_terminal plot_table roofline_plot html_parts page_rows page_document page_sections html_page report tables
-         forecast_table
+         forecast_table answers_text
          status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card
          inspection_card timeline_table bench_page before_after_page bench_points tuning_page candidates_text
          self_test_text comparison_text
@@ -95,9 +99,9 @@ LAYERS = (
     (
         "cli",
         """
-        options output open_ledger cells init doctor prompts challenge witness inspect predict void report history diff
-        order measure verify calibrate status score roofline audit hardware kernels bench compare timeline tune
-        drill_prompts drill_quiz drill new check import_problems export app
+        options output open_ledger cells init doctor prompts challenge witness inspect predict forecast void report
+        history diff order measure verify calibrate status score roofline audit hardware kernels bench compare timeline
+        tune drill_prompts drill_quiz drill new check import_problems export app
         """,
     ),
     ("", "__main__"),
@@ -208,6 +212,7 @@ def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
     for command in (
         "--help", "hardware list", "hardware show h100_sxm", "kernels list", "kernels show matmul", "status", "log",
         "report", "report --json", "audit .", "audit --json", "order -o order.json",
+        "forecast rmsnorm_matmul --hw h200 --json",
     ):  # fmt: skip
         ledger(*command.split(), folder=tmp_path)
 

@@ -16,6 +16,7 @@ from ledger.cli.diff import diff
 from ledger.cli.doctor import doctor
 from ledger.cli.drill import drill
 from ledger.cli.export import export
+from ledger.cli.forecast import forecast
 from ledger.cli.hardware import hardware_app
 from ledger.cli.history import history
 from ledger.cli.import_problems import import_problems
@@ -56,8 +57,8 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 for command in (
-    init, predict, order, measure, verify, report, history, diff, status, log, score, roofline, audit, void, witness,
-    challenge, calibrate, bench, compare, timeline, tune, inspect, new, check, drill, doctor, export,
+    init, forecast, predict, order, measure, verify, report, history, diff, status, log, score, roofline, audit, void,
+    witness, challenge, calibrate, bench, compare, timeline, tune, inspect, new, check, drill, doctor, export,
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_problems)

@@ -1,4 +1,4 @@
-"""Reads the cells and the baselines that the commands bench, timeline and tune are given."""
+"""Reads the cells and the baselines that the commands forecast, bench, timeline and tune are given."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ COMMANDS = dict(walk(APPLICATION))
 # What scripts may rely on: the keys of each document, in order, or of each row where the document is a list.
 JSON_KEYS = {
     "predict": "id path commit",
+    "forecast": "cells",
     "report": "head rows missing refused findings",
     "history": "head cells",
     "diff": "head a b mean_time_ratio cells only_a only_b same",
@@ -112,6 +113,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
+        "forecast matmul --hw t4",
         "report", "history matmul", "diff HEAD~1 HEAD", "status", "log", "score", "roofline --hw t4", "audit",
         "hardware list", "hardware show t4",
         "kernels list", "kernels show matmul", "doctor", "challenge", "order",
@@ -124,6 +126,27 @@ def test_json_holds_the_agreed_keys(sealed: Path, command: str):
     first = value[0] if isinstance(value, list) else value
     assert list(first) == JSON_KEYS[name].split()
     assert isinstance(value, list) == (name in LISTS_OF_ROWS)
+
+
+def test_a_forecast_asks_the_forecasters_and_seals_nothing(sealed: Path):
+    command = "forecast matmul --hw h200 --dtype fp16 --shape M=64,N=64,K=64 --shape M=4096,N=4096,K=4096".split()
+    small, large = printed(sealed, *command, "--json")["cells"]
+    assert small["shape"] == {"M": 64, "N": 64, "K": 64} and small["roof"]["path"] == "fp16_tensor"
+    regimes = {one["forecaster"]: one["regime"] for one in large["answers"]}
+    assert set(regimes.values()) == {"compute-bound"} and len(regimes) == 4
+    (silent,) = large["unanswered"]
+    assert silent["forecaster"] == "persistence" and "no fp16 cell of matmul on h200 is measured" in silent["reason"]
+    shown = run(sealed, *command, "--by", "naive-roofline,persistence").stdout
+    assert "matmul M=N=K=4096 fp16 on h200" in shown and "measured-roofline" not in shown
+    assert len(printed(sealed, "status", "--json")["cells"]) == 1
+    for wrong in (["--by", "naive"], ["--shape", "M=1"], ["--dtype", "int8"], ["--hw", "h20000"]):
+        done = run(sealed, *command, *wrong)
+        assert done.returncode == 2 and done.stderr.startswith("ledger: "), done.stderr
+
+
+def test_a_forecast_needs_no_repository(tmp_path: Path):
+    (cell, *_) = printed(tmp_path, *"forecast softmax --hw t4 --by persistence,naive-roofline --json".split())["cells"]
+    assert [one["forecaster"] for one in cell["answers"]] == ["naive-roofline"]
 
 
 def test_an_order_contains_the_anchor_of_a_challenge(sealed: Path, tmp_path: Path):

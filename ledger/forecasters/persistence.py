@@ -1,0 +1,73 @@
+"""Forecasts what the ledger measured last: of the cell itself, or of its nearest neighbour. Pure.
+
+A neighbour is another shape of the same kernel, dtype and profile; its percent of the roof and its regime carry over.
+The distance of two shapes is the sum of |log2| of the ratios of their sizes, in doublings. Assumes: neither the
+kernel's sources nor the software changed since.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ledger.analysis.book import Book
+from ledger.analysis.formatting import shape_text
+from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
+from ledger.roofline import percent_of_roof, time_lower_bound_s
+
+NAME = "persistence"
+VERSION = "1"
+
+
+def forecast(question: Question) -> Answer | NoAnswer:
+    """Return the forecast; none where no cell of the kernel, dtype and profile is measured.
+
+    Its interval is the range of the cell's own runs, where there are two or more.
+    """
+    case, roof = question.case, question.roof
+    known = [
+        one
+        for one in question.earlier
+        if (one.case.kernel, one.case.dtype, one.case.hardware) == (case.kernel, case.dtype, case.hardware)
+        and one.case.shape.keys() == case.shape.keys()
+    ]
+    if not known:
+        return NoAnswer(NAME, VERSION, f"no {case.dtype} cell of {case.kernel} on {case.hardware} is measured here")
+    least = min(distance(case.shape, one.case.shape) for one in known)
+    nearest = [one for one in known if distance(case.shape, one.case.shape) == least]
+    last = nearest[-1]
+    percent = percent_of_roof(last.work, roof, last.time_s)
+    runs = [percent_of_roof(one.work, roof, one.time_s) for one in nearest if least == 0]
+    return Answer(
+        forecaster=NAME,
+        version=VERSION,
+        regime=last.regime,
+        percent=percent,
+        time_s=100 * time_lower_bound_s(question.work, roof) / percent,
+        terms=(
+            Term(f"measured {shape_text(last.case.shape)}", last.time_s, "s"),
+            Term("distance", least, "doublings"),
+            Term("runs of this cell", len(runs), "1"),
+        ),
+        assumes=("kernel and software as when it was measured", "the same percent of the roof"),
+        low=min(runs) if len(runs) > 1 else None,
+        high=max(runs) if len(runs) > 1 else None,
+    )
+
+
+def distance(shape: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """Return how far apart two shapes with the same keys are, in doublings."""
+    return sum(abs(math.log2(size / other[key])) for key, size in shape.items())
+
+
+def measured_runs(book: Book) -> tuple[Measured, ...]:
+    """Return every finished run of a ledger's measured cells, oldest commit first."""
+    found: list[tuple[int, Measured]] = []
+    for view in book.cells:
+        for run in view.runs if view.state == "measured" else ():
+            timing = run.recorded.measurement.timing
+            if timing is not None:
+                regime = run.verification.measured_regime
+                one = Measured(view.forecast.case, view.forecast.work, timing.median_ps / 1e12, regime)
+                found.append((run.recorded.commit.position, one))
+    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
