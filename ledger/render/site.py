@@ -11,7 +11,6 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ledger.analysis.book import Book
-from ledger.analysis.model_shapes import FIT_SCHEMA, TIMES_SCHEMA
 from ledger.analysis.tuning import FILE_SCHEMA
 from ledger.canonical import parse_json
 from ledger.errors import InputError
@@ -62,7 +61,10 @@ def _links(names: list[str]) -> str:
 
 
 def _benchmark_pages(folder: FilePath) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of a page for each JSON file of a bench, of tuning or of a timer comparison."""
+    """Yield the name and text of a page for each JSON file of a bench, of tuning or of a timer comparison.
+
+    A file that names another schema has no page.
+    """
     for path in sorted(folder.rglob("*.json")):
         page = _benchmark_page(parse_json(read_bytes(path), what=str(path)), str(path))
         if page is not None:
@@ -77,7 +79,7 @@ def _benchmark_page(document: Any, what: str) -> str | None:
             return tuning_page.render_markdown(document)
         if document.get("schema") == before_after_page.SCHEMA:
             return before_after_page.render_markdown(document)
-        if document.get("schema") in (FIT_SCHEMA, TIMES_SCHEMA):
+        if "schema" in document:
             return None
         if "conditions" in document and "rows" in document:
             return bench_page.render_markdown(document)

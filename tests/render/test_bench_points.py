@@ -217,4 +217,4 @@ def test_the_command_draws_a_bench_on_a_profile_from_a_file(
     assert done.value.code in (0, None)
     value = json.loads(capsys.readouterr().out)
     assert [dot["kernel"] for dot in value["dots"]] == ["matmul", "matmul, cuBLAS"]
-    assert value["devices"] == [{"name": "toy", "title": TOY.title}]
+    assert [(device["name"], device["title"]) for device in value["devices"]] == [("toy", TOY.title)]
