@@ -18,7 +18,7 @@ from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.cuda import CudaSource, cuda_source
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.targets import ceil_div
+from ledger.kernels.common.targets import ceil_div, device_sms
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
@@ -107,7 +107,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     settings, dtype = gemm_settings(config, n_rows), dtype_name(x, "rmsnorm_matmul")
     shape = {"B": n_rows, "H": n_inner, "O": weight.shape[1]}
     ctas = gemm_config.cuda_ctas(settings, _gemm_shape(shape))
-    half = int(torch.cuda.get_device_properties(x.device).multi_processor_count) // 2
+    half = device_sms(x) // 2
     writers = min(ctas, WRITERS, half, n_rows)
     normed = torch.empty_like(x)
     flags = torch.zeros(ctas * WRITERS, dtype=torch.int32, device=x.device)

@@ -16,7 +16,7 @@ from ledger.kernel import AheadCuda, Launch
 from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_ahead, tensor_map
-from ledger.kernels.common.targets import ceil_div
+from ledger.kernels.common.targets import ceil_div, device_sms
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.kernels.common.workspace import unwritten
 from ledger.operations import Shape
@@ -138,8 +138,6 @@ def ahead(config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
 
 def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: float) -> Launch:
     """Allocate the sums of squares and return the launch."""
-    import torch
-
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
     shape = {"B": x.shape[0], "H": x.shape[1], "O": weight.shape[1]}
     block_k = config["block_k"]
@@ -151,7 +149,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     words = 0 if local_square_warps(config) else ceil_div(shape["O"], config["block_o"]) * shape["B"]
     launched = ahead(config, shape, dtype_name(x, "rmsnorm_matmul"))
     # All CTAs wait for those that square rows: the first, and no more than are certain to be resident at once.
-    squaring = min(launched.programs, int(torch.cuda.get_device_properties(x.device).multi_processor_count) // 2)
+    squaring = min(launched.programs, device_sms(x) // 2)
     return prepare_ahead(
         launched,
         [*maps, x, gain, out, unwritten(words, x), squaring, *shape.values(), float(eps)],
