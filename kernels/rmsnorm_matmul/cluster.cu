@@ -5,6 +5,7 @@
 #define EVEN_TILES 1
 #define PREPARES_A 1
 #include "cluster_gemm.cuh"
+#include "normalised_rows.cuh"
 
 constexpr int EARLY_STEPS = 2;                       // whose weights L2 fetches before x; more delay x
 constexpr int MAX_WRITERS = 64;                      // WRITERS of cost.py
@@ -12,20 +13,6 @@ constexpr int ROWS_AT_ONCE = CONSUMERS / PARTS;      // of a CTA
 constexpr u32 SQUARES_AT = BARRIERS_AT + STAGES * 16;
 static_assert(CONSUMERS % PARTS == 0, "all warps take a row");
 
-// Hints that L2 fetch a row; nothing is read, so that the launch before may still write it.
-DEVICE void prefetch_row(const void* row, int vectors, int lane) {
-    NO_UNROLL for (int at = lane * 8; at < vectors; at += 32 * 8)
-        asm volatile("prefetch.global.L2 [%0];" :: "l"((const uint4*)row + at));
-}
-DEVICE float squared(u32 two, float sum) { return fmaf(high(two), high(two), fmaf(low(two), low(two), sum)); }
-DEVICE float squares_of(const uint4& v, float sum) {
-    return squared(v.w, squared(v.z, squared(v.y, squared(v.x, sum))));
-}
-DEVICE u32 normalised(u32 x, u32 gain, float r) { return packed(low(x) * r * low(gain), high(x) * r * high(gain)); }
-DEVICE uint4 normalised(const uint4& x, const uint4& gain, float r) {
-    return make_uint4(normalised(x.x, gain.x, r), normalised(x.y, gain.y, r), normalised(x.z, gain.z, r),
-        normalised(x.w, gain.w, r));
-}
 // Orders writes to global memory before reads of it by the TMA.
 DEVICE void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 DEVICE void writers_barrier() { asm volatile("bar.sync 8, %0;" :: "n"(THREADS) : "memory"); }
@@ -44,7 +31,7 @@ DEVICE void normalise(const u16* x, const u16* gain, u16* normed, int* flags, in
     uint4 g[VECTORS];
     if (writer < writers) {
         NO_UNROLL for (int row = writer + in_turn; warp % PARTS == 0 && row < n_rows; row += ROWS_AT_ONCE * writers)
-            prefetch_row(x + (i64)row * n_inner, vectors, lane);
+            prefetch_row(x + (i64)row * n_inner, vectors, lane, 32);
         UNROLL for (int k = 0; k < VECTORS; ++k) g[k] = __ldg(gains + index_of(k));
     }
     // The launch before may have written x, and may still read the workspace and y.

@@ -102,18 +102,28 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     """Allocate the normalised rows and their flags, and return the launch."""
     import torch
 
+    x = inputs["x"]
+    writers = min(WRITERS, device_sms(x) // 2, x.shape[0])
+    return prepare_gemm(torch.empty_like(x), inputs, out, config, eps=eps, writers=writers)
+
+
+def prepare_gemm(
+    normed: Tensor, inputs: Mapping[str, Tensor], out: Tensor, config: Settings, *, eps: float, writers: int
+) -> Launch:
+    """Return the launch that multiplies `normed` (B, H) with the weights.
+
+    writers: most CTAs that normalise rows of x into `normed` first; with 0 the launch ahead must have done so.
+    """
+    import torch
+
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
     n_rows, n_inner = x.shape
     settings, dtype = gemm_settings(config, n_rows), dtype_name(x, "rmsnorm_matmul")
-    shape = {"B": n_rows, "H": n_inner, "O": weight.shape[1]}
-    ctas = gemm_config.cuda_ctas(settings, _gemm_shape(shape))
-    half = device_sms(x) // 2
-    writers = min(ctas, WRITERS, half, n_rows)
-    normed = torch.empty_like(x)
+    ctas = gemm_config.cuda_ctas(settings, _gemm_shape({"B": n_rows, "H": n_inner, "O": weight.shape[1]}))
     flags = torch.zeros(ctas * WRITERS, dtype=torch.int32, device=x.device)
     return _gemm(config, n_inner).prepare(
         normed, weight, out, settings, dtype=dtype, bias=None, scale=None,
-        more=[x, gain, normed, flags, writers, float(eps)],
+        more=[x, gain, normed, flags, min(ctas, writers), float(eps)],
     )  # fmt: skip
 
 

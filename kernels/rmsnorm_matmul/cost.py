@@ -7,6 +7,7 @@ and the error of the prediction. Clocks are of an SM at 1,755 MHz.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 from ledger.cost_model import Launch, Rates, cost
@@ -25,16 +26,16 @@ WRITERS = 64
 
 RATES = Rates(
     clock_hz=1.755e9,
-    dram_bytes_per_s=4.59e12,
-    l2_bytes=7120,
-    request_bytes=81.1,
+    dram_bytes_per_s=4.53e12,
+    l2_bytes=7220,
+    request_bytes=75.9,
     tensor_flops=4096,
     # Fitted among 120, 128 and 132, and 96, 112 and 128.
     slots={1: 132, 2: 132, 4: 120, 8: 96},
-    idle_share=1.25,
-    resident_share=0.467,
-    launch_s={"chain": 1.18e-6},
-    overlap=2.76,
+    idle_share=1.36,
+    resident_share=0.401,
+    launch_s={"chain": 1.4e-6},
+    overlap=2.77,
 )
 
 
@@ -57,31 +58,38 @@ class Clocks(NamedTuple):
     """
 
     issue_64: float = 217
-    issue_128: float = 397
-    issue_128_wide: float = 368
-    row_128: float = 2.27
-    separate: float = 2.74
-    scale_64: float = 355
-    scale_128: float = 208
-    step: float = 429
+    issue_128: float = 386
+    issue_128_wide: float = 400
+    row_128: float = 2.25
+    separate: float = 0.373
+    scale_64: float = 367
+    scale_128: float = 209
+    step: float = 329
     ping_pong: float = 3990
-    cooperative: float = 2290
-    warp_specialised: float = 5580
-    published_squares: float = 380
-    late_weights: float = 460
-    tile: float = 4200
-    groups: float = 3340
-    sent: float = 7230
-    ping_pong_split: float = 179
-    cooperative_split: float = 4380
-    warp_specialised_split: float = 7510
-    other_lines: float = 0.595
+    cooperative: float = 2820
+    warp_specialised: float = 8670
+    published_squares: float = 447
+    late_weights: float = 75.4
+    tile: float = 4450
+    groups: float = 3530
+    sent: float = 4040
+    ping_pong_split: float = 136
+    cooperative_split: float = 3440
+    warp_specialised_split: float = 2730
+    other_lines: float = 0.329
     shared_bytes: float = 117
-    cluster: float = 2290
-    cluster_split: float = 6090
-    stream_k: float = 25_400
+    cluster: float = 3240
+    cluster_split: float = 3580
+    stream_k: float = 42_000
     normalised: float = 8700
     normalised_bytes: float = 12.0
+    separate_launch: float = 3900
+    separate_bytes: float = 44_900
+    library: float = 1880
+    library_tile: float = 1070
+    library_split: float = 2210
+    library_shared_bytes: float = 147
+    library_launch: float = 5700
 
 
 CLOCKS = Clocks()
@@ -127,8 +135,10 @@ def resident_ctas(tile: Tile, shared_bytes: int) -> int:
 
 def launch_of(tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clocks = CLOCKS) -> Launch:
     """Return a launch as the cost model sees it. resident: CTAs on an SM."""
-    if tile.variant == "cuda_cluster":
+    if tile.variant in ("cuda_cluster", "cuda_normed"):
         return _cluster_launch(tile, shape, dtype, clocks)
+    if tile.variant == "library":
+        return _library_launch(tile, shape, dtype, clocks)
     b, h, o = shape["B"], shape["H"], shape["O"]
     variant, rows, columns, splits, cluster_m, warps, block_k, shared, *_ = tile
     element, area, divided = DTYPE_BYTES[dtype], rows * columns / (128 * 256), splits > 1
@@ -166,7 +176,10 @@ def launch_of(tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clo
 
 
 def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> Launch:
-    """Return the launch of the cluster GEMM after the rows were normalised. Stream-K: all clusters take equal steps."""
+    """Return the launch of the cluster GEMM after the rows were normalised. Stream-K: all clusters take equal steps.
+
+    Of cuda_normed the launch that normalises is part of it.
+    """
     b, h, o = shape["B"], shape["H"], shape["O"]
     rows, columns, splits, height, width = tile.block_b, tile.block_o, tile.split_k, tile.cluster_m, tile.cluster_n
     element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
@@ -193,10 +206,54 @@ def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> L
         serial_clocks=0.0,
         fixed_clocks=fixed,
         dram_bytes=element * (h * o + b * h + h + b * o),
-        once_clocks=clocks.normalised + ceil_div(b, WRITERS) * element * h / clocks.normalised_bytes,
+        once_clocks=normalising_clocks(tile.variant, shape, dtype, clocks),
     )
+
+
+def normalising_clocks(variant: str, shape: Shape, dtype: Dtype, clocks: Clocks = CLOCKS) -> float:
+    """Return the clocks before the first step in which rows are normalised: in the same launch or one of its own."""
+    b, row_bytes = shape["B"], DTYPE_BYTES[dtype] * shape["H"]
+    if variant == "cuda_cluster":
+        return clocks.normalised + ceil_div(b, WRITERS) * row_bytes / clocks.normalised_bytes
+    return clocks.separate_launch + b * row_bytes / clocks.separate_bytes
+
+
+def _library_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> Launch:
+    """Return the launch of a product of the library with a tile that it may take, and of the rows before it."""
+    b, h, o = shape["B"], shape["H"], shape["O"]
+    rows, columns, splits = tile.block_b, tile.block_o, tile.split_k
+    element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
+    loaded = min(rows, 8 * ceil_div(b, 8)) + columns
+    return Launch(
+        ctas=ceil_div(b, rows) * ceil_div(o, columns) * splits,
+        cluster=1,
+        resident=1,
+        steps=ceil_div(ceil_div(h, STEP), splits),
+        step_flops=2 * rows * columns * STEP,
+        request_bytes=element * STEP * loaded,
+        hidden_clocks=element * STEP * (rows // 64 * (64 + columns) + loaded) / clocks.library_shared_bytes,
+        exposed_clocks=0.0,
+        serial_clocks=0.0,
+        fixed_clocks=clocks.library + clocks.library_tile * area + clocks.library_split * area * (splits > 1),
+        dram_bytes=element * (h * o + b * h + h + b * o),
+        once_clocks=normalising_clocks(tile.variant, shape, dtype, clocks) + clocks.library_launch,
+    )
+
+
+LIBRARY = Tile("library", 0, 0, 0, 0, 0, 0, shared=False, cluster_n=0)
+"""The tile of the variant library, which the library chooses."""
+
+LIBRARY_TILES = tuple(
+    Tile("library", rows, columns, splits, 1, 8, STEP, shared=False)
+    for rows, columns, splits in product((64, 128, 192, 256), (64, 128, 192, 256), (1, 2, 4))
+    if rows * columns <= 128 * 256
+)
+"""What the library is taken to choose among; the cheapest counts."""
 
 
 def chain_s(tile: Tile, shape: Shape, dtype: Dtype, resident: int) -> float:
     """Return the predicted time of a call in a chain of other kernels, in seconds."""
+    if tile.variant == "library":
+        launches = (launch_of(one, shape, dtype, resident) for one in LIBRARY_TILES)
+        return min(cost(launch, RATES, state="chain").total_s for launch in launches)
     return cost(launch_of(tile, shape, dtype, resident), RATES, state="chain").total_s

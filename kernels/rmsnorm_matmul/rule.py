@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ledger.kernels.common.configs import Settings, check_tuned
-from ledger.kernels.common.targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div
+from ledger.kernels.common.targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, warps_on
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
@@ -55,6 +55,10 @@ _GENERIC_TILES = {
     ("sm_100", 32): (128, 128, 5),
     ("sm_100", 64): (128, 128, 4),
     ("sm_100", 128): (128, 32, 8),
+    ("gfx942", 16): (64, 64, 2),
+    ("gfx942", 32): (64, 64, 2),
+    ("gfx942", 64): (128, 64, 2),
+    ("gfx942", 128): (128, 32, 2),
 }
 """(target, block_b) -> (largest block_o, block_k, num_stages) for dtypes of 2 bytes. On sm_90 measured at B 2, 24, 48,
 96 and H = O 1920, 3840, 7680."""
@@ -81,7 +85,7 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> Config:
         "block_o": block_o,
         "block_k": block_k,
         "split_k": _generic_splits(b, h, tiles_b * ceil_div(o, block_o), ceil_div(h, block_k), sms),
-        "num_warps": 8 if block_b * block_o >= 8192 else 4,
+        "num_warps": warps_on(target, 8 if block_b * block_o >= 8192 else 4),
         "num_stages": num_stages,
         "tma": int(target in TMA_TARGETS and o * DTYPE_BYTES[dtype] % TMA_ALIGNMENT == 0),
         **NEUTRAL["generic"],

@@ -6,6 +6,7 @@ torch nor triton.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain, product
@@ -17,10 +18,13 @@ from ledger.operations import Shape
 from ledger.records import Dtype
 
 from . import ping_pong
-from .cost import RATES, Tile, chain_s, resident_ctas
+from .cost import LIBRARY, RATES, Tile, chain_s, resident_ctas, tile_of
 from .variants import NEUTRAL, shared_bytes
 
 Config = dict[str, Any]
+
+LIBRARY_LEAD = 1.03
+"""How much faster the library must be predicted to be: a fused or own product counts for more at equal time."""
 
 _HEIGHTS = {
     64: (8, 16, 32, 48, 56, 64, 80, 88, 96, 104, 128, 176, 192),
@@ -33,13 +37,17 @@ _CLUSTER_TILES = ((64, 128), (64, 192), (64, 256), (128, 128), (128, 192), (128,
 """Rows and columns of the cluster GEMM's tiles without swap-AB."""
 _SWAPPED_HEIGHTS = {64: (96, 128), 128: (96, 128, 192, 256)}
 """Columns -> rows with swap-AB."""
+_FEW_ROWS = (8, 16, 32, 48, 64)
+"""Rows with swap-AB where one tile holds the batch."""
 _CLUSTERS = ((1, 1), (2, 1), (1, 2))
 """CTAs along B and along O."""
 _LEAST_CLUSTER_BATCH = 64
 _ROW_TILES = (1, 2, 3, 4, 5, 6, 8)
 _LEAST_ROWS = 32
 """The least rows of a tile where several tiles divide the batch."""
-_LEAST_INNER = {"cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperative": 64, "cuda_cluster": 256}
+_LEAST_INNER = {
+    "cuda_ping_pong": 256, "warp_specialised": 512, "cuda_cooperative": 64, "cuda_cluster": 256, "cuda_normed": 256,
+}  # fmt: skip
 """Variant -> the least inner positions of a CTA of split-K."""
 _WARP_SPECIALISED_ROWS = 16
 _MOST_WARP_SPECIALISED_STAGES = 24
@@ -59,8 +67,13 @@ _TUNED = {
     (128, 4096, 4096): Tile("cuda_ping_pong", 64, 64, 1, 2, 16, 64, False),
     (8, 4096, 14336): Tile("cuda_ping_pong", 8, 128, 1, 1, 16, 64, False),
     (16, 5120, 5120): Tile("cuda_ping_pong", 16, 128, 2, 1, 16, 64, False),
+    (17, 5120, 13824): Tile("cuda_ping_pong", 24, 128, 1, 1, 16, 64, False),
+    (32, 4096, 14336): Tile("cuda_ping_pong", 32, 128, 1, 1, 16, 64, False),
+    (32, 8192, 8192): Tile("cuda_ping_pong", 32, 128, 2, 1, 16, 64, False),
+    (64, 8192, 8192): Tile("cuda_ping_pong", 64, 64, 1, 1, 8, 64, True),
     (72, 4096, 4096): Tile("cuda_ping_pong", 72, 64, 2, 1, 8, 64, True),
     (128, 4096, 14336): Tile("cuda_ping_pong", 128, 128, 1, 1, 16, 64, False),
+    (128, 8192, 8192): Tile("cuda_ping_pong", 128, 128, 2, 1, 16, 64, False),
     (130, 4096, 11008): Tile("cuda_ping_pong", 136, 128, 1, 1, 8, 64, False),
     (192, 4096, 8192): Tile("cuda_ping_pong", 192, 64, 1, 1, 8, 64, False),
     (256, 8192, 8192): Tile("cuda_ping_pong", 256, 128, 2, 1, 8, 64, False),
@@ -70,6 +83,7 @@ _TUNED = {
     (512, 2048, 2048): Tile("cuda_ping_pong", 128, 64, 1, 2, 8, 64, False),
     (512, 4096, 4096): Tile("cuda_cooperative", 128, 256, 2, 1, 8, 64, False),
     (512, 8192, 8192): Tile("cuda_cooperative", 128, 256, 1, 1, 8, 64, False),
+    (2048, 4096, 4096): Tile("cuda_cooperative", 128, 256, 1, 1, 8, 64, False),
 }
 """B, H and O -> the tile that was fastest there in earlier runs, where the model predicts another one: rows of
 benchmarks/h200.json and benchmarks/tuning, timed back to back."""
@@ -82,8 +96,18 @@ def chosen(shape: Shape, dtype: Dtype) -> Config | None:
 
 
 def cheapest(shape: Shape, dtype: Dtype) -> Config | None:
-    """Return the configuration of least predicted time, or None where nothing fits into shared memory."""
-    best, least = None, float("inf")
+    """Return the configuration of least predicted time, or None where nothing fits into shared memory.
+
+    The library is taken where it is predicted to be faster than all others by LIBRARY_LEAD.
+    """
+    library = chain_s(LIBRARY, shape, dtype, 1) * LIBRARY_LEAD
+    own = cheapest_own(shape, dtype, below_s=library)
+    return staged(LIBRARY, shape, dtype) if own is None else own
+
+
+def cheapest_own(shape: Shape, dtype: Dtype, *, below_s: float = math.inf) -> Config | None:
+    """Return the cheapest of this project's own products, or None where none fits that takes less than `below_s`."""
+    best, least = None, below_s
     # How many CTAs fit on an SM depends on the stages; until these are known, the most give a lower bound.
     bounds = [(chain_s(tile, shape, dtype, resident_ctas(tile, 0)), tile) for tile in tiles(shape)]
     for bound, tile in sorted(bounds):
@@ -92,14 +116,20 @@ def cheapest(shape: Shape, dtype: Dtype) -> Config | None:
         config = staged(tile, shape, dtype)
         if config is None:
             continue
-        predicted = chain_s(tile, shape, dtype, resident_ctas(tile, shared_bytes(config, dtype, shape["H"])))
+        predicted = predicted_s(config, shape, dtype)
         if predicted < least:
             best, least = config, predicted
     return best
 
 
+def predicted_s(config: Config, shape: Shape, dtype: Dtype) -> float:
+    """Return the predicted time of a configuration in a chain of other kernels, in seconds."""
+    tile = tile_of(config)
+    return chain_s(tile, shape, dtype, resident_ctas(tile, shared_bytes(config, dtype, shape["H"])))
+
+
 def tiles(shape: Shape) -> Iterator[Tile]:
-    """Yield the tiles of a shape, without those that divide the inner dimension too often."""
+    """Yield the tiles of a shape but the library's, without those that divide the inner dimension too often."""
     for tile in _tiles_of(shape["B"]):
         if tile.split_k > 1 and shape["H"] < tile.split_k * _LEAST_INNER[tile.variant]:
             continue
@@ -162,6 +192,7 @@ def _warp_specialised_tiles(b: int) -> Iterator[Tile]:
 
 def _cluster_tiles(b: int) -> Iterator[Tile]:
     if b <= _LEAST_CLUSTER_BATCH:
+        yield from _few_rows(b)
         return
     for (height, width), (splits, stream) in product(_CLUSTERS, ((1, 0), (2, 0), (1, 1))):
         if splits > 1 and (height, width) != (1, 1):
@@ -170,10 +201,24 @@ def _cluster_tiles(b: int) -> Iterator[Tile]:
         for columns, heights in _SWAPPED_HEIGHTS.items():
             for rows in {_height(b, height * count, heights): None for count in _ROW_TILES}:
                 if rows is not None:
-                    yield Tile("cuda_cluster", rows, columns, num_warps=columns // 16, shared=False, swap_ab=1, **made)
+                    yield Tile("cuda_normed", rows, columns, num_warps=columns // 16, shared=False, swap_ab=1, **made)
         for rows, columns in _CLUSTER_TILES:
             if (height - 1) * rows < b:
-                yield Tile("cuda_cluster", rows, columns, num_warps=rows // 16, shared=False, **made)
+                yield Tile("cuda_normed", rows, columns, num_warps=rows // 16, shared=False, **made)
+
+
+def _few_rows(b: int) -> Iterator[Tile]:
+    rows = next(rows for rows in _FEW_ROWS if rows >= b)
+    for columns, (splits, stream), width in product((64, 128), ((1, 0), (2, 0), (1, 1)), (1, 2)):
+        # 16 rows at least where CTAs share or exchange them.
+        if (splits == 1 or width == 1) and (rows > 8 or splits * width == 1):
+            yield Tile(
+                "cuda_normed", rows, columns, splits, 1, columns // 16, 64, shared=False, cluster_n=width, swap_ab=1,
+                stream_k=stream,
+            )  # fmt: skip
+    if rows == 64:
+        for columns in (128, 192, 256):
+            yield Tile("cuda_normed", rows, columns, 1, 1, 4, 64, shared=False)
 
 
 # Stages
@@ -181,6 +226,8 @@ def _cluster_tiles(b: int) -> Iterator[Tile]:
 
 def staged(tile: Tile, shape: Shape, dtype: Dtype) -> Config | None:
     """Return the configuration of a tile with as many stages as fit and are of use; None where two do not fit."""
+    if tile.variant == "library":
+        return {"variant": tile.variant, "pdl": 1, **NEUTRAL[tile.variant]}
     config: Config = {**tile._asdict(), "num_stages": 2, "x_stages": 0, "pdl": 1, **NEUTRAL[tile.variant]}
     shared = config.pop("shared")
     if tile.variant == "cuda_ping_pong":

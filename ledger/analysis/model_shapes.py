@@ -26,6 +26,7 @@ Cell = tuple[dict[str, int], Dtype]
 """A shape of rmsnorm_matmul, with the keys B, H and O, and a dtype."""
 
 _VOCABULARY_MULTIPLE = 64
+_CONFIG_DTYPES: dict[str, Dtype] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _KEYS = ("schema", "batches", "dtypes", "gpus", "models")
 
 
@@ -113,3 +114,71 @@ def drawn(population: Iterable[Cell], count: int, *, seed: str = "") -> Sequence
         return hashlib.sha256(f"{seed}{name}".encode()).digest()
 
     return sorted(population, key=digest)[:count]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Hold one projection of a model as a kernel's sizes: `inner` rows of weights and `columns`."""
+
+    name: str
+    kernel: Literal["rmsnorm_matmul", "matmul"]
+    inner: int
+    columns: int
+
+    def shape(self, batch: int) -> dict[str, int]:
+        """Return the shape of the kernel for so many rows of activations."""
+        if self.kernel == "rmsnorm_matmul":
+            return {"B": batch, "H": self.inner, "O": self.columns}
+        return {"M": batch, "N": self.columns, "K": self.inner}
+
+
+def products_of_config(config: Any, gpus: int = 1, *, what: str = "config.json") -> tuple[Product, ...]:
+    """Return the dense projections of a Hugging Face config.json on one of so many GPUs; routed experts are left out.
+
+    Those that follow an RMSNorm are rmsnorm_matmul's; o_proj and down, whose rows are split, are matmul's.
+    Raises: InputError.
+    """
+    model = _decoder(config)
+    wanted = ("hidden_size", "num_attention_heads", "vocab_size")
+    lacking = [key for key in wanted if not isinstance(model.get(key), int) or model[key] < 1]
+    if lacking:
+        key = lacking[0]
+        wrong = f"{key} is {model[key]!r:.60}" if key in model else f"lacks {key}"
+        raise InputError(f"{what}: {wrong}; expected the config.json of a decoder, with {', '.join(wanted)}")
+    sizes = {key: value for key, value in model.items() if isinstance(value, int)}
+    if sizes.get("num_local_experts", 1) > 1:
+        # The width of an expert, as in Mixtral.
+        sizes.pop("intermediate_size", None)
+    heads = sizes["num_attention_heads"]
+    sizes.setdefault("head_dim", sizes["hidden_size"] // heads)
+    sizes.setdefault("num_key_value_heads", heads)
+    try:
+        found = [Product(name, "rmsnorm_matmul", inner, columns) for name, inner, columns in _matrices(sizes, gpus)]
+    except (KeyError, ZeroDivisionError) as error:
+        raise InputError(f"{what}: lacks {error}; expected the keys of its kind of attention") from error
+    hidden, width = sizes["hidden_size"], sizes.get("intermediate_size", 0)
+    value_width = sizes.get("v_head_dim", sizes["head_dim"])
+    if heads % gpus == 0:
+        found.append(Product("o_proj", "matmul", heads // gpus * value_width, hidden))
+    if width and width % gpus == 0:
+        found.append(Product("down", "matmul", width // gpus, hidden))
+    return tuple(found)
+
+
+def undivided(config: Any, gpus: int, *, what: str = "config.json") -> tuple[str, ...]:
+    """Return the projections of a configuration that so many GPUs do not divide. Raises: InputError."""
+    there = {one.name for one in products_of_config(config, gpus, what=what)}
+    return tuple(dict.fromkeys(one.name for one in products_of_config(config, what=what) if one.name not in there))
+
+
+def dtype_of_config(config: Any) -> Dtype:
+    """Return the dtype that a configuration names, of those that the projections are computed in; else fp16."""
+    model = _decoder(config)
+    named = model.get("dtype") or model.get("torch_dtype") or config.get("dtype") or config.get("torch_dtype")
+    return _CONFIG_DTYPES.get(named, "fp16") if isinstance(named, str) else "fp16"
+
+
+def _decoder(config: Any) -> Mapping[str, Any]:
+    """Return the part of a configuration that describes the decoder of text; nothing where there is none."""
+    model = config.get("text_config", config) if isinstance(config, dict) else {}
+    return model if isinstance(model, dict) else {}
