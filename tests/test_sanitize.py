@@ -81,7 +81,7 @@ def test_what_a_lane_arrives_for_in_cuda_cpp_is_known_by_the_line_that_stores() 
     def kind(kernel: str, offset: int) -> str | None:
         cuda = source_file("mla_decode").with_name("cluster.cu")
         read, write = (line_of(cuda, f'asm volatile("{op}.shared.f32') for op in ("ld", "st"))
-        (report,) = reports(KEPT.format("mla_decode_cluster.cu", read, write + offset))
+        (report,) = reports(KEPT.format("mla_decode_cluster", read, write + offset))
         return known(report, kernel=kernel, release=NEW)
 
     assert kind("mla_decode", 0) == "one lane arrives for its warp"

@@ -209,8 +209,9 @@ DEVICE void attend(const TensorMap* y_map, u32 ring, int group, int n_rows, floa
                     packed(r[6], r[7]));
             }
             fence_async();
-            __syncwarp();
         }
+        // One lane arrives for its warp: all have read the block's numbers and written the result.
+        __syncwarp();
         if (lane == 0) {
             if (own_steps > 0) {
                 store(y_map, 0, own_row + warp * 16, head, own_queries);

@@ -51,6 +51,8 @@ _TILES = {
     ("sm_90", 128): (128, 64, 4, 2),
     ("sm_100", 64): (128, 64, 8, 2),
     ("sm_100", 128): (128, 64, 8, 2),
+    ("gfx942", 64): (128, 64, 4, 1),
+    ("gfx942", 128): (128, 32, 4, 1),
 }
 # Variant on sm_90 -> columns of a tile, and what its source is written for.
 _COLUMNS = {"warp_specialised": 128, "cuda": attention_cuda.COLUMNS}

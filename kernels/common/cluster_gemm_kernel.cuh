@@ -3,6 +3,7 @@
 //     with EVEN_TILES tile_rows, last_row, last_col, and what the epilogue needs.
 //   EPILOGUE(acc, col, n_cols, lane): a statement on the accumulators of a finished tile that begins at column col.
 //   PACKED(lo, hi): two accumulators as two 16-bit results.
+//   STEP_SCALES, with FP8 where each step's sums have scales: a type like matmul_fp8_blocks' StepScales.
 //   PREPARES_A, 1 where the kernel writes A itself: PREPARE_A(thread) and AWAIT_A(b_map, col, step, lane), statements of
 //     the warps that multiply, and of the warp that loads, before its first tile; they wait for the launch before.
 // It is included as text: as an inlined device function it compiled to another instruction schedule (NVRTC 13).
@@ -85,7 +86,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
                     } else {
                         load_for(a_mask, a + share * K_BYTES, &a_map, i * BLOCK_K, row + share, full(s));
                     }
-                    if (FP8) {
+                    if (FP8 && ROWS == 1) {
+                        load(b, &b_map, i * BLOCK_K, col, full(s));
+                    } else if (FP8) {
                         load_for(b_mask, b + down * (B_BYTES / ROWS), &b_map, i * BLOCK_K,
                                  col + down * (BLOCK_N / ROWS), full(s));
                     } else if (ROWS == 1) {
@@ -142,6 +145,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             float acc[ACC];
 #if FP8
             float even[ACC], odd[ACC];
+#ifdef STEP_SCALES
+            STEP_SCALES::Step scale;
+#endif
 #pragma unroll
             for (int i = 0; i < ACC; ++i) acc[i] = 0.f;
             auto multiply = [&](float (&sums)[ACC]) {
@@ -159,21 +165,40 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
             };
             // Sums of 128 products stay in wgmma, which keeps fewer bits than fp32, and are added here.
             auto add = [&](float (&sums)[ACC], u32 used) {
-                if (lane < 2) arrive_at_rank(used, lane);
+                if (lane < ROWS) release(used, lane);
 #pragma unroll
                 for (int i = 0; i < ACC; ++i) {
                     asm volatile("" : "+f"(sums[i]) :: "memory");
+#ifdef STEP_SCALES
+                    acc[i] += sums[i] * (i / 2 % 2 ? scale.row_below * scale.columns : scale.row * scale.columns);
+#else
                     acc[i] += sums[i];
+#endif
                 }
             };
             int i = walk.first;
+#ifdef STEP_SCALES
+            // Loaded two steps ahead.
+            place(walk.tile);
+            const STEP_SCALES scales(a_scale, b_scale, row + group * 64 + warp % 4 * 16 + lane / 4, col, steps, n_rows);
+            scale = scales.at(i);
+            auto next = scales.at(min(i + 1, walk.last - 1));
+#endif
 #pragma unroll 1
             for (; i + 1 < walk.last; i += 2) {
                 const u32 first = multiply(even), second = multiply(odd);
                 wait_products<1>();
                 add(even, first);
+#ifdef STEP_SCALES
+                scale = next;
+                next = scales.at(min(i + 2, walk.last - 1));
+#endif
                 wait_products<0>();
                 add(odd, second);
+#ifdef STEP_SCALES
+                scale = next;
+                next = scales.at(min(i + 3, walk.last - 1));
+#endif
             }
             if (i < walk.last) {
                 const u32 first = multiply(even);

@@ -16,13 +16,14 @@ from ledger.operations import Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
-from . import configs, pad_rows
+from . import configs, gemm_few_rows, pad_rows
 from .baselines import dtype_name
 from .family import Family
 from .gemm_cluster import ClusterGemm
 from .gemm_config import (
     CUDA,
     CUDA_DEFAULTS,
+    FEW_ROWS,
     GENERIC,
     GROUP,
     KEYS,
@@ -35,6 +36,7 @@ from .gemm_config import (
     tile_rows,
 )
 from .gemm_device import gemm_kernel, gemm_pipelined, identity
+from .gemm_few_rows import FewRows
 from .gemm_tiles import RAGGED, TILES, Tile, waves_cost
 from .launches import MATRIX_SIZES, ahead_of, constants_of, options_of
 from .targets import (
@@ -91,8 +93,8 @@ class Gemm(Family):
     dtypes: of A and B. epilogue: the function of a tile's accumulators (gemm_device). epilogue_flops: its operations an
     element of C. bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows:
     whether B is (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic
-    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. more: (target) -> further keys.
-    lacks, having: what an unknown target may lack and the others have, for messages.
+    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. few_rows: that of few unaligned rows.
+    more: (target) -> further keys. lacks, having: what an unknown target may lack and the others have, for messages.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Gemm(Family):
     tiles: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: TILES)
     ragged: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: RAGGED)
     cluster: ClusterGemm | None = None
+    few_rows: FewRows | None = None
     more: Callable[[str], Mapping[str, int]] = lambda target: {}
     lacks: str = ""
     having: str = ""
@@ -116,7 +119,10 @@ class Gemm(Family):
     @property
     def launched(self) -> str:
         """Return a pattern of the names of what a call launches."""
-        return f"^gemm_(kernel|pipelined)$|^{pad_rows.ENTRY}$" + (f"|^{self.name}_cluster$" if self.cluster else "")
+        names = ["gemm_(kernel|pipelined)", pad_rows.ENTRY]
+        names += [f"{self.name}_cluster"] if self.cluster else []
+        names += [gemm_few_rows.ENTRY] if self.few_rows else []
+        return "|".join(f"^{name}$" for name in names)
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: here, of the generic variant; families over this one have rules.
@@ -207,12 +213,17 @@ class Gemm(Family):
         more = self.more(target)
         configs.check_keys(self.name, config, (*KEYS, *self.cuda_defaults, *more))
         variant = config["variant"]
-        if variant not in (GENERIC, WARP_SPECIALISED, *([CUDA] if self.cluster else [])):
-            raise InputError(f"{self.name}: variant is {variant!r}; expected generic, warp_specialised or cuda")
+        own = [*([CUDA] if self.cluster else []), *([FEW_ROWS] if self.few_rows else [])]
+        if variant not in (GENERIC, WARP_SPECIALISED, *own):
+            raise InputError(
+                f"{self.name}: variant is {variant!r}; expected {', '.join((GENERIC, WARP_SPECIALISED, *own))}"
+            )
         configs.check_target(self.name, target, tuple(self.tiles), lacks=self.lacks)
         configs.check_bf16(self.name, dtype, target)
         if variant == CUDA and self.cluster:
             self.cluster.check(config, dtype, target)
+        elif variant == FEW_ROWS and self.few_rows:
+            self.few_rows.check(config, shape, dtype, target)
         else:
             configs.check_powers(self.name, config, _RANGES)
             configs.check_wgmma(self.name, config, target)
@@ -274,12 +285,14 @@ class Gemm(Family):
         inner = block_k * ceil_div(shape["K"], block_k)
         # The warp-specialised variant is three warpgroups that share all registers of an SM.
         warps, registers = 12, 168
-        if config["variant"] == GENERIC:
+        if config["variant"] in (GENERIC, FEW_ROWS):
             warps = config["num_warps"]
             # The accumulators, and some for addresses and operands in flight.
             registers = block_m * block_n // (32 * warps) + 48
         tiles = ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n)
         read_m, read_n, parts, extra = block_m, block_n, 1, 0
+        if config["variant"] == FEW_ROWS:
+            parts = config["split_k"]
         if config["variant"] == CUDA and self.cluster:
             rows, cols = config["cluster_m"], config["cluster_n"]
             warps, registers = config["num_warps"] + 4, min(168, SM_REGISTERS // (32 * (config["num_warps"] + 4)))
@@ -311,6 +324,8 @@ class Gemm(Family):
         """Return what the compiler needs to compile the kernel without a GPU."""
         if config["variant"] == CUDA and self.cluster:
             return self.cluster.ahead(config, shape, dtype)
+        if config["variant"] == FEW_ROWS and self.few_rows:
+            return self.few_rows.ahead(config, shape, dtype)
         direct = self._is_direct(config, shape["N"], dtype)
         function, constants, options = self._compiled_as(config, direct=direct)
         kind, written = (_TRITON_TYPES.get(one, one) for one in (dtype, self.output or dtype))
@@ -374,6 +389,8 @@ class Gemm(Family):
         """Return the launch of operands that TMA can read, if the configuration has it read them."""
         if config["variant"] == CUDA and self.cluster:
             return self.cluster.prepare(a, b, out, config, dtype=self._dtype_of(a), bias=bias, scale=scale)
+        if config["variant"] == FEW_ROWS and self.few_rows:
+            return self.few_rows.prepare(a, b, bias, out, config, self._dtype_of(a))
         (n_rows, n_inner), n_cols = a.shape, out.shape[1]
         grid = (min(ceil_div(n_rows, config["block_m"]) * ceil_div(n_cols, config["block_n"]), config["programs"]),)
         direct = self._is_direct(config, n_cols, self._dtype_of(a))
@@ -416,5 +433,7 @@ class Gemm(Family):
         copied = ("a", "b") if copies else ()
         if not is_tma_aligned(*(tensor for name, tensor in inputs.items() if name not in copied)):
             config = {**self.generic_config(shape, dtype, target), "tma": 0}
+            if self.few_rows and self.few_rows.serves(shape["M"], dtype, target):
+                config = self.few_rows.config(config, shape)
         self._launcher(inputs, out, config, scale=scale)()
         return out

@@ -1,8 +1,9 @@
 """Names the configuration keys of matrix products and counts what they imply: CTAs, rows of tiles, shared memory.
 
-`variant` is "generic" (Triton), "warp_specialised" (Gluon, sm_90) or "cuda" (CUDA C++, sm_90). Only "cuda" has clusters
-of cluster_m by cluster_n CTAs, swap_ab (A and B swapped: a tile's rows are wgmma's columns), split_k (CTAs that divide
-a tile's steps along K) and stream_k (all clusters divide the last tiles along K). Imports neither torch nor triton.
+`variant` is "generic" (Triton), "warp_specialised" (Gluon, sm_90), "cuda" or "few_rows" (CUDA C++, sm_90). "cuda" has
+clusters of cluster_m by cluster_n CTAs, swap_ab (A and B swapped: a tile's rows are wgmma's columns), split_k (CTAs
+that divide a tile's steps along K; "few_rows" has it too) and stream_k (all clusters divide the last tiles along K).
+Imports neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .targets import ceil_div
 
 Settings = Mapping[str, Any]
 
-GENERIC, WARP_SPECIALISED, CUDA = "generic", "warp_specialised", "cuda"
+GENERIC, WARP_SPECIALISED, CUDA, FEW_ROWS = "generic", "warp_specialised", "cuda", "few_rows"
 
 KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma", "variant",
@@ -91,9 +92,16 @@ def ring_bytes(config: Settings, element: int) -> int:
     return int(config["num_stages"] * element * config["block_k"] * (config["block_m"] + config["block_n"]))
 
 
+def few_rows_bytes(config: Settings) -> int:
+    """Return the shared memory of a CTA of the variant few_rows, in bytes: all stages, of which a row takes 144."""
+    return int(config["num_stages"] * 144 * (config["block_k"] + config["block_m"]))
+
+
 def shared_bytes(config: Settings, element: int, output: int) -> int:
     """Return an upper bound of the shared memory of a CTA, in bytes. element, output: bytes of one of A, one of C."""
     ring, tile = ring_bytes(config, element), config["block_m"] * config["block_n"]
+    if config["variant"] == FEW_ROWS:
+        return few_rows_bytes(config)
     if config["variant"] == CUDA:
         # Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two
         # of 64. Half of the accumulators of a split tile come from the other CTA, to where the ring was.

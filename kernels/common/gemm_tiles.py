@@ -22,6 +22,7 @@ TILES: dict[str, tuple[Tile, ...]] = {
         (64, 32, 128, 4, 6, 0.25),
     ),
     "sm_100": ((128, 256, 64, 8, 3, 1.0), (128, 128, 64, 4, 5, 0.9), (128, 64, 64, 4, 6, 0.5)),
+    "gfx942": ((128, 64, 64, 4, 2, 1.0), (64, 64, 64, 4, 2, 0.7)),
 }  # fmt: skip
 """Target -> tiles for two-byte dtypes. On sm_90 the two large tiles were measured on an H200 at M = N = K = 3584, 3840
 and 5120; the other rows are estimates."""
@@ -39,6 +40,7 @@ BYTE_TILES: dict[str, tuple[Tile, ...]] = {
     "sm_89": ((128, 128, 64, 8, 3, 1.0), (64, 64, 64, 4, 3, 0.7)),
     "sm_90": ((128, 128, 128, 8, 4, 1.0), (64, 128, 128, 4, 5, 0.7), (64, 64, 128, 4, 5, 0.45)),
     "sm_100": ((128, 128, 128, 8, 4, 1.0), (128, 64, 128, 4, 5, 0.5)),
+    "gfx942": ((128, 64, 64, 4, 2, 1.0), (64, 64, 64, 4, 2, 0.7)),
 }
 """Target -> tiles for one-byte dtypes. Estimates; sm_90 runs them where no other variant fits the shape."""
 

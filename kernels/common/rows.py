@@ -25,7 +25,7 @@ from .row_cluster import TARGET as CLUSTER_TARGET
 from .row_cluster import RowCluster
 from .row_reductions import shifted_copies
 from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, is_ragged
-from .targets import PDL_TARGETS, SMS, ceil_div, device_target, is_tma_aligned, power_of_two
+from .targets import PDL_TARGETS, SMS, ceil_div, device_target, is_tma_aligned, power_of_two, warps_on
 from .triton_launch import VECTOR_BYTES, ahead, fp32_path, pdl_options, prepare
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class RowKernel(Family):
         chosen = {
             "block_m": block_m,
             "block_n": block_n,
-            "num_warps": num_warps,
+            "num_warps": warps_on(target, num_warps),
             "shifted_copies": int(copied and is_ragged(n, vector, block_m, copied)),
             "bypass_l1": tile.bypass_l1,
             "pipelined_loads": tile.pipelined_loads,

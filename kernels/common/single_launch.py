@@ -17,7 +17,7 @@ from ledger.roofline import DTYPE_BYTES
 from . import configs, triton_launch
 from .baselines import dtype_name
 from .family import Family
-from .targets import PDL_TARGETS, device_target
+from .targets import PDL_TARGETS, device_target, warps_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,7 +60,8 @@ class SingleLaunch(Family):
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, int]:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         configs.check_tuned(self.name, target)
-        return {**self.tile(shape, dtype), "pdl": int(target in PDL_TARGETS)}
+        tile = self.tile(shape, dtype)
+        return {**tile, "num_warps": warps_on(target, tile["num_warps"]), "pdl": int(target in PDL_TARGETS)}
 
     def check_config(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
         """Check that an architecture can run a configuration. Raises: InputError."""

@@ -2,7 +2,8 @@
 
 A target is an architecture with the chip that its launch rules assume. Sources: CUDA C++ Programming Guide, table of
 compute capabilities, for the limits of a block and an SM; the datasheets of T4, A100 (sm_80), L4 (sm_89), H100 and
-H200 (sm_90) and B200 (sm_100) for the number of SMs.
+H200 (sm_90) and B200 (sm_100) for the number of SMs; AMD's CDNA 3 white paper for gfx942 (MI300X, MI325X), where an SM
+is a compute unit and shared memory the LDS. The generic variants are compiled for gfx942 and were never run there.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from ledger.records import Dtype, Path
 if TYPE_CHECKING:
     from torch import Tensor
 
-SMS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148}
+SMS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148, "gfx942": 304}
 """Target -> number of SMs."""
 
-SHARED_BYTES = {"sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+SHARED_BYTES = {
+    "sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448, "gfx942": 65_536,
+}  # fmt: skip
 """Target -> most shared memory of a block, in bytes."""
 
 TARGETS = tuple(SMS)
@@ -25,6 +28,9 @@ TARGETS = tuple(SMS)
 
 SM_REGISTERS = 65_536
 """32-bit registers of an SM, the same on all targets."""
+
+WAVE64_TARGETS = ("gfx942",)
+"""Targets whose warps are waves of 64 threads; elsewhere a warp has 32."""
 
 TMA_TARGETS = ("sm_90", "sm_100")
 """Targets with the tensor memory accelerator."""
@@ -46,10 +52,18 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+def warps_on(target: str, warps: int) -> int:
+    """Return how many warps of a target have the threads of so many warps of 32."""
+    return max(1, warps // 2) if target in WAVE64_TARGETS else warps
+
+
 def device_target(tensor: Tensor) -> str:
     """Return the target of the GPU that holds a tensor, such as sm_90."""
     import torch
 
+    if torch.version.hip:
+        # Such as gfx942:sramecc+:xnack-
+        return str(torch.cuda.get_device_properties(tensor.device).gcnArchName).partition(":")[0]
     major, minor = torch.cuda.get_device_capability(tensor.device)
     return f"sm_{major}{minor}"
 

@@ -20,6 +20,7 @@ from ledger.kernels.common.targets import (
     TMA_TARGETS,
     ceil_div,
     power_of_two,
+    warps_on,
 )
 from ledger.operations import Shape
 from ledger.records import Dtype
@@ -72,6 +73,7 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         block_s = 64 if config["tensor_cores"] and aligned else 32
         tiling = _tiling(shape, block_s, SMS[target], config["tensor_cores"] == 1)
     config = {**dict(zip(("block_s", "splits", "num_stages"), tiling, strict=True)), **config}
+    config["num_warps"] = warps_on(target, config["num_warps"])
     if target == "sm_75":
         config["num_stages"] = 1
     while shared_bytes(config, shape, dtype) > SHARED_BYTES[target] and config["num_stages"] > 1:

@@ -24,7 +24,8 @@ from ledger.kernels.common.baselines import library
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.gemm_config import Settings, lines, resident, tile_rows
+from ledger.kernels.common.gemm_config import CUDA, WARP_SPECIALISED, Settings, lines, resident, tile_rows
+from ledger.kernels.common.gemm_few_rows import FewRows
 from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.kernels.common.targets import SMS, ceil_div
 from ledger.operations import MATMUL, Shape
@@ -50,8 +51,9 @@ _TUNED: dict[tuple[int, int, int], Frame] = {
 # Few rows in a single wave: two programs a tile, so that more of them ask L2. At 72 x 4096 x 4096 11.6 us, not 20.
 _FEW_ROWS: Frame = Frame(128, 64, split_k=2)
 # Up to so many rows a tile has all of them, A and B are swapped, and B is what takes time. Two CTAs divide a tile where
-# there are few, and all CTAs where there are more than SMs and enough steps.
-_ROWS_OF_ONE_TILE, _DIVIDED_INNER = 32, 1024
+# there are few and enough steps. Wide tiles, whose rows of B are long, where there are more narrow ones than SMs.
+_ROWS_OF_ONE_TILE, _DIVIDED_INNER = 56, 1024
+_WIDEST_INNER, _WIDEST_COLUMNS = 12288, 14336
 # Tiles of products with few steps, of which each CTA has at most one: the smaller ones where they suffice.
 _SMALL_TILES, _SMALL_INNER = ((64, 64), (128, 64)), 1024
 # Columns of the cluster kernel's tiles with A and B swapped -> the most rows: what wgmma multiplies at once,
@@ -60,6 +62,8 @@ _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
 # Rows of C for which the rule weighs such tiles, and the least K: those of the shapes that were timed. A tile of fewer
 # rows than 32 was nowhere near the fastest.
 _SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 65, 2048, 1000, 32
+# Of as many rows and more: the variant of the other tiles -> of their clocks, what swapped tiles must not exceed.
+_SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
 _SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
 # What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
@@ -87,10 +91,15 @@ def _one_tile_frame(shape: Shape) -> Frame | None:
     """Return the frame of a product whose rows one tile has, None for more rows."""
     if shape["M"] > _ROWS_OF_ONE_TILE:
         return None
-    tiles, long = ceil_div(shape["N"], 64), shape["K"] >= _DIVIDED_INNER
-    if long and 2 * tiles <= SMS["sm_90"]:
-        return Frame(16 * ceil_div(shape["M"], 16), 64, swap_ab=1, split_k=2)
-    return Frame(8 * ceil_div(shape["M"], 8), 64, swap_ab=1, stream_k=int(long and tiles > SMS["sm_90"]))
+    rows, n_cols, n_inner, sms = shape["M"], shape["N"], shape["K"], SMS["sm_90"]
+    if n_inner >= _DIVIDED_INNER and 2 * ceil_div(n_cols, 64) <= sms:
+        return Frame(16 * ceil_div(rows, 16), 64, swap_ab=1, split_k=2)
+    width = 64
+    if ceil_div(n_cols, 64) > sms:
+        widest = ceil_div(n_cols, 128) > sms >= ceil_div(n_cols, 192)
+        widest |= n_inner >= _WIDEST_INNER and n_cols <= _WIDEST_COLUMNS
+        width = 192 if widest else 128
+    return Frame(8 * ceil_div(rows, 8), width, swap_ab=1)
 
 
 def _small_frame(shape: Shape) -> Frame | None:
@@ -106,8 +115,11 @@ def _frame_of(shape: Shape) -> Frame | None:
     if chosen := _one_tile_frame(shape) or _measured_frame(shape) or _small_frame(shape):
         return chosen
     clocks = {frame: gemm_rule.clocks(frame, shape, even_rows=True) for frame in gemm_rule.frames()}
-    if _SWAPPED_FROM <= shape["M"] < _SWAPPED_BELOW and shape["K"] >= _SWAPPED_INNER:
-        clocks |= {frame: _swapped_clocks(frame, shape) for frame in _swapped_frames(shape)}
+    if shape["M"] >= _SWAPPED_FROM and shape["K"] >= _SWAPPED_INNER:
+        # Of more rows the other tiles' clocks were above what they take.
+        best = min(clocks, key=clocks.__getitem__)
+        share = 1.0 if shape["M"] < _SWAPPED_BELOW else _SWAPPED_SHARES[best.variant]
+        clocks |= {frame: _swapped_clocks(frame, shape) / share for frame in _swapped_frames(shape)}
     best = min(clocks, key=clocks.__getitem__)
     return None if gemm_rule.generic_clocks(shape) < clocks[best] else best
 
@@ -176,6 +188,7 @@ GEMM = RuledGemm(
         swaps=True,
         check_swapped=_check_swapped,
     ),
+    few_rows=FewRows("matmul"),
 )
 
 

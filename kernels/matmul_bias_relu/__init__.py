@@ -23,6 +23,7 @@ from ledger.kernels.common.baselines import compiled, library
 from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
+from ledger.kernels.common.gemm_few_rows import FewRows
 from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.operations import MATMUL_BIAS_RELU, Shape
 
@@ -62,6 +63,7 @@ GEMM = RuledGemm(
         name="matmul_bias_relu",
         source=partial(cuda_source, __name__, "cluster.cu"),
     ),
+    few_rows=FewRows("matmul_bias_relu", bias_relu=True),
 )
 
 

@@ -11,11 +11,12 @@ The work model excludes: the second read of the cache by the other half of 128 h
 
 Precision: scores, sums and outputs are fp32; the exponentials are rounded to the dtype before they are multiplied by
 the latent (they are up to 1, in the sm_90 variants up to 256: these raise a row's reference only for scores well above
-it); one rounding at the end. Determinism: the partial sums of the splits are reduced in their order: in the generic
-variant by the last program to arrive, in warp_specialised and cuda (sm_90) by every split for a share of the result. So
-the same inputs give the same bits. A program of warp_specialised waits for the other splits of its sequence: they have
-consecutive numbers, and the hardware starts programs in this order. So do the CTAs of cuda with splits, for those of
-the same 128 heads; that the device runs so many at once is checked when the launch is prepared.
+it); one rounding at the end. Splits of cuda (bf16) keep sums as fp16 fractions of the greatest of a head. Determinism:
+the partial sums of the splits are reduced in their order: in the generic variant by the last program to arrive, in
+warp_specialised and cuda (sm_90) by every split for a share of the result. So the same inputs give the same bits. A
+program of warp_specialised waits for the other splits of its sequence: they have consecutive numbers, and the hardware
+starts programs in this order. So do the CTAs of cuda with splits, for those of the same 128 heads; that the device runs
+so many at once is checked when the launch is prepared.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 // 64 keys for both (multicast). Of a CTA's four warpgroups two hold the accumulators of 256 columns of the latent each,
 // one computes scores and softmax, one loads. SLOTS and ROPES are the stages of two pipelines, of the latent by pieces
 // of 128 columns and of the rotary position; HELD boxes of 64 columns of the queries stay in registers; AHEAD products
-// of the next tile's scores are issued before a tile's softmax. SPLIT: several clusters share a sequence's keys; each
-// leaves partial sums in global memory, waits for those of the others, and reduces a share of them.
+// of the next tile's scores are issued before a tile's softmax. SPLITS clusters share a sequence's keys. Where there are
+// several, each leaves partial sums in global memory, waits for those of the others, and reduces a share of them.
 #include "hopper.cuh"
 #include "wgmma.h"
 
@@ -20,10 +20,11 @@ constexpr u32 FULL = STATS_AT + HEADS * 4, EMPTY = FULL + SLOTS * 8, ROPE_FULL =
     ROPE_EMPTY = ROPE_FULL + ROPES * 8, SCORED = ROPE_EMPTY + ROPES * 8, P_FULL = SCORED + 16, P_EMPTY = P_FULL + 16,
     Q_FULL = P_EMPTY + 16, Q_EMPTY = Q_FULL + 8, STATS_FULL = Q_EMPTY + 8;
 constexpr int LEFT = 0, RIGHT = 1, SCORER = 2, LOADER = 3;     // warpgroups
-// With SPLIT a CTA leaves vectors of four accumulators, [vector of a thread][half][thread of a half], and for each head
-// its reference and the sum of its exponentials.
-constexpr int VECTORS = 32, ACCUMULATING = 256, PARTIAL = VECTORS * ACCUMULATING;
-constexpr int MOST_SPLITS = 64;
+// One of several splits leaves vectors of eight accumulators, [half][vector of a thread][thread of a half], as fractions
+// of the greatest of a head in this half, which it leaves too: fp16 keeps 11 bits of them. And for each head its
+// reference and the sum of its exponentials.
+constexpr int VECTORS = 16, PARTIAL = 2 * VECTORS * 128;
+constexpr bool SPLIT = SPLITS > 1;
 
 template <u32 AT> DEVICE float read(u32 from) {
     float v;
@@ -32,6 +33,19 @@ template <u32 AT> DEVICE float read(u32 from) {
 }
 template <u32 AT> DEVICE void write(u32 from, float v) {
     asm volatile("st.shared.f32 [%0 + %1], %2;" :: "r"(from), "n"(AT), "f"(v) : "memory");
+}
+// Two numbers in fp16, the first in the low half, and the sum of both times a weight.
+DEVICE u32 halves(float lo, float hi) {
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+DEVICE void add_weighted(float* sums, u32 two, float weight) {
+    float lo, hi;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+        : "=f"(lo), "=f"(hi) : "r"(two));
+    sums[0] = fmaf(lo, weight, sums[0]);
+    sums[1] = fmaf(hi, weight, sums[1]);
 }
 // Not hoisted by the compiler (volatile): four results outside a loop would take four registers.
 DEVICE u32 late_xor(u32 x, u32 bits) {
@@ -48,13 +62,13 @@ DEVICE u32 in_box(u32 thread) {
 // blocks come one after the other. Computed where it is used: warp roles would share it in local memory.
 struct Share {
     int block, split, first, steps, slot;
-    DEVICE Share(int n_keys, int splits) {
+    DEVICE Share(int n_keys) {
         const int tiles = (n_keys + KEYS - 1) / KEYS, cluster = block_id() / 2;
-        split = SPLIT ? cluster % splits : 0;
-        block = SPLIT ? cluster / splits * 2 + block_id() % 2 : block_id();
-        first = SPLIT ? tiles * split / splits : 0;
-        steps = (SPLIT ? tiles * (split + 1) / splits : tiles) - first;
-        slot = SPLIT ? block * splits + split : 0;
+        split = cluster % SPLITS;
+        block = cluster / SPLITS * 2 + block_id() % 2;
+        first = tiles * split / SPLITS;
+        steps = tiles * (split + 1) / SPLITS - first;
+        slot = block * SPLITS + split;
     }
 };
 // A CTA loads one of the two boxes of a piece of the latent, and 32 of 64 keys of the rotary position.
@@ -219,7 +233,10 @@ DEVICE void score_tiles(u32 ring, int n_keys, float scale, float2* stats) {
     if (lane == 0) arrive<STATS_FULL>(ring);
 }
 
-template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring, int steps, float4* partial) {
+// partial, greatest: where a split leaves its fractions, and the greatest accumulators of its heads in each half.
+template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring, int steps, uint4* partial,
+    float* greatest)
+{
     const u32 lane = thread_id() % 32, own_row = (thread_id() / 32 % 4 * 16 + lane / 4) * 4;
     const u32 there = peer(ring, lane % 2);
     float acc[2][64];                                   // of 128 columns each
@@ -260,10 +277,22 @@ template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring
         if (s >= SLOTS) s -= SLOTS;
     }
     if (SPLIT) {
-        float4* const to = partial + PART * 128 + thread_id() % 128;
+        float inverse[2];
+        UNROLL for (int h = 0; h < 2; ++h) {
+            // Above zero, whose inverse is infinite; a NaN is not counted.
+            float top = 1e-37f;
+            UNROLL for (int k = 0; k < 64; ++k) top = fmaxf(top, fabsf(acc[k / 32][k % 32 / 2 * 4 + 2 * h + k % 2]));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+            if (lane % 4 == 0) greatest[PART * HEADS + own_row / 4 + 8 * h] = top;
+            asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[h]) : "f"(top));
+        }
+        uint4* const to = partial + PART * VECTORS * 128 + thread_id() % 128;
         UNROLL for (int k = 0; k < VECTORS; ++k) {
-            const float* const v = acc[k / 16] + k % 16 * 4;
-            __stcg(to + k * ACCUMULATING, make_float4(v[0], v[1], v[2], v[3]));
+            const float* const v = acc[k / 8] + k % 8 * 8;
+            __stcg(to + k * 128, make_uint4(halves(v[0] * inverse[0], v[1] * inverse[0]),
+                halves(v[2] * inverse[1], v[3] * inverse[1]), halves(v[4] * inverse[0], v[5] * inverse[0]),
+                halves(v[6] * inverse[1], v[7] * inverse[1])));
         }
         return;
     }
@@ -294,81 +323,82 @@ template <int PART> DEVICE void accumulate_half(const TensorMap* y_map, u32 ring
     __syncwarp();
 }
 
+#if SPLITS > 1
 // Until all splits of these heads have left their partial sums. The CTAs are as many as run at once.
-DEVICE void wait_for_splits(int* counters, int splits) {
+DEVICE void wait_for_splits(int* counters) {
     asm volatile("bar.sync 3, 384;" ::: "memory");
     if (thread_id() == 0) {
         asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(counters) : "memory");
-        while (load_acquire(counters) < splits) {}
+        while (load_acquire(counters) < SPLITS) {}
         // The last to leave makes both counters ready for the next launch.
-        if (atomicAdd(counters + 1, 1) == splits - 1) { counters[0] = 0; counters[1] = 0; }
+        if (atomicAdd(counters + 1, 1) == SPLITS - 1) { counters[0] = 0; counters[1] = 0; }
     }
     asm volatile("bar.sync 4, 256;" ::: "memory");
 }
-// Adds the partial sums of all splits for a share of 64 heads: all vectors of some accumulating threads, so that a lane
-// has two heads and weighs the splits itself. PARTS lanes add up a vector, every PARTS-th split each. partial, stats: of
-// the first split.
-template <int PARTS> DEVICE void reduce_splits(const float4* partial, const float2* stats, u16* y, int split, int splits)
+// Adds the partial sums of all splits for a share of the vectors of 64 heads: consecutive ones, of one half. Four lanes
+// add up a vector, every fourth split each. partial, stats, greatest: of the first split; weights: in shared memory.
+DEVICE void reduce_splits(float* weights, const uint4* partial, const float2* stats, const float* greatest, u16* y,
+    int split)
 {
-    constexpr int EACH = MOST_SPLITS / 8, IN_FLIGHT = 2;
-    const int part = thread_id() % PARTS, member = thread_id() / PARTS;
-    const int first = 128 * split / splits, wide = 128 * (split + 1) / splits - first;
-    const int in_group = first + member % wide, row = in_group / 32 * 16 + in_group % 32 / 4;
-    const int stride = ACCUMULATING / PARTS / wide;
-    int k = member / wide;
-    if (k >= stride) k = 2 * VECTORS;
-    float4 v[IN_FLIGHT][EACH];
-    auto load_vectors = [&]() {
-        UNROLL for (int n = 0; n < IN_FLIGHT; ++n)
-            UNROLL for (int i = 0; i < EACH; ++i)
-                if (k + n * stride < 2 * VECTORS && part + PARTS * i < splits)
-                    v[n][i] = __ldcg(partial + (part + PARTS * i) * PARTIAL + (k + n * stride) * 128 + in_group);
-    };
-    float weight[EACH][2], sum[2] = {0.f, 0.f};
-    float2 of_row[EACH][2];
-    UNROLL for (int i = 0; i < EACH; ++i)
-        UNROLL for (int h = 0; h < 2; ++h) {
-            of_row[i][h] = make_float2(-INFINITY, 0.f);
-            if (part + PARTS * i < splits) of_row[i][h] = __ldcg(stats + (part + PARTS * i) * HEADS + row + 8 * h);
-        }
-    load_vectors();
-    UNROLL for (int h = 0; h < 2; ++h) {
-        float top = of_row[0][h].x;
-        UNROLL for (int i = 1; i < EACH; ++i) top = fmaxf(top, of_row[i][h].x);
-        UNROLL for (int bit = 1; bit < PARTS; bit *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, bit));
-        UNROLL for (int i = 0; i < EACH; ++i) {
-            weight[i][h] = exp2_approx(of_row[i][h].x - top);
-            sum[h] = fmaf(weight[i][h], of_row[i][h].y, sum[h]);
-        }
-        UNROLL for (int bit = 1; bit < PARTS; bit *= 2) sum[h] += __shfl_xor_sync(~0u, sum[h], bit);
-        // To 1 ulp: a division would call a function, which takes registers.
-        asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(sum[h]));
+    constexpr int SHARE = PARTIAL / SPLITS, PARTS = 4, EACH = SPLITS / PARTS, MEMBERS = 256 / PARTS;
+    // Heads of a share, and the lanes that weigh the splits of one.
+    constexpr int ROWS = SHARE < 128 ? 32 : 64, LANES = 256 / ROWS, WEIGHED = SPLITS / LANES;
+    static_assert(SHARE % MEMBERS == 0 && EACH >= 1 && WEIGHED >= 1 && SHARE <= VECTORS * 128, "shares of one half");
+    const int thread = thread_id(), part = thread % 32 / 8, member = thread / 32 * 8 + thread % 8;
+    const int first = split * SHARE, half = first / (VECTORS * 128), first_row = first % 128 / 32 * 16;
+    uint4 v[SHARE / MEMBERS][EACH];
+    UNROLL for (int m = 0; m < SHARE / MEMBERS; ++m)
+        UNROLL for (int i = 0; i < EACH; ++i)
+            v[m][i] = __ldcg(partial + (part + PARTS * i) * PARTIAL + first + m * MEMBERS + member);
+    const int weighed = thread / LANES;
+    float2 of_row[WEIGHED];
+    float fraction_of[WEIGHED];
+    UNROLL for (int i = 0; i < WEIGHED; ++i) {
+        const int other = thread % LANES + LANES * i;
+        of_row[i] = __ldcg(stats + other * HEADS + first_row + weighed);
+        fraction_of[i] = __ldcg(greatest + (2 * other + half) * HEADS + first_row + weighed);
     }
-    // The vectors of an accumulating thread: 32 of the left half, 32 of the right.
-    NO_UNROLL while (__any_sync(~0u, k < 2 * VECTORS)) {
-        UNROLL for (int n = 0; n < IN_FLIGHT; ++n) {
-            float r[4] = {0.f, 0.f, 0.f, 0.f};
-            UNROLL for (int i = 0; i < EACH; ++i) {
-                if (part + PARTS * i >= splits) continue;
-                r[0] = fmaf(weight[i][0], v[n][i].x, r[0]); r[1] = fmaf(weight[i][0], v[n][i].y, r[1]);
-                r[2] = fmaf(weight[i][1], v[n][i].z, r[2]); r[3] = fmaf(weight[i][1], v[n][i].w, r[3]);
-            }
-            UNROLL for (int bit = 1; bit < PARTS; bit *= 2)
-                UNROLL for (int j = 0; j < 4; ++j) r[j] += __shfl_xor_sync(~0u, r[j], bit);
-            const int at = k + n * stride, column = at % 2 * 256 + at / 2 * 8 + in_group % 4 * 2;
-            if (at < 2 * VECTORS && part < 2)
-                *(u32*)(y + (row + part * 8) * LATENT + column) = part ? packed(r[2] * sum[1], r[3] * sum[1])
-                    : packed(r[0] * sum[0], r[1] * sum[0]);
+    float top = of_row[0].x, sum = 0.f;
+    UNROLL for (int i = 1; i < WEIGHED; ++i) top = fmaxf(top, of_row[i].x);
+    UNROLL for (int bit = 1; bit < LANES; bit *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, bit));
+    UNROLL for (int i = 0; i < WEIGHED; ++i) {
+        of_row[i].x = exp2_approx(of_row[i].x - top);
+        sum = fmaf(of_row[i].x, of_row[i].y, sum);
+    }
+    UNROLL for (int bit = 1; bit < LANES; bit *= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+    // To 1 ulp: a division would call a function, which takes registers.
+    asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(sum));
+    UNROLL for (int i = 0; i < WEIGHED; ++i)
+        weights[(thread % LANES + LANES * i) * ROWS + weighed] = of_row[i].x * sum * fraction_of[i];
+    asm volatile("bar.sync 4, 256;" ::: "memory");
+    UNROLL for (int m = 0; m < SHARE / MEMBERS; ++m) {
+        const int at = first + m * MEMBERS + member, in_half = at % 128;
+        const int row = in_half / 32 * 16 + in_half % 32 / 4, column = at / 128 * 16 + in_half % 4 * 2;
+        float r[8] = {0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f};
+        UNROLL for (int i = 0; i < EACH; ++i) {
+            const float* const weight = weights + (part + PARTS * i) * ROWS + row - first_row;
+            add_weighted(r, v[m][i].x, weight[0]);
+            add_weighted(r + 2, v[m][i].y, weight[8]);
+            add_weighted(r + 4, v[m][i].z, weight[0]);
+            add_weighted(r + 6, v[m][i].w, weight[8]);
         }
-        k += IN_FLIGHT * stride;
-        load_vectors();
+        UNROLL for (int j = 0; j < 8; ++j) {
+            r[j] += __shfl_xor_sync(~0u, r[j], 8);
+            r[j] += __shfl_xor_sync(~0u, r[j], 16);
+        }
+        // Each lane stores two of the eight sums: of a head or the eighth after it, in these columns or the next eight.
+        const float a = part < 2 ? (part ? r[2] : r[0]) : part == 2 ? r[4] : r[6];
+        const float b = part < 2 ? (part ? r[3] : r[1]) : part == 2 ? r[5] : r[7];
+        *(u32*)(y + (row + part % 2 * 8) * LATENT + column + part / 2 * 8) = packed(a, b);
     }
 }
+#endif
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) mla_decode_cluster(
     const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap latent_map,
     const __grid_constant__ TensorMap rope_map, const __grid_constant__ TensorMap y_map, u16* y_ptr,
-    float4* partial_ptr, float2* stats_ptr, int* counters_ptr, int n_heads, int n_keys, int splits, float scale_log2)
+    uint4* partial_ptr, float2* stats_ptr, float* greatest_ptr, int* counters_ptr, int n_heads, int n_keys,
+    float scale_log2)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
@@ -395,30 +425,31 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1) m
     if (group == LOADER) {
         decrease_registers<24>();
         if (thread_id() / 32 % 4 == 0 && elected()) {
-            const Share own(n_keys, splits);
+            const Share own(n_keys);
             load_tiles(&q_map, &latent_map, &rope_map, ring, own.block * HEADS, own.block / (n_heads / HEADS),
                 own.first * KEYS, own.steps, own.block % 2);
         }
         __syncwarp();
     } else if (group == SCORER) {
         increase_registers<168>();
-        const Share own(n_keys, splits);
+        const Share own(n_keys);
         score_tiles(ring, min(n_keys - own.first * KEYS, own.steps * KEYS), scale_log2,
             stats_ptr + own.slot * HEADS);
     } else {
         increase_registers<160>();
-        const Share own(n_keys, splits);
-        if (group == LEFT) accumulate_half<LEFT>(&y_map, ring, own.steps, partial_ptr + (i64)own.slot * PARTIAL);
-        else accumulate_half<RIGHT>(&y_map, ring, own.steps, partial_ptr + (i64)own.slot * PARTIAL);
-        if (SPLIT) {
-            const Share share(n_keys, splits);
-            wait_for_splits(counters_ptr + 2 * share.block, splits);
-            const float4* const partial = partial_ptr + (i64)(share.slot - share.split) * PARTIAL;
-            const float2* const stats = stats_ptr + (share.slot - share.split) * HEADS;
-            u16* const y = y_ptr + (i64)share.block * HEADS * LATENT;
-            if (splits > MOST_SPLITS / 2) reduce_splits<8>(partial, stats, y, share.split, splits);
-            else reduce_splits<4>(partial, stats, y, share.split, splits);
-        }
+        const Share own(n_keys);
+        uint4* const partial = partial_ptr + (i64)own.slot * PARTIAL;
+        float* const greatest = greatest_ptr + own.slot * 2 * HEADS;
+        if (group == LEFT) accumulate_half<LEFT>(&y_map, ring, own.steps, partial, greatest);
+        else accumulate_half<RIGHT>(&y_map, ring, own.steps, partial, greatest);
+#if SPLITS > 1
+        const Share share(n_keys);
+        wait_for_splits(counters_ptr + 2 * share.block);
+        const i64 first_slot = share.slot - share.split;
+        // All tiles are consumed: the weights use their place.
+        reduce_splits((float*)memory, partial_ptr + first_slot * PARTIAL, stats_ptr + first_slot * HEADS,
+            greatest_ptr + first_slot * 2 * HEADS, y_ptr + (i64)share.block * HEADS * LATENT, share.split);
+#endif
     }
     __syncwarp();
     // The other CTA may still arrive at this one's mbarriers.

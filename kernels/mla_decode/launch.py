@@ -121,17 +121,18 @@ def _cuda_source(config: Mapping[str, Any], dtype: Dtype) -> CudaSource:
         Wgmma(n=64, kind=kind, name="score", a="registers"),
         Wgmma(n=128, kind=kind, name="accumulate", b_transposed=True),
     )
-    defines = {**_DEFINES, "BF16": int(dtype == "bf16"), "SPLIT": int(config["splits"] > 1)}
+    defines = {**_DEFINES, "BF16": int(dtype == "bf16"), "SPLITS": config["splits"]}
     return cuda_source(
         __name__, "cluster.cu", entry="mla_decode_cluster", defines=defines, generated=wgmma_header(*products)
     )
 
 
 def _cuda_workspaces(rows: int, splits: int) -> tuple[Workspace, ...]:
-    """Return the workspaces of splits: accumulators, statistics, two counters a block of heads."""
+    """Return the workspaces of splits: accumulators in fp16, statistics, their greatest, two counters a block."""
     slots = rows * splits if splits > 1 else 1
     return (
-        Workspace("fp32", slots * MLA_LATENT),
+        Workspace("fp32", slots * MLA_LATENT // 2),
+        Workspace("fp32", slots * 2),
         Workspace("fp32", slots * 2),
         Workspace("i32", 2 * rows // _CTA_HEADS, 0),
     )
@@ -161,7 +162,7 @@ def _cuda_plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> CudaPla
             tensor_map(y.view(rows, MLA_LATENT), (16, 64)),
         ]
         workspaces = [each.allocate(y.device) for each in _cuda_workspaces(rows, splits)]
-        return [*maps, y, *workspaces, shape["H"], shape["S"], splits, _SCALE_LOG2]
+        return [*maps, y, *workspaces, shape["H"], shape["S"], _SCALE_LOG2]
 
     return CudaPlan(
         source=_cuda_source(config, dtype),

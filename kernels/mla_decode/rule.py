@@ -26,12 +26,17 @@ _FIXED = {
     "warp_specialised": {"block_h": 64, "block_s": 64, "num_warps": 4, "num_stages": 2},
     "cuda": {"block_h": 64, "block_s": 64, "num_warps": 16, "num_stages": 2},
 }
-# Splits of "cuda" are not chosen: no test has run them on several streams at once (benchmarks/attention-h200.json).
 _SPECIALISED_SPLITS = (1, 2, 4, 8, 16)
+# Of "cuda", in bf16 alone: their sums keep 11 bits, which adds a rounding as large as that of a result in fp16.
+_CUDA_SPLITS = (4, 8, 16, 32, 64)
+# Those that were timed.
+_CHOSEN = (16, 32, 64)
 
 # Time to fill the pipeline and, per wave, to reduce the splits, in tiles of 64 keys (1.65 us): fitted to timings on an
 # H200 (B 1 to 60, S 3072 to 7168, 1 to 16 splits).
 _FILL, _REDUCTION, _REDUCTION_PER_PROGRAM = 1.4, 5.0, 0.06
+# The same of "cuda", whose CTAs all run at once: fitted to its timings in benchmarks/attention-h200.json.
+_CUDA_FIXED, _CUDA_PER_CTA, _CUDA_PER_SPLIT = 4.3, 0.012, 0.01
 
 
 def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -39,9 +44,26 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
     generic = generic_config(shape, dtype, target)
     if target != "sm_90":
         return generic
+    splits = _cuda_splits(shape, dtype)
+    if splits > 1:
+        return {**generic, **_FIXED["cuda"], "splits": splits, "variant": "cuda"}
     splits = _specialised_splits(shape)
     variant = "cuda" if splits == 1 and shape["H"] % CLUSTER_HEADS == 0 else "warp_specialised"
     return {**generic, **_FIXED[variant], "splits": splits, "variant": variant}
+
+
+def _cuda_splits(shape: Shape, dtype: Dtype) -> int:
+    """Return how many clusters of "cuda" share a sequence's keys; 1 where no split is faster or all are too many."""
+    if shape["H"] % CLUSTER_HEADS or dtype != "bf16":
+        return 1
+    blocks, steps = shape["B"] * shape["H"] // 64, ceil_div(shape["S"], 64)
+
+    def cost(splits: int) -> float:
+        if splits == 1:
+            return ceil_div(blocks, SMS["sm_90"]) * (steps + _FILL)
+        return ceil_div(steps, splits) + _CUDA_FIXED + _CUDA_PER_CTA * blocks * splits + _CUDA_PER_SPLIT * splits
+
+    return min((n for n in (1, *_CHOSEN) if n <= steps and (n == 1 or n * blocks <= SMS["sm_90"])), key=cost)
 
 
 def _specialised_splits(shape: Shape) -> int:
@@ -84,7 +106,7 @@ def check_config(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: 
     configs.check_ranges(NAME, config, (("num_stages", 1, 8),))
     configs.check_pdl(NAME, config, target, "tma", "pdl")
     if config["variant"] != VARIANTS[0]:
-        _check_variant(config, shape, target)
+        _check_variant(config, shape, dtype, target)
     configs.check_shared(NAME, shared_bytes(config, dtype), target, smaller="block_s")
 
 
@@ -93,7 +115,7 @@ def _check_dtype(dtype: Dtype, target: str) -> None:
         raise InputError(f"{NAME}: fp32 is for CPUs, not {target}; expected fp16 or bf16")
 
 
-def _check_variant(config: Mapping[str, Any], shape: Shape, target: str) -> None:
+def _check_variant(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> None:
     variant = config["variant"]
     if variant not in VARIANTS or target != "sm_90" or not config["tma"]:
         raise InputError(
@@ -104,6 +126,11 @@ def _check_variant(config: Mapping[str, Any], shape: Shape, target: str) -> None
     if any(config[key] != value for key, value in fixed.items()):
         raise InputError(f"{NAME}: variant is {variant}; expected {', '.join(f'{k} {v}' for k, v in fixed.items())}")
     if variant == "cuda":
+        if config["splits"] not in ((1, *_CUDA_SPLITS) if dtype == "bf16" else (1,)):
+            raise InputError(
+                f"{NAME}: splits is {config['splits']} with variant cuda in {dtype}; expected 1, or 4, 8, 16, 32 or 64 "
+                "in bf16"
+            )
         ctas = shape["B"] * shape["H"] // 64 * config["splits"]
         if shape["H"] % CLUSTER_HEADS or (config["splits"] > 1 and ctas > SMS[target]):
             raise InputError(

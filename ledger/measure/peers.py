@@ -1,7 +1,8 @@
 """Names other libraries' kernels that a bench times where they are installed, by operation.
 
-A peer gets the inputs of a cell and returns its own result, which is compared with float64 before it is timed.
-Imports the libraries, only when called.
+A peer gets the inputs of a cell and returns its own result, which is compared with float64 before it is timed. What a
+library plans on the host for a shape, and copies into its own layout, is done before. Imports the libraries, only when
+called.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import MachineError
-from ledger.operations import LAYERNORM_EPS, RMSNORM_EPS
+from ledger.operations import LAYERNORM_EPS, MLA_LATENT, MLA_ROPE, MLA_SCALE, RMSNORM_EPS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,11 +99,82 @@ def _flashinfer_rmsnorm(inputs: Mapping[str, Tensor]) -> Call:
     return lambda: rmsnorm(inputs["x"], inputs["gain"], RMSNORM_EPS, out=out)
 
 
+# FlashInfer's workspaces: bytes for partial sums.
+_WORKSPACE_BYTES = 128 << 20
+
+
+def _flashinfer_decode(inputs: Mapping[str, Tensor]) -> Call:
+    import torch
+    from flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper
+
+    q, k, v = (inputs[name] for name in ("q", "k", "v"))
+    sequences, heads, keys, columns = k.shape
+    # A sequence is one page.
+    counts = torch.arange(sequences + 1, dtype=torch.int32, device=q.device)
+    workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
+    wrapper = BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=q.shape[1] > heads)
+    full = torch.full((sequences,), keys, dtype=torch.int32, device=q.device)
+    wrapper.plan(counts, counts[:-1], full, q.shape[1], heads, columns, keys, q_data_type=q.dtype, kv_data_type=k.dtype)
+    return lambda: wrapper.run(q, (k, v))
+
+
+def _flashinfer_mla(inputs: Mapping[str, Tensor]) -> Call:
+    import torch
+    from flashinfer.mla import BatchMLAPagedAttentionWrapper
+
+    q, cache = inputs["q"], inputs["cache"]
+    sequences, keys, _ = cache.shape
+    counts = torch.arange(sequences + 1, dtype=torch.int32, device=q.device)
+    workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
+    wrapper = BatchMLAPagedAttentionWrapper(workspace, backend="fa3")
+    wrapper.plan(
+        qo_indptr=counts,
+        kv_indptr=counts,
+        kv_indices=counts[:-1],
+        kv_len_arr=torch.full((sequences,), keys, dtype=torch.int32, device=q.device),
+        num_heads=q.shape[1],
+        head_dim_ckv=MLA_LATENT,
+        head_dim_kpe=MLA_ROPE,
+        page_size=keys,
+        causal=False,
+        sm_scale=MLA_SCALE,
+        q_data_type=q.dtype,
+        kv_data_type=cache.dtype,
+    )
+    split = [part.contiguous() for both in (q, cache) for part in both.split([MLA_LATENT, MLA_ROPE], -1)]
+    parts = dict(zip(("q_nope", "q_pe", "ckv_cache", "kpe_cache"), split, strict=True))
+    return lambda: wrapper.run(**parts)
+
+
+def _flashinfer_prefill(*, causal: bool) -> Callable[[Mapping[str, Tensor]], Call]:
+    def prepare(inputs: Mapping[str, Tensor]) -> Call:
+        import torch
+        from flashinfer.prefill import BatchPrefillWithRaggedKVCacheWrapper
+
+        q, k, v = (inputs[name] for name in ("q", "k", "v"))
+        sequences, heads, rows, columns = q.shape
+        starts = rows * torch.arange(sequences + 1, dtype=torch.int32, device=q.device)
+        workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
+        wrapper = BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD", backend="fa3")
+        wrapper.plan(
+            starts, starts, heads, k.shape[1], columns, causal=causal, q_data_type=q.dtype, kv_data_type=k.dtype
+        )
+        # Rows of all sequences, then heads.
+        ragged = [x.transpose(1, 2).reshape(sequences * rows, -1, columns) for x in (q, k, v)]
+        return lambda: wrapper.run(*ragged).view(sequences, rows, heads, columns).transpose(1, 2)
+
+    return prepare
+
+
+def _flashinfer(prepare: Callable[[Mapping[str, Tensor]], Call]) -> Peer:
+    return Peer("flashinfer", "flashinfer-python", prepare)
+
+
 _PEERS: Mapping[str, tuple[Peer, ...]] = {
     "rmsnorm/1": (
         Peer("liger", "liger-kernel", _liger_rmsnorm),
         Peer("quack", "quack-kernels", _quack_rmsnorm),
-        Peer("flashinfer", "flashinfer-python", _flashinfer_rmsnorm),
+        _flashinfer(_flashinfer_rmsnorm),
     ),
     "layernorm/1": (
         Peer("liger", "liger-kernel", _liger_layernorm),
@@ -112,4 +184,8 @@ _PEERS: Mapping[str, tuple[Peer, ...]] = {
         Peer("liger", "liger-kernel", _liger_softmax),
         Peer("quack", "quack-kernels", _quack_softmax),
     ),
+    "decode_attention/1": (_flashinfer(_flashinfer_decode),),
+    "mla_decode/1": (_flashinfer(_flashinfer_mla),),
+    "flash_attention/1": (_flashinfer(_flashinfer_prefill(causal=False)),),
+    "flash_attention_causal/1": (_flashinfer(_flashinfer_prefill(causal=True)),),
 }

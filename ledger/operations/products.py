@@ -93,6 +93,35 @@ def _eight_bit_element(shape: Shape, position: int, read: Read, *, scale: float)
     return float(scale * np.sum(read("a", row * inner + k) * read("b", column * inner + k)))
 
 
+FP8_BLOCK = 128
+"""Elements along K, and along N, that share a scale in matmul_fp8_blocks."""
+
+
+def _blocks(length: int) -> int:
+    return -(-length // FP8_BLOCK)
+
+
+def _fp8_blocks_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
+    m, n, k = shape["M"], shape["N"], shape["K"]
+    # 9.22² · 111.5² · 2**(e - 13) · √4096 = 0.246 with e = weight_exponent(4096).
+    return (
+        *_eight_bit_inputs(shape, "short"),
+        TensorSpec("a_scale", (_blocks(k), m), Generated("positive", -7), "fp32"),
+        TensorSpec("b_scale", (_blocks(n), _blocks(k)), Generated("positive", weight_exponent(k) - 6), "fp32"),
+    )
+
+
+def _fp8_blocks_element(shape: Shape, position: int, read: Read) -> float:
+    import numpy as np
+
+    m, inner = shape["M"], shape["K"]
+    row, column = divmod(position, shape["N"])
+    k = np.arange(inner, dtype=np.int64)
+    block = k // FP8_BLOCK
+    scales = read("a_scale", block * m + row) * read("b_scale", column // FP8_BLOCK * _blocks(inner) + block)
+    return float(np.sum(scales * read("a", row * inner + k) * read("b", column * inner + k)))
+
+
 def _gemv_inputs(shape: Shape) -> tuple[TensorSpec, ...]:
     n, k = shape["N"], shape["K"]
     return TensorSpec("x", (k,), symmetric(-7)), TensorSpec("weight", (n, k), symmetric(weight_exponent(k)))
@@ -144,6 +173,17 @@ MATMUL_FP8 = Operation(
     reads=_matmul_reads,
     products=_matmul_products,
     output_dtype=lambda _dtype: "fp16",
+)
+
+MATMUL_FP8_BLOCKS = Operation(
+    name="matmul_fp8_blocks/1",
+    shape_keys=("M", "N", "K"),
+    inputs=_fp8_blocks_inputs,
+    output_dims=lambda shape: (shape["M"], shape["N"]),
+    element=_fp8_blocks_element,
+    reads=lambda shape: (4 * shape["K"], shape["K"]),
+    products=_matmul_products,
+    output_dtype=lambda _dtype: "bf16",
 )
 
 MATMUL_INT8 = Operation(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from ledger.operations.attention import DECODE_ATTENTION, FLASH_ATTENTION, FLASH_ATTENTION_CAUSAL, MLA_DECODE
 from ledger.operations.contract import Operation
-from ledger.operations.products import GEMV, MATMUL, MATMUL_BIAS_RELU, MATMUL_FP8, MATMUL_INT8, RMSNORM_MATMUL
+from ledger.operations.products import (
+    GEMV,
+    MATMUL,
+    MATMUL_BIAS_RELU,
+    MATMUL_FP8,
+    MATMUL_FP8_BLOCKS,
+    MATMUL_INT8,
+    RMSNORM_MATMUL,
+)
 from ledger.operations.row_wise import LAYERNORM, RMSNORM, SOFTMAX, VECTOR_ADD
 from ledger.records import Dtype
 
@@ -13,7 +21,7 @@ OPERATIONS: dict[str, Operation] = {
     for operation in (
         RMSNORM_MATMUL, MATMUL, VECTOR_ADD, RMSNORM, LAYERNORM, SOFTMAX, GEMV,
         DECODE_ATTENTION, FLASH_ATTENTION, FLASH_ATTENTION_CAUSAL, MLA_DECODE,
-        MATMUL_BIAS_RELU, MATMUL_FP8, MATMUL_INT8,
+        MATMUL_BIAS_RELU, MATMUL_FP8, MATMUL_FP8_BLOCKS, MATMUL_INT8,
     )
 }  # fmt: skip
 

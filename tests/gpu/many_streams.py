@@ -39,6 +39,15 @@ CELLS: tuple[tuple[tuple[str, dict[str, int]], ...], ...] = (
         ("softmax", {"M": 64, "N": 65_536}),
         ("matmul_bias_relu", {"M": 70, "N": 640, "K": 4096}),
     ),
+    # Launches whose CTAs wait for each other, which do not all fit at once, among launches that fill the device.
+    (
+        ("mla_decode", {"B": 1, "H": 128, "S": 8192}),
+        ("mla_decode", {"B": 2, "H": 128, "S": 2049}),
+        ("mla_decode", {"B": 4, "H": 128, "S": 4133}),
+        ("flash_attention", {"B": 1, "HQ": 16, "HKV": 4, "S": 1100, "D": 64}),
+        ("flash_attention_causal", {"B": 1, "HQ": 16, "HKV": 16, "S": 1100, "D": 64}),
+        ("softmax", {"M": 64, "N": 131_072}),
+    ),
 )
 
 

@@ -10,7 +10,8 @@ Nothing is cached between allocations (PYTORCH_NO_CUDA_MEMORY_CACHING), so that 
 outside an allocation, and only the kernel's own launches are watched.
 
 Two orders are known that racecheck does not follow (docs/measurement.md names both, racecheck.py has minimal kernels).
-Their reports are told apart by their place, counted and printed, never hidden.
+Their reports are told apart by their place, counted and printed, never hidden. In the variant
+few_rows memcheck takes a cp.async of fewer than 16 bytes, at the end of a matrix, for one of 16, and stops.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
 
 from kernel_suite import KERNELS, gpu_variants
-from mutants import attention, gemv, products, rowwise, trials
+from mutants import attention, few_rows, fp8_blocks, gemv, products, rowwise, trials
 from mutants.checker import Trial, fill_inputs, source_file
 
 from ledger.kernel_files import kernel_names, load_kernel
 
 TOOLS = ("racecheck", "memcheck")
 # Starting a process takes longer than these kernels' launches: they share one.
-TOGETHER = ("gemv", "layernorm", "rmsnorm", "softmax", "vector_add")
-SHARES = {"rmsnorm_matmul": 2}
+TOGETHER = ("gemv", "vector_add")
+SHARES = {"rmsnorm_matmul": 2, "mla_decode": 3, "layernorm": 3, "rmsnorm": 3, "softmax": 3}
 # The first release that follows barriers of a group of warps beside those of the block.
 FOLLOWS_GROUPS = (2026, 1)
 # What all threads of a group store, and one of them, behind a barrier of the group, arrives for: the lines that store.
@@ -50,7 +51,18 @@ ARRIVED_FOR = {
     "mla_decode": ("correction_ring.index(stage).store(", "stats.index(0).store(", "stats.index(1).store("),
 }
 # The same in a kernel's CUDA C++, where a lane arrives for its warp.
-ARRIVED_FOR_IN_CUDA = {"mla_decode": ('asm volatile("st.shared.f32',)}
+ARRIVED_FOR_IN_CUDA = {
+    "mla_decode": ('asm volatile("st.shared.f32',),
+    "flash_attention": ("DEVICE void store_word(",),
+    "flash_attention_causal": ("DEVICE void store_word(",),
+}
+# That CUDA C++ by its entry, as a report names the file, and the file; with the header that its accesses are in.
+CUDA_FILES = {
+    "mla_decode": {"mla_decode_cluster": KERNELS / "mla_decode" / "cluster.cu"},
+    "flash_attention": {"attention_cuda": KERNELS / "common" / "attention.cu"},
+    "flash_attention_causal": {"attention_cuda": KERNELS / "common" / "attention.cu"},
+}
+HOPPER = {"hopper": KERNELS / "common" / "hopper.cuh"}
 # Kernels whose Gluon function is a shared one, or is named for its variant.
 SHARED_FUNCTION = {
     **dict.fromkeys(("flash_attention", "flash_attention_causal"), "attention_warp_specialised"),
@@ -62,9 +74,12 @@ SHARED_FUNCTION = {
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _epilogue(",)}
 TARGET = "sm_90"
-LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS}
+LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS, **fp8_blocks.TRIALS}
 IN_CUDA = {
     **trials.CLUSTER_TRIALS,
+    fp8_blocks.NAME: fp8_blocks.cuda_trials,
+    "matmul": lambda dtype: (*trials.CLUSTER_TRIALS["matmul"](dtype), *few_rows.few_rows_trials("matmul", dtype)),
+    "matmul_bias_relu": partial(few_rows.few_rows_trials, "matmul_bias_relu"),
     "decode_attention": attention.cuda_trials,
     **{name: partial(rowwise.cluster_trials, name) for name in ("rmsnorm", "layernorm", "softmax")},
 }
@@ -78,7 +93,12 @@ OWN: dict[str, tuple[dict[str, int], ...]] = {
     ),
     "flash_attention": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
     "flash_attention_causal": attention._heads((1, 2, 1, 257, 128), (1, 2, 2, 256, 64), (1, 3, 1, 133, 40)),
-    "mla_decode": ({"B": 1, "H": 64, "S": 64}, {"B": 1, "H": 64, "S": 321}, {"B": 1, "H": 16, "S": 130}),
+    "mla_decode": (
+        {"B": 1, "H": 64, "S": 64},
+        {"B": 1, "H": 64, "S": 321},
+        {"B": 1, "H": 16, "S": 130},
+        {"B": 1, "H": 128, "S": 2049},
+    ),
     "gemv": ({"N": 512, "K": 1024}, {"N": 131, "K": 1031}),
     "rmsnorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
     "layernorm": ({"M": 33, "N": 1024}, {"M": 5, "N": 9001}),
@@ -88,7 +108,8 @@ OWN: dict[str, tuple[dict[str, int], ...]] = {
 
 
 def _dtype(kernel: Any) -> str:
-    return str(kernel.dtypes[0])
+    # The splits of its CUDA C++ are for bf16 alone.
+    return "bf16" if kernel.name == "mla_decode" else str(kernel.dtypes[0])
 
 
 def launches(name: str) -> Iterator[Trial]:
@@ -102,7 +123,7 @@ def launches(name: str) -> Iterator[Trial]:
     for trial in (*listed, *pipelined, *in_cuda, *own):
         if trial.scale == 1.0:
             # The products' trials name each of their ways in full; what one way knows another may refuse.
-            in_full = name in trials.TRIALS or name in products.TRIALS or _is_cuda(trial.config)
+            in_full = name in trials.TRIALS or name in (*products.TRIALS, fp8_blocks.NAME) or _is_cuda(trial.config)
             yield trial if in_full else gpu_variants(trial, TARGET)[-1]
 
 
@@ -167,7 +188,7 @@ class Report:
     accesses: tuple[Access, ...]
 
 
-_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+)\.(?:py|cuh?):(\d+))?")
+_ACCESS = re.compile(r"(Read|Write) access at (.*?)\+0x[0-9a-f]+(?: in (\S+?)(?:\.(?:py|cuh?))?:(\d+))?")
 _FIRST = re.compile(r"^========= (?:(?:Error|Warning): |Invalid |Program hit |Misaligned )")
 
 
@@ -199,17 +220,19 @@ def gluon_function(kernel: str) -> str:
 
 
 def file_of(access: Access, kernel: str, *, in_cuda: bool) -> Path:
-    """Return the source file of an access: of those that kernels share, or the kernel's own."""
+    """Return the source file of an access: the kernel's own, or one of those that kernels share."""
     if in_cuda:
-        return source_file(kernel).with_name("cluster.cu")
-    places = (KERNELS / "common" / f"{access.file}.py", KERNELS / kernel / f"{access.file}.py")
+        return {**CUDA_FILES[kernel], **HOPPER}[access.file]
+    places = (KERNELS / kernel / f"{access.file}.py", KERNELS / "common" / f"{access.file}.py")
     found = (place for place in places if access.file != "__init__" and place.is_file())
     return next(found, source_file(kernel))
 
 
 def known(report: Report, *, kernel: str, release: tuple[int, int]) -> str | None:
     """Return which known order a report of racecheck is about, by its place, or None for a finding."""
-    in_cuda = kernel in ARRIVED_FOR_IN_CUDA and all(one.file == f"{kernel}_cluster" for one in report.accesses)
+    files = {one.file for one in report.accesses}
+    # A header alone does not say whose it is.
+    in_cuda = bool(files & {*CUDA_FILES.get(kernel, ())}) and files <= {*CUDA_FILES[kernel], *HOPPER}
     in_gluon = all(one.function == gluon_function(kernel) for one in report.accesses)
     if not report.accesses or not (in_cuda or in_gluon):
         return None
@@ -270,7 +293,7 @@ def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: st
 
 def kernels_of(report: Report) -> set[str]:
     """Return the kernels whose functions a report names."""
-    endings = "kernel|pipelined|software_pipelined|warp_specialised|cuda|cluster|cooperative|ping_pong|copies"
+    endings = "kernel|pipelined|software_pipelined|warp_specialised|cuda|cluster|cooperative|ping_pong|normalise|copies"
     named = set(re.findall(rf"\b(\w+?)_(?:{endings})\b", report.words))
     return named & set(kernel_names())
 

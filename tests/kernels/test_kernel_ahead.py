@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead, counts, instructions, overwritten
+from covering import builds
 from mutants.checker import Trial
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS
@@ -39,14 +40,17 @@ SHAPES = {
         )
     ),
 }  # fmt: skip
-BUILDS = [
-    pytest.param(name, index, dtype, target, id=f"{name}-{index}-{dtype}-{target}")
+_BUILDS = [
+    (name, index, dtype, target)
     for name, shapes in SHAPES.items()
     for index in range(len(shapes))
     for target in SHARED_LIMIT
     for dtype in ("fp16", "bf16")
     if (dtype, target) != ("bf16", "sm_75")
 ]
+BUILDS = builds(_BUILDS, [f"{name}-{index}-{dtype}-{target}" for name, index, dtype, target in _BUILDS])
+# Each configuration in fp16; in bf16 some, and the others where there is time.
+PARTS = [("fp16", 1), ("bf16", 8), pytest.param("bf16", 1, marks=pytest.mark.exhaustive)]
 
 
 class Build(NamedTuple):
@@ -103,10 +107,10 @@ def test_ahead_does_not_spill(name: str, index: int, dtype: Any, target: str) ->
     assert build(name, index, dtype, target).stack == 0
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_spill(dtype: Any) -> None:
+@pytest.mark.parametrize(("dtype", "step"), PARTS)
+def test_every_variant_of_the_cluster_matmul_multiplies_by_wgmma_and_does_not_spill(dtype: Any, step: int) -> None:
     kernel = load_kernel("matmul", launch=True).kernel
-    for trial in CLUSTER_TRIALS["matmul"](dtype):
+    for trial in CLUSTER_TRIALS["matmul"](dtype)[::step]:
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
         assert (made.stack, made.shared) == (0, _bound("matmul", trial.config, trial.shape, dtype))
         # Swapped, a tile's rows are wgmma's columns, and what does not lie along k is its A operand.
@@ -126,16 +130,16 @@ def test_a_register_that_a_product_under_way_reads_is_seen_to_be_overwritten() -
     assert overwritten([product.format(104), "HMUL2 R108, R107, R104 ;", "STS.128 [R3], R104 ;"]) == []
 
 
-@pytest.mark.parametrize("variant", ["cuda_cooperative", "cuda_ping_pong", "cuda_cluster"])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("variant", ["cuda_cooperative", "cuda_ping_pong", "cuda_cluster", "cuda_normed"])
+@pytest.mark.parametrize(("dtype", "step"), PARTS)
 def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_not_spill(
-    dtype: Any, variant: str
+    dtype: Any, step: int, variant: str
 ) -> None:
     kernel = load_kernel("rmsnorm_matmul", launch=True).kernel
     seen = set()
-    for trial in CLUSTER_TRIALS["rmsnorm_matmul"](dtype):
+    for trial in [t for t in CLUSTER_TRIALS["rmsnorm_matmul"](dtype) if t.config["variant"] == variant][::step]:
         source = kernel.ahead(trial.config, trial.shape, dtype, "sm_90").source
-        if trial.config["variant"] != variant or source in seen:
+        if source in seen:
             continue
         seen.add(source)
         made = compile_ahead(kernel, trial.config, trial.shape, dtype, "sm_90")
@@ -155,8 +159,7 @@ def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_
     assert seen
 
 
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(("dtype", "split"), [("fp16", False), ("bf16", False), ("bf16", True)])
 def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(dtype: Any, split: bool) -> None:
     kernel = load_kernel("mla_decode", launch=True).kernel
     trial = CLUSTER_TRIALS["mla_decode"](dtype)[-1 if split else 0]
@@ -204,16 +207,18 @@ def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> 
 def test_a_wrong_twin_of_cuda_cpp_compiles_and_is_another_kernel(mutant: Mutant, tmp_path: Path) -> None:
     kernel = load_kernel(mutant.kernel, launch=True)
     twin = load_twin(mutant, tmp_path)
-    trials = CLUSTER_TRIALS[mutant.kernel]("fp16")
-    if mutant.name.startswith("normed"):
-        trials = tuple(trial for trial in trials if trial.config["variant"] == "cuda_cluster")
+    # The splits of mla_decode are for bf16 alone.
+    trials = CLUSTER_TRIALS[mutant.kernel]("bf16" if mutant.kernel == "mla_decode" else "fp16")
+    for beginning, variant in (("normed", "cuda_cluster"), ("apart", "library")):
+        if mutant.name.startswith(beginning):
+            trials = tuple(trial for trial in trials if trial.config["variant"] == variant)
     if mutant.name.startswith(("ping_pong", "few_rows")):
         few = mutant.name.startswith("few_rows")
         ping_pong = (trial for trial in trials if trial.config["variant"] == "cuda_ping_pong")
         trials = tuple(trial for trial in ping_pong if (trial.shape["B"] <= 32 if few else trial.shape["B"] > 64))
 
     def differs(trial: Trial) -> bool:
-        right, wrong = (k.ahead(trial.config, trial.shape, "fp16", "sm_90") for k in (kernel.kernel, twin))
+        right, wrong = (k.ahead(trial.config, trial.shape, trial.dtype, "sm_90") for k in (kernel.kernel, twin))
         assert isinstance(right, AheadCuda) and isinstance(wrong, AheadCuda)
         return compile_cuda(right.source, "sm_90") != compile_cuda(wrong.source, "sm_90")
 

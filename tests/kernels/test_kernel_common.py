@@ -62,7 +62,7 @@ CONFIG = {"block_m": 64, "num_warps": 4, "num_stages": 2, "tma": 1, "pdl": 0}
     ("check", "says"),
     [
         (lambda: configs.check_keys("k", CONFIG, ("block_m",)), "k: configuration keys are .*expected block_m"),
-        (lambda: configs.check_target("k", "gfx942"), "target gfx942 is unknown; expected one of: sm_75"),
+        (lambda: configs.check_target("k", "gfx90a"), "target gfx90a is unknown; expected one of: sm_75"),
         (lambda: configs.check_target("k", "sm_75", ("sm_90",), lacks="fp8"), "or has no fp8; expected one of: sm_90"),
         (lambda: configs.check_tuned("k", "sm_75", ("sm_90",)), "no launch configuration for sm_75"),
         (lambda: configs.check_bf16("k", "bf16", "sm_75"), "sm_75 has no bf16; expected fp16 or fp32"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from compiled import SHARED_LIMIT
+from covering import builds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import (
@@ -36,12 +37,13 @@ needs_triton = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),
     reason="torch and triton are not both installed",
 )
-BUILDS = [
-    pytest.param(shape, dtype, target, id=f"{shape_id(shape)}-{dtype}-{target}")
+_BUILDS = [
+    (shape, dtype, target)
     for shape in ({"N": 7168, "K": 16384}, {"N": 1024, "K": 1024})
     for target in TARGETS
     for dtype in gpu_dtypes(target, DTYPES)
 ]
+BUILDS = builds(_BUILDS, [f"{shape_id(shape)}-{dtype}-{target}" for shape, dtype, target in _BUILDS])
 
 
 def test_gemv_work_is_as_worked_by_hand() -> None:
@@ -79,8 +81,8 @@ def test_gemv_refuses_what_sm_75_lacks_and_unknown_targets() -> None:
         kernel.check_config(kernel.config(shape, "bf16", "sm_75"), shape, "bf16", "sm_75")
     with pytest.raises(InputError, match="from sm_90 up"):
         kernel.check_config({**kernel.config(shape, "fp16", "sm_75"), "pdl": 1}, shape, "fp16", "sm_75")
-    with pytest.raises(InputError, match="gfx942"):
-        kernel.config(shape, "fp16", "gfx942")
+    with pytest.raises(InputError, match="gfx90a"):
+        kernel.config(shape, "fp16", "gfx90a")
 
 
 @needs_triton

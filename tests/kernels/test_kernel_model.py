@@ -272,7 +272,9 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
         ((72, 4096, 4096), "128x64@cuda-1x1-split_k-n8"),
         ((64, 6144, 4096), "64x64@generic-1x1-n5"),
         # Few rows, whole and divided; small products.
-        ((4, 8960, 12288), "8x64@cuda-1x1-swap_ab-stream_k-n12"),
+        ((4, 8960, 12288), "8x192@cuda-1x1-swap_ab-n7"),
+        ((1, 14336, 1536), "8x128@cuda-1x1-swap_ab-n11"),
+        ((2375, 9216, 4096), "216x128@cuda-1x1-swap_ab-n4"),
         ((24, 1024, 4096), "32x64@cuda-1x1-swap_ab-split_k-n12"),
         ((18, 5632, 240), "24x64@cuda-1x1-swap_ab-n12"),
         ((70, 64, 64), "64x64@cuda-1x1-n8"),
@@ -282,13 +284,6 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
 def test_matmul_takes_the_frames_that_were_measured(sizes: tuple[int, int, int], frame: str) -> None:
     shape = dict(zip("MNK", sizes, strict=True))
     assert frame_name(load_kernel("matmul").kernel.config(shape, "fp16", "sm_90")) == frame
-
-
-@settings(max_examples=100)
-@given(m=st.integers(2048, 20_000), n=st.integers(1, 2000), k=st.integers(1, 2000))
-def test_matmul_swaps_no_operands_where_rows_are_many(m: int, n: int, k: int) -> None:
-    config = load_kernel("matmul").kernel.config({"M": m, "N": 8 * n, "K": 8 * k}, "fp16", "sm_90")
-    assert not config["swap_ab"]
 
 
 @settings(max_examples=200)
@@ -326,8 +321,8 @@ def test_kernel_refuses_bf16_on_sm_75_and_unknown_targets(name: str) -> None:
     shape = kernel.cases[0]
     with pytest.raises(InputError, match="no bf16"):
         kernel.check_config(kernel.config(shape, "bf16", "sm_75"), shape, "bf16", "sm_75")
-    with pytest.raises(InputError, match="gfx942"):
-        kernel.config(shape, "fp16", "gfx942")
+    with pytest.raises(InputError, match="gfx90a"):
+        kernel.config(shape, "fp16", "gfx90a")
 
 
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "matmul"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from compiled import SHARED_LIMIT, compile_ahead
+from covering import builds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import TARGETS, cpu_errors, element_errors, gpu_target, interpreted, shape_id, trial_ids
@@ -242,12 +243,10 @@ def inspected(name: str, index: int, dtype: Any, target: str) -> Any:
     return inspect(kernel, load_hardware(PROFILES[target]), shape=SHAPES[index], dtype=dtype)
 
 
-BUILDS = [
-    pytest.param(name, index, dtype, target, id=f"{name}-{shape_id(SHAPES[index])}-{dtype}-{target}")
-    for name, dtype, target in CELLS
-    for index in range(len(SHAPES))
-    if dtype != "fp32"
+_BUILDS = [
+    (name, index, dtype, target) for name, dtype, target in CELLS for index in range(len(SHAPES)) if dtype != "fp32"
 ]
+BUILDS = builds(_BUILDS, [f"{name}-{shape_id(SHAPES[i])}-{dtype}-{target}" for name, i, dtype, target in _BUILDS])
 
 
 @needs_triton
@@ -277,7 +276,9 @@ def test_ahead_for_sm_90_is_the_pipelined_kernel_where_rows_allow_it(name: str) 
     dtype = load_kernel(name).kernel.dtypes[0]
     large, ragged = inspected(name, 0, dtype, "sm_90"), inspected(name, 2, dtype, "sm_90")
     for found in (large, ragged):
-        assert found.config["variant"] != "generic" and found.instructions.tma
+        variant = found.config["variant"]
+        # Few unaligned rows are read as they lie, which TMA cannot do.
+        assert variant != "generic" and found.instructions.tma == (variant != "few_rows")
 
 
 @needs_triton

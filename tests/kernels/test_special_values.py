@@ -100,6 +100,27 @@ def test_rows_of_a_far_scale_are_right(name: str, n: int, dtype: str, power: int
         ("flash_attention_causal", {"B": 1, "HQ": 2, "HKV": 2, "S": 300, "D": 128}, "q", (0, 1, 299, 3), (0, 1, 299)),
         ("decode_attention", {"B": 2, "HQ": 8, "HKV": 2, "S": 515, "D": 128}, "q", (1, 5, 3), (1, 5)),
         ("mla_decode", {"B": 2, "H": 128, "S": 321}, "q", (1, 77, 3), (1, 77)),
+        # 64 columns, in tiles of 192 queries and 128 keys: edges of heads, keys that a causal row does not see.
+        ("flash_attention", {"B": 2, "HQ": 6, "HKV": 2, "S": 1031, "D": 64}, "q", (1, 2, 1030, 63), (1, 2, 1030)),
+        ("flash_attention", {"B": 2, "HQ": 6, "HKV": 2, "S": 1031, "D": 64}, "k", (0, 1, 130, 3), (0, slice(3, 6))),
+        (
+            "flash_attention",
+            {"B": 2, "HQ": 6, "HKV": 2, "S": 384, "D": 40},
+            "v",
+            (0, 1, 383, 3),
+            (0, slice(3, 6), slice(None), 3),
+        ),
+        ("flash_attention_causal", {"B": 2, "HQ": 6, "HKV": 2, "S": 1031, "D": 64}, "q", (0, 5, 191, 0), (0, 5, 191)),
+        (
+            "flash_attention_causal",
+            {"B": 2, "HQ": 6, "HKV": 2, "S": 1031, "D": 64},
+            "k",
+            (1, 0, 700, 3),
+            (1, slice(0, 3), slice(700, None)),
+        ),
+        ("mla_decode", {"B": 1, "H": 128, "S": 8192}, "q", (0, 64, 575), (0, 64)),
+        ("mla_decode", {"B": 2, "H": 128, "S": 2049}, "cache", (1, 2048, 575), (1,)),
+        ("mla_decode", {"B": 4, "H": 128, "S": 4133}, "cache", (2, 0, 5), (2,)),
     ],
     ids=lambda value: shape_id(value) if isinstance(value, dict) else None,
 )

@@ -133,13 +133,23 @@ def test_every_peer_can_be_chosen_by_name_and_runs_alone(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["rmsnorm", "layernorm", "softmax"])
-def test_installed_peers_are_right(name):
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        *((name, {"M": 512, "N": 4096}) for name in ("rmsnorm", "layernorm", "softmax")),
+        *(
+            (name, {"B": 2, "HQ": 4, "HKV": 2, "S": 300, "D": 64})
+            for name in ("decode_attention", "flash_attention", "flash_attention_causal")
+        ),
+        ("mla_decode", {"B": 2, "H": 128, "S": 300}),
+    ],
+)
+def test_installed_peers_are_right(name, shape):
     kernel = load_kernel(name).kernel
     installed = [peer for peer in peers_of(kernel.operation.name) if peer.release]
     if not installed:
         pytest.skip("no peer is installed: pip install liger-kernel")
-    inputs = fill_inputs(kernel, Trial({"M": 512, "N": 4096}, "bf16", {}), "cuda")
+    inputs = fill_inputs(kernel, Trial(shape, "bf16", {}), "cuda")
     expected = kernel.reference(inputs)
     for peer in installed:
         assert compare(peer.call(inputs)(), expected, kernel.tolerances["bf16"], name=peer.name).passed, peer.release

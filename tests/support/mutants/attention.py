@@ -141,14 +141,21 @@ def mla_cluster_trials(dtype: str) -> tuple[Trial, ...]:
         # More CTAs than are resident at once, and scores so far apart that references rise again and again.
         (70, 128, 331, 1.0), (2, 128, 1087, 16.0), (1, 128, 640, 256.0),
     )  # fmt: skip
-    # Splits of one tile and of several, not as many each, more than are reduced at once; two blocks of two clusters.
+    # Splits of one tile and of several, not as many each; two blocks of two clusters.
     split = (
-        (1, 128, 65, 2, 1.0), (2, 128, 1031, 5, 1.0), (1, 128, 4160, 64, 1.0), (1, 256, 1999, 16, 1.0),
-        (3, 128, 700, 11, 16.0), (1, 128, 2200, 35, 256.0), (1, 128, 150, 2, 1.0), (2, 128, 200, 3, 1.0),
+        (1, 128, 1024, 16, 1.0), (2, 128, 1031, 16, 1.0), (1, 128, 4160, 64, 1.0), (1, 256, 1999, 16, 1.0),
+        (3, 128, 1700, 16, 16.0), (1, 128, 4200, 64, 256.0), (1, 128, 2200, 32, 256.0), (2, 128, 3000, 32, 16.0),
+        (1, 128, 256, 4, 1.0), (3, 256, 1031, 4, 16.0), (1, 128, 512, 8, 1.0), (2, 128, 777, 8, 256.0),
+        # What the launch rule takes, whole and ragged.
+        (1, 128, 8192, 64, 1.0), (1, 128, 12345, 64, 1.0), (1, 128, 8192, 32, 1.0), (1, 128, 2049, 32, 1.0),
+        (2, 128, 4099, 32, 1.0), (1, 256, 2048, 32, 1.0), (4, 128, 4096, 16, 1.0), (3, 128, 5001, 16, 16.0),
     )  # fmt: skip
     return (
         *(Trial({"B": b, "H": h, "S": s}, dtype, config, scale) for b, h, s, scale in sizes),
-        *(Trial({"B": b, "H": h, "S": s}, dtype, {**config, "splits": n}, scale) for b, h, s, n, scale in split),
+        *(
+            Trial({"B": b, "H": h, "S": s}, dtype, {**config, "splits": n}, scale)
+            for b, h, s, n, scale in (split if dtype == "bf16" else ())
+        ),
     )
 
 
@@ -181,7 +188,7 @@ ODD_SHAPES: dict[str, tuple[dict[str, int], ...]] = {
     "mla_decode": tuple(
         {"B": b, "H": h, "S": s}
         for b, h, s in ((2, 128, 64), (2, 128, 65), (5, 128, 1000), (1, 64, 700), (2, 16, 1300), (70, 128, 300),
-                        (40, 128, 900))
+                        (40, 128, 900), (1, 128, 8192), (2, 128, 2049), (4, 128, 4133))
     ),
 }  # fmt: skip
 

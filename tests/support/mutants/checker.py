@@ -73,15 +73,15 @@ def fill_inputs(kernel: Any, trial: Trial, device: str) -> dict[str, Any]:
     """Return the operation's inputs with the distribution of a measurement, each between NaN guards."""
     import torch
 
-    dtype = torch_dtype(trial.dtype)  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(20)
     inputs = {}
     for number, spec in enumerate(kernel.operation.inputs(trial.shape)):
         random = torch.randint(0, 256, spec.dims, generator=generator)
         integers = integers_of_bytes(random, spec.generated.distribution)
         values = integers.double() * 2.0**spec.generated.exponent * (trial.scale if number == 0 else 1.0)
+        kind = torch_dtype(spec.dtype or trial.dtype)
         # int8 has no NaN: a read outside adds what no reference holds.
-        _, inputs[spec.name] = _guarded(spec.dims, dtype, device, fill=float("nan") if dtype.is_floating_point else 77)
+        _, inputs[spec.name] = _guarded(spec.dims, kind, device, fill=float("nan") if kind.is_floating_point else 77)
         inputs[spec.name].copy_(values)
     return inputs
 

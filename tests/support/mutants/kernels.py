@@ -80,10 +80,13 @@ MUTANTS: tuple[Mutant, ...] = (
 _COOPERATIVE = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cooperative.cu")
 _PING_PONG = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/ping_pong.cu")
 _NORMED = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/cluster.cu")
+_NORMED_ROWS = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalised_rows.cuh")
+_APART = partial(Mutant, "rmsnorm_matmul", file="rmsnorm_matmul/normalise.cu")
 _MATMUL = partial(Mutant, "matmul", file="common/cluster_gemm_kernel.cuh")
 _GEMM = partial(Mutant, "matmul", file="common/cluster_gemm.cuh")
 _MLA = partial(Mutant, "mla_decode", file="mla_decode/cluster.cu")
-# Of the copy of unaligned rows, and of the result that is stored without TMA.
+# Of the copy of unaligned rows, and of the result that is stored without TMA. A read before the matrix changes no
+# result: memcheck finds it.
 _COPY = partial(Mutant, "matmul", file="common/pad_rows.cu")
 COPY_MUTANTS: tuple[Mutant, ...] = (
     _COPY("copy_forgets_the_second_vector", "two ? *(const uint4*)(aligned + 16) : first", "first"),
@@ -91,7 +94,6 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
     _COPY("copy_not_shifted_by_a_word", "skipped & 4 ? w[i + 1] : w[i]", "w[i]"),
     _COPY("copy_not_shifted_by_bytes", "skipped % 4 * 8", "0"),
     _COPY("copy_of_the_first_vectors_alone", "(cta * UNROLLED + i) * THREADS", "cta * UNROLLED * THREADS"),
-    _COPY("copy_reads_before_the_matrix", "if (aligned < begin || ", "if ("),
 )
 CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _COOPERATIVE("cooperative_dropped_gain", "scale(to, g);", "to[0] |= g[0] & 0u;"),
@@ -138,7 +140,7 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
            "for (int p = 1; p < SPLIT_K; ++p) sum +=", "for (int p = 2; p < SPLIT_K; ++p) sum +="),
     _PING_PONG("few_rows_reads_before_the_other_ranks",
            "        if (SPLIT_K > 1) wait(barriers.squares_received(), 0);\n", ""),
-    _NORMED("normed_dropped_gain", "packed(low(x) * r * low(gain), high(x) * r * high(gain))",
+    _NORMED_ROWS("normed_dropped_gain", "packed(low(x) * r * low(gain), high(x) * r * high(gain))",
            "packed(low(x) * r, high(x) * r)"),
     _NORMED("normed_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
     _NORMED("normed_squares_of_half_the_lanes", "for (int bit = 16; bit > 0;", "for (int bit = 8; bit > 0;"),
@@ -148,6 +150,16 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _NORMED("normed_rows_of_the_first_turn",
            "base < n_rows; base += ROWS_AT_ONCE * writers", "base < n_rows; base = n_rows"),
     _NORMED("normed_reads_before_the_rows", "while (got != wanted);", "while (false);"),
+    _APART("apart_unscaled", "rsqrtf(sum / n_inner + eps)", "1.f"),
+    _APART("apart_squares_of_half_the_lanes", "for (int bit = 16; bit > 0;", "for (int bit = 8; bit > 0;"),
+    _APART("apart_forgets_a_warp", "for (int w = 0; w < WARPS; ++w)", "for (int w = 1; w < WARPS; ++w)"),
+    _APART("apart_last_vector_of_all_threads", "(ends ? 0.f : last)", "last"),
+    _APART("apart_squares_of_registers_alone",
+           "at += THREADS) sum = squares_of(__ldcg(in + at), sum);", "at += THREADS) sum += 0.f;"),
+    _APART("apart_rows_of_registers_alone",
+           "for (int at = from + VECTORS * THREADS; at < vectors; at += THREADS)\n        out[at]",
+           "for (int at = vectors; at < vectors; at += THREADS)\n        out[at]"),
+    _APART("apart_first_row_alone", "(const uint4*)x + (i64)row * vectors", "(const uint4*)x"),
     _GEMM("cluster_stores_behind_the_last_column", "if (col + 1 < n_cols) to[1]", "to[1]"),
     _MATMUL("cluster_stores_the_first_row_alone",
            "row + h, at, n_cols, buffer, h, lane", "row, at, n_cols, buffer, 0, lane"),
@@ -200,17 +212,21 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
     _MLA("cluster_keys_of_the_first_sequence", " own.block / (n_heads / HEADS),", " 0,"),
     _MLA("cluster_keys_not_waited_for", "                wait<FULL>(ring + s * 8, phase);\n", ""),
     _MLA("cluster_values_of_the_piece_before", "(o ? values_next : values)", "values"),
-    _MLA("cluster_splits_of_equal_weight", "exp2_approx(of_row[i][h].x - top);", "1.f;"),
-    _MLA("cluster_sum_of_some_splits", "sum[h] += __shfl_xor_sync(~0u, sum[h], bit);", ";"),
-    _MLA("cluster_vectors_of_some_splits", "r[j] += __shfl_xor_sync(~0u, r[j], bit);", ";"),
-    _MLA("cluster_weights_of_another_row", "fmaf(weight[i][1], v[n][i].z, r[2]);",
-           "fmaf(weight[i][0], v[n][i].z, r[2]);"),
-    _MLA("cluster_one_split_too_few", "if (part + PARTS * i >= splits) continue;",
-           "if (part + PARTS * i >= splits - 1) continue;"),
+    _MLA("cluster_splits_of_equal_weight", "exp2_approx(of_row[i].x - top);", "1.f;"),
+    _MLA("cluster_sum_of_some_splits", "sum += __shfl_xor_sync(~0u, sum, bit);", ";"),
+    _MLA("cluster_vectors_of_some_splits", "r[j] += __shfl_xor_sync(~0u, r[j], 16);", ""),
+    _MLA("cluster_weights_of_another_row", "add_weighted(r + 2, v[m][i].y, weight[8]);",
+           "add_weighted(r + 2, v[m][i].y, weight[0]);"),
+    _MLA("cluster_one_split_too_few", "UNROLL for (int i = 0; i < EACH; ++i) {",
+           "UNROLL for (int i = 0; i < EACH - (part == 3); ++i) {"),
     _MLA("cluster_keys_of_the_first_split", "own.first * KEYS, own.steps,", "0, own.steps,"),
-    _MLA("cluster_share_that_begins_late", "const int first = 128 * split / splits,",
-           "const int first = 128 * split / splits + 1,"),
-    _MLA("cluster_half_of_the_vectors", "k += IN_FLIGHT * stride;", "k += 2 * IN_FLIGHT * stride;"),
+    _MLA("cluster_share_that_begins_late", "half = first / (VECTORS * 128)", "half = (first + 512) / (VECTORS * 128)"),
+    _MLA("cluster_half_of_the_vectors", "m * MEMBERS + member);", "m / 2 * MEMBERS + member);"),
+    _MLA("cluster_fractions_of_the_other_half", "(2 * other + half) * HEADS", "(2 * other + 1 - half) * HEADS"),
+    _MLA("cluster_fractions_of_another_row", "v[2] * inverse[1], v[3] * inverse[1]",
+           "v[2] * inverse[0], v[3] * inverse[0]"),
+    _MLA("cluster_greatest_of_half_the_lanes", "greatest[PART * HEADS + own_row / 4 + 8 * h] = top;",
+           "greatest[PART * HEADS + own_row / 4] = top;"),
     *(
         Mutant(kernel, f"cuda_{name}", find, replace, file="common/attention.cu")
         for kernel in ("flash_attention", "flash_attention_causal")

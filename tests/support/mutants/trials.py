@@ -88,6 +88,9 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
     # Rows normalised first, then the cluster GEMM, without swap-AB and with it.
     normed = {**one, "variant": "cuda_cluster", "block_o": 128, "num_stages": 5}
     swapped = {**normed, "swap_ab": 1}
+    # The same by a launch of its own, then the cluster GEMM or the library's product.
+    apart = {**swapped, "variant": "cuda_normed", "block_b": 32, "num_stages": 8}
+    library = {**dict.fromkeys(one, 0), "variant": "library", "pdl": 1}
     return (
         Trial({"B": 1, "H": 8, "O": 8}, dtype, one),
         Trial({"B": 1, "H": 72, "O": 8}, dtype, two),
@@ -202,6 +205,24 @@ def cluster_trials(dtype: str) -> tuple[Trial, ...]:
             {"B": 65, "H": 104, "O": 64}, dtype, {**swapped, "block_b": 80, "block_o": 64, "num_warps": 4}, scale=256.0
         ),
         Trial({"B": 65, "H": 200, "O": 128}, dtype, normed, scale=2.0**-10),
+        # By a launch of its own: one row, few rows, rows that do not fit into registers, more rows than CTAs at once.
+        Trial({"B": 1, "H": 8, "O": 8}, dtype, {**apart, "block_b": 8}),
+        Trial({"B": 4, "H": 4104, "O": 520}, dtype, {**apart, "block_b": 8, "block_o": 64, "num_warps": 4}),
+        Trial({"B": 13, "H": 2000, "O": 136}, dtype, {**apart, "block_b": 16, "cluster_n": 2}),
+        Trial({"B": 29, "H": 20008, "O": 200}, dtype, {**apart, "split_k": 2}),
+        Trial(
+            {"B": 45, "H": 1000, "O": 10008},
+            dtype,
+            {**apart, "block_b": 48, "block_o": 64, "num_warps": 4, "stream_k": 1},
+        ),
+        Trial({"B": 59, "H": 1000, "O": 328}, dtype, {**apart, "swap_ab": 0, "block_b": 64, "num_warps": 4, "pdl": 0}),
+        Trial({"B": 700, "H": 2120, "O": 264}, dtype, {**apart, **pair, "swap_ab": 0, "block_b": 128, "num_stages": 5}),
+        Trial({"B": 65, "H": 104, "O": 64}, dtype, {**apart, "block_b": 80, "num_stages": 7}, scale=256.0),
+        Trial({"B": 1, "H": 8, "O": 8}, dtype, library),
+        Trial({"B": 5, "H": 20008, "O": 264}, dtype, library),
+        Trial({"B": 123, "H": 1000, "O": 328}, dtype, library),
+        Trial({"B": 700, "H": 4104, "O": 1160}, dtype, {**library, "pdl": 0}),
+        Trial({"B": 65, "H": 200, "O": 128}, dtype, library, scale=2.0**-10),
     )
 
 
