@@ -1,6 +1,7 @@
 """Measures a GPU's ceilings: DRAM, L2, shared memory and launches. Imports torch, only when called.
 
-Every bandwidth counts the bytes that its operation names. The arithmetic ceilings are in peaks_cuda.
+Every bandwidth counts the bytes that its operation names, and is the best of the ways that are known: probes, library
+calls and kernels of this package. The arithmetic ceilings are in peaks_cuda.
 """
 
 from __future__ import annotations
@@ -9,20 +10,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from ledger.calibrate.kernel_candidates import kernel_candidates
 from ledger.calibrate.peaks_cuda import burst_peaks, sustained_peaks
 from ledger.calibrate.rates import Rate, burst, state_text, sustained
 from ledger.device.facts import cuda_state, import_torch
-from ledger.errors import MachineError
+from ledger.errors import MachineError, explained
 from ledger.kernel import Launch
 from ledger.measure.cuda_graphs import empty_node_ps
 from ledger.measure.run_cell import release
-from ledger.records import Ceilings, DeviceFacts, Hardware, Quantity
+from ledger.records import Ceilings, DeviceFacts, Dtype, Hardware, Quantity
 
 OnStep = Callable[[str], None]
 
 _DRAM_BYTES = 2 * 2**30
 # From 8 MiB on: in smaller sets an SM has the same block in flight twice, and it is fetched once.
 _L2_MIB = (8, 16, 24, 32, 48)
+# Probes of DRAM reads: programs an SM, and whether each reads a stream of its own.
+_READERS = ((8, False), (2, True), (4, True), (8, True))
+# Kernels that move more than an L2 can keep from one input set to the next, by what they move.
+_MOVERS: tuple[tuple[str, str, dict[str, int], Dtype], ...] = (
+    ("read", "decode_attention", {"B": 64, "HQ": 32, "HKV": 8, "S": 8192, "D": 128}, "fp16"),
+    ("read", "gemv", {"N": 57344, "K": 16384}, "fp16"),
+    ("triad", "vector_add", {"N": 268435456}, "fp32"),
+)
 
 
 def _bandwidth(rate: Rate, source: str) -> Quantity:
@@ -35,15 +45,20 @@ def dram_ways(facts: DeviceFacts) -> dict[str, tuple[Launch, int]]:
     torch = import_torch()
     from ledger.device.probe_kernels import READ_BLOCK, read_launch
 
+    most = max(programs for programs, _ in _READERS) * facts.sms
     size = min(max(_DRAM_BYTES, 8 * (facts.l2_bytes or 0)), facts.memory_bytes // 16) // 4
-    programs = 8 * facts.sms
-    rounds = size // (READ_BLOCK * programs)
-    size = rounds * READ_BLOCK * programs
+    size -= size % (READ_BLOCK * most)
     a, b, c = (torch.randn(size, device="cuda") for _ in range(3))
-    out = torch.empty(programs * READ_BLOCK, device="cuda")
+    out = torch.empty(most * READ_BLOCK, device="cuda")
     one = 4 * size
+    reads = {}
+    for each, streams in _READERS:
+        programs = each * facts.sms
+        launch = read_launch(a, out, programs=programs, rounds=size // (READ_BLOCK * programs), streams=streams)
+        what = f"read by {'a stream a program' if streams else 'a loop of loads'}, {each} programs an SM"
+        reads[what] = (launch, one)
     return {
-        "read by a loop of loads": (read_launch(a, out, programs=programs, rounds=rounds), one),
+        **reads,
         "read by sum": (lambda: torch.sum(a), one),
         "write by fill": (lambda: c.fill_(2.0), one),
         "copy, bytes read and written": (lambda: c.copy_(a), 2 * one),
@@ -63,23 +78,43 @@ class DramRates:
         return max((rate for what, rate in self.burst.items() if what.startswith(kinds)), key=lambda rate: rate.per_s)
 
 
-def dram_rates(facts: DeviceFacts, *, quick: bool, on_step: OnStep) -> DramRates:
-    """Return DRAM bandwidth in bursts and, unless quick, under load; frees its buffers."""
+def dram_rates(hardware: Hardware, facts: DeviceFacts, *, quick: bool, on_step: OnStep) -> tuple[DramRates, list[str]]:
+    """Return DRAM bandwidth in bursts and, unless quick, under load, with a line about each; frees its buffers."""
     on_step("DRAM")
     ways = dram_ways(facts)
     rates = {
-        what: burst(launch, moved, f"{what}, {moved / 2**30:.3g} GiB a call", calls=2)
+        what: burst([launch], moved, f"{what}, {moved / 2**30:.3g} GiB a call")
         for what, (launch, moved) in ways.items()
     }
     sustained_read = None
     if not quick:
         on_step("DRAM sustained")
-        launch, moved = ways["read by a loop of loads"]
-        sustained_read = sustained(launch, moved, "read by a loop of loads", seconds=2.0)
+        best = max((what for what in rates if what.startswith("read")), key=lambda what: rates[what].per_s)
+        launch, moved = ways[best]
+        sustained_read = sustained([launch], moved, best, seconds=2.0)
         del launch
     del ways
     release("cuda")
-    return DramRates(rates, sustained_read)
+    failed = [] if quick else _move(hardware, facts, rates)
+    lines = [f"DRAM {_line(rate, ':')}"[:400] for rate in rates.values()] + failed
+    for line in lines:
+        on_step(line)
+    return DramRates(rates, sustained_read), lines
+
+
+def _move(hardware: Hardware, facts: DeviceFacts, rates: dict[str, Rate]) -> list[str]:
+    """Add the rates of this package's kernels, and return why some were not measured."""
+    failed = []
+    for kind, name, shape, dtype in _MOVERS:
+        try:
+            (one,) = kernel_candidates(name, shape, dtype, hardware=hardware, facts=facts, baselines=False)
+            rates[f"{kind} by {name}"] = burst(one.launches, one.work.bytes, f"{kind} by {one.name}")
+            del one
+        # Compilers and drivers raise errors of any type; the profile's notes say which.
+        except Exception as error:  # noqa: BLE001
+            failed.append(f"DRAM {kind} by {name}: not measured: {explained(error, 200)}"[:400])
+        release("cuda")
+    return failed
 
 
 def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
@@ -99,7 +134,7 @@ def l2_rates(facts: DeviceFacts, *, on_step: OnStep) -> list[Rate]:
         on_step(f"L2 read of {mib} MiB")
         x = torch.randn(mib * 2**18, device="cuda")
         moved = 4 * READ_BLOCK * programs * rounds
-        rates.append(burst(read_launch(x, out, programs=programs, rounds=rounds), moved, f"read of {mib} MiB in L2"))
+        rates.append(burst([read_launch(x, out, programs=programs, rounds=rounds)], moved, f"read of {mib} MiB in L2"))
     return rates
 
 
@@ -111,7 +146,7 @@ def smem_quantity(facts: DeviceFacts, source: str) -> Quantity:
     programs, rounds = 4 * facts.sms, 2000
     out = torch.empty(programs * SMEM_THREADS, device="cuda", dtype=torch.int32)
     moved = programs * SMEM_THREADS * SMEM_BYTES_PER_ROUND * rounds
-    rate = burst(smem_launch(out, programs=programs, rounds=rounds), moved, "conflict-free 16-byte loads")
+    rate = burst([smem_launch(out, programs=programs, rounds=rounds)], moved, "conflict-free 16-byte loads")
     clock = rate.state.sm_clock_mhz
     if clock is None:
         raise MachineError("SM clock is unknown; expected it, to express shared-memory bandwidth in bytes a clock")
@@ -165,11 +200,10 @@ def measure_ceilings(
     """Return the burst ceilings, the sustained ones unless quick, and lines for the profile's notes."""
     torch = import_torch()
     source = f"ledger calibrate, torch {torch.__version__}, CUDA {torch.version.cuda}, driver {facts.driver}"
-    peaks, lines = burst_peaks(hardware, source, quick=quick, on_step=on_step)
-    dram = dram_rates(facts, quick=quick, on_step=on_step)
+    peaks, lines = burst_peaks(hardware, facts, source, quick=quick, on_step=on_step)
+    dram, said = dram_rates(hardware, facts, quick=quick, on_step=on_step)
     l2 = l2_rates(facts, on_step=on_step)
-    lines += [f"DRAM {what}: {_line(rate, ',')}"[:400] for what, rate in dram.burst.items()]
-    lines += [f"L2 {_line(rate, ':')}"[:400] for rate in l2]
+    lines += [*said, *(f"L2 {_line(rate, ':')}"[:400] for rate in l2)]
     on_step("shared memory and launches")
     smem = smem_quantity(facts, source)
     stream, node = launch_quantities(source)
@@ -187,7 +221,7 @@ def measure_ceilings(
         )
     }
     if dram.sustained_read is not None:
-        long_peaks = sustained_peaks(hardware, source, on_step=on_step)
+        long_peaks = sustained_peaks(hardware, facts, source, on_step=on_step)
         found["sustained"] = Ceilings(peaks=long_peaks, dram_bandwidth=_bandwidth(dram.sustained_read, source))
     return found, lines
 

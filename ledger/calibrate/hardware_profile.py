@@ -6,18 +6,21 @@ it as distrusted, under 50% with the usual causes. Imports torch, only when call
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from ledger.analysis.cpu_noise import calibration_notes, lower_than_before
 from ledger.device.facts import cpu_facts, cuda_facts, max_clock_mhz, require_profile
 from ledger.records import Calibration, Ceilings, DeviceFacts, Hardware, Limits, Memory, Quantity
+from ledger.records.base import MOST_LINE
 from ledger.roofline import base_units
 
 OnStep = Callable[[str], None]
 
 _DISTRUST = 1.05
 _SUSPECT = 0.50
+_CLOCK_ERROR = 1.01
 _CULPRITS = (
     "a clock limited by power, heat or an administrator; another process on the device; a partition (MIG); a library "
     "without this path; the sparse figure used as the dense one"
@@ -25,10 +28,11 @@ _CULPRITS = (
 
 
 def manifest(facts: DeviceFacts) -> tuple[str, ...]:
-    """Return the device and the versions of a calibration, one line each."""
+    """Return the device of a calibration, and the versions of all platform packages in lines that a profile takes."""
     versions = ", ".join(f"{name} {version}" for name, version in facts.software.items())
     when = datetime.now(UTC).strftime("%Y-%m-%d")
-    return (f"calibrated {when} on {facts.name} ({facts.target}), driver {facts.driver}", f"with {versions}")
+    where = f"calibrated {when} on {facts.name} ({facts.target}), driver {facts.driver}"
+    return (where, *textwrap.wrap(f"with {versions}", MOST_LINE))
 
 
 def calibrate_cpu(
@@ -92,7 +96,8 @@ def calibrate_cuda(hardware: Hardware, quick: bool = False, on_progress: OnStep 
     require_profile(hardware, facts)
     found, lines = measure_ceilings(hardware, facts, quick=quick, on_step=on_progress)
     notes = (*manifest(facts), *lines, *doubts(hardware, found["burst"]))
-    return hardware.model_copy(update={"ceilings": {**hardware.ceilings, **found}, "notes": notes})
+    profile = hardware.model_copy(update={"ceilings": {**hardware.ceilings, **found}, "notes": notes})
+    return Hardware.model_validate(profile.model_dump(by_alias=True))
 
 
 def doubts(hardware: Hardware, measured: Ceilings) -> tuple[str, ...]:
@@ -102,7 +107,7 @@ def doubts(hardware: Hardware, measured: Ceilings) -> tuple[str, ...]:
     sheet = hardware.ceilings["datasheet"]
     pairs = [(path, peak, sheet.peaks.get(path)) for path, peak in measured.peaks.items()]
     pairs.append(("dram_bandwidth", measured.dram_bandwidth, sheet.dram_bandwidth))  # type: ignore[arg-type]
-    lines = []
+    lines = list(impossible_clocks(hardware, measured))
     for name, got, expected in pairs:
         if got is None or expected is None:
             continue
@@ -113,6 +118,21 @@ def doubts(hardware: Hardware, measured: Ceilings) -> tuple[str, ...]:
         elif share < _SUSPECT:
             lines.append(f"low: {finding}; likely: {_CULPRITS}")
     return tuple(lines)
+
+
+def impossible_clocks(hardware: Hardware, measured: Ceilings) -> Iterator[str]:
+    """Yield the peaks that all SMs together cannot reach at the clock recorded with them."""
+    sheet = hardware.ceilings["datasheet"].peaks
+    for path, got in measured.peaks.items():
+        rated = sheet.get(path)
+        if got is None or got.clock_mhz is None or rated is None or rated.flop_per_clk_per_sm is None:
+            continue
+        limit = rated.flop_per_clk_per_sm * hardware.limits.sms * got.clock_mhz / 1e6
+        if got.value > _CLOCK_ERROR * limit:
+            yield (
+                f"distrusted: {path} is {got.value:g} {got.unit} at {got.clock_mhz:g} MHz, where {hardware.limits.sms} "
+                f"SMs reach {limit:.4g}: the timer or the clock is wrong"
+            )
 
 
 def _capacity(size: int, unit_bytes: int, unit: str, condition: str) -> Quantity:

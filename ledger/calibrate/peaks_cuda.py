@@ -1,6 +1,7 @@
-"""Measures a GPU's arithmetic ceilings: the library's matrix products of each dtype. Imports torch, only when called.
+"""Measures a GPU's arithmetic ceilings: the best matrix product of each path. Imports torch, only when called.
 
-The operands are random: with zeros the chip needs less power and runs faster.
+Candidates are the library on random normal operands and, where there is one, this package's kernel and the library on
+the operands of a record. Operands matter: with zeros the chip needs less power and runs faster.
 """
 
 from __future__ import annotations
@@ -8,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ledger.calibrate.kernel_candidates import kernel_candidates
 from ledger.calibrate.rates import Rate, burst, sustained
 from ledger.device.facts import import_torch
-from ledger.errors import MachineError, shortened
+from ledger.errors import MachineError, explained
 from ledger.kernel import Launch
 from ledger.measure.run_cell import release
-from ledger.records import Hardware, Path, Peak
+from ledger.records import DeviceFacts, Dtype, Hardware, Path, Peak
 
 OnStep = Callable[[str], None]
 Shape = tuple[int, int, int]
 
 NAMED_SHAPE: Shape = (4096, 4096, 4096)
-_SHAPES: tuple[Shape, ...] = (NAMED_SHAPE, (8192, 8192, 8192), (6144, 6144, 6144), (8192, 4096, 16384))
+_SHAPES: tuple[Shape, ...] = (NAMED_SHAPE, (8192, 8192, 8192), (8192, 4096, 16384))
+_KERNELS: dict[Path, tuple[str, Dtype]] = {
+    "fp16_tensor": ("matmul", "fp16"),
+    "bf16_tensor": ("matmul", "bf16"),
+    "fp8_tensor": ("matmul_fp8", "fp8_e4m3"),
+    "int8_tensor": ("matmul_int8", "int8"),
+}
+_KERNEL_SHAPES = _SHAPES[:2]
 _SUSTAINED_SHAPE: Shape = (8192, 8192, 8192)
-_SUSTAINED_S = 5.0
+_SUSTAINED_S = 3.0
 
 
 def gemm_launch(path: Path, shape: Shape) -> Launch:
@@ -92,53 +101,85 @@ def _operations(shape: Shape) -> float:
 
 
 def _name(shape: Shape) -> str:
-    return "GEMM {}x{}x{}".format(*shape)
+    return "library GEMM {}x{}x{}".format(*shape)
 
 
 def _peak(path: Path, rate: Rate, source: str) -> Peak:
+    clock = rate.state.sm_clock_mhz
     return Peak(
         value=float(f"{rate.per_s / 1e12:.4g}"),
         unit="TOP/s" if path == "int8_tensor" else "TFLOP/s",
         kind="measured",
         condition=rate.condition[:400],
         source=source,
+        clock_mhz=None if clock is None else float(clock),
     )
 
 
+Timed = Callable[[list[Launch], float, str], Rate]
+
+
+def _rates(path: Path, shape: Shape, hardware: Hardware, facts: DeviceFacts, timed: Timed) -> Iterator[Rate | str]:
+    """Yield the rate of each candidate for a path and shape, or why one was not measured."""
+    try:
+        yield timed([gemm_launch(path, shape)], _operations(shape), _name(shape))
+    except RuntimeError as error:
+        yield f"{_name(shape)}: not measured: {explained(error, 200)}"
+    release("cuda")
+    if path not in _KERNELS or shape not in _KERNEL_SHAPES:
+        return
+    name, dtype = _KERNELS[path]
+    try:
+        cell = dict(zip("MNK", shape, strict=True))
+        found = kernel_candidates(name, cell, dtype, hardware=hardware, facts=facts, baselines=True)
+        for one in found:
+            yield timed(list(one.launches), one.work.flops, one.name)
+    # Compilers and drivers raise errors of any type; the profile's notes say which.
+    except Exception as error:  # noqa: BLE001
+        yield f"{name} {dtype}: not measured: {explained(error, 200)}"
+    found = []
+    release("cuda")
+
+
+def _best(path: Path, rates: Iterator[Rate | str], on_step: OnStep) -> tuple[Rate | None, list[str]]:
+    """Return the highest of the rates, and a line about each."""
+    best: Rate | None = None
+    lines = []
+    for rate in rates:
+        text = rate if isinstance(rate, str) else f"{rate.per_s / 1e12:.4g} T/s: {rate.condition}"
+        lines.append(f"{path} {text}"[:400])
+        on_step(lines[-1])
+        if isinstance(rate, Rate) and (best is None or rate.per_s > best.per_s):
+            best = rate
+    return best, lines
+
+
 def burst_peaks(
-    hardware: Hardware, source: str, *, quick: bool, on_step: OnStep
+    hardware: Hardware, facts: DeviceFacts, source: str, *, quick: bool, on_step: OnStep
 ) -> tuple[dict[Path, Peak | None], list[str]]:
-    """Return the best product of each path over several shapes, and a line about each at NAMED_SHAPE."""
+    """Return the best product of each path over candidates and shapes, and a line about each product."""
     peaks: dict[Path, Peak | None] = {}
     lines: list[str] = []
     for path in _paths(hardware):
-        best: Rate | None = None
-        for shape in _SHAPES[:2] if quick else _SHAPES:
-            on_step(f"{path} {_name(shape)}")
-            try:
-                rate = burst(gemm_launch(path, shape), _operations(shape), _name(shape))
-            except RuntimeError as error:
-                lines.append(f"{path} {_name(shape)}: not measured: {shortened(' '.join(str(error).split()), 200)}")
-                continue
-            finally:
-                release("cuda")
-            if shape == NAMED_SHAPE:
-                lines.append(f"{path} {rate.per_s / 1e12:.4g} T/s: {rate.condition}"[:400])
-            if best is None or rate.per_s > best.per_s:
-                best = rate
+        shapes = _SHAPES[:1] if quick else _SHAPES
+        rates = (rate for shape in shapes for rate in _rates(path, shape, hardware, facts, burst))
+        best, said = _best(path, rates, on_step)
+        lines += said
         if best is not None:
             peaks[path] = _peak(path, best, source)
     return peaks, lines
 
 
-def sustained_peaks(hardware: Hardware, source: str, *, on_step: OnStep) -> dict[Path, Peak | None]:
-    """Return fp16 and bf16 products under seconds of load."""
+def sustained_peaks(hardware: Hardware, facts: DeviceFacts, source: str, *, on_step: OnStep) -> dict[Path, Peak | None]:
+    """Return the best fp16 and bf16 products under seconds of load."""
+
+    def timed(launches: list[Launch], amount: float, what: str) -> Rate:
+        return sustained(launches, amount, what, seconds=_SUSTAINED_S)
+
     peaks: dict[Path, Peak | None] = {}
     for path in _paths(hardware):
         if path in ("fp16_tensor", "bf16_tensor"):
-            on_step(f"{path} sustained")
-            launch = gemm_launch(path, _SUSTAINED_SHAPE)
-            rate = sustained(launch, _operations(_SUSTAINED_SHAPE), _name(_SUSTAINED_SHAPE), seconds=_SUSTAINED_S)
-            peaks[path] = _peak(path, rate, source)
-            release("cuda")
+            best, _ = _best(path, _rates(path, _SUSTAINED_SHAPE, hardware, facts, timed), on_step)
+            if best is not None:
+                peaks[path] = _peak(path, best, source)
     return peaks

@@ -147,12 +147,14 @@ def hold_launch(duration_ns: int) -> Launch:
 @functools.cache
 def _read_kernel() -> Any:
     @_triton().jit  # type: ignore[untyped-decorator]
-    def ledger_read(x_ptr, out_ptr, n_blocks, rounds, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def ledger_read(  # type: ignore[no-untyped-def]
+        x_ptr, out_ptr, n_blocks, rounds, first_step, round_step, BLOCK: tl.constexpr
+    ):
         program = tl.program_id(0)
         lanes = tl.arange(0, BLOCK)
         total = tl.zeros((BLOCK,), tl.float32)
         for i in tl.range(rounds, loop_unroll_factor=4):
-            block = (program + i * tl.num_programs(0)) % n_blocks
+            block = (program * first_step + i * round_step) % n_blocks
             # .cg reads through L2 and bypasses L1.
             total += tl.load(x_ptr + block.to(tl.int64) * BLOCK + lanes, cache_modifier=".cg")
         tl.store(out_ptr + program * BLOCK + lanes, total)
@@ -160,16 +162,18 @@ def _read_kernel() -> Any:
     return ledger_read
 
 
-def read_launch(x: Any, out: Any, *, programs: int, rounds: int) -> Launch:
+def read_launch(x: Any, out: Any, *, programs: int, rounds: int, streams: bool = False) -> Launch:
     """Return the launch of programs that read in all `rounds × programs` blocks of READ_BLOCK floats of `x`.
 
     Shapes: x (n,), n a multiple of READ_BLOCK; out (programs · READ_BLOCK,), both fp32.
+    streams: each program reads consecutive blocks; otherwise all programs together do.
     """
     kernel = _read_kernel()
     blocks = x.numel() // READ_BLOCK
+    steps = (rounds, 1) if streams else (1, programs)
 
     def launch() -> None:
-        kernel[(programs,)](x, out, blocks, rounds, BLOCK=READ_BLOCK, num_warps=8)
+        kernel[(programs,)](x, out, blocks, rounds, *steps, BLOCK=READ_BLOCK, num_warps=8)
 
     return launch
 

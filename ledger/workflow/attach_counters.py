@@ -10,13 +10,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path as FilePath
 
+from ledger.analysis.amdgcn import is_amd
 from ledger.analysis.book import CellView
 from ledger.analysis.metric_readings import readings
 from ledger.analysis.metrics import capability_of
 from ledger.canonical import object_id, object_path
 from ledger.device.ncu_report import HandMade, check_device, read_hand_made
+from ledger.device.rocprof import read_rocprof
 from ledger.errors import EvidenceRefused, InputError
-from ledger.records import Attachment, Counters, Measurement
+from ledger.records import Attachment, Counters, Hardware, Measurement, RatioMeasurement
 from ledger.workflow.ingest import Incoming, incoming_of
 
 MOST_APART = 2.0
@@ -35,15 +37,14 @@ def attach(
     hardware = view.hardware
     assert hardware is not None
     indices = [n for n, item in enumerate(incoming) if _is_of(item.measurement, view)]
-    if not indices:
+    measurement = incoming[indices[-1]].measurement if indices else None
+    if not isinstance(measurement, Measurement):
         raise InputError(f"{view.short_name}: no measurement of it in the folder given by --from; expected one")
-    measurement = incoming[indices[-1]].measurement
     if measurement.counters is not None:
         raise EvidenceRefused(f"{view.short_name}: its measurement has counters already; expected one without")
     if measurement.timing is None:
         raise InputError(f"{view.short_name}: its measurement failed; expected one that was timed")
-    report = read_hand_made(path, capability_of(hardware.target))
-    check_device(report, capability=capability_of(hardware.target), names=hardware.device_names, what=str(path))
+    report = _read(path, hardware)
     _check_kernels(report, launched, path)
     counters = _counters(report, path)
     _check_call(counters, hardware.target, measurement.timing.median_ps, path)
@@ -53,7 +54,20 @@ def attach(
     return items
 
 
-def _is_of(measurement: Measurement, view: CellView) -> bool:
+def _read(path: FilePath, hardware: Hardware) -> HandMade:
+    """Return a report of the profile's device: of rocprofv3 for AMD's, else of Nsight Compute."""
+    if is_amd(hardware.target):
+        report = read_rocprof(path)
+        if report.device is not None and report.device not in hardware.device_names:
+            expected = ", ".join(hardware.device_names)
+            raise InputError(f"{path}: device is {report.device!r}; expected the profile's: {expected}")
+        return report
+    report = read_hand_made(path, capability_of(hardware.target))
+    check_device(report, capability=capability_of(hardware.target), names=hardware.device_names, what=str(path))
+    return report
+
+
+def _is_of(measurement: Measurement | RatioMeasurement, view: CellView) -> bool:
     return (measurement.seal, measurement.cell) == (view.sealed.id, view.forecast.cell)
 
 
@@ -80,7 +94,8 @@ def _check_call(counters: Counters, target: str, timed_ps: int, path: FilePath) 
     if not 1 / MOST_APART <= profiled_ns * 1000 / timed_ps <= MOST_APART:
         raise InputError(
             f"{path}: its {seen.kernels} kernels took {profiled_ns / 1e3:.2f} µs, the timed call {timed_ps / 1e6:.2f} "
-            "µs; expected the kernels of one steady call of this very shape: ncu --launch-skip N --launch-count 1"
+            "µs; expected the kernels of one steady call of this very shape: ncu --launch-skip N --launch-count 1, or "
+            "rocprofv3 --kernel-iteration-range"
         )
 
 
@@ -90,7 +105,7 @@ def _filled(
     if not keep:
         return measurement.model_copy(update={"counters": counters, "counters_missing": None}), {}
     digest = object_id(report.data)
-    suffix = "ncu-rep" if path.suffix == ".ncu-rep" else "csv"
+    suffix = {".ncu-rep": "ncu-rep", ".json": "json"}.get(path.suffix, "csv")
     attachment = Attachment(name=f"{measurement.cell}.{suffix}", sha256=digest, bytes=len(report.data))
     value = measurement.model_copy(
         update={

@@ -75,3 +75,13 @@ def test_doubts_name_causes_under_half_and_distrust_above_105_percent():
     assert low.startswith("low: dram_bandwidth is 49%") and "another process on the device" in low and "MIG" in low
     (high,) = said(0.9, 105.1)
     assert high.startswith("distrusted: fp16_tensor is 105%")
+
+
+def test_a_profile_takes_the_versions_of_many_packages():
+    from ledger.calibrate.hardware_profile import manifest
+
+    facts = device.cpu_facts()
+    installed = {f"platform-package-{number}": f"{number}.0.1" for number in range(100)}
+    lines = manifest(facts.model_copy(update={"software": installed}))
+    assert all(f"platform-package-{number} {number}.0.1" in " ".join(lines) for number in range(100))
+    assert all(len(line) <= 400 for line in lines)

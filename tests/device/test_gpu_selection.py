@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 
 from ledger.device import facts, gpu_selection
 from ledger.device.gpu_selection import Device, parse_device, require_gpu, select_device
@@ -59,14 +60,7 @@ def test_the_cpu_once_chosen_excludes_every_gpu(unselected, tmp_path: Path):
 
 def ledger(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_ledger(*arguments, cwd=folder, env={**os.environ, "PYTHONPATH": path})
 
 
 @pytest.mark.parametrize(
