@@ -10,30 +10,31 @@ from __future__ import annotations
 import gc
 import hashlib
 import itertools
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median_high
-from typing import Any
+from typing import Any, Literal
 
+from ledger.analysis.claims import INTERLEAVED, error_ppm
 from ledger.analysis.formatting import shape_text
-from ledger.analysis.paired_ratio import Judged, judge, spread_of
+from ledger.analysis.paired_ratio import Judged, folded, judge_rounds, logs_of, spread_of
 from ledger.analysis.protocols import interleaved_protocol_for
 from ledger.callables.calls import Call
 from ledger.callables.subject import is_callable
 from ledger.errors import LedgerError, explained
 from ledger.kernel import Kernel, Launch
 from ledger.kernel_files import KernelFile
-from ledger.measure.correctness import compare, explain_failure
+from ledger.measure.correctness import compare, explain_failure, sample
 from ledger.measure.cuda_graphs import GraphRounds, own_stream, replay_in_turn
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
-from ledger.measure.result_check import compare_results
+from ledger.measure.result_check import as_list, compare_results
 from ledger.measure.run_cell import release, threads_set
 from ledger.measure.stream_rounds import StreamRounds, capture_problem
 from ledger.measure.timer import CpuRounds, parameters_of, set_count
-from ledger.records import CaseV2, Correctness, DeviceFacts
+from ledger.philox_inputs import derive_key
+from ledger.records import CaseV2, Correctness, DeviceFacts, Protocol, Samples
 
 _ORDERS = tuple(itertools.permutations(range(3)))
 _TOGETHER = 20
@@ -63,6 +64,44 @@ ON_GPU = Effort(5, 40, 400, target=0.004, budget_s=3.0, least=0.01, most=0.03, f
 ON_CPU = Effort(3, 160, 2000, target=0.02, budget_s=15.0, least=0.03, most=0.10, fold=4)
 
 
+def claim_protocol(implementation: str, claims: int) -> Protocol:
+    """Return how each of some claims that are sealed together is timed."""
+    effort = ON_CPU if implementation == "torch-cpu" else ON_GPU
+    cold = parameters_of(interleaved_protocol_for(implementation))
+    return Protocol(
+        name=INTERLEAVED,
+        parameters={
+            "footprint_l2_multiple": cold.footprint_l2_multiple,
+            "footprint_min_bytes": cold.footprint_min_bytes,
+            "sample_elements": cold.sample_elements,
+            "warmup_rounds": effort.warmup_rounds,
+            "min_rounds": effort.min_rounds,
+            "max_rounds": effort.max_rounds,
+            "target_ppm": round(1e6 * effort.target),
+            "budget_ms": round(1e3 * effort.budget_s),
+            "least_ppm": round(1e6 * effort.least),
+            "most_ppm": round(1e6 * effort.most),
+            "fold": effort.fold,
+            "error_ppm": error_ppm(claims),
+        },
+    )
+
+
+def effort_of(protocol: Protocol) -> Effort:
+    """Return the effort that a protocol of a claim asks for."""
+    values = protocol.parameters
+    return Effort(
+        values["warmup_rounds"],
+        values["min_rounds"],
+        values["max_rounds"],
+        target=values["target_ppm"] / 1e6,
+        budget_s=values["budget_ms"] / 1e3,
+        least=values["least_ppm"] / 1e6,
+        most=values["most_ppm"] / 1e6,
+        fold=values["fold"],
+    )
+
+
 @dataclass(frozen=True)
 class Version:
     """Hold one side of a comparison: a loaded subject and its case there."""
@@ -77,10 +116,35 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Hold the outcome of one case. Units: picoseconds a call, medians. confirmed: how many runs said the same.
+class Origin:
+    """Say what the inputs are made from, as of a seal. samples: how many output elements of each side are kept."""
 
-    failure: why there is no ratio; side: whose failure it is.
+    seal: str
+    cell: str
+    run: int
+    anchor: str | None = None
+    samples: int = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Return the key that inputs and sample positions are drawn with."""
+        return derive_key(seal=self.seal, cell=self.cell, run=self.run, anchor=self.anchor)
+
+
+@dataclass(frozen=True)
+class SideResult:
+    """Hold what was seen of the results of one side."""
+
+    correctness: Correctness | None = None
+    samples: Samples | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Hold the outcome of one case. Units: picoseconds a call, medians. runs: how many said the same.
+
+    failure: why there is no ratio; side: whose failure it is. taken, sides, input_sets, bytes_per_set: what was seen
+    of the last run, where it did not fail.
     """
 
     judged: Judged | None = None
@@ -89,14 +153,18 @@ class Compared:
     rounds: int = 0
     runs: int = 1
     failure: str | None = None
-    side: str | None = None
+    side: Literal["base", "head"] | None = None
     correctness: Correctness | None = None
+    taken: Taken | None = None
+    sides: tuple[SideResult, SideResult] = (SideResult(), SideResult())
+    input_sets: int = 0
+    bytes_per_set: int = 0
 
 
 class _Failed(Exception):
     """Report that one side cannot be timed."""
 
-    def __init__(self, side: str, kind: str, why: str) -> None:
+    def __init__(self, side: Literal["base", "head"], kind: str, why: str) -> None:
         super().__init__(why)
         self.side, self.kind = side, kind
 
@@ -110,12 +178,11 @@ class Taken:
 
     def fastest(self, contestant: int) -> list[int]:
         """Return the fastest of every `fold` rounds in a row."""
-        rounds = self.samples[contestant]
-        return [min(rounds[start : start + self.fold]) for start in range(0, len(rounds) - self.fold + 1, self.fold)]
+        return folded(self.samples[contestant], self.fold)
 
     def logs(self, other: int) -> list[float]:
         """Return the logarithms of base ÷ another contestant."""
-        return [math.log(base / one) for base, one in zip(self.fastest(0), self.fastest(other), strict=True)]
+        return logs_of(self.samples[0], self.samples[other], self.fold)
 
 
 def compare_case(
@@ -126,10 +193,15 @@ def compare_case(
     error: the chance that an equal case is called, of one run. A call that a second run does not repeat is withdrawn.
     """
     effort = effort or (ON_GPU if device == "cuda" else ON_CPU)
-    found = _run(base, head, facts, device, error, effort, run=0)
+    case = head.case
+    seal = hashlib.sha256(b"ledger/compare/1").hexdigest()
+    origin = Origin(seal, f"{case.kernel} {shape_text(case.shape)} {case.dtype}", 0)
+    found = compare_once(base, head, facts=facts, device=device, error=error, effort=effort, origin=origin)
     if found.judged is None or found.judged.call in ("same", "unclear"):
         return found
-    again = _run(base, head, facts, device, error, effort, run=1)
+    again = compare_once(
+        base, head, facts=facts, device=device, error=error, effort=effort, origin=replace(origin, run=1)
+    )
     if again.judged is None:
         return again
     if again.judged.call != found.judged.call:
@@ -137,40 +209,60 @@ def compare_case(
     return replace(again, runs=2)
 
 
-def _run(
-    base: Version, head: Version, facts: DeviceFacts, device: str, error: float, effort: Effort, *, run: int
+def compare_once(
+    base: Version,
+    head: Version,
+    *,
+    facts: DeviceFacts,
+    device: str,
+    error: float,
+    effort: Effort,
+    origin: Origin,
 ) -> Compared:
     """Return one run, everything prepared anew."""
     try:
         with threads_set(base.case.threads), _stream(base, device), _still(device):
-            taken, correctness = _timed(base, head, facts, device, error, effort, run)
+            sets = _sets(base, facts, device, origin)
+            taken, sides = _timed(base, head, sets, device, error, effort, origin)
     except _Failed as failed:
         return Compared(failure=f"{failed.kind}: {failed}", side=failed.side)
     finally:
         release(device)
-    judged = judge(taken.logs(1), taken.logs(2), error=error, least=effort.least, most=effort.most)
+    judged = judge_rounds(*taken.samples, fold=effort.fold, error=error, least=effort.least, most=effort.most)
     return Compared(
         judged=judged,
         base_ps=median_high(taken.fastest(0)),
         head_ps=median_high(taken.fastest(1)),
         rounds=len(taken.samples[0]),
-        correctness=correctness,
+        correctness=sides[1].correctness,
+        taken=taken,
+        sides=sides,
+        input_sets=len(sets),
+        bytes_per_set=sets[0].bytes,
     )
 
 
 def _timed(
-    base: Version, head: Version, facts: DeviceFacts, device: str, error: float, effort: Effort, run: int
-) -> tuple[Taken, Correctness]:
-    sets = _sets(base, facts, device, run)
+    base: Version,
+    head: Version,
+    sets: Sequence[InputSet],
+    device: str,
+    error: float,
+    effort: Effort,
+    origin: Origin,
+) -> tuple[Taken, tuple[SideResult, SideResult]]:
     with _side("base"):
         reference = base.kernel.reference(dict(sets[0].inputs))
         first = _launches(base, sets)
-        _require_right(base, first[0], sets[0], reference, "base")
+        before = _require_right(base, first[0], sets[0], reference, "base")
     with _side("head"):
         second = _launches(head, sets)
         correctness = _require_right(base, second[0], sets[0], reference, "head")
     rounds = []
-    for number, (side, launches) in enumerate((("base", first), ("head", second), ("base", first))):
+    contestants: tuple[tuple[Literal["base", "head"], list[Launch]], ...] = (
+        ("base", first), ("head", second), ("base", first),
+    )  # fmt: skip
+    for number, (side, launches) in enumerate(contestants):
         # On a CPU a round is a part of the rotation: each contestant begins elsewhere, so that none finds warm data.
         shift = number * len(launches) // 3
         with _side(side):
@@ -179,23 +271,40 @@ def _timed(
         taken = _take(rounds, error, effort)
         if not is_callable(head.case.kernel):
             _require_right(base, second[0], sets[0], reference, "head")
-    return taken, correctness
+    samples = [_sampled(base, launches[0], sets[0], origin) for launches in (first, second)]
+    return taken, (SideResult(before, samples[0]), SideResult(correctness, samples[1]))
+
+
+def _sampled(base: Version, launch: Launch, first: InputSet, origin: Origin) -> Samples | None:
+    """Return output elements of one more call on the first input set, at positions that the seal draws."""
+    if not origin.samples:
+        return None
+    launch()
+    if isinstance(launch, Call):
+        return sample(as_list(launch.results()), dtype="fp64", key=origin.key, count=origin.samples)
+    dtype = base.kernel.operation.output_dtype(base.case.dtype)
+    return sample(first.out, dtype=dtype, key=origin.key, count=origin.samples)
 
 
 def _take(rounds: Sequence[Any], error: float, effort: Effort) -> Taken:
     """Take rounds in turn, in each order equally often, until both intervals are narrow or the budget ends."""
-    taken = Taken(effort.fold)
+    taken, started = Taken(effort.fold), time.monotonic()
     for one in rounds:
         one.take(effort.warmup_rounds)
+    each_s = (time.monotonic() - started) / max(1, effort.warmup_rounds)
+    # Of calls that take seconds a few rounds are all that the budget allows.
+    together = min(_TOGETHER, max(effort.fold, int(effort.budget_s / max(each_s, 1e-9))))
     started = time.monotonic()
-    for count in itertools.count(_TOGETHER, _TOGETHER):
-        orders = [_ORDERS[(count + step) % len(_ORDERS)] for step in range(_TOGETHER)]
+    for count in itertools.count(together, together):
+        orders = [_ORDERS[(count + step) % len(_ORDERS)] for step in range(together)]
         for held, more in zip(taken.samples, _in_turn(rounds, orders), strict=True):
             held.extend(more)
+        if time.monotonic() - started > effort.budget_s:
+            break
         if count < effort.min_rounds:
             continue
         widest = max(spread_of(taken.logs(other), error).half_width for other in (1, 2))
-        if widest <= effort.target or count >= effort.max_rounds or time.monotonic() - started > effort.budget_s:
+        if widest <= effort.target or count >= effort.max_rounds:
             break
     return taken
 
@@ -211,7 +320,7 @@ def _in_turn(rounds: Sequence[Any], orders: Sequence[Sequence[int]]) -> list[lis
     return samples
 
 
-def _sets(base: Version, facts: DeviceFacts, device: str, run: int) -> list[InputSet]:
+def _sets(base: Version, facts: DeviceFacts, device: str, origin: Origin) -> list[InputSet]:
     """Return the input sets of a run, as many as the protocol of rounds rotates over."""
     case, operation = base.case, base.kernel.operation
     parameters = parameters_of(interleaved_protocol_for(case.implementation))
@@ -222,10 +331,10 @@ def _sets(base: Version, facts: DeviceFacts, device: str, run: int) -> list[Inpu
                 operation,
                 case.shape,
                 case.dtype,
-                seal=hashlib.sha256(b"ledger/compare/1").hexdigest(),
-                cell=f"{case.kernel} {shape_text(case.shape)} {case.dtype}",
-                run=run,
-                anchor=None,
+                seal=origin.seal,
+                cell=origin.cell,
+                run=origin.run,
+                anchor=origin.anchor,
                 count=count,
                 device=device,
             )
@@ -237,7 +346,9 @@ def _launches(side: Version, sets: Sequence[InputSet]) -> list[Launch]:
     return [prepare(one.inputs, one.out, side.case.config) for one in sets]
 
 
-def _require_right(base: Version, launch: Launch, first: InputSet, reference: Any, side: str) -> Correctness:
+def _require_right(
+    base: Version, launch: Launch, first: InputSet, reference: Any, side: Literal["base", "head"]
+) -> Correctness:
     """Call once and compare with the reference and the tolerance of the base. Raises: _Failed."""
     tolerance = base.kernel.tolerances[base.case.dtype]
     name = f"{base.kernel.operation.name} in float64, of the base"
@@ -262,7 +373,7 @@ def _rounds(launches: Sequence[Launch], base: Version, device: str) -> Any:
 
 
 @contextmanager
-def _side(name: str) -> Iterator[None]:
+def _side(name: Literal["base", "head"]) -> Iterator[None]:
     """Name whose failure an error is: a subject may raise anything."""
     try:
         yield

@@ -10,8 +10,8 @@ from ledger.analysis.formatting import count_text, harmless, shape_text
 from ledger.callables.subject import is_callable
 from ledger.render.tuning_page import config_text
 
-HEADINGS = ("case", "before µs", "after µs", "ratio", "verdict", "configuration", "% of roof")
-FOLDING = ("case", "configuration")
+HEADINGS = ("case", "before µs", "after µs", "ratio", "claim", "verdict", "configuration", "% of roof")
+FOLDING = ("case", "claim", "configuration")
 _WORDS = {
     "same": "same ±{noise:.1f}%",
     "unclear": "unclear ±{noise:.1f}%",
@@ -61,7 +61,7 @@ def render_markdown(document: Mapping[str, Any]) -> str:
     first, *rest = summary_lines(document)
     lines = ["### Performance", "", _escaped(first), ""]
     if document["rows"]:
-        lines += [f"| {' | '.join(HEADINGS)} |", "|---|---:|---:|---:|---|---|---:|"]
+        lines += [f"| {' | '.join(HEADINGS)} |", "|---|---:|---:|---:|---|---|---|---:|"]
         lines += [f"| {' | '.join(map(_escaped, row))} |" for row in table_rows(document)]
         lines.append("")
     return "\n".join([*lines, *(f"- {_escaped(line)}" for line in rest)]) + "\n"
@@ -78,6 +78,7 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
         _number(row["base_us"]),
         _number(row["head_us"]),
         _ratio(row),
+        _claim(row["claim"]),
         _WORDS[row["verdict"]].format(noise=row["noise_pct"] or 0.0),
         harmless(_config(row)),
         "–" if row["pct_of_roof"] is None else f"{row['pct_of_roof']:.1f}",
@@ -94,6 +95,13 @@ def _ratio(row: Mapping[str, Any]) -> str:
     if row["low"] is None or row["high"] is None:
         return f"{row['ratio']:.3f}"
     return f"{row['ratio']:.3f} ({row['low']:.3f}–{row['high']:.3f})"
+
+
+def _claim(claim: Mapping[str, Any] | None) -> str:
+    if claim is None:
+        return "–"
+    verdict = {None: "", "fails": "FAILS"}.get(claim["verdict"], claim["verdict"])
+    return f"{claim['ratio']:.3g} ({claim['low']:.3g}–{claim['high']:.3g}) {verdict}".strip()
 
 
 def _config(row: Mapping[str, Any]) -> str:

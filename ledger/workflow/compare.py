@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from ledger.analysis.book import ClaimView
+from ledger.analysis.claims import claim_document, verdict
 from ledger.analysis.formatting import shape_text
 from ledger.analysis.paired_ratio import FAMILY_ERROR, error_of_case
 from ledger.device.cpu_load import load_average
@@ -29,22 +31,29 @@ def compare(
     hardware: Hardware,
     *,
     effort: Effort | None = None,
+    claims: Sequence[ClaimView] = (),
     on_progress: Callable[[str], None],
 ) -> dict[str, Any]:
     """Return the document of a comparison: its conditions, a row a timed case, what was skipped and why.
 
+    claims: those of a ledger; a row has the last one that is sealed of its case and of the sources of both sides.
     Raises: MachineError where this device is not the profile's.
     """
     facts = facts_for(hardware)
     if plan.pairs:
         require_profile(hardware, facts)
     error, device = error_of_case(len(plan.pairs)), "cuda" if is_gpu(hardware.target) else "cpu"
+    sealed = {
+        (view.claim.base.kernel_sha256, view.claim.head.kernel_sha256, view.claim.case.cell): view
+        for view in claims
+        if view.state not in ("void", "refused")
+    }
     rows = []
     for number, pair in enumerate(plan.pairs):
         case = pair.head.case
         on_progress(f"{number + 1} of {len(plan.pairs)}: {case.kernel} {shape_text(case.shape)} {case.dtype}")
         found = compare_case(pair.base, pair.head, facts=facts, device=device, error=error, effort=effort)
-        rows.append(_row(pair, found))
+        rows.append(_row(pair, found, sealed.get(_key(pair))))
     return document_of(plan, base, head, hardware, rows=rows, facts=facts)
 
 
@@ -89,7 +98,22 @@ def _cell(pair: Pair) -> dict[str, Any]:
     return {"subject": case.kernel, "shape": dict(case.shape), "dtype": case.dtype}
 
 
-def _row(pair: Pair, found: Compared) -> dict[str, Any]:
+def _key(pair: Pair) -> tuple[str, str, Any]:
+    return pair.base.file.sha256, pair.head.file.sha256, pair.head.case.cell
+
+
+def _claim(view: ClaimView | None, found: Compared) -> dict[str, Any] | None:
+    """Return a claim beside what this comparison says of it; None where none was sealed."""
+    if view is None:
+        return None
+    judged, claim = found.judged, claim_document(view.claim)
+    fits = None
+    if judged is not None and math.isfinite(judged.low):
+        fits = verdict((claim["low"], claim["high"]), (judged.low, judged.high), judged.noise)
+    return {"name": view.short_name, "state": view.state, **claim, "verdict": fits}
+
+
+def _row(pair: Pair, found: Compared, sealed: ClaimView | None) -> dict[str, Any]:
     judged, head_us = found.judged, _us(found.head_ps)
     return {
         **_cell(pair),
@@ -100,6 +124,7 @@ def _row(pair: Pair, found: Compared) -> dict[str, Any]:
         "low": None if judged is None else _number(judged.low),
         "high": None if judged is None else _number(judged.high),
         "noise_pct": None if judged is None else _number(100 * judged.noise),
+        "claim": _claim(sealed, found),
         "rounds": found.rounds,
         "runs": found.runs,
         "config": dict(pair.head.case.config),
@@ -118,9 +143,12 @@ def _verdict(found: Compared) -> Verdict:
     return "wrong" if (found.failure or "").startswith("wrong:") else "failed"
 
 
+_NOTHING = ("base_us", "head_us", "ratio", "low", "high", "noise_pct", "claim", "pct_of_roof", "rel_error")
+
+
 def _failure(one: Skipped) -> dict[str, Any]:
     """Return the row of a subject that could not be loaded or offers no such case."""
-    empty = dict.fromkeys(("base_us", "head_us", "ratio", "low", "high", "noise_pct", "pct_of_roof", "rel_error"), None)
+    empty = dict.fromkeys(_NOTHING, None)
     verdict: Verdict = "base-failed" if one.side == "base" else "failed"
     return {
         "subject": one.subject, "shape": {}, "dtype": one.cell, "verdict": verdict, **empty, "rounds": 0, "runs": 0,

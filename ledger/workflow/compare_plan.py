@@ -18,7 +18,7 @@ from ledger.kernel_files import KernelFile, build_case, execute, kernel_closure,
 from ledger.measure.comparison import Version
 from ledger.measure.machine_code import machine_code
 from ledger.operations import Shape
-from ledger.records import CaseV2, Digest, Dtype, Hardware, is_gpu
+from ledger.records import Argument, CaseV2, Digest, Dtype, Hardware, is_gpu
 from ledger.roofline import roof_of, time_lower_bound_s
 from ledger.sources.closure import Closure
 from ledger.sources.same_code import Difference, difference
@@ -61,7 +61,8 @@ class Plan:
 class Wanted:
     """Hold what the user asks for. requests: cells of a campaign file. everything: also what did not change.
 
-    threads: on a CPU; None for all processors.
+    threads: on a CPU; None for all processors. arguments: of a callable, instead of the text of `args`. model_only: the
+    kernels are not run here, so that neither triton nor a compiler is needed.
     """
 
     names: tuple[str, ...] = ()
@@ -71,6 +72,8 @@ class Wanted:
     requests: tuple[Request, ...] = ()
     everything: bool = False
     threads: int | None = None
+    arguments: tuple[Argument, ...] | None = None
+    model_only: bool = False
 
 
 def plan(base: Side, head: Side, hardware: Hardware, wanted: Wanted, *, on_progress: Progress) -> Plan:
@@ -135,14 +138,16 @@ def _kernel(
     files: dict[str, KernelFile] = {}
     for label, (closure, shipped) in (("base", first), ("head", second)):
         try:
-            files[label] = execute(closure, launch=is_gpu(hardware.target), shipped=shipped)
+            launch = is_gpu(hardware.target) and not wanted.model_only
+            files[label] = execute(closure, launch=launch, shipped=shipped)
         except LedgerError as error:
             yield Skipped(name, None, "failed", str(error), label)
             return
     compiled: tuple[dict[str, Digest], dict[str, Digest]] = ({}, {})
     for shape, dtype in _cells(files["head"], wanted, requests):
         one = _pair(files["base"], files["head"], shape, dtype, hardware, wanted.threads)
-        same = isinstance(one, Pair) and apart == "gpu-code" and _same_code(one, hardware, compiled)
+        compares = apart == "gpu-code" and not (wanted.everything or wanted.model_only)
+        same = isinstance(one, Pair) and compares and _same_code(one, hardware, compiled)
         yield Skipped(name, f"{shape_text(shape)} {dtype}", "same machine code") if same else one
 
 
@@ -204,10 +209,10 @@ def _callable(
 ) -> Iterator[Pair | Skipped]:
     for request in requests or [_request(name, hardware, shape, wanted) for shape in wanted.shapes or [{}]]:
         cell = shape_text(request.shape) or None
-        second, floor_s = _resolved(request, head, hardware)
+        second, floor_s = _resolved(request, head, hardware, wanted.arguments)
         asked = request.model_copy(update={"shape": second.case.shape, "dtype": second.case.dtype, "args": None})
         try:
-            first, _ = _resolved(asked, base, hardware, second)
+            first, _ = _resolved(asked, base, hardware, second.case.arguments)
         except LedgerError as error:
             yield Skipped(name, cell, "new", str(error))
             continue
@@ -233,10 +238,9 @@ def _request(name: str, hardware: Hardware, shape: Shape, wanted: Wanted) -> Req
 
 
 def _resolved(
-    request: Request, side: Side, hardware: Hardware, like: Resolved | None = None
+    request: Request, side: Side, hardware: Hardware, arguments: tuple[Argument, ...] | None
 ) -> tuple[Resolved, float | None]:
     """Return a callable with its time lower bound, None where its work is neither counted nor given."""
-    arguments = None if like is None else like.case.arguments
     with kernels_shipped_from(side.root):
         try:
             found = resolve_callable(request, side.root, hardware, arguments)

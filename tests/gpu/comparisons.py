@@ -1,9 +1,9 @@
 """Counts the false alarms and the missed slow-downs of `ledger compare`, on a GPU or with --cpu on a CPU.
 
 Usage: PYTHONPATH=. python tests/gpu/comparisons.py FILE [--cpu] [--equal 200] [--slowed 50] [--percent 3]
-[--seconds 120] [--hw NAME] writes FILE after each part. Each comparison is one of its own, as of a change with one
-case: equal ones compare sources that differ in a comment, slowed ones a kernel that does some of its work twice, by an
-amount that is first calibrated to the percentage.
+[--seconds 120] [--hw NAME] writes FILE after each comparison and goes on where FILE ends. Each comparison is one of its
+own, as of a change with one case: equal ones compare sources that differ in a comment, slowed ones a kernel that does
+some of its work twice, by an amount that is first calibrated to the percentage. Four equal ones follow each slowed one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import math
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,19 +33,39 @@ from ledger.record_files import write_atomically
 from ledger.records import Hardware, is_gpu
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tests" / "support"))
+
+from measuring import this_cpu  # noqa: E402
+
 SLOWED = ROOT / "tests" / "assets" / "slowed"
-GPU_CASES = (("stream", {"N": 2**23}, "fp16"), ("product", {"M": 2048, "N": 1024, "K": 4096}, "fp16"))
-GPU_EQUAL = (*GPU_CASES, ("rmsnorm", {"M": 4096, "N": 4096}, "bf16"), ("softmax", {"M": 1024, "N": 8192}, "fp16"))
+GPU_CASES = (
+    ("stream", {"N": 2**23}, "fp16"),
+    ("product", {"M": 2048, "N": 1024, "K": 4096}, "fp16"),
+    ("stream", {"N": 2**21}, "fp16"),
+    ("product", {"M": 1024, "N": 1024, "K": 2048}, "fp16"),
+    ("stream", {"N": 2**25}, "fp16"),
+)
+GPU_EQUAL = (
+    GPU_CASES[0],
+    GPU_CASES[1],
+    ("rmsnorm", {"M": 4096, "N": 4096}, "bf16"),
+    ("softmax", {"M": 1024, "N": 8192}, "fp16"),
+    ("layernorm", {"M": 512, "N": 4096}, "fp16"),
+    ("gemv", {"N": 8192, "K": 8192}, "fp16"),
+    ("vector_add", {"N": 2**20}, "fp16"),
+    GPU_CASES[3],
+)
 CPU_CASES = (
     ("product", {"M": 256, "N": 256, "K": 1024}, "fp32"),
-    ("product", {"M": 128, "N": 512, "K": 512}, "fp32"),
-)
-CPU_EQUAL = (
-    *CPU_CASES,
     ("stream", {"N": 2**18}, "fp32"),
-    ("softmax", {"M": 512, "N": 1024}, "fp32"),
-    ("gemv", {"N": 1024, "K": 1024}, "fp32"),
+    ("product", {"M": 128, "N": 512, "K": 512}, "fp32"),
+    ("stream", {"N": 2**20}, "fp32"),
 )
+CPU_EQUAL = (*CPU_CASES, ("softmax", {"M": 512, "N": 1024}, "fp32"), ("gemv", {"N": 1024, "K": 1024}, "fp32"))
+EQUAL_A_SLOWED = 4
+"""Equal comparisons after each slowed one."""
+NEAR = 0.2
+"""A slow-down that cannot be calibrated to within this share of the percentage is not used."""
 
 
 class Bench:
@@ -68,8 +89,8 @@ class Bench:
             (root / "kernels" / f"{kernel}.py").write_text(text + f"\n# {mark}\n")
         else:
             shutil.copy(ROOT / "kernels" / f"{kernel}.py", root / "kernels" / f"{kernel}.py")
-            with (root / "kernels" / f"{kernel}.py").open("a") as file:
-                file.write(f"\n# {mark}\n")
+            with (root / "kernels" / f"{kernel}.py").open("a") as text_file:
+                text_file.write(f"\n# {mark}\n")
         with kernels_shipped_from(root):
             closure, shipped = kernel_closure(kernel, root)
         file = execute(closure, launch=self.gpu, shipped=shipped)
@@ -79,7 +100,7 @@ class Bench:
 
     def compare(self, case: tuple[Any, ...], *, extra: int = 0, mark: int = 0, long: bool = False) -> Any:
         """Return a comparison. long: with a narrow interval, to calibrate."""
-        effort = replace(self.effort, target=0.001, budget_s=0.5 if self.gpu else 8.0) if long else self.effort
+        effort = replace(self.effort, target=0.001, budget_s=0.5 if self.gpu else 3.0) if long else self.effort
         return compare_case(
             self.version("base", *case),
             self.version("head", *case, extra=extra, mark=mark),
@@ -94,7 +115,7 @@ class Bench:
         extra, slower = round(10 * percent), 0.0
         for _ in range(3):
             slower = 100 * (1 / self.compare(case, extra=extra, long=True).judged.ratio - 1)
-            if abs(slower - percent) < 0.1 * percent:
+            if abs(slower - percent) < NEAR / 2 * percent:
                 break
             extra = max(1, min(3 * extra, round(extra * percent / max(slower, 0.3 * percent))))
         return extra, slower
@@ -116,30 +137,42 @@ def _short(value: float) -> float | None:
 
 
 def keep_inputs() -> None:
-    """Make the inputs of each case and run once: they take longer than the timing."""
+    """Make the inputs of each case and run once, its sets alike: to make them takes longer than to time them."""
     made: dict[Any, Any] = {}
-    make = comparison._sets
+    make, generate = comparison._sets, comparison.input_sets
 
-    def kept(base: Version, facts: Any, device: str, run: int) -> Any:
-        key = (base.case.kernel, str(base.case.shape), base.case.dtype, run)
+    def alike(*what: Any, count: int, **how: Any) -> Iterator[Any]:
+        (first,) = generate(*what, count=1, **how)
+        yield first
+        for _ in range(count - 1):
+            yield replace(
+                first, inputs={name: one.clone() for name, one in first.inputs.items()}, out=first.out.clone()
+            )
+
+    def kept(base: Version, facts: Any, device: str, origin: comparison.Origin) -> Any:
+        key = (base.case.kernel, str(base.case.shape), base.case.dtype, origin.run)
         if key not in made:
-            made[key] = make(base, facts, device, run)
+            made[key] = make(base, facts, device, origin)
         return made[key]
 
-    comparison._sets = kept
+    comparison._sets, comparison.input_sets = kept, alike
 
 
-def trials(bench: Bench, cases: Any, count: int, until: float, extras: dict[int, int]) -> Iterator[dict[str, Any]]:
-    """Yield comparisons, the cases in turn. extras: thousandths of work done twice, by the number of the case."""
-    for trial in range(count):
-        if time.monotonic() > until:
-            return
-        number = trial % len(cases)
-        started = time.monotonic()
-        found = bench.compare(cases[number], extra=extras.get(number, 0), mark=trial + 1)
-        made = row(cases[number], found, time.monotonic() - started)
-        print(json.dumps(made), flush=True)
-        yield made
+def trial(bench: Bench, case: tuple[Any, ...], extra: int, mark: int) -> dict[str, Any]:
+    """Return the row of one comparison."""
+    started = time.monotonic()
+    made = row(case, bench.compare(case, extra=extra, mark=mark), time.monotonic() - started)
+    print(json.dumps(made), flush=True)
+    return made
+
+
+def earlier(path: Path, conditions: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a file that ended early, or an empty one of these conditions."""
+    if path.is_file():
+        found = json.loads(path.read_bytes())
+        if all(found.get(name) == value for name, value in conditions.items()):
+            return dict(found)
+    return {**conditions, "load_average_at_start": load_average(), "calibrated": [], "slowed": [], "equal": []}
 
 
 def summary(document: dict[str, Any]) -> str:
@@ -163,30 +196,39 @@ def main() -> None:
     started = time.monotonic()
     keep_inputs()
     select_device("cpu" if given.cpu else None)
-    hardware = profile_of_this_machine(Path.cwd(), given.hw)
+    hardware = this_cpu() if given.cpu else profile_of_this_machine(Path.cwd(), given.hw)
     with TemporaryDirectory() as name:
         bench = Bench(Path(name), hardware)
         cases, equal = (GPU_CASES, GPU_EQUAL) if bench.gpu else (CPU_CASES, CPU_EQUAL)
-        document: dict[str, Any] = {
-            "device": bench.facts.name, "software": dict(bench.facts.software), "percent": given.percent,
-            "load_average_at_start": load_average(), "calibrated": [], "slowed": [], "equal": [],
-        }  # fmt: skip
+        conditions = {"device": bench.facts.name, "software": dict(bench.facts.software), "percent": given.percent}
+        document = earlier(given.file, conditions)
         extras = {}
-        for number, case in enumerate(cases if given.slowed else ()):
-            extras[number], measured = bench.calibrated(case, given.percent)
+        for one in document["calibrated"]:
+            case = next(case for case in cases if case[:2] == (one["kernel"], one["shape"]))
+            if one["used"]:
+                extras[case[0], str(case[1])] = (case, one["extra"])
+        for case in cases if given.slowed and not document["calibrated"] else ():
+            extra, measured = bench.calibrated(case, given.percent)
+            used = abs(measured - given.percent) < NEAR * given.percent
             document["calibrated"].append(
-                {"kernel": case[0], "shape": case[1], "extra": extras[number], "pct": measured}
+                {"kernel": case[0], "shape": case[1], "extra": extra, "pct": measured, "used": used}
             )
-            print(f"calibrated {case[0]} {case[1]}: {extras[number]}/1000 take {measured:.2f}% longer", flush=True)
-        # Both parts get their share where the time ends before their number.
-        first = 0.55 if given.equal else 1.0
-        for part, chosen, count, seeds, share in (
-            ("slowed", cases, given.slowed, extras, first), ("equal", equal, given.equal, {}, 1.0),
-        ):  # fmt: skip
-            for made in trials(bench, chosen, count, started + share * given.seconds, seeds):
-                document[part].append(made)
-                document["load_average_at_end"] = load_average()
-                write_atomically(given.file, (json.dumps(document, indent=1) + "\n").encode())
+            print(f"calibrated {case[0]} {case[1]}: {extra}/1000 take {measured:.2f}% longer", flush=True)
+            if used:
+                extras[case[0], str(case[1])] = (case, extra)
+        slowed = list(extras.values())
+        while time.monotonic() - started < given.seconds:
+            done = {part: len(document[part]) for part in ("slowed", "equal")}
+            turn = done["equal"] >= EQUAL_A_SLOWED * done["slowed"] or done["equal"] >= given.equal
+            if slowed and done["slowed"] < given.slowed and turn:
+                case, extra = slowed[done["slowed"] % len(slowed)]
+                document["slowed"].append(trial(bench, case, extra, done["slowed"]))
+            elif done["equal"] < given.equal:
+                document["equal"].append(trial(bench, equal[done["equal"] % len(equal)], 0, done["equal"] + 1))
+            else:
+                break
+            document["load_average_at_end"] = load_average()
+            write_atomically(given.file, (json.dumps(document, indent=1) + "\n").encode())
     print(summary(document))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_process import run_ledger
 from measuring import this_cpu, with_small_rotation
 from two_commits import OPS, ROOT, WHO, WRONG, Scratch
 
@@ -164,10 +164,8 @@ def test_a_suite_names_the_cells(scratch: Scratch, tmp_path: Path):
 
 def run(scratch: Scratch, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", "compare", *arguments, "--device", "cpu"],
-        cwd=scratch.folder, env={**os.environ, **WHO, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, **WHO, "PYTHONPATH": path}
+    return run_ledger("compare", *arguments, "--device", "cpu", cwd=scratch.folder, env=environment)
 
 
 def test_command_prints_a_document_and_fails_the_gate_only_when_asked(scratch: Scratch, tmp_path: Path):
@@ -203,3 +201,27 @@ def test_bad_input_is_named(scratch: Scratch, arguments: tuple[str, ...], messag
     pytest.importorskip("torch", reason="torch is not installed: no device is chosen")
     done = run(scratch, *arguments)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_page_quotes_what_was_measured():
+    page = " ".join((ROOT / "docs" / "gate.md").read_text().split())
+    gpu, cpu = json.loads((ROOT / "benchmarks" / "timer" / "comparisons.json").read_bytes())["runs"]
+
+    def told(run: dict[str, Any]) -> tuple[int, int, int, int]:
+        alarms = sum(row["call"] in ("faster", "slower") for row in run["equal"])
+        found = sum(row["call"] == "slower" for row in run["slowed"])
+        return alarms, len(run["equal"]), found, len(run["slowed"])
+
+    alarms, equal, found, slowed = told(gpu)
+    assert (
+        f"{alarms} false alarms in {equal} comparisons, {found} of {slowed} slow-downs of {gpu['percent']:g}%" in page
+    )
+    times = [row["base_us"] for row in gpu["equal"]]
+    assert f"cases of {min(times):.1f} to {max(times):.0f} µs" in page
+    alarms, equal, found, slowed = told(cpu)
+    streams = sum(row["kernel"] == "stream" for row in cpu["slowed"])
+    low, high = cpu["load_average"]
+    assert (
+        f"at load {low:.0f} to {high:.0f}: {alarms} in {equal}, {found} of {slowed}, of which {streams} memory-bound"
+        in page
+    )
