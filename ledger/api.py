@@ -1,4 +1,4 @@
-"""Offers the ledger to Python: ledger.open(".", hw="h200") as a book that predicts and measures callables.
+"""Offers the ledger to Python: ledger.open(".", hw="h200") predicts and measures; report, cells and roofline show it.
 
 What is measured is what was sealed: the source of the callable on disk, not the object in memory. Imports torch only
 when a callable is predicted or measured.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path as FilePath
@@ -22,7 +22,7 @@ from ledger.analysis.refusals import check_failures
 from ledger.analysis.report_rows import document
 from ledger.callables.recorded_arguments import Arguments, described
 from ledger.canonical import encode, record_errors, record_id
-from ledger.errors import EvidenceRefused, InputError
+from ledger.errors import EvidenceRefused, InputError, StateError
 from ledger.evidence.judge import CurrentDigest
 from ledger.evidence.judged_ledger import judged_ledger
 from ledger.git.commit import Repository
@@ -30,8 +30,12 @@ from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
 from ledger.measure.ordered_kernels import kernels_of
 from ledger.measure.run_order import run_order
+from ledger.notebook import Figure, Report, data_frame
+from ledger.record_files import load_hardware
 from ledger.records import Dtype, ForecastV2, Order, Regime, Sight
-from ledger.render.report_text import predicted_text, sentence_of
+from ledger.render import roofline_svg, svg
+from ledger.render.report_text import predicted_text, sentence_of, summary_text
+from ledger.render.roofline_plot import only_kernels, plot_of
 from ledger.suggestions import unknown
 from ledger.workflow.ingest import Ingested, ingest, read_folder
 from ledger.workflow.order import write_order
@@ -81,16 +85,22 @@ class Result:
         return dict(self.row)
 
     def _repr_html_(self) -> str:
-        measured = self.row["measured"] or {}
         return _table(
             (
                 ("cell", self.row["cell"]),
                 ("predicted", f"{self.row['predicted']['regime']} {self.row['predicted']['percent']:g}%"),
-                ("measured", f"{measured.get('regime') or 'not determined'} {measured.get('percent')}%"),
+                ("measured", _measured_text(self.row["measured"])),
                 ("why", self.why),
                 ("evidence", f"levels {self.row['levels']}; {self.note or 'samples ' + str(self.row['samples'])}"),
             )
         )
+
+
+def _measured_text(measured: Mapping[str, Any] | None) -> str:
+    if measured is None:
+        return "failed"
+    percent = measured["percent"]
+    return f"{measured['regime'] or 'not determined'}" + ("" if percent is None else f" {percent:.1f}%")
 
 
 def _table(rows: tuple[tuple[str, str], ...]) -> str:
@@ -99,9 +109,9 @@ def _table(rows: tuple[tuple[str, str], ...]) -> str:
 
 
 class OpenBook:
-    """Predict and measure in the ledger of one repository, for one device."""
+    """Predict and measure in the ledger of one repository, and show it. hw: the device of new forecasts."""
 
-    def __init__(self, folder: FilePath, hw: str) -> None:
+    def __init__(self, folder: FilePath, hw: str | None) -> None:
         """Open the repository around a folder. Raises: StateError where there is none."""
         self.repository = Repository(folder)
         self.hardware = hw
@@ -133,11 +143,15 @@ class OpenBook:
         sight: Sight | None = None,
         known: str = "",
     ) -> SealedForecast:
-        """Seal a forecast of a callable of this repository, or of module:name, and return it.
+        """Seal a forecast of a callable of this repository, of module:name or of a kernel by name, and return it.
 
         args: as --args has it, or a function of a generator. The rest is as `ledger predict` has it.
         Raises: InputError, MachineError, RecordError, StateError.
         """
+        if self.hardware is None:
+            raise InputError("hw: not given; expected the device of the forecast: ledger.open('.', hw='h200')")
+        if shape is not None and not isinstance(shape, Mapping):
+            raise InputError(f"shape: got {shape!r:.60}; expected a size for each key, as in {{'N': 4096, 'K': 4096}}")
         if regime not in get_args(Regime):
             raise InputError(unknown("regime", regime, get_args(Regime)))
         name = function if isinstance(function, str) else subject_name(function, self.repository.root)
@@ -145,7 +159,8 @@ class OpenBook:
         with record_errors(f"forecast of {name}"):
             request = Request(
                 kernel=name, hardware=self.hardware, dtype=dtype, shape=dict(shape or {}), regime=regime,
-                pct=float(pct), low=None if low is None else float(low), high=None if high is None else float(high),
+                pct=_number("pct", pct), low=None if low is None else _number("low", low),
+                high=None if high is None else _number("high", high),
                 why=why, sight=sight, known=known, run=run, reference=reference, tolerance=tolerance,
                 flops=flops, bytes=bytes,
             )  # fmt: skip
@@ -160,6 +175,8 @@ class OpenBook:
         Raises: MachineError, InputError; EvidenceRefused for a ledger or a measurement that the judge refuses, and for
         a callable that interferes with its measurement.
         """
+        if not isinstance(forecast, SealedForecast):
+            raise InputError(f"forecast: got {forecast!r:.60}; expected what predict returns")
         with self.repository.locked("verify"), TemporaryDirectory() as name:
             reader = Reader(self.repository.git_dir, quiet_environment())
             current = current_digests(self.repository.root)
@@ -170,6 +187,34 @@ class OpenBook:
             done = ingest(self.repository, reader, read_folder(folder), current=current)
         return _result(done, forecast)
 
+    def report(self) -> Report:
+        """Return what was forecast and measured, judged at HEAD. Raises: StateError, EvidenceRefused."""
+        book = self._judged()
+        return Report(summary_text(book), tuple(document(book)["rows"]))
+
+    def cells(self) -> Any:
+        """Return the rows of the report as a pandas.DataFrame. Raises: as report; MachineError without pandas."""
+        return data_frame(self.report().rows)
+
+    def roofline(self, *hw: str, kernels: Sequence[str] = ()) -> Figure:
+        """Return the measured cells on the roofline. hw: profiles, by default those of the cells.
+
+        Raises: InputError for a kernel without a dot, and without any cell or profile; UnknownName; as report.
+        """
+        book = self._judged()
+        names = hw or sorted({view.forecast.case.hardware for view in book.cells if view.counted})
+        if not names and self.hardware is None:
+            raise InputError("no cell is measured; expected one, or a profile to draw: roofline('h200')")
+        drawn = names or [self.hardware or ""]
+        plot = plot_of([load_hardware(name, self.repository.root) for name in drawn], book)
+        return Figure(svg.standalone(roofline_svg.draw(only_kernels(plot, kernels) if kernels else plot)))
+
+    def _judged(self) -> Book:
+        if self.repository.head() is None:
+            raise StateError(f"{self.repository.root}: no commit yet; expected a sealed forecast")
+        reader = Reader(self.repository.git_dir, quiet_environment())
+        return self._book(reader, current_digests(self.repository.root))
+
     def _book(self, reader: Reader, current: CurrentDigest) -> Book:
         book = judged_ledger(reader, read_history(reader, wait=False), current=current)
         if book.refused:
@@ -177,9 +222,25 @@ class OpenBook:
         return book
 
 
-def open(folder: str | FilePath = ".", *, hw: str) -> OpenBook:
-    """Open the ledger of a repository for a device; use it in a `with` block. Raises: StateError."""
+def open(folder: str | FilePath = ".", *, hw: str | None = None) -> OpenBook:
+    """Open the ledger of a repository; a `with` block is allowed and not needed. hw: the device of new forecasts.
+
+    >>> import ledger
+    >>> ledger.open("/").report()
+    Traceback (most recent call last):
+        ...
+    ledger.errors.StateError: ...
+
+    Raises: StateError without a repository.
+    """
     return OpenBook(FilePath(folder), hw)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: got {value!r:.60}; expected a percent of the roof, as 40") from error
 
 
 def _run(order: Order, folder: FilePath, counters: Literal["auto", "full", "off"]) -> None:

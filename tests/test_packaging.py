@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from check_dist import sdist_differences, wheel_differences
 
 from ledger import __version__
 
@@ -56,6 +57,13 @@ def test_wheel_holds_nothing_else(wheel: Path):
     # A copy without its history can make no cells for `ledger drill`.
     made = {DRILL} if (ROOT / ".git").exists() else set()
     assert {name for name in names if name.endswith(".json")} == made
+
+
+def test_distributions_hold_the_committed_files_and_nothing_else(built: Path, wheel: Path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history to compare with")
+    assert wheel_differences(wheel) == []
+    assert sdist_differences(built / f"roofline_ledger-{__version__}.tar.gz") == []
 
 
 def test_wheel_ships_the_very_bytes_of_the_repository(wheel: Path):

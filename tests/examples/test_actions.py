@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from ledger_process import run_ledger
 from two_commits import ROOT, WHO, WRONG, Scratch
 
 from ledger.cli.app import app
@@ -88,10 +89,7 @@ def test_audit_writes_a_badge_of_its_verdict(tmp_path: Path):
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
     def ledger(*arguments: str) -> None:
-        subprocess.run(
-            [sys.executable, "-m", "ledger", *arguments],
-            cwd=folder, env={**os.environ, **WHO, "PYTHONPATH": path}, check=True, capture_output=True,
-        )  # fmt: skip
+        run_ledger(*arguments, cwd=folder, env={**os.environ, **WHO, "PYTHONPATH": path}).check_returncode()
 
     ledger("init", ".")
     ledger(*"predict matmul --hw t4 --dtype fp16 --shape M=64,N=64,K=64 --regime launch-bound --pct 2".split())
