@@ -10,11 +10,25 @@ from functools import cached_property
 from typing import Literal
 
 from ledger.analysis.sight import counts_as_blind, declared
-from ledger.records import Finding, Forecast, Hardware, Measurement, Prediction, Sight, Verification, Void
+from ledger.records import (
+    Domain,
+    Finding,
+    Forecast,
+    Hardware,
+    Measurement,
+    Prediction,
+    Pulse,
+    Ratio,
+    RatioMeasurement,
+    Reveal,
+    Sight,
+    Verification,
+    Void,
+)
 
 Binding = Literal["none", "positions only", "recomputed"]
 """What is known of the samples of the run that counts: too few of them to tell, their positions, or their values."""
-State = Literal["open", "stale", "void", "measured", "failed", "refused"]
+State = Literal["open", "stale", "void", "measured", "failed", "refused", "hidden", "missed"]
 
 
 def short_name(seal: str, cell: str) -> str:
@@ -47,6 +61,16 @@ class Sealed:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """Hold a seal whose cells were drawn: the seal of the domain, the domain, and the pulse."""
+
+    sealed: Sealed
+    origin: Sealed
+    domain: Domain
+    pulse: Pulse
+
+
+@dataclass(frozen=True)
 class Recorded:
     """Hold a measurement with the commit that introduced it."""
 
@@ -57,6 +81,16 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class RecordedRatio:
+    """Hold a measured ratio with the commit that introduced it."""
+
+    id: str
+    path: str
+    commit: Commit
+    measurement: RatioMeasurement
+
+
+@dataclass(frozen=True)
 class Voided:
     """Hold a withdrawal with the commit that introduced it."""
 
@@ -64,6 +98,16 @@ class Voided:
     path: str
     commit: Commit
     void: Void
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """Hold the reveal of hidden forecasts with the commit that introduced it."""
+
+    id: str
+    path: str
+    commit: Commit
+    reveal: Reveal
 
 
 @dataclass(frozen=True)
@@ -125,19 +169,53 @@ class CellView:
 
     @cached_property
     def counted(self) -> Run | None:
-        """Return the run that counts under the sealed policy first-run/1: the first one that finished."""
+        """Return the run that counts under the sealed policy first-run/1: the first one that finished, if in time."""
+        if self.state == "missed":
+            return None
         finished = [run for run in self.runs if run.recorded.measurement.status == "measured"]
         return finished[0] if finished else None
 
     @property
     def scored(self) -> Run | None:
         """Return the run by which the forecast is scored: its own, or that of another forecast of the same case."""
-        return self.counted or self.answer
+        return None if self.state == "missed" else self.counted or self.answer
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """Hold one claim of a ratio with all that happened to it. levels, binding: as of a cell."""
+
+    sealed: Sealed
+    claim: Ratio
+    hardware: Hardware | None
+    state: State
+    runs: tuple[RecordedRatio, ...]
+    levels: tuple[int, ...]
+    binding: Binding = "none"
+
+    @property
+    def name(self) -> str:
+        """Return SEAL#CELL with the seal's full id."""
+        return f"{self.sealed.id}#{self.claim.cell}"
+
+    @property
+    def short_name(self) -> str:
+        """Return SEAL#CELL with the first ten digits of the seal's id."""
+        return short_name(self.sealed.id, self.claim.cell)
+
+    @property
+    def counted(self) -> RecordedRatio | None:
+        """Return the run that counts: the first one that finished."""
+        return next((run for run in self.runs if run.measurement.status == "measured"), None)
 
 
 @dataclass(frozen=True)
 class Book:
-    """Hold a judged ledger at one commit."""
+    """Hold a judged ledger at one commit.
+
+    A seal's prediction has the revealed forecasts among its cells, and as commitments those still hidden. hidden: a
+    view of each of these, without a run; its forecast is true in what is public, and says nothing in the rest.
+    """
 
     head: str
     cells: tuple[CellView, ...]
@@ -145,6 +223,11 @@ class Book:
     records: tuple[Recorded, ...]
     voids: tuple[Voided, ...]
     findings: tuple[Finding, ...]
+    reveals: tuple[Revealed, ...] = ()
+    hidden: tuple[CellView, ...] = ()
+    drawn: tuple[Drawn, ...] = ()
+    claims: tuple[ClaimView, ...] = ()
+    ratios: tuple[RecordedRatio, ...] = ()
 
     @property
     def refused(self) -> tuple[Finding, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -81,8 +81,8 @@ class Called(Record):
         return {name: value for name in Called.model_fields if (value := getattr(self, name)) is not None}
 
 
-class Request(Guess, Seen, Called):
-    """Hold one forecast as a person writes it; of a callable dtype None is that of its first floating tensor."""
+class CellRequest(Seen, Called):
+    """Hold one cell to be forecast; of a callable dtype None is that of its first floating tensor."""
 
     kernel: Line
     hardware: Line
@@ -113,7 +113,11 @@ class Request(Guess, Seen, Called):
         return self
 
 
-class CampaignEntry(Guess, Seen, Called):
+class Request(Guess, CellRequest):
+    """Hold one forecast as a person writes it."""
+
+
+class CellEntry(Seen, Called):
     """Hold one entry of a campaign file; lists in `dtype` and `shape` expand to every combination."""
 
     kernel: Line | None = None
@@ -124,8 +128,22 @@ class CampaignEntry(Guess, Seen, Called):
     threads: Positive | None = None
 
 
-class CampaignFile(Seen):
-    """Hold a campaign file: its name, its defaults and its entries."""
+class CampaignEntry(Guess, CellEntry):
+    """Hold one entry with what a person forecasts of it."""
+
+
+class OpenEntry(CellEntry):
+    """Hold one entry that forecasters answer; a person's own forecast may be there, and is not used."""
+
+    regime: Regime | None = None
+    pct: Percent | None = None
+    low: Bound | None = None
+    high: Bound | None = None
+    prob: dict[Regime, Probability] | None = None
+
+
+class Campaign(Seen):
+    """Hold a campaign file's name and its defaults."""
 
     campaign: Name
     why: Text = ""
@@ -134,7 +152,18 @@ class CampaignFile(Seen):
     dtype: Dtypes | None = None
     ceilings: CeilingKind | None = None
     pins: tuple[Line, ...] = ()
+
+
+class CampaignFile(Campaign):
+    """Hold a campaign file whose entries a person forecasts."""
+
     cells: Annotated[tuple[CampaignEntry, ...], Field(min_length=1, max_length=MAX_CELLS)]
+
+
+class OpenCampaign(Campaign):
+    """Hold a campaign file whose entries forecasters answer."""
+
+    cells: Annotated[tuple[OpenEntry, ...], Field(min_length=1, max_length=MAX_CELLS)]
 
 
 def milli(percent: float) -> int:
@@ -147,7 +176,7 @@ def millionths(probabilities: dict[Regime, float]) -> dict[Regime, int]:
     return {regime: int((Decimal(str(p)) * 1_000_000).to_integral_value()) for regime, p in probabilities.items()}
 
 
-def _size(campaign: CampaignFile, entry: CampaignEntry) -> int:
+def _size(campaign: Campaign, entry: CellEntry) -> int:
     dtypes = entry.dtype or campaign.dtype
     return math.prod(len(_listed(sizes)) for sizes in (entry.shape or {}).values()) * (
         len(_listed(dtypes)) if dtypes else 1
@@ -161,17 +190,36 @@ def _listed(value: T | tuple[T, ...]) -> tuple[T, ...]:
 def parse_campaign(value: Any, *, what: str) -> tuple[CampaignFile, tuple[Request, ...]]:
     """Return a campaign file and the forecasts it expands to, in its order. Raises: RecordError."""
     campaign = validate(CampaignFile, value, what=what)
-    size = sum(_size(campaign, entry) for entry in campaign.cells)
+    _check_size(campaign, campaign.cells, what)
+    requests = []
+    for number, entry in enumerate(campaign.cells):
+        guess = {name: getattr(entry, name) for name in Guess.model_fields}
+        for cell in _expand(campaign, entry, number, what):
+            with record_errors(f"{what}: cells.{number}"):
+                requests.append(Request(**cell, **guess))
+    return campaign, tuple(requests)
+
+
+def parse_open_campaign(value: Any, *, what: str) -> tuple[OpenCampaign, tuple[CellRequest, ...]]:
+    """Return a campaign file and its cells for forecasters to answer, in its order. Raises: RecordError."""
+    campaign = validate(OpenCampaign, value, what=what)
+    _check_size(campaign, campaign.cells, what)
+    requests = []
+    for number, entry in enumerate(campaign.cells):
+        for cell in _expand(campaign, entry, number, what):
+            with record_errors(f"{what}: cells.{number}"):
+                requests.append(CellRequest(**cell))
+    return campaign, tuple(requests)
+
+
+def _check_size(campaign: Campaign, entries: Iterable[CellEntry], what: str) -> None:
+    size = sum(_size(campaign, entry) for entry in entries)
     if size > MAX_CELLS:
         raise RecordError(f"{what}: its grids expand to {size} cells; expected at most {MAX_CELLS}")
-    requests = tuple(
-        request for number, entry in enumerate(campaign.cells) for request in _expand(campaign, entry, number, what)
-    )
-    return campaign, requests
 
 
-def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str) -> Iterator[Request]:
-    """Yield a request for every combination of the dtypes and sizes of an entry."""
+def _expand(campaign: Campaign, entry: CellEntry, number: int, what: str) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a cell for every combination of the dtypes and sizes of an entry."""
     name = f"{what}: cells.{number}"
     kernel = _given(entry.kernel or campaign.kernel, f"{name}: no kernel")
     hardware = _given(entry.hardware or campaign.hardware, f"{name}: no hardware")
@@ -180,24 +228,17 @@ def _expand(campaign: CampaignFile, entry: CampaignEntry, number: int, what: str
         dtypes, shape = _given(dtypes, f"{name}: no dtype"), _given(entry.shape, f"{name}: no shape")
     for dtype in dtypes if isinstance(dtypes, tuple) else (dtypes,):
         for sizes in itertools.product(*map(_listed, shape.values())):
-            with record_errors(name):
-                request = Request(
-                    kernel=kernel,
-                    hardware=hardware,
-                    dtype=dtype,
-                    shape=dict(zip(shape, sizes, strict=True)),
-                    regime=entry.regime,
-                    pct=entry.pct,
-                    low=entry.low,
-                    high=entry.high,
-                    prob=entry.prob,
-                    why=entry.why,
-                    sight=entry.sight or campaign.sight,
-                    known=entry.known or campaign.known,
-                    threads=entry.threads,
-                    **entry.called,
-                )
-            yield request
+            yield {
+                "kernel": kernel,
+                "hardware": hardware,
+                "dtype": dtype,
+                "shape": dict(zip(shape, sizes, strict=True)),
+                "why": entry.why,
+                "sight": entry.sight or campaign.sight,
+                "known": entry.known or campaign.known,
+                "threads": entry.threads,
+                **entry.called,
+            }
 
 
 def _given(value: T | None, problem: str) -> T:

@@ -21,6 +21,7 @@ from ledger.records import (
     Hardware,
     Measurement,
     MeasurementV2,
+    RatioMeasurement,
     Roof,
     Timing,
     TimingV2,
@@ -88,7 +89,7 @@ def subject(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
             yield _refuse(code, f"{what} was {got[:12]} when measured; sealed is {sealed[:12]}")
 
 
-def device(hardware: Hardware, measurement: Measurement) -> Iterator[Finding]:
+def device(hardware: Hardware, measurement: Measurement | RatioMeasurement) -> Iterator[Finding]:
     """Check that the device is the one that the sealed profile describes, by name, target and size."""
     seen = measurement.device
     if seen.name in hardware.device_names and (seen.target, seen.sms) == (hardware.target, hardware.limits.sms):

@@ -133,10 +133,11 @@ def question_key(question: Question) -> str:
 def choose(drill: Drill, *, count: int, seed: int, rank: Mapping[str, int] | None = None) -> tuple[Question, ...]:
     """Return questions drawn from the seed: kernels in turn, GPUs in turn within a kernel, each shape once at first.
 
+    A kernel with many cells is no likelier to come first than one with few.
     rank: by question_key, the lowest first; 1 where none is given.
     """
-    shuffled = list(drill.questions)
-    random.Random(seed).shuffle(shuffled)
+    drawn = random.Random(seed)
+    shuffled = drawn.sample(drill.questions, len(drill.questions))
     seen: set[object] = set()
     first: list[Question] = []
     again: list[Question] = []
@@ -145,17 +146,21 @@ def choose(drill: Drill, *, count: int, seed: int, rank: Mapping[str, int] | Non
         key = (case.kernel, tuple(sorted(case.shape.items())), case.hardware)
         (again if key in seen else first).append(question)
         seen.add(key)
-    drawn = _in_turn(first, "kernel", "hardware") + _in_turn(again, "kernel", "hardware")
+    listed = _in_turn(first, drawn, "kernel", "hardware") + _in_turn(again, drawn, "kernel", "hardware")
     ranks = rank or {}
-    return tuple(sorted(drawn, key=lambda question: ranks.get(question_key(question), 1)))[:count]
+    return tuple(sorted(listed, key=lambda question: ranks.get(question_key(question), 1)))[:count]
 
 
-def _in_turn(questions: Sequence[Question], field: str, *fields: str) -> list[Question]:
-    """Return questions so that the values of a field of their cases come in turn, and within each the next field's."""
+def _in_turn(questions: Sequence[Question], drawn: random.Random, field: str, *fields: str) -> list[Question]:
+    """Return questions so that the values of a field of their cases come in turn, and within each the next field's.
+
+    drawn: gives the order of the values.
+    """
     piles: dict[object, list[Question]] = {}
     for question in questions:
         piles.setdefault(getattr(question.forecast.case, field), []).append(question)
-    ordered = [_in_turn(pile, *fields) if fields else pile for pile in piles.values()]
+    ordered = [_in_turn(pile, drawn, *fields) if fields else pile for pile in piles.values()]
+    drawn.shuffle(ordered)
     return [question for turn in zip_longest(*ordered) for question in turn if question is not None]
 
 

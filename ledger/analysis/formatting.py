@@ -66,10 +66,10 @@ def duration(picoseconds: int, *others: int) -> str:
     return f"{words} ({'–'.join(f'{other / scale:.{digits}f}' for other in others)})" if others else words
 
 
-def signed(value: float) -> str:
-    """Return a number with its sign and one decimal, the minus as U+2212; what rounds to zero is `0.0`."""
-    text = f"{abs(value):.1f}"
-    if text == "0.0":
+def signed(value: float, digits: int = 1) -> str:
+    """Return a number with its sign, one decimal by default, the minus as U+2212; what rounds to zero has no sign."""
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0:
         return text
     return ("+" if value > 0 else "\u2212") + text
 

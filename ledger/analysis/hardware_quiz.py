@@ -45,6 +45,7 @@ def _fact(hardware: Hardware, what: str, question: str, unit: str, truth: float,
 def _pyramid(hardware: Hardware) -> Iterator[Fact]:
     memory, sms = hardware.memory, hardware.limits.sms
     asked: Iterable[tuple[str, str, Quantity | None]] = (
+        ("l3", "cache on the side of the memory", memory.l3_capacity),
         ("l2", "L2 cache", memory.l2_capacity),
         ("smem", "shared memory of one SM, at most", memory.smem_per_sm),
     )

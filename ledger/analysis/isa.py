@@ -14,7 +14,7 @@ from typing import Literal
 
 from ledger.records import Dtype, Path
 
-Family = Literal["tcgen05", "wgmma", "mma.sync", "scalar FMA", "scalar add or multiply", "none"]
+Family = Literal["tcgen05", "wgmma", "mma.sync", "MFMA", "scalar FMA", "scalar add or multiply", "none"]
 
 # PTX, most modern first: a kernel that has a newer family's instruction does its products there.
 _MATRIX: tuple[tuple[Family, str], ...] = (

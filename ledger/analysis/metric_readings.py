@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from ledger.analysis.amdgcn import is_amd
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.metrics import ROWS, TABLE, TENSOR_ROWS, Capability, Combine, MetricRow, capability_of
+from ledger.analysis.rocprof_counters import combined as rocprof_values
 from ledger.errors import InputError, RecordError
 from ledger.records import Counters, Metric, ProfiledKernel
 
@@ -93,6 +95,8 @@ def readings(counters: Counters, target: str) -> MetricReadings:
 
     Raises: RecordError when a kernel has no duration or a reading has another unit; InputError for an unknown target.
     """
+    if is_amd(target):
+        return MetricReadings(rocprof_values(counters.kernels), len(counters.kernels))
     capability = capability_of(target)
     durations: list[float] = []
     for kernel in counters.kernels:
@@ -121,8 +125,11 @@ def _combined(given: list[float], durations: list[float], combine: Combine) -> f
     return given[durations.index(max(durations))]
 
 
-def _tensor_ops_by_path(values: Mapping[str, float], capability: Capability) -> dict[str, int]:
+def _tensor_ops_by_path(values: Mapping[str, float], target: str) -> dict[str, int]:
     """Return the operations of each path of which every row that the chip lists was read."""
+    if is_amd(target):
+        return {path: round(values[first]) for path, (first, *_) in TENSOR_ROWS.items() if first in values}
+    capability = capability_of(target)
     listed = {path: [name for name in names if capability in ROWS[name].metrics] for path, names in TENSOR_ROWS.items()}
     return {
         path: round(sum(values[name] for name in names))
@@ -160,5 +167,5 @@ def totals(counters: Counters, target: str) -> CounterTotals:
         top_stall=seen.top_stall[0] if seen.top_stall else None,
         threads_per_instruction=values.get("threads_per_instruction"),
         tensor_ops=round(sum(counted)) if counted else None,
-        tensor_ops_by_path=_tensor_ops_by_path(values, capability_of(target)),
+        tensor_ops_by_path=_tensor_ops_by_path(values, target),
     )

@@ -101,5 +101,29 @@ def judge(head: Sequence[float], again: Sequence[float], *, error: float, least:
     )  # fmt: skip
 
 
+def folded(rounds: Sequence[int], fold: int) -> list[int]:
+    """Return the fastest of every `fold` rounds in a row."""
+    return [min(rounds[start : start + fold]) for start in range(0, len(rounds) - fold + 1, fold)]
+
+
+def logs_of(base: Sequence[int], other: Sequence[int], fold: int) -> list[float]:
+    """Return the logarithms of base ÷ other, of rounds that were folded."""
+    return [math.log(first / one) for first, one in zip(folded(base, fold), folded(other, fold), strict=True)]
+
+
+def judge_rounds(
+    base: Sequence[int],
+    head: Sequence[int],
+    again: Sequence[int],
+    *,
+    fold: int,
+    error: float,
+    least: float,
+    most: float,
+) -> Judged:
+    """Return what the rounds of base, head and base again say. Units: any, of time. fold: as for `folded`."""
+    return judge(logs_of(base, head, fold), logs_of(base, again, fold), error=error, least=least, most=most)
+
+
 def _exp(value: float) -> float:
     return math.inf if value > 700 else math.exp(value)

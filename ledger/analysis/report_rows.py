@@ -26,6 +26,8 @@ STATE_TEXT: dict[State, str] = {
     "failed": "its kernel did not give a right result, or did not run",
     "measured": "measured",
     "refused": "its evidence is refused",
+    "hidden": "sealed by digest and not revealed",
+    "missed": "drawn, and measured after its deadline",
 }
 
 
@@ -73,8 +75,9 @@ def rows(book: Book) -> tuple[ReportRow, ...]:
 
 
 def missing(book: Book) -> tuple[CellView, ...]:
-    """Return the cells that have no finished run: open, stale, void or failed; none when the ledger is refused."""
-    return () if book.refused else tuple(view for view in book.cells if view.counted is None)
+    """Return the cells that have no finished run, and those still hidden; none when the ledger is refused."""
+    without = tuple(view for view in book.cells if view.counted is None)
+    return () if book.refused else (*without, *book.hidden)
 
 
 def void_reason(book: Book, view: CellView) -> str | None:

@@ -5,26 +5,31 @@ Only cells that count as measured are counted (report_rows.counted); of a refuse
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ledger.analysis.book import Book, CellView, Run
 from ledger.analysis.report_rows import counted
-from ledger.analysis.score import probabilities_of
-from ledger.records import Regime
+from ledger.records import REGIMES, Forecast, Regime
 
 BINS = 10
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Hold the forecast probabilities of one bin: their mean, and how often what they were given to was measured."""
+    """Hold the forecast probabilities of one bin: their mean, and how often what they were given to was measured.
+
+    low, high: the Wilson interval of `observed`, at 95%, as if the outcomes were independent.
+    """
 
     count: int
     stated: float
     observed: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -68,17 +73,36 @@ def confusion(book: Book) -> Mapping[tuple[Regime, Regime], int]:
 
 def calibration(book: Book) -> tuple[Calibration, ...]:
     """Return the bins that hold a probability, by stated probability; forecasts without probabilities are left out."""
+    pairs = ((view.forecast, run.verification.regimes) for view, run in counted(book))
+    return calibration_of((forecast, regimes) for forecast, regimes in pairs if regimes)
+
+
+def calibration_of(pairs: Iterable[tuple[Forecast, Sequence[Regime]]]) -> tuple[Calibration, ...]:
+    """Return the bins of forecasts, each with the regimes that were measured; those without probabilities left out."""
     bins: dict[int, list[tuple[float, bool]]] = {}
-    for view, run in counted(book):
-        named = run.verification.regimes
-        if not named or view.forecast.probabilities_ppm is None:
-            continue
-        for regime, share in probabilities_of(view.forecast).items():
+    for forecast, named in pairs:
+        for regime, share in probabilities_of(forecast).items() if forecast.probabilities_ppm is not None else ():
             bins.setdefault(min(int(share * BINS), BINS - 1), []).append((share, regime in named))
     return tuple(
-        Calibration(len(found), fmean(share for share, _ in found), fmean(hit for _, hit in found))
+        Calibration(len(found), fmean(share for share, _ in found), *_wilson(sum(hit for _, hit in found), len(found)))
         for _, found in sorted(bins.items())
     )
+
+
+def _wilson(hits: int, count: int) -> tuple[float, float, float]:
+    """Return a share with its interval at 95%. Source: Wilson, JASA 22(158), 1927."""
+    z, share = 1.959964, hits / count
+    scale = 1 + z * z / count
+    middle = (share + z * z / (2 * count)) / scale
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / scale
+    return share, max(0.0, middle - half), min(1.0, middle + half)
+
+
+def probabilities_of(forecast: Forecast) -> dict[Regime, float]:
+    """Return the probability of every regime; all on the forecast regime where none were given."""
+    if forecast.probabilities_ppm is None:
+        return {regime: float(regime == forecast.regime) for regime in REGIMES}
+    return {regime: forecast.probabilities_ppm.get(regime, 0) / 1e6 for regime in REGIMES}
 
 
 def outcome_of(results: Sequence[tuple[CellView, Run]]) -> Outcome:

@@ -11,6 +11,7 @@ from ledger.cli.bench import bench
 from ledger.cli.calibrate import calibrate
 from ledger.cli.challenge import challenge
 from ledger.cli.check import check
+from ledger.cli.claim import claim
 from ledger.cli.compare import compare
 from ledger.cli.diff import diff
 from ledger.cli.doctor import doctor
@@ -28,6 +29,7 @@ from ledger.cli.new import new
 from ledger.cli.order import order
 from ledger.cli.predict import predict
 from ledger.cli.report import report
+from ledger.cli.reveal import reveal
 from ledger.cli.roofline import roofline
 from ledger.cli.score import score
 from ledger.cli.status import log, status
@@ -58,7 +60,8 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 for command in (
     init, forecast, predict, order, measure, verify, report, history, diff, status, log, score, roofline, audit, void,
-    witness, challenge, calibrate, bench, compare, timeline, tune, inspect, new, check, drill, doctor, export,
+    reveal, witness, challenge, calibrate, bench, compare, claim, timeline, tune, inspect, new, check, drill, doctor,
+    export,
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_problems)

@@ -1,13 +1,15 @@
-"""The command challenge: draws a text that enters the generated inputs of a measurement."""
+"""The command challenge: draws a text for an auditor; seals a domain, and what its forecaster says of shapes drawn."""
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import Annotated
 
 import typer
 
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, out, say, working
+from ledger.errors import InputError
 
 ChallengeOption = Annotated[
     str | None, typer.Option("--challenge", help="Challenge of an auditor; it enters the generated inputs.")
@@ -21,14 +23,98 @@ def anchor(challenge: str | None) -> str | None:
     return None if challenge is None else anchor_of(challenge)
 
 
-def challenge(as_json: JsonOption = False) -> None:
-    """Draw a challenge: a measurement that answers it was made after it was drawn."""
+def challenge(
+    domain: Annotated[
+        FilePath | None, typer.Option("--domain", help="Seal the domain of a YAML file, with the forecaster of --by.")
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", help="Forecaster who will answer; see: ledger forecast.")] = None,
+    draw: Annotated[
+        str | None, typer.Option("--draw", metavar="SEAL", help="Draw from that domain, and seal the answers.")
+    ] = None,
+    pulse: Annotated[
+        str | None, typer.Option("--pulse", help="File or URL of the drand round (default: drand's own).")
+    ] = None,
+    secret: Annotated[str | None, typer.Option("--secret", help="The auditor's text that draws, given later.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw a challenge for a measurement; or have shapes drawn from a domain, by a beacon or an auditor's secret."""
+    if domain is not None and draw is not None:
+        raise InputError("--domain: given together with --draw; expected one of them")
+    if domain is not None:
+        if by is None or pulse is not None or secret is not None:
+            raise InputError("--domain: expected with --by NAME, and without --pulse and --secret, which draw later")
+        _seal_domain(domain, by, as_json=as_json)
+    elif draw is not None:
+        if by is not None:
+            raise InputError("--by: given together with --draw; the domain's seal names the forecaster")
+        _seal_answers(draw, pulse, secret, as_json=as_json)
+    elif by is not None or pulse is not None or secret is not None:
+        raise InputError("--by, --pulse, --secret: expected with --domain or --draw")
+    else:
+        _draw_text(as_json=as_json)
+
+
+def _draw_text(*, as_json: bool) -> None:
+    from ledger.analysis.draws import commitment_to
     from ledger.evidence.challenge import anchor_of, draw
 
     text = draw()
     if as_json:
-        emit({"challenge": text, "anchor": anchor_of(text)})
+        emit({"challenge": text, "anchor": anchor_of(text), "commitment": commitment_to(text)})
         return
     out().print(text, markup=False)
     say(f"to measure: ledger verify --challenge {text} SEAL#CELL (or ledger order --challenge …, then ledger measure)")
     say(f"to audit:   ledger audit --challenge {text} PATH-or-URL")
+    say(f"to draw shapes: give {commitment_to(text)} first (auditor: in the domain), the text once it is sealed")
+
+
+def _seal_domain(path: FilePath, by: str, *, as_json: bool) -> None:
+    from ledger.cli.open_ledger import open_ledger, refuse_if_refused
+    from ledger.forecasters.registry import participants_named
+    from ledger.git.commit import Repository
+    from ledger.records import PredictionV2
+    from ledger.workflow import draws
+
+    (one, *more) = participants_named(by)
+    if more:
+        raise InputError(f"--by: {by!r} names {1 + len(more)} forecasters; expected one, who answers alone")
+    declared, repository, book = draws.read_domain(path), Repository(FilePath.cwd()), None
+    if repository.head() is not None:
+        book = open_ledger().book
+        refuse_if_refused(book)
+    with working("sealing"):
+        sealed = draws.seal_domain(repository, book, declared, one)
+    if as_json:
+        emit([{"id": sealed.id, "path": sealed.path, "commit": sealed.commit}])
+        return
+    out().print(f"sealed {sealed.id}\n  file   {sealed.path}\n  commit {sealed.commit}", soft_wrap=True)
+    prediction = sealed.prediction
+    assert isinstance(prediction, PredictionV2) and prediction.domain is not None
+    when = draws.due(prediction.domain)
+    if when["round"] is not None:
+        say(f"drawn by round {when['round']} of drand at {when['drawn_at']}; stamp the seal before: ledger witness")
+    say(f"then: ledger challenge --draw {sealed.id[:10]}; measure by {when['deadline']}")
+
+
+def _seal_answers(name: str, source: str | None, secret: str | None, *, as_json: bool) -> None:
+    from ledger.cli.open_ledger import open_ledger, refuse_if_refused
+    from ledger.cli.sealing import Sealing
+    from ledger.evidence.draw_checks import domain_of
+    from ledger.forecasters.registry import participants_named
+    from ledger.workflow import draws
+
+    opened = open_ledger()
+    refuse_if_refused(opened.book)
+    origin = draws.origin_named(opened.book, name)
+    domain = domain_of(origin)
+    assert domain is not None
+    (one,) = participants_named(origin.prediction.forecaster)
+    with working("verifying the pulse"):
+        pulse = draws.pulse_of(domain, source, secret)
+    with working("asking the forecaster"):
+        drafts, author = draws.draw_drafts(opened.repository, opened.book, origin, pulse, one, root=opened.root)
+    sealing = Sealing(
+        opened.repository, pins=(), tsa=None, log=False, sign=False, check=False, dry_run=False, as_json=as_json
+    )
+    sealing.show([sealing.seal(drafts, campaign=None, why="", author=author)])
+    say(f"measure them by {domain.deadline}: ledger verify, or ledger order; the pulse is their anchor")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from ledger.cli.output import emit, out, say
 from ledger.errors import InputError, ThresholdMissed
 
 if TYPE_CHECKING:
+    from ledger.analysis.book import ClaimView
     from ledger.records import Hardware
     from ledger.workflow.compare_plan import Wanted
 
@@ -37,7 +38,7 @@ def compare(
     fail_on_regress: Annotated[
         bool, typer.Option("--fail-on-regress", help="Exit 1 for a case that is slower, wrong or failed.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all); 1 is steadiest.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; calls of several wait for the slowest.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Time the kernels of two commits in turn on one device and call only what exceeds the noise."""
@@ -64,7 +65,19 @@ def _compared(base: str, head: str, hardware: Hardware, wanted: Wanted, *, plan_
         planned = plan(first, second, hardware, wanted, on_progress=_stage("plan"))
         if plan_only:
             return document_of(planned, first, second, hardware)
-        return run(planned, first, second, hardware, on_progress=_stage("time"))
+        return run(planned, first, second, hardware, claims=_sealed_claims(), on_progress=_stage("time"))
+
+
+def _sealed_claims() -> Sequence[ClaimView]:
+    """Return the claims of the ledger at HEAD; none where there is no ledger, or one that cannot be read."""
+    from contextlib import suppress
+
+    from ledger.cli.open_ledger import open_ledger
+    from ledger.errors import LedgerError
+
+    with suppress(LedgerError):
+        return open_ledger(uncommitted_is_refused=False).book.claims
+    return ()
 
 
 def _stage(name: str) -> Callable[[str], None]:
@@ -80,7 +93,7 @@ def _wanted(
     hardware: Hardware,
     *,
     everything: bool,
-    threads: int | None,
+    threads: int,
 ) -> Wanted:
     from ledger.records import is_gpu
     from ledger.workflow.compare_plan import Wanted

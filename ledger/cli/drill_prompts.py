@@ -130,6 +130,7 @@ def show_calibration(practice: Practice | None) -> None:
     """Print what all sittings say, and how many questions are due."""
     from rich.text import Text
 
+    from ledger.analysis.formatting import count_text
     from ledger.analysis.practice import calibration_text
 
     if practice is None:
@@ -137,7 +138,8 @@ def show_calibration(practice: Practice | None) -> None:
     out().print()
     for number, line in enumerate(calibration_text(practice.history.reviews)):
         out().print(Text(line if number == 0 else f"  {line}", style="bold" if number == 0 else ""))
-    out().print(Text(f"kept in {practice.path}", style="dim"), soft_wrap=True)
+    due = f"{count_text(practice.due(), 'question')} due again; " if practice.is_scheduled else ""
+    out().print(Text(f"{due}kept in {practice.path}", style="dim"), soft_wrap=True)
 
 
 def show_result(answered: Answered, *, estimated: bool = True) -> None:

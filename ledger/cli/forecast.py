@@ -1,59 +1,193 @@
-"""The command forecast: what built-in forecasters say of cells; seals nothing."""
+"""The command forecast: what forecasters say of cells, grids and models; seals nothing."""
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ledger.cli.cells import cells_of
-from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
-from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
-from ledger.errors import StateError
+from ledger.cli.open_ledger import find_root
+from ledger.cli.options import JsonOption, ProgramOption, parse_dtype
+from ledger.cli.output import emit, out, say
+from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ledger.forecasters.answer import Measured
+    from ledger.forecasters.answer import Measured, Question
+    from ledger.forecasters.registry import Participating
+    from ledger.records import Hardware
+    from ledger.render.forecast_map import MapCell
+
+_ASKED_OF_THE_LEDGER = ("persistence", "learned")
+_BATCHES = "1,8,32,128,512"
 
 
 def forecast(
-    subject: Annotated[str, typer.Argument(metavar="KERNEL", help="Kernel; see: ledger kernels list.")],
-    hw: Annotated[str, typer.Option("--hw", help="Hardware profile; see: ledger hardware list.")],
-    dtype: Annotated[list[str] | None, typer.Option(help="Data types (default: the kernel's first).")] = None,
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="A kernel, or a model's config.json.")],
+    hw: Annotated[list[str], typer.Option("--hw", help="Hardware profiles; see: ledger hardware list.")],
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="Data types (default: the config.json's, or the kernel's first).")
+    ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Shapes, as B=32,H=4096 (default: the kernel's).")] = None,
-    by: Annotated[str | None, typer.Option("--by", help="Forecasters, comma-separated (default: all).")] = None,
+    grid: Annotated[str | None, typer.Option(help="A grid: 'B=1,8,32 H=2048,4096 O=H'.")] = None,
+    batch: Annotated[
+        str | None, typer.Option(help=f"Batches of a config.json (default: {_BATCHES}).", show_default=False)
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="GPUs that share a config.json's weights (default: 1).", show_default=False),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help="Forecasters, comma-separated (default: all; of a grid analytic).")
+    ] = None,
+    program: ProgramOption = None,
+    output: Annotated[FilePath | None, typer.Option("-o", "--output", help="Write the heat map as SVG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what built-in forecasters say of a kernel's cells, and the terms that explain it; seals nothing."""
-    from ledger.forecasters.registry import answers, forecasters_named
-    from ledger.kernel_files import load_kernel
+    """Show what forecasters say, what binds and what would move it; seals nothing."""
+    from ledger.forecasters.command import participant
+    from ledger.forecasters.registry import answers_of, participants_named
     from ledger.record_files import load_hardware
     from ledger.render.answers_text import answers_document, render_answers
-    from ledger.workflow.question import make_question
 
-    names, root = forecasters_named(by), find_root()
-    file, hardware = load_kernel(subject, root), load_hardware(hw, root)
-    cells = cells_of(file.kernel, shape, dtype or [file.kernel.dtypes[0]])
-    earlier = _earlier(names)
-    questions = [make_question(file.kernel, hardware, shape=s, dtype=d, earlier=earlier) for s, d in cells]
-    answered = [(question, answers(question, names)) for question in questions]
+    model = subject.endswith(".json")
+    many = model or grid is not None
+    if model and grid is not None:
+        raise InputError("--grid: given together with a config.json; expected --batch")
+    if not model and (batch is not None or gpus is not None):
+        option = "--batch" if batch is not None else "--gpus"
+        raise InputError(f"{option}: given for the kernel {subject[:60]!r}; expected it with a config.json alone")
+    if many and shape:
+        raise InputError("--shape: given together with a grid or a config.json; expected one of them")
+    programs = [participant(text) for text in program or ()]
+    chosen = participants_named(by if by or programs else "analytic" if many else None, programs)
+    root = find_root()
+    profiles = [load_hardware(name.strip(), root) for names in hw for name in names.split(",")]
+    earlier = _earlier(chosen)
+    if many:
+        _map(
+            list(_places(subject, grid, batch or _BATCHES, gpus or 1, dtype, profiles, earlier)),
+            chosen,
+            output,
+            as_json=as_json,
+        )
+        return
+    if output is not None:
+        raise InputError("--output: a heat map needs a grid or a config.json; expected --grid")
+    questions = list(_cells(subject, shape, dtype, profiles, earlier))
+    answered = [(question, answers_of(question, chosen)) for question in questions]
     if as_json:
         emit({"cells": answers_document(answered)})
     else:
         render_answers(answered, out())
 
 
-def _earlier(names: Sequence[str]) -> tuple[Measured, ...]:
-    """Return what the ledger of this folder has measured, where a forecaster asks for it; nothing without a ledger."""
-    from ledger.forecasters import persistence
+def _cells(
+    subject: str,
+    shape: Sequence[str] | None,
+    dtype: Sequence[str] | None,
+    profiles: Sequence[Hardware],
+    earlier: tuple[Measured, ...],
+) -> Iterator[Question]:
+    """Yield the questions of a kernel's cells on every profile."""
+    from ledger.kernel_files import load_kernel
+    from ledger.workflow.question import make_question
 
-    if persistence.NAME not in names or find_root() is None:
+    kernel = load_kernel(subject, find_root()).kernel
+    cells = cells_of(kernel, shape, dtype or [kernel.dtypes[0]])
+    for hardware in profiles:
+        for sizes, kind in cells:
+            yield make_question(kernel, hardware, shape=sizes, dtype=kind, earlier=earlier)
+
+
+def _places(
+    subject: str,
+    grid: str | None,
+    batch: str,
+    gpus: int,
+    dtype: Sequence[str] | None,
+    profiles: Sequence[Hardware],
+    earlier: tuple[Measured, ...],
+) -> Iterator[tuple[str, str, str, Question]]:
+    """Yield block, row, column and question of every cell of a grid, or of a model's projections."""
+    from ledger.analysis.formatting import shape_text
+    from ledger.analysis.model_shapes import dtype_of_config, products_of_config, undivided
+    from ledger.analysis.shape_grid import parse_grid
+    from ledger.canonical import parse_json
+    from ledger.kernel_files import load_kernel
+    from ledger.record_files import read_bytes
+    from ledger.workflow.question import make_question
+
+    root, fixed = find_root(), {}
+    kinds = [parse_dtype(kind) for kind in dtype or ()]
+    if grid is None:
+        config = parse_json(read_bytes(FilePath(subject)), what=subject)
+        products = products_of_config(config, gpus, what=subject)
+        batches = [shape["B"] for shape in parse_grid(f"B={batch}", what="--batch")]
+        kernels = {one.kernel: load_kernel(one.kernel, root).kernel for one in products}
+        kinds = kinds or [dtype_of_config(config)]
+        if left_out := undivided(config, gpus, what=subject):
+            say(f"left out: {', '.join(left_out)}, which {gpus} GPUs do not divide")
+        listed = [(kernels[one.kernel], one.shape(rows), f"B={rows}", one.name) for rows in batches for one in products]
+    else:
+        kernel, shapes = load_kernel(subject, root).kernel, parse_grid(grid)
+        varied = [key for key in shapes[0] if len({shape[key] for shape in shapes}) > 1] or list(shapes[0])
+        first, rest = varied[0], varied[1:] or [key for key in shapes[0] if key != varied[0]]
+        listed = [
+            (kernel, shape, f"{first}={shape[first]}", shape_text({key: shape[key] for key in rest}))
+            for shape in shapes
+        ]
+        fixed = {key: size for key, size in shapes[0].items() if key != first and key not in rest}
+    kinds = kinds or [listed[0][0].dtypes[0]]
+    name = f"{subject.rpartition('/')[2]} {shape_text(fixed)}".strip()
+    for hardware in profiles:
+        for kind in kinds:
+            for kernel, shape, row, column in listed:
+                question = make_question(kernel, hardware, shape=shape, dtype=kind, earlier=earlier)
+                yield f"{name} {kind} on {hardware.name}", row, column, question
+
+
+def _map(
+    places: Sequence[tuple[str, str, str, Question]],
+    chosen: Sequence[Participating],
+    output: FilePath | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show the cells as a table and heat maps, of the first forecaster; as JSON of all of them."""
+    from ledger.forecasters.levers import SPREAD, lever_of
+    from ledger.forecasters.registry import answers_of
+    from ledger.record_files import write_atomically
+    from ledger.records import is_gpu
+    from ledger.render.answers_text import answers_document
+    from ledger.render.forecast_map import MapCell, map_document, map_svg, render_map
+
+    answered = [(question, answers_of(question, chosen)) for *_, question in places]
+    cells: list[MapCell] = []
+    for (block, row, column, question), (_, given) in zip(places, answered, strict=True):
+        lever = lever_of(question) if is_gpu(question.hardware.target) else None
+        cells.append(MapCell(block, row, column, question, given[0], lever))
+    if output is not None:
+        write_atomically(output, map_svg(cells, f"{chosen[0].name}: percent of the roof").encode())
+        say(f"wrote {output}")
+    if as_json:
+        rows = zip(answers_document(answered), map_document(cells), strict=True)
+        emit({"cells": [{**answer, **place} for answer, place in rows]})
+        return
+    render_map(cells, out())
+    for hardware in {id(question.hardware): question.hardware for *_, question in places}.values():
+        if chosen[0].name == "analytic" and is_gpu(hardware.target):
+            compared = "" if hardware.name == "h200" else f"; nothing measured on {hardware.name} was compared"
+            say(f"{hardware.name}: 80% of 248 H200 cells took {SPREAD[0]:g} to {SPREAD[1]:g} times that{compared}")
+
+
+def _earlier(chosen: Sequence[Participating]) -> tuple[Measured, ...]:
+    """Return what the ledger of this folder has measured, where a forecaster asks for it; nothing without a ledger."""
+    from ledger.cli.named import known_now
+
+    if not {one.name for one in chosen}.intersection(_ASKED_OF_THE_LEDGER):
         return ()
-    try:
-        book = open_ledger().book
-    except StateError:
-        return ()
-    refuse_if_refused(book)
-    return persistence.measured_runs(book)
+    return known_now().runs

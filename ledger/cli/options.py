@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -27,6 +28,10 @@ AgainOption = Annotated[
 ]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda or cuda:N (default: the first GPU, or the CPU without one).")
+]
+ProgramOption = Annotated[
+    list[str] | None,
+    typer.Option("--program", help="NAME=COMMAND: a program that answers JSON on stdin by JSON on stdout."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -119,6 +124,17 @@ def _one_of(text: str, choices: tuple[Any, ...], what: str) -> Any:
     if text not in choices:
         raise InputError(unknown(what, text, choices))
     return text
+
+
+def percent_number(text: str | float) -> float:
+    """Return the number of a percent; a percent sign may follow. Raises: InputError."""
+    try:
+        return float(str(text).removesuffix("%"))
+    except ValueError as error:
+        raise InputError(f"got {text!r}; expected a percent of the roof, as in 60 or 60%") from error
+
+
+PercentOption = partial(typer.Option, parser=percent_number, metavar="PERCENT")
 
 
 def check_percent(percent: float, name: str = "--pct") -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -11,6 +11,8 @@ import typer
 
 from ledger.cli.options import (
     JsonOption,
+    PercentOption,
+    ProgramOption,
     check_interval,
     check_percent,
     parse_ceilings,
@@ -20,17 +22,13 @@ from ledger.cli.options import (
     parse_shape,
     parse_sight,
 )
-from ledger.cli.output import emit, out, say, working
-from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
+from ledger.cli.witness import LogOption, TsaOption
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.analysis.campaign import Request
-    from ledger.git.commit import Repository
-    from ledger.records import CeilingKind
-    from ledger.workflow.seal import Draft, SealedCommit
+    from ledger.workflow.seal import Draft
 
 
 T = TypeVar("T")
@@ -44,9 +42,9 @@ def predict(
     dtype: Annotated[str | None, typer.Option(help="Data type: fp16, bf16, fp32, ….")] = None,
     shape: Annotated[str | None, typer.Option(help="Shape, as B=32,H=4096,O=4096.")] = None,
     regime: Annotated[str | None, typer.Option(help="What binds: hbm-bound, compute-bound, ….")] = None,
-    pct: Annotated[float | None, typer.Option(help="Percent of the roof that will be reached.")] = None,
-    low: Annotated[float | None, typer.Option(help="Lower end of an interval for the percent.")] = None,
-    high: Annotated[float | None, typer.Option(help="Upper end of an interval for the percent.")] = None,
+    pct: Annotated[float | None, PercentOption(help="Percent of the roof that will be reached.")] = None,
+    low: Annotated[float | None, PercentOption(help="Lower end of an interval for the percent.")] = None,
+    high: Annotated[float | None, PercentOption(help="Upper end of an interval for the percent.")] = None,
     prob: Annotated[str | None, typer.Option(help="Probabilities: hbm-bound=0.8,latency-bound=0.2.")] = None,
     why: Annotated[str, typer.Option(help="The reasoning; sealed with the forecast.")] = "",
     sight: Annotated[str | None, typer.Option(help="What had been timed before: blind, near or informed.")] = None,
@@ -67,6 +65,16 @@ def predict(
     flops: Annotated[int | None, typer.Option(min=0, help="Operations of one call of a callable.")] = None,
     moved: Annotated[int | None, typer.Option("--bytes", min=1, help="Bytes that one call must move.")] = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help="Forecasters, comma-separated: a seal each; see: ledger forecast.")
+    ] = None,
+    program: ProgramOption = None,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Seal a salted digest; ledger reveal opens it, unrevealed is missing.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Show what the built-in forecasters say, once the forecast is sealed.")
+    ] = False,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
     tsa: TsaOption = None,
     log: LogOption = False,
@@ -75,21 +83,54 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Seal a forecast before anything is measured; asks, one question at a time, when given nothing."""
-    from ledger.analysis.campaign import Request
+    from ledger.analysis.campaign import CellRequest, Request
     from ledger.canonical import record_errors
+    from ledger.cli.named import sealed_by
     from ledger.cli.prompts import ask
+    from ledger.cli.sealing import Sealing
     from ledger.git.commit import Repository
 
     repository = Repository(FilePath.cwd())
-    sealing = _Sealing(
-        repository, pins=pin or (), tsa=tsa, log=log, sign=sign, check=check, dry_run=dry_run, as_json=as_json
+    sealing = Sealing(
+        repository,
+        pins=pin or (),
+        tsa=tsa,
+        log=log,
+        sign=sign,
+        check=check,
+        dry_run=dry_run,
+        as_json=as_json,
+        hidden=hidden,
     )
+    if compare and (source is not None or by is not None or program):
+        raise InputError("--compare: expected with a single forecast of your own; for others see ledger forecast")
+    if hidden and (by is not None or program):
+        raise InputError(
+            "--hidden: given together with --by, whose answers are sealed in the open; expected one of them"
+        )
     if source is not None:
         if kernel or hw or dtype or shape or regime or sight or known or args or pct is not None:
             raise InputError("--from: given together with a single forecast; expected one or the other")
-        sealing.campaign(source)
+        if by is None and not program:
+            sealing.campaign(source)
+        else:
+            sealed_by(by, sealing, programs=program or (), source=source)
         return
     kind = parse_ceilings(ceilings)
+    cell: dict[str, Any] = {"why": why, "sight": parse_sight(sight), "known": known, "threads": threads}
+    called = (args, run, reference, tolerance, flops, moved)
+    if by is not None or program:
+        if regime or prob or why or pct is not None or low is not None or high is not None:
+            raise InputError("--by: given together with a forecast of your own; expected one or the other")
+        with record_errors("cell"):
+            asked = CellRequest(
+                kernel=_given(kernel, "KERNEL"),
+                hardware=_given(hw, "--hw"),
+                **_subject(kernel, dtype, shape, *called),
+                **cell,
+            )
+        sealed_by(by, sealing, programs=program or (), cells=[asked], ceilings=kind)
+        return
     if kernel is None and hw is None and shape is None and sys.stdin.isatty():
         request, kind = ask(repository.root)
         sealing = replace(sealing, confirm=True)
@@ -100,18 +141,32 @@ def predict(
             request = Request(
                 kernel=_given(kernel, "KERNEL"),
                 hardware=_given(hw, "--hw"),
-                **_subject(kernel, dtype, shape, args, run, reference, tolerance, flops, moved),
+                **_subject(kernel, dtype, shape, *called),
                 regime=parse_regime(_given(regime, "--regime")),
                 pct=check_percent(_given(pct, "--pct")),
                 low=low,
                 high=high,
                 prob=None if prob is None else parse_probabilities(prob),
-                why=why,
-                sight=parse_sight(sight),
-                known=known,
-                threads=threads,
+                **cell,
             )
-    sealing.forecasts([request], kind)
+    drafts = sealing.forecasts([request], kind)
+    if compare:
+        _compare(drafts)
+
+
+def _compare(drafts: Sequence[Draft]) -> None:
+    """Print, on stderr, what the built-in forecasters say of cells that are sealed already."""
+    from ledger.cli.named import known_now
+    from ledger.cli.output import err
+    from ledger.forecasters.answer import Question
+    from ledger.forecasters.registry import answers, forecasters_named
+    from ledger.render.answers_text import render_answers
+
+    earlier = known_now().runs
+    for item in drafts:
+        forecast = item.forecast
+        question = Question(forecast.case, forecast.work, forecast.roof, item.hardware, earlier)
+        render_answers([(question, answers(question, forecasters_named(None)))], err())
 
 
 def _subject(
@@ -146,82 +201,3 @@ def _given(value: T | None, name: str) -> T:
     if value is None:
         raise InputError(f"{name}: not given; expected it (or nothing at all on a terminal, to be asked)")
     return value
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Sealing:
-    """Seal forecasts with the options that a single forecast and a campaign share."""
-
-    repository: Repository = field(kw_only=False)
-    pins: Sequence[str]
-    tsa: str | None
-    log: bool
-    sign: bool
-    check: bool
-    dry_run: bool
-    as_json: bool
-    confirm: bool = False
-
-    def campaign(self, source: FilePath) -> None:
-        """Seal the campaign of a file."""
-        from ledger.analysis.campaign import parse_campaign
-        from ledger.record_files import parse_yaml, read_bytes
-        from ledger.workflow.seal import check_new
-
-        campaign, requests = parse_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
-        check_new(self.repository, campaign.campaign, self.repository.head())
-        drafts = self._drafts(requests, campaign.ceilings, pins=(*campaign.pins, *self.pins))
-        self._seal(drafts, campaign=campaign.campaign, why=campaign.why)
-
-    def forecasts(self, requests: Sequence[Request], ceilings: CeilingKind | None) -> None:
-        """Seal forecasts that are no campaign."""
-        self._seal(self._drafts(requests, ceilings, pins=self.pins), campaign=None, why="")
-
-    def _drafts(self, requests: Sequence[Request], kind: CeilingKind | None, *, pins: Sequence[str]) -> list[Draft]:
-        from ledger.sources.platform import parse_pin
-        from ledger.workflow.path_check import check_paths
-        from ledger.workflow.seal import check_distinct, draft
-        from ledger.workflow.sight import with_sights
-
-        pinned = dict(parse_pin(text) for text in pins)
-        with working("resolving"):
-            drafts = [draft(request, root=self.repository.root, ceilings=kind, pins=pinned) for request in requests]
-            check_distinct(drafts)
-        with working("looking for what was timed before"):
-            drafts, told = with_sights(self.repository, drafts)
-        with working("compiling"):
-            told += check_paths(drafts, self.repository.root) if self.check else ()
-        for line in told:
-            say(line)
-        return drafts
-
-    def _seal(self, drafts: Sequence[Draft], *, campaign: str | None, why: str) -> None:
-        from ledger.cli.prompts import confirmed
-        from ledger.render.forecast_table import drafts_table
-        from ledger.workflow.seal import seal
-
-        if not self.as_json:
-            out().print(drafts_table([item.forecast for item in drafts]))
-        if self.dry_run:
-            say("dry run: nothing is sealed")
-            return
-        if self.confirm and not confirmed("Seal this forecast? It cannot be changed later"):
-            say("nothing is sealed")
-            return
-        with working("sealing"):
-            sealed = seal(self.repository, drafts, campaign=campaign, why=why, sign=self.sign)
-        if sealed.note:
-            say(sealed.note)
-        _show(sealed, as_json=self.as_json)
-        stamp_records(self.repository, [sealed.path], self.tsa)
-        log_records(self.repository, [sealed.path], self.tsa, wanted=self.log)
-
-
-def _show(sealed: SealedCommit, *, as_json: bool) -> None:
-    if as_json:
-        emit([{"id": sealed.id, "path": sealed.path, "commit": sealed.commit}])
-        return
-    out().print(f"sealed {sealed.id}", soft_wrap=True)
-    out().print(
-        f"  file   {sealed.path}\n  commit {sealed.commit}\n  number {sealed.prediction.sequence}", soft_wrap=True
-    )

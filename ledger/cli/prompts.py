@@ -8,7 +8,14 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli.options import check_interval, check_percent, parse_probabilities, parse_shape, parse_sight
+from ledger.cli.options import (
+    check_interval,
+    check_percent,
+    parse_probabilities,
+    parse_shape,
+    parse_sight,
+    percent_number,
+)
 from ledger.cli.output import err
 from ledger.errors import InputError
 from ledger.suggestions import did_you_mean
@@ -178,10 +185,7 @@ def _shape(text: str, check: Callable[[dict[str, int]], None]) -> dict[str, int]
 
 def percent(text: str) -> float:
     """Return a percent of the roof; a percent sign may follow. Raises: InputError."""
-    try:
-        return check_percent(float(text.removesuffix("%")), "percent")
-    except ValueError as error:
-        raise InputError(f"got {text!r}; expected a percent of the roof, as in 60") from error
+    return check_percent(percent_number(text), "percent")
 
 
 def bound(text: str) -> float | None:

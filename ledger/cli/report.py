@@ -49,6 +49,7 @@ def report(
     from ledger.analysis.row_choice import BY, RowChoice
     from ledger.cli.options import parse_date
     from ledger.render import report as reports
+    from ledger.render.claim_text import claim_rows
 
     names = dict(zip(BY, (kernel or (), hw or (), dtype or (), regime or (), campaign or ()), strict=True))
     choice = RowChoice(names, None if since is None else parse_date(since, "--since"), worst)
@@ -62,7 +63,7 @@ def report(
     only = None if listed is None else list(dict.fromkeys(row.view.short_name for row in listed))
     shown = rows(book) if listed is None else listed
     if as_json:
-        emit({**_only(reports.document(book), only), **_sums(shown, by)})
+        emit({**_only(reports.document(book), only), "claims": claim_rows(book), **_sums(shown, by)})
     refuse_if_refused(book)
     if html is not None:
         with working("writing the page"):

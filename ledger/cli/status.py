@@ -10,15 +10,17 @@ from ledger.cli.output import emit, out
 def status(as_json: JsonOption = False) -> None:
     """List what is open, stale, void and measured."""
     from ledger.analysis.report_rows import sight_document
+    from ledger.render.claim_text import claim_rows
     from ledger.render.status_table import render_status
 
     book = open_ledger(uncommitted_is_refused=False).book
     if as_json:
         cells = [
             {"seal": c.sealed.id, "cell": c.forecast.cell, "state": c.state, "blind": c.blind, **sight_document(c)}
-            for c in book.cells
+            for c in (*book.cells, *book.hidden)
         ]
-        emit({"head": book.head, "cells": cells, "refused": [f.model_dump(mode="json") for f in book.refused]})
+        refused = [finding.model_dump(mode="json") for finding in book.refused]
+        emit({"head": book.head, "cells": cells, "claims": claim_rows(book), "refused": refused})
     else:
         render_status(book, out())
 

@@ -1,4 +1,4 @@
-"""The command timeline: one rotation of a cell as a trace for Perfetto."""
+"""The command timeline: one rotation of a cell, or the inside of one call, as a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import typer
 
 from ledger.cli.cells import baseline_set, cells_of
 from ledger.cli.open_ledger import find_root
-from ledger.cli.options import DeviceOption, JsonOption
+from ledger.cli.options import DeviceOption, JsonOption, parse_config
 from ledger.cli.output import emit, out, say
+from ledger.errors import InputError
 
 
 def timeline(
@@ -21,6 +22,12 @@ def timeline(
     hw: Annotated[str | None, typer.Option("--hw", help="Profile (default: the one that names this device).")] = None,
     device: DeviceOption = None,
     baseline: Annotated[list[str] | None, typer.Option(help="Baselines to trace (default: all).")] = None,
+    inside: Annotated[
+        bool, typer.Option("--inside", help="Phases of the warps within one call, by Proton (Triton and Gluon).")
+    ] = False,
+    config: Annotated[
+        str | None, typer.Option(help="With --inside: values that replace the kernel's own, as variant=generic.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Record one rotation of a cell, ours and the library's, as a timeline that Perfetto opens."""
@@ -29,16 +36,24 @@ def timeline(
     from ledger.kernel_files import load_kernel
     from ledger.measure.timeline import record_timeline
     from ledger.records import is_gpu
-    from ledger.render.timeline_table import slices_table
+    from ledger.render.timeline_table import scopes_table, slices_table
 
+    if (config is not None and not inside) or (baseline and inside):
+        raise InputError("--inside: traces one call of the kernel; expected --config only with it, and no --baseline")
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     file = load_kernel(kernel, find_root(), launch=is_gpu(hardware.target))
     cell = cells_of(file.kernel, [shape] if shape else None, [dtype] if dtype else None)[0]
-    only = baseline_set(baseline, [file])
-    found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say).document()
+    if inside:
+        from ledger.measure.inside import record_inside
+
+        changes = parse_config(config) if config else {}
+        found = record_inside(file, cell, hardware=hardware, path=output, config=changes).document()
+    else:
+        only = baseline_set(baseline, [file])
+        found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say).document()
     if as_json:
         emit(found)
     else:
-        out().print(slices_table(found))
+        out().print(scopes_table(found) if inside else slices_table(found))
         say(f"wrote {output}; open it at ui.perfetto.dev")

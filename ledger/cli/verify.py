@@ -30,6 +30,7 @@ from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
 
 if TYPE_CHECKING:
+    from ledger.analysis.book import ClaimView
     from ledger.measure.run_order import RunSummary
     from ledger.workflow.ingest import Incoming, Ingested
 
@@ -46,7 +47,8 @@ def verify(
     tsa: TsaOption = None,
     log: LogOption = False,
     ncu_report: Annotated[
-        FilePath | None, typer.Option(help="Report or raw-page CSV of ncu with the counters of --cell in --from.")
+        FilePath | None,
+        typer.Option(help="Counters of --cell in --from: ncu's report or raw-page CSV, rocprofv3's CSV or JSON."),
     ] = None,
     cell: Annotated[str | None, typer.Option(help="SEAL#CELL that --ncu-report is of.")] = None,
     keep_report: Annotated[
@@ -69,15 +71,20 @@ def verify(
     with _alone() as waited:
         opened = open_ledger()
         folder = source or opened.repository.git_dir / "ledger" / "measuring"
-        summary, elsewhere = None, ""
+        summary, elsewhere, stopped = None, "", False
         if source is None:
-            if waited and not ids and not again and not any(view.state == "open" for view in opened.book.cells):
+            claims, names = _claims(opened, ids, again=again)
+            if waited and not ids and not again and not (claims or _open_cells(opened)):
                 _show_ingested(Ingested((), opened.book), as_json=as_json)
                 return
-            summary, elsewhere = _measure_locally(
-                opened, ids or [], folder, counters, full, challenge, price_per_hour, time_limit, again=again
-            )
-        incoming = read_folder(folder, say)
+            if not claims or names or (_open_cells(opened) and not ids):
+                summary, elsewhere = _measure_locally(
+                    opened, names, folder, counters, full, challenge, price_per_hour, time_limit, again=again
+                )
+        incoming = read_folder(folder, say) if source is not None or summary is not None else []
+        if source is None:
+            settled, stopped = _settle(opened, claims)
+            incoming += settled
         if ncu_report is not None and cell is not None:
             incoming = _with_counters(opened, incoming, ncu_report, cell, keep=keep_report)
         if source is not None and ids:
@@ -87,7 +94,7 @@ def verify(
         if summary is not None and not summary.interrupted and not any(item.refused for item in done.taken):
             shutil.rmtree(folder)
     _show_ingested(done, as_json=as_json, kept=folder if source is None else None)
-    if summary is not None and summary.interrupted:
+    if stopped or (summary is not None and summary.interrupted):
         raise KeyboardInterrupt
     taken = {item.cell for item in done.taken}
     check_failures((item.short_name, item.measurement.failure) for item in incoming if item.short_name in taken)
@@ -97,6 +104,39 @@ def verify(
         raise MachineError(elsewhere)
     if fail_on_miss is not None:
         check_miss(done.book, fail_on_miss, taken)
+
+
+def _open_cells(opened: OpenLedger) -> bool:
+    return any(view.state == "open" for view in opened.book.cells)
+
+
+def _claims(opened: OpenLedger, ids: list[str] | None, *, again: bool) -> tuple[list[ClaimView], list[str]]:
+    """Return the claims that are to be settled, and the names that are of cells."""
+    from ledger.workflow.select import select_claims
+
+    return ([], ids or []) if again else select_claims(opened.book, ids or [])
+
+
+def _settle(opened: OpenLedger, claims: Sequence[ClaimView]) -> tuple[list[Incoming], bool]:
+    """Time the claims whose device is here, naming the others; return the records, and whether it was interrupted."""
+    from ledger.workflow.ingest import incoming_of
+    from ledger.workflow.settle import claims_here, settle
+
+    made: list[Incoming] = []
+    if not claims:
+        return made, False
+    refuse_if_refused(opened.book)
+    here, elsewhere = claims_here(claims)
+    for view, reason in elsewhere:
+        say(f"skipped {view.short_name}: {reason}")
+    try:
+        for record in settle(here, opened.root, on_progress=lambda text: say(f"claim {text}")):
+            made.append(incoming_of(record, {}))
+    except KeyboardInterrupt:
+        return made, True
+    if not made:
+        raise MachineError("none of the claims can be settled here, for the reasons above")
+    return made, False
 
 
 @contextmanager
@@ -225,14 +265,19 @@ def _with_counters(
 def _show_ingested(done: Ingested, *, as_json: bool, kept: FilePath | None = None) -> None:
     """Show what was ingested. kept: the folder in which refused measurements of this machine stay."""
     from ledger.analysis.book import short_name
-    from ledger.render.report import document, render
+    from ledger.render.claim_text import claim_row
+    from ledger.render.report import document, render, render_claims
 
     names = {item.cell for item in done.taken}
+    settled = [view for view in done.book.claims if view.short_name in names]
     if as_json:
         rows = [row for row in document(done.book)["rows"] if short_name(row["seal"], row["cell"]) in names]
-        emit({"taken": [{"cell": item.cell, "commit": item.commit} for item in done.taken], "rows": rows})
+        taken = [{"cell": item.cell, "commit": item.commit} for item in done.taken]
+        emit({"taken": taken, "rows": rows, "claims": [claim_row(view) for view in settled]})
     else:
-        render(done.book, out(), only=names)
+        if len(settled) < len(names) or not names:
+            render(done.book, out(), only=names)
+        render_claims(settled, out())
     for item in done.taken:
         if item.note:
             say(item.note)

@@ -115,10 +115,13 @@ def _show_logged(files: Sequence[str], *, as_json: bool) -> None:
 
 def _paths(book: Book, ids: Sequence[str] | None) -> list[str]:
     """Return the records of the seals named, or of all: the seals and their measurements."""
-    from ledger.workflow.select import select
+    from ledger.workflow.select import claims_named, select
 
     seals = {sealed.id for sealed in book.seals}
     if ids:
-        seals = {cell.sealed.id for name in ids for cell in select(book, [name])}
+        named = [claims_named(book, name) or select(book, [name]) for name in ids]
+        seals = {one.sealed.id for views in named for one in views}
     paths = [sealed.path for sealed in book.seals if sealed.id in seals]
-    return paths + [recorded.path for recorded in book.records if recorded.measurement.seal in seals]
+    recorded = [(one.path, one.measurement.seal) for one in book.records]
+    recorded += [(one.path, one.measurement.seal) for one in book.ratios]
+    return paths + [path for path, seal in recorded if seal in seals]

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
-from ledger.analysis.book import Book, CellView
+from ledger.analysis.book import Book, CellView, ClaimView
+from ledger.analysis.claims import claim_document, verdict_of
 from ledger.analysis.report_rows import sight_document
 from ledger.budgets import MAX_NOTES
 from ledger.errors import BudgetExceeded, EvidenceRefused, StateError
 from ledger.evidence.beyond_commit import other_refs, uncommitted
 from ledger.evidence.challenge import Answer, anchor_of, answers
+from ledger.evidence.draw_checks import with_draws
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.log_levels import LogTrust, apply_log
 from ledger.evidence.object_checks import record_blobs
@@ -29,6 +32,7 @@ from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import Clone, sanitised_clone
 from ledger.git.history import read_history
 from ledger.git.reader import Reader
+from ledger.git.tree_files import blobs_at
 from ledger.records import Finding
 
 Verdict = Literal["holds", "refused", "undetermined"]
@@ -52,7 +56,10 @@ LEVELS: dict[int, tuple[str, str]] = {
         "public log: a signer whom the auditor names entered seal and measurement, the seal first",
         "that nothing was left out, unless all entries are shown",
     ),
-    5: ("challenge: the shape was drawn after the forecaster was sealed", "immunity to a dense secret sweep"),
+    5: (
+        "drawn: the shape was drawn after the forecaster's code was sealed, and measured after the draw",
+        "immunity to a dense secret sweep; that the code gave the answers, until somebody runs it",
+    ),
 }
 
 NOT_PROVEN = (
@@ -112,7 +119,7 @@ def audit(
             with reader.blobs() as blobs:
                 notes_on_sight = read_notes(reader, history.head, blobs.read)
                 blobs.plan(record_blobs(history))
-                judged = judge(history, blobs.read, notes=notes_on_sight)
+                judged = judge(history, blobs.read, notes=notes_on_sight, files_at=partial(blobs_at, reader))
                 with _keeping(judged.findings):
                     book = with_unlisted_sources(judged, history.tree, blobs.read)
                     trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
@@ -141,9 +148,12 @@ def audit(
             result = replace(result, skipped=tuple(item for item in result.skipped if item.path not in theirs))
         notes += recompute_notes(result)
         left_over = [item for item in result.skipped if recomputed and item.reason == OVER_BUDGET]
-        found = None if anchor is None else answers(book, anchor, agreed)
-    elif book.records:
+        found = None if challenge is None else answers(book, challenge, agreed)
+    elif book.records or book.ratios:
         notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
+    # Level 5 needs the level 1 that was recomputed.
+    book, told = with_draws(book, book.drawn, trusted.times, None if challenge is None else challenge.strip())
+    notes += told
     doubts = [f"object {name[:12]} breaks git's own rules ({message})" for name, message in clone.warnings]
     doubts += [f"{item.name} is not recomputed: {item.reason}" for item in left_over]
     audited = _conclude(source, book, (*notes, *_challenge_notes(found)), doubts)
@@ -198,7 +208,11 @@ def _conclude(source: str, book: Book, notes: tuple[str, ...], doubts: Sequence[
         verdict, reason = "undetermined", f"{doubts[0]}{more}"
     else:
         measured = sum(1 for cell in book.cells if cell.counted is not None)
-        verdict, reason = "holds", f"{measured} of {len(book.cells)} sealed cells are measured"
+        verdict, reason = "holds", f"{measured} of {len(book.cells) + len(book.hidden)} sealed cells are measured"
+        reason += f", {len(book.hidden)} are hidden" if book.hidden else ""
+        if book.claims:
+            settled = sum(claim.counted is not None for claim in book.claims)
+            reason += f", {settled} of {len(book.claims)} claims are settled"
     return Audit(source, verdict, reason, book, notes, book.findings)
 
 
@@ -206,8 +220,9 @@ def document(result: Audit) -> dict[str, Any]:
     """Return the audit as one JSON document."""
     book = result.book
     reached = dict.fromkeys(LEVELS, 0)
-    for cell in () if book is None else book.cells:
-        for level in cell.levels:
+    held = [] if book is None else [cell.levels for cell in book.cells] + [claim.levels for claim in book.claims]
+    for levels in held:
+        for level in levels:
             reached[level] += 1
     return {
         "verdict": result.verdict,
@@ -224,10 +239,28 @@ def document(result: Audit) -> dict[str, Any]:
             for level, (proves, not_proves) in LEVELS.items()
         },
         "predictions": [] if book is None else [_cell_document(cell) for cell in book.cells],
+        "claims": [] if book is None else [_claim_document(claim) for claim in book.claims],
         "challenge": None if result.answers is None else [vars(answer) for answer in result.answers],
         "notes": list(result.notes),
         "not_proven": list(NOT_PROVEN),
         "log": result.log,
+    }
+
+
+def _claim_document(view: ClaimView) -> dict[str, Any]:
+    run = view.counted
+    return {
+        "seal": view.sealed.id,
+        "cell": view.claim.cell,
+        "state": view.state,
+        "levels": list(view.levels),
+        "samples": view.binding,
+        "claim": dict(claim_document(view.claim)),
+        "sealed": {"commit": view.sealed.commit.sha, "date_self_declared": view.sealed.commit.when},
+        "measured": [
+            {"id": item.id, "commit": item.commit.sha, "date_self_declared": item.commit.when} for item in view.runs
+        ],
+        "verdict": None if run is None else verdict_of(view.claim, run.measurement),
     }
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ledger.analysis.book import Book
+from ledger.canonical import encode, object_id
 from ledger.errors import InputError
 from ledger.records import Digest
 
@@ -50,8 +51,12 @@ class Answer:
     proven: bool
 
 
-def answers(book: Book, anchor: Digest, agreed: Collection[str]) -> tuple[Answer, ...]:
-    """Return the finished measurements that carry an anchor; agreed: paths of those whose recomputed samples agree."""
+def answers(book: Book, challenge: str, agreed: Collection[str]) -> tuple[Answer, ...]:
+    """Return the finished measurements that a challenge, or a draw by it as a secret, went into.
+
+    agreed: paths of those whose recomputed samples agree.
+    """
+    anchors = {anchor_of(challenge), *(digest for digest in _draws_by(book, challenge.strip()))}
     return tuple(
         Answer(
             cell=cell.short_name,
@@ -62,5 +67,10 @@ def answers(book: Book, anchor: Digest, agreed: Collection[str]) -> tuple[Answer
         )
         for cell in book.cells
         for run in cell.runs
-        if run.recorded.measurement.anchor == anchor and run.recorded.measurement.status == "measured"
+        if run.recorded.measurement.anchor in anchors and run.recorded.measurement.status == "measured"
     )
+
+
+def _draws_by(book: Book, secret: str) -> Iterator[Digest]:
+    """Yield the digests of the pulses that hold a secret."""
+    return (object_id(encode(one.pulse)) for one in book.drawn if one.pulse.secret == secret)

@@ -17,9 +17,15 @@
                records disprove is flagged, and so are cells of one seal that are one case; a profile unlike the
                shipped one, and a path unlike the dtype's, are disclosed
 14  repeats    runs that were left out or copied are refused; repeated, parallel and failed ones are disclosed
+15  named      what the seal of a named forecaster says of its code and answers is there; what they rest on precedes it
+16  reveals    what reveals a hidden forecast comes after its seal and is what was sealed
+17  ratios     a claim's commits are in the history and hold the sources that it names; what settles it is of both,
+               comes after it, and its ratio follows from its rounds
+18  draws      drawn cells are all those that the round, or secret, named beforehand draws from the domain sealed before
 
 Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks, roofs of
-13 in roof_checks. Verdicts are computed every time and read from nowhere.
+13 in roof_checks, 15 in forecaster_checks, 16 in reveals, 17 in claim_checks, 18 in draw_checks. Verdicts are computed
+every time and read from nowhere.
 """
 
 from __future__ import annotations
@@ -28,18 +34,24 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Literal
 
-from ledger.analysis.book import Binding, Book, CellView, Recorded, Run, Sealed, State, Voided
-from ledger.analysis.sight import Devices
+from ledger.analysis.book import Binding, Book, CellView, Recorded, RecordedRatio, Revealed, Run, Sealed, State, Voided
+from ledger.analysis.hiding import public_part
+from ledger.analysis.sight import Devices, declared
 from ledger.analysis.sight_notes import SightNotes
 from ledger.budgets import MAX_LISTED_REVISIONS
 from ledger.callables.subject import sources_name
 from ledger.errors import BudgetExceeded, LedgerError
 from ledger.evidence.chain import check_chain
-from ledger.evidence.known_cases import known_cases
+from ledger.evidence.claim_checks import ClaimChecks, FilesAt, claims_of
+from ledger.evidence.draw_checks import check_anchor, check_draws, with_deadlines
+from ledger.evidence.forecaster_checks import check_forecasters
+from ledger.evidence.known_cases import in_order, known_cases
 from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
 from ledger.evidence.repeated_cases import answering, repeated_cells
+from ledger.evidence.reveals import commitments_of, open_hidden
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
 from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
@@ -59,27 +71,31 @@ def judge(
     *,
     current: CurrentDigest | None = None,
     notes: SightNotes | None = None,
+    files_at: FilesAt | None = None,
 ) -> Book:
     """Return the book of a ledger.
 
     current: what an open cell names with another digest makes it stale; asked for open cells alone. None: no
-    cell is stale. notes: what campaigns/sight.yaml says of old seals.
+    cell is stale. notes: what campaigns/sight.yaml says of old seals. files_at: gives the files of commits that
+    claims name; None: they are not compared.
     Raises: BudgetExceeded, with what was found, for a ledger that costs more than budgets allows.
     """
     with uncollected():
         gathered = gather(history, read)
         try:
             ancestry = Ancestry(history, gathered.introduced, gathered.seals, wanted=_record_positions(gathered))
-            case = _Case(gathered, ancestry, Objects(gathered, read), check_chain(gathered, ancestry), current)
-            return case.book(notes or SightNotes())
+            objects, chained = Objects(gathered, read), check_chain(gathered, ancestry)
+            reveals = open_hidden(gathered, ancestry)
+            case = _Case(gathered, ancestry, objects, chained, current, reveals)
+            ratios = ClaimChecks(gathered, objects, ancestry, chained, case.withdrawn, read, files_at)
+            return case.book(notes or SightNotes(), ratios)
         except BudgetExceeded as error:
             raise BudgetExceeded(str(error), gathered.findings.all()) from error
 
 
 def _record_positions(gathered: GatheredRecords) -> set[int]:
     """Return the commits that introduced a record."""
-    paths = (*gathered.seals, *gathered.measurements, *gathered.voids)
-    return {position for path in paths for position in gathered.introduced.get(path, ())}
+    return {position for path in gathered.records for position in gathered.introduced.get(path, ())}
 
 
 @contextmanager
@@ -104,17 +120,23 @@ class _Case:
         objects: Objects,
         chained: set[str],
         current: CurrentDigest | None,
+        reveals: tuple[Revealed, ...],
     ) -> None:
         self.gathered = gathered
         self.ancestry = ancestry
         self.objects = objects
         self.chained = chained
         self.current = current
+        self.reveals = reveals
         self.by_id = {sealed.id: sealed for sealed in gathered.seals.values()}
         self.seals = sorted(self.by_id.values(), key=lambda sealed: (sealed.commit.position, sealed.path))
         self.forecasts = {
             sealed.id: {forecast.cell: forecast for forecast in sealed.prediction.cells} for sealed in self.seals
         }
+        # What is measured of a hidden cell is checked as any other; without its forecast it has no verdict.
+        for sealed in self.seals:
+            public = {cell: public_part(one) for cell, one in commitments_of(sealed).items()}
+            self.forecasts[sealed.id].update(public)
         self.recorded = sorted(
             (
                 Recorded(identity, path, gathered.first_commit(path), measurement)
@@ -124,10 +146,13 @@ class _Case:
         )
         self.voided = self._voids()
         self.withdrawn = {(item.void.seal, item.void.cell) for item in self.voided}
+        self.claimed = {
+            (sealed.id, claim.cell): claim.operation for sealed in self.seals for claim in claims_of(sealed)
+        }
         self.compared: set[tuple[str, str]] = set()
 
-    def book(self, notes: SightNotes) -> Book:
-        """Make checks 8 to 14 and return the book."""
+    def book(self, notes: SightNotes, ratios: ClaimChecks) -> Book:
+        """Make checks 8 to 18 and return the book."""
         runs: dict[tuple[str, str], list[CheckedRun]] = {}
         belonging = [recorded for recorded in self.recorded if self._belongs(recorded)]
         pairs = [(self.forecasts[r.measurement.seal][r.measurement.cell], r.measurement) for r in belonging]
@@ -146,10 +171,42 @@ class _Case:
             runs.setdefault(key, []).append(found)
         for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self._precedes):
             self.gathered.findings.add(finding)
-        cells = self._cells(runs, notes)
+        check_forecasters(self.gathered, self.objects, self.seals)
+        drawn = check_draws(self.gathered, self.objects, self.ancestry, self.seals)
+        for recorded in belonging:
+            forecast = self.forecasts[recorded.measurement.seal][recorded.measurement.cell]
+            check_anchor(self.gathered, forecast, recorded.path, recorded.measurement)
+        settled = ratios.recorded()
+        cells = with_deadlines(self.gathered, self._cells(runs, notes, settled), drawn)
+        hidden = tuple(self._hidden_views(runs))
+        claims = ratios.views(self.seals, settled)
         findings = self.gathered.findings.all()
-        seals = tuple(self.seals)
-        return Book(self.gathered.history.head, cells, seals, tuple(self.recorded), self.voided, findings)
+        return Book(
+            head=self.gathered.history.head,
+            cells=cells,
+            seals=tuple(self.seals),
+            records=tuple(self.recorded),
+            voids=self.voided,
+            findings=findings,
+            reveals=self.reveals,
+            hidden=hidden,
+            drawn=drawn,
+            claims=claims,
+            ratios=settled,
+        )
+
+    def _hidden_views(self, runs: Mapping[tuple[str, str], list[CheckedRun]]) -> Iterator[CellView]:
+        """Yield a view of each forecast that is still hidden, without runs; note those that are measured."""
+        for sealed in self.seals:
+            measured = 0
+            for cell in commitments_of(sealed):
+                forecast = self.forecasts[sealed.id][cell]
+                measured += (sealed.id, cell) in runs
+                view = self._view(sealed, forecast, [], CellSight(declared(forecast)[0]), ())
+                yield replace(view, state="refused" if view.state == "refused" else "hidden")
+            if measured:
+                message = f"{measured} hidden forecasts are measured and not revealed: they count as missing"
+                self.gathered.findings.note("unrevealed", sealed.path, message)
 
     def _precedes(self, pairs: Sequence[tuple[str, int]]) -> list[bool]:
         """Tell of each pair whether a file was introduced in a proper ancestor of a commit."""
@@ -159,14 +216,19 @@ class _Case:
         ancestry = Ancestry(self.gathered.history, self.gathered.introduced, paths, wanted=positions)
         return [ancestry.precedes(path, [position]) for path, position in pairs]
 
-    def _cells(self, runs: Mapping[tuple[str, str], list[CheckedRun]], notes: SightNotes) -> tuple[CellView, ...]:
+    def _cells(
+        self,
+        runs: Mapping[tuple[str, str], list[CheckedRun]],
+        notes: SightNotes,
+        settled: Sequence[RecordedRatio],
+    ) -> tuple[CellView, ...]:
         for sealed in self.seals:
             with self.gathered.findings.about_one(sealed.path):
-                for finding in unknown_features(sealed.prediction):
+                for finding in unknown_features(sealed.prediction, *map(public_part, commitments_of(sealed).values())):
                     self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
         devices = self._devices()
         sights = SightChecks(
-            known_cases(devices, self.recorded, self._forecast_of, self.ancestry, self._positions),
+            known_cases(devices, in_order(self.recorded, settled), self._operation_of, self.ancestry, self._positions),
             notes,
             self.gathered.findings,
         )
@@ -184,12 +246,17 @@ class _Case:
 
     def _devices(self) -> Devices:
         """Return which of the sealed profiles describe one device."""
-        digests = {cell.hardware_sha256: sealed.path for sealed in self.seals for cell in sealed.prediction.cells}
+        digests = {
+            cell.hardware_sha256: sealed.path for sealed in self.seals for cell in self.forecasts[sealed.id].values()
+        }
+        digests |= {claim.hardware_sha256: sealed.path for sealed in self.seals for claim in claims_of(sealed)}
         profiles = (self.objects.hardware(digest, path) for digest, path in digests.items())
         return Devices(profile for profile in profiles if profile is not None)
 
-    def _forecast_of(self, recorded: Recorded) -> Forecast | None:
-        return self.forecasts.get(recorded.measurement.seal, {}).get(recorded.measurement.cell)
+    def _operation_of(self, recorded: Recorded | RecordedRatio) -> str | None:
+        seal, cell = recorded.measurement.seal, recorded.measurement.cell
+        forecast = self.forecasts.get(seal, {}).get(cell)
+        return self.claimed.get((seal, cell)) if forecast is None else forecast.operation
 
     def _positions(self, path: str) -> tuple[int, ...]:
         return self.gathered.introduced.get(path, ())
@@ -208,7 +275,7 @@ class _Case:
         voided = []
         for path, (identity, void) in self.gathered.voids.items():
             sealed = self.by_id.get(void.seal)
-            if sealed is None or (void.cell is not None and void.cell not in self.forecasts[sealed.id]):
+            if sealed is None or (void.cell is not None and void.cell not in self._named(sealed)):
                 message = f"withdraws {void.seal[:12]}#{void.cell or ''}, which is not in this ledger"
                 self.gathered.findings.refuse("seal-unknown", path, message)
             elif not self.ancestry.precedes(sealed.path, self.gathered.introduced.get(path, ())):
@@ -217,6 +284,9 @@ class _Case:
             else:
                 voided.append(Voided(identity, path, self.gathered.first_commit(path), void))
         return tuple(voided)
+
+    def _named(self, sealed: Sealed) -> set[str]:
+        return {*self.forecasts[sealed.id], *(claim.cell for claim in claims_of(sealed))}
 
     def _belongs(self, recorded: Recorded) -> bool:
         sealed = self.by_id.get(recorded.measurement.seal)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ledger.analysis.book import Book
 from ledger.evidence.judge import CurrentDigest, judge
 from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.sight_checks import read_notes
 from ledger.git.history import History
 from ledger.git.reader import Reader
+from ledger.git.tree_files import blobs_at
 
 
 def judged_ledger(reader: Reader, history: History, *, current: CurrentDigest | None = None) -> Book:
@@ -15,4 +18,4 @@ def judged_ledger(reader: Reader, history: History, *, current: CurrentDigest | 
     with reader.blobs() as blobs:
         notes = read_notes(reader, history.head, blobs.read)
         blobs.plan(record_blobs(history))
-        return judge(history, blobs.read, current=current, notes=notes)
+        return judge(history, blobs.read, current=current, notes=notes, files_at=partial(blobs_at, reader))

@@ -8,17 +8,17 @@ only those are held that show more than the ones before, they are searched by ha
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from ledger.analysis.book import Book, Recorded
+from ledger.analysis.book import Book, Recorded, RecordedRatio
 from ledger.analysis.formatting import harmless
 from ledger.analysis.sight import NEIGHBOUR_FACTOR, Devices, Shape, Shown, measured_shapes, shape_of
 from ledger.callables.subject import is_callable
 from ledger.git.ancestry import Ancestry, FileSet, Meter
-from ledger.records import Case, Dtype, Forecast, Sight
+from ledger.records import Case, Dtype, Forecast, Measurement, Sight
 from ledger.roofline import DTYPE_BYTES
 
 MOST_COMPARED = 256
@@ -99,21 +99,28 @@ class KnownCases:
         self._meter = Meter()
         self._kernels: dict[object, dict[str, None]] = {}
 
-    def add(self, recorded: Recorded, forecast: Forecast | None, positions: tuple[int, ...]) -> None:
-        """Add a finished measurement, in the order of the history. forecast: its sealed forecast, where it has one."""
+    def add(self, recorded: Recorded | RecordedRatio, operation: str | None, positions: tuple[int, ...]) -> None:
+        """Add a finished measurement, in the order of the history. operation: that of its seal, where it has one."""
         measurement = recorded.measurement
-        case = measurement.case
+        case, before = measurement.case, self._before(positions)
+        if isinstance(measurement, Measurement):
+            for shape in measured_shapes(measurement):
+                entry = _Entry(recorded.path, case.kernel, shape, case.dtype, before)
+                self._add(entry, case, measurement.kernel_sha256, operation)
+            return
+        entry = _Entry(recorded.path, case.kernel, shape_of(case.shape), case.dtype, before)
+        for side in (measurement.base, measurement.head):
+            self._add(entry, case, side.kernel_sha256, operation)
+
+    def _add(self, entry: _Entry, case: Case, sources: str, operation: str | None) -> None:
         device = self._devices.of(case.hardware)
-        before = self._before(positions)
-        for shape in measured_shapes(measurement):
-            entry = _Entry(recorded.path, case.kernel, shape, case.dtype, before)
-            cell = (device, case.dtype, shape)
-            self._hold((cell, "sources", _sources(case, measurement.kernel_sha256)), entry)
-            self._hold((cell, "kernel", case.kernel), entry)
-            if forecast is not None:
-                self._hold((cell, "operation", forecast.operation, case.kernel), entry)
-                self._kernels.setdefault((cell, forecast.operation), {})[case.kernel] = None
-                self._near(entry, forecast.operation, device)
+        cell = (device, case.dtype, entry.shape)
+        self._hold((cell, "sources", _sources(case, sources)), entry)
+        self._hold((cell, "kernel", case.kernel), entry)
+        if operation is not None:
+            self._hold((cell, "operation", operation, case.kernel), entry)
+            self._kernels.setdefault((cell, operation), {})[case.kernel] = None
+            self._near(entry, operation, device)
 
     def _hold(self, key: object, entry: _Entry) -> None:
         if self._cells.setdefault(key, _Entries()).add(entry):
@@ -189,8 +196,8 @@ def _group(operation: str, device: object, dtype: Dtype, shape: Shape) -> object
 
 def known_cases(
     devices: Devices,
-    recorded: Iterable[Recorded],
-    forecast_of: Callable[[Recorded], Forecast | None],
+    recorded: Iterable[Recorded | RecordedRatio],
+    operation_of: Callable[[Recorded | RecordedRatio], str | None],
     ancestry: Ancestry,
     introduced: Callable[[str], tuple[int, ...]],
 ) -> KnownCases:
@@ -198,15 +205,21 @@ def known_cases(
     known = KnownCases(devices, ancestry.before_all, ancestry.number)
     for item in recorded:
         if item.measurement.status == "measured":
-            known.add(item, forecast_of(item), introduced(item.path))
+            known.add(item, operation_of(item), introduced(item.path))
     return known
+
+
+def in_order(recorded: Sequence[Recorded], ratios: Sequence[RecordedRatio]) -> list[Recorded | RecordedRatio]:
+    """Return measurements of cells and of claims in the order of the history."""
+    return sorted((*recorded, *ratios), key=lambda item: (item.commit.position, item.path)) if ratios else [*recorded]
 
 
 def known_now(book: Book, devices: Devices) -> KnownCases:
     """Return all that a ledger has measured, as it stands before a forecast that is about to be sealed."""
-    forecasts = {(view.sealed.id, view.forecast.cell): view.forecast for view in book.cells}
+    operations = {(view.sealed.id, view.forecast.cell): view.forecast.operation for view in book.cells}
+    operations |= {(view.sealed.id, view.claim.cell): view.claim.operation for view in book.claims}
     known = KnownCases(devices, lambda _positions: FileSet(0, 0), lambda _seal: 0)
-    for item in book.records:
+    for item in in_order(book.records, book.ratios):
         if item.measurement.status == "measured":
-            known.add(item, forecasts.get((item.measurement.seal, item.measurement.cell)), (item.commit.position,))
+            known.add(item, operations.get((item.measurement.seal, item.measurement.cell)), (item.commit.position,))
     return known

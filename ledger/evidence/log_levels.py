@@ -86,6 +86,7 @@ def apply_log(book: Book, tree: Mapping[str, tuple[str, str]], read: ReadBlob, t
 
     verifier = LogVerifier(trust.roots, identity=trust.identity, issuer=trust.issuer, tsa_roots=trust.tsa_roots)
     records = {item.id for item in book.seals} | {item.id for item in book.records}
+    records |= {item.id for item in book.ratios}
     reading = _Reading(verifier, read, {path: blob for path, (_, blob) in tree.items()}, _tokens(tree))
     for identity, paths in _by_record(bundles):
         if identity in records:

@@ -19,6 +19,7 @@ from ledger.budgets import (
     MAX_FINDINGS,
     MAX_FINDINGS_OF_A_KIND,
     MAX_OBJECT_BYTES,
+    MAX_PASSING_BYTES,
     MAX_PROFILE_BYTES,
     MAX_RECORD_BYTES,
     MAX_RECORD_SAMPLES,
@@ -30,9 +31,22 @@ from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_id, ob
 from ledger.errors import BudgetExceeded, LedgerError
 from ledger.git.ancestry import introductions
 from ledger.git.history import History
-from ledger.records import Finding, Hardware, KernelSource, Measurement, Prediction, Record, Void
+from ledger.records import (
+    Finding,
+    Hardware,
+    KernelSource,
+    Measurement,
+    Prediction,
+    RatioMeasurement,
+    Record,
+    Reveal,
+    TimedSide,
+    Void,
+)
 from ledger.sources.closure import MAX_SOURCE_BYTES
 
+Evidence = Prediction | Measurement | RatioMeasurement | Void | Reveal
+"""A record that a ledger keeps."""
 R = TypeVar("R", bound=Record)
 ReadBlob = Callable[[str, int], bytes | None]
 """Return the bytes of a blob by git's name for it, or None when it is larger than the limit."""
@@ -130,20 +144,31 @@ class GatheredRecords:
     seals: dict[str, Sealed] = field(default_factory=dict)
     measurements: dict[str, tuple[str, Measurement]] = field(default_factory=dict)
     voids: dict[str, tuple[str, Void]] = field(default_factory=dict)
+    reveals: dict[str, tuple[str, Reveal]] = field(default_factory=dict)
+    ratios: dict[str, tuple[str, RatioMeasurement]] = field(default_factory=dict)
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """Return the paths of all records."""
+        return (*self.seals, *self.measurements, *self.ratios, *self.voids, *self.reveals)
 
     def first_commit(self, path: str) -> Commit:
         """Return the earliest commit that introduced a file; the head when the history does not tell."""
         positions = self.introduced.get(path)
         return self.history.commits[min(positions) if positions else -1]
 
-    def add(self, path: str, name: str, record: Prediction | Measurement | Void | Unread) -> None:
+    def add(self, path: str, name: str, record: Evidence | Unread) -> None:
         """Add a record, or the finding that says why there is none."""
         if isinstance(record, Prediction):
             self.seals[path] = Sealed(name, path, self.first_commit(path), record)
         elif isinstance(record, Measurement):
             self.measurements[path] = (name, record)
+        elif isinstance(record, RatioMeasurement):
+            self.ratios[path] = (name, record)
         elif isinstance(record, Void):
             self.voids[path] = (name, record)
+        elif isinstance(record, Reveal):
+            self.reveals[path] = (name, record)
         elif record.code:
             self.findings.refuse(record.code, path, record.message)
 
@@ -257,7 +282,7 @@ class _Reading:
         self._count = 0
         self.exceeded: str | None = None
 
-    def record(self, path: str, blob: str, name: str) -> Prediction | Measurement | Void | Unread:
+    def record(self, path: str, blob: str, name: str) -> Evidence | Unread:
         """Return a record, or why it could not be read."""
         if self.exceeded is not None and self._count > MAX_RECORDS:
             return Unread("", "")
@@ -272,10 +297,10 @@ class _Reading:
         except LedgerError as error:
             return Unread("bad-record", str(error))
 
-    def _decoded(self, path: str, name: str, data: bytes) -> Prediction | Measurement | Void | Unread:
+    def _decoded(self, path: str, name: str, data: bytes) -> Evidence | Unread:
         # The raw bytes are hashed before anything parses them; the folder says which kinds it may hold.
         seal = path.startswith("predictions/")
-        kinds: tuple[type[Prediction | Measurement | Void], ...] = SEALS if seal else (*MEASUREMENTS, Void)
+        kinds: tuple[type[Evidence], ...] = SEALS if seal else (*MEASUREMENTS, RatioMeasurement, Void, Reveal)
         kind = kind_of(name, data, kinds)
         if kind is None:
             return Unread("id-mismatch", "the SHA-256 of its bytes is not its name")
@@ -288,9 +313,11 @@ class _Reading:
         if self.exceeded is not None:
             return Unread("", "")
         record = decode(kind, data, what=path)
-        samples = record.samples if isinstance(record, Measurement) else None
-        if samples is not None and len(samples.positions) > MAX_RECORD_SAMPLES:
-            return Unread("too-large", f"{len(samples.positions)} samples; expected at most {MAX_RECORD_SAMPLES}")
+        sides = (record.base, record.head) if isinstance(record, RatioMeasurement) else (record,)
+        for side in sides:
+            samples = side.samples if isinstance(side, Measurement | TimedSide) else None
+            if samples is not None and len(samples.positions) > MAX_RECORD_SAMPLES:
+                return Unread("too-large", f"{len(samples.positions)} samples; expected at most {MAX_RECORD_SAMPLES}")
         return record
 
 
@@ -308,7 +335,7 @@ class Objects:
         self._hardware: dict[str, Hardware | None] = {}
         self._sources: dict[str, KernelSource | None] = {}
         self._sound: dict[str, bool] = {}
-        self._weight = 0
+        self._weight = {True: 0, False: 0}
 
     def sound(self, folder: str, digest: str, named_by: str, *, limit: int | None = None) -> bool:
         """Tell whether an object is there and its bytes give its name; a finding says what is wrong."""
@@ -320,25 +347,32 @@ class Objects:
     def hardware(self, digest: str, named_by: str) -> Hardware | None:
         """Return a sealed hardware profile, or None with a finding."""
         if digest not in self._hardware:
-            self._hardware[digest] = self._decoded(Hardware, digest, named_by)
+            self._hardware[digest] = self.decoded(Hardware, digest, named_by, kept=True)
         return self._hardware[digest]
 
     def kernel_source(self, digest: str, named_by: str) -> KernelSource | None:
         """Return the sealed manifest of a kernel's sources, each file checked, or None with a finding."""
         if digest not in self._sources:
-            self._sources[digest] = manifest = self._decoded(KernelSource, digest, named_by)
+            self._sources[digest] = manifest = self.decoded(KernelSource, digest, named_by, kept=True)
             for listed in manifest.files if manifest is not None else ():
                 named_by = object_path("predictions", digest)
                 self.sound("predictions", listed.sha256, named_by, limit=MAX_SOURCE_BYTES)
         return self._sources[digest]
 
-    def _decoded(self, kind: type[R], digest: str, named_by: str) -> R | None:
+    def decoded(
+        self, kind: type[R], digest: str, named_by: str, *, limit: int = MAX_PROFILE_BYTES, kept: bool = False
+    ) -> R | None:
+        """Return an object of a seal as a record, or None with a finding. kept: it stays in memory.
+
+        Raises: BudgetExceeded.
+        """
         path = object_path("predictions", digest)
-        data = self._bytes(path, digest, named_by, limit=MAX_PROFILE_BYTES)
+        data = self._bytes(path, digest, named_by, limit=limit)
         self._sound[path] = data is not None
-        self._weight += weight_bytes(data or b"")
-        if self._weight > MAX_WEIGHT_BYTES // 4:
-            raise BudgetExceeded(f"profiles and manifests need more than {MAX_WEIGHT_BYTES // 4} bytes of memory")
+        self._weight[kept] += weight_bytes(data or b"")
+        most, what = (MAX_WEIGHT_BYTES // 4, "profiles and manifests") if kept else (MAX_PASSING_BYTES, "answers")
+        if self._weight[kept] > most:
+            raise BudgetExceeded(f"{what} need more than {most} bytes of memory, all together; expected less")
         try:
             return None if data is None else decode(kind, data, what=path)
         except LedgerError as error:
@@ -367,7 +401,7 @@ class Objects:
 def check_alone(gathered: GatheredRecords) -> None:
     """Check that no commit introduces two records; a seal together with a measurement has a code of its own."""
     by_commit: dict[int, list[str]] = {}
-    for path in (*gathered.seals, *gathered.measurements, *gathered.voids):
+    for path in gathered.records:
         for position in gathered.introduced.get(path, ()):
             by_commit.setdefault(position, []).append(path)
     for position, paths in by_commit.items():

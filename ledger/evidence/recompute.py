@@ -13,15 +13,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
-from ledger.analysis.book import Book, CellView, Recorded
+from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.formatting import count_text
 from ledger.callables.subject import is_callable
+from ledger.evidence.claim_checks import samples_of
 from ledger.evidence.recompute_budget import OTHER_INPUTS, recompute_budget
-from ledger.evidence.seal_checks import MIN_SAMPLES, binds_enough
+from ledger.evidence.seal_checks import MIN_SAMPLES, Sampled, Subject, binds_enough
 from ledger.evidence.seal_inputs import SealInputs, fp8_values
 from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES, Operation
-from ledger.records import Dtype, Finding, Forecast, Measurement
+from ledger.records import Dtype, Finding
 
 MAX_EXTENT = 1 << 24
 MAX_SAMPLES = 4096
@@ -61,47 +63,62 @@ def recompute(book: Book, *, only: Iterable[str] | None = None, progress: Progre
     only: paths of the measurements to recompute; None: of all that are finished.
     """
     runs = _sampled(book, only)
-    budget = recompute_budget(runs)
+    budget = recompute_budget((run.subject, run.sampled, run.path) for run in runs)
     measurements = elements = 0
     findings: list[Finding] = []
-    agreed: set[str] = set()
+    agreed = {run.path for run in runs}
     skipped: list[Skipped] = []
-    for done, (cell, recorded) in enumerate(runs):
-        measurement, path = recorded.measurement, recorded.path
-        name = cell.short_name if measurement.run == 0 else f"{cell.short_name} run {measurement.run}"
+    for done, run in enumerate(runs):
+        subject, sampled, path = run.subject, run.sampled, run.path
+        name = run.name if sampled.run == 0 else f"{run.name} run {sampled.run}"
         if progress is not None:
             progress(done, len(runs), name)
-        reason = not_recomputable(cell.forecast, measurement) or budget.refusal(path)
+        reason = not_recomputable(subject, sampled) or budget.refusal(path)
         if reason is None:
-            assert measurement.samples is not None
+            assert sampled.samples is not None
             measurements += 1
-            elements += len(measurement.samples.positions)
-            message = disagreement(cell.forecast, measurement)
+            elements += len(sampled.samples.positions)
+            message = disagreement(subject, sampled)
             if message is not None:
                 findings.append(Finding(code="samples-disagree", severity="refused", path=path, message=message))
+                agreed.discard(path)
                 continue
-            reason = says_too_little(cell.forecast, measurement)
-        if reason is None:
-            agreed.add(path)
-        else:
+            reason = says_too_little(subject, sampled)
+        if reason is not None:
+            agreed.discard(path)
             skipped.append(Skipped(name, path, reason))
     if progress is not None and runs:
         progress(len(runs), len(runs), "recomputed")
     return Recomputed(measurements, elements, frozenset(agreed), tuple(skipped), tuple(findings))
 
 
-def _sampled(book: Book, only: Iterable[str] | None) -> list[tuple[CellView, Recorded]]:
-    """Return the measurements of a book that have samples, with their cells."""
+class _SampledRun(NamedTuple):
+    """Hold what was measured of a cell, or of one side of a claim."""
+
+    name: str
+    path: str
+    subject: Subject
+    sampled: Sampled
+
+
+def _sampled(book: Book, only: Iterable[str] | None) -> list[_SampledRun]:
+    """Return the measurements of a book that have samples, of claims both sides."""
     chosen = None if only is None else frozenset(only)
-    pairs = [(cell, run.recorded) for cell in book.cells for run in cell.runs]
-    return [
-        (cell, recorded)
-        for cell, recorded in pairs
-        if recorded.measurement.samples is not None and (chosen is None or recorded.path in chosen)
+    found = [
+        _SampledRun(cell.short_name, run.recorded.path, cell.forecast, run.recorded.measurement)
+        for cell in book.cells
+        for run in cell.runs
     ]
+    found += [
+        _SampledRun(view.short_name, run.path, view.claim, samples_of(run.measurement, side))
+        for view in book.claims
+        for run in view.runs
+        for side in (run.measurement.base, run.measurement.head)
+    ]
+    return [one for one in found if one.sampled.samples is not None and (chosen is None or one.path in chosen)]
 
 
-def not_recomputable(forecast: Forecast, measurement: Measurement) -> str | None:
+def not_recomputable(forecast: Subject, measurement: Sampled) -> str | None:
     """Return why samples cannot be recomputed here in bounded time and memory, or None where they can."""
     operation, shape, samples = OPERATIONS.get(forecast.operation), forecast.case.shape, measurement.samples
     if is_callable(forecast.case.kernel):
@@ -119,7 +136,7 @@ def not_recomputable(forecast: Forecast, measurement: Measurement) -> str | None
     return None
 
 
-def says_too_little(forecast: Forecast, measurement: Measurement) -> str | None:
+def says_too_little(forecast: Subject, measurement: Sampled) -> str | None:
     """Return why samples that agree show nothing of when they were computed, or None where they do."""
     operation, samples = OPERATIONS[forecast.operation], measurement.samples
     assert samples is not None
@@ -131,7 +148,7 @@ def says_too_little(forecast: Forecast, measurement: Measurement) -> str | None:
     return None if _depends_on_inputs(operation, forecast, measurement) else "the output does not depend on its inputs"
 
 
-def _depends_on_inputs(operation: Operation, forecast: Forecast, measurement: Measurement) -> bool:
+def _depends_on_inputs(operation: Operation, forecast: Subject, measurement: Sampled) -> bool:
     """Tell whether other inputs give other values at a quarter of some positions, at one at least."""
     assert measurement.samples is not None
     shape = forecast.case.shape
@@ -150,14 +167,14 @@ def _depends_on_inputs(operation: Operation, forecast: Forecast, measurement: Me
     return sum(1 for _ in islice(changed, needed)) == needed
 
 
-def _closeness(operation: Operation, forecast: Forecast, measurement: Measurement) -> Callable[[float, float], bool]:
+def _closeness(operation: Operation, forecast: Subject, measurement: Sampled) -> Callable[[float, float], bool]:
     """Return a function (recorded, expected) that tells whether a sample has its value within the tolerance."""
     atol, rtol = SAMPLE_TOLERANCES[operation.output_dtype(measurement.case.dtype)]
     atol *= operation.spread(forecast.case.shape)
     return lambda recorded, expected: abs(recorded - expected) <= atol + rtol * abs(expected)
 
 
-def disagreement(forecast: Forecast, measurement: Measurement) -> str | None:
+def disagreement(forecast: Subject, measurement: Sampled) -> str | None:
     """Return a message about the first sample that is not what the seal's inputs give, or None when all agree."""
     samples = measurement.samples
     assert samples is not None
@@ -208,7 +225,18 @@ def with_recomputed(book: Book, result: Recomputed) -> Book:
             return cell
         return replace(cell, levels=tuple(sorted({*cell.levels, 1})), binding="recomputed")
 
-    return replace(book, cells=tuple(map(judged, book.cells)), findings=(*book.findings, *result.findings))
+    def settled(view: ClaimView) -> ClaimView:
+        if any(run.path in wrong for run in view.runs):
+            return replace(view, state="refused", levels=(), binding="none")
+        counted = view.counted
+        if view.binding != "positions only" or counted is None or counted.path not in result.agreed:
+            return view
+        return replace(view, levels=tuple(sorted({*view.levels, 1})), binding="recomputed")
+
+    findings = (*book.findings, *result.findings)
+    return replace(
+        book, cells=tuple(map(judged, book.cells)), claims=tuple(map(settled, book.claims)), findings=findings
+    )
 
 
 def recompute_notes(result: Recomputed) -> Iterator[str]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ledger.analysis.book import CellView, Recorded
 from ledger.budgets import MAX_ELEMENT_READS, MAX_READS, MAX_READS_AT_ONCE
+from ledger.evidence.seal_checks import Sampled, Subject
 from ledger.operations import OPERATIONS
-from ledger.records import Forecast, Measurement
 
 OVER_BUDGET = "the budget of recomputation is spent on cheaper measurements"
 
@@ -35,20 +34,20 @@ class RecomputeBudget:
         return self.left_out.get(path)
 
 
-def recompute_budget(runs: Iterable[tuple[CellView, Recorded]]) -> RecomputeBudget:
-    """Return what of some measurements cannot be recomputed within the budgets."""
+def recompute_budget(runs: Iterable[tuple[Subject, Sampled, str]]) -> RecomputeBudget:
+    """Return what of some measurements, each with its path, cannot be recomputed within the budgets."""
     left_out: dict[str, str] = {}
     costs: list[tuple[int, str]] = []
-    for cell, recorded in runs:
-        found = reads_of(cell.forecast, recorded.measurement)
+    for subject, sampled, path in runs:
+        found = reads_of(subject, sampled)
         if found is None:
             continue
         each, at_once, samples = found
         if each > MAX_ELEMENT_READS or at_once > MAX_READS_AT_ONCE:
             reason = f"an output element of {each} input elements, {at_once} at once"
-            left_out[recorded.path] = f"{reason}; at most {MAX_ELEMENT_READS} and {MAX_READS_AT_ONCE}"
+            left_out[path] = f"{reason}; at most {MAX_ELEMENT_READS} and {MAX_READS_AT_ONCE}"
         else:
-            costs.append(((each + SAMPLE_READS) * (samples + 2 * OTHER_INPUTS), recorded.path))
+            costs.append(((each + SAMPLE_READS) * (samples + 2 * OTHER_INPUTS), path))
     spent = 0
     for cost, path in sorted(costs):
         spent += cost
@@ -57,7 +56,7 @@ def recompute_budget(runs: Iterable[tuple[CellView, Recorded]]) -> RecomputeBudg
     return RecomputeBudget(left_out)
 
 
-def reads_of(forecast: Forecast, measurement: Measurement) -> tuple[int, int, int] | None:
+def reads_of(forecast: Subject, measurement: Sampled) -> tuple[int, int, int] | None:
     """Return the input elements that one sample needs, those at once, and the number of samples; None if not known."""
     operation, shape, samples = OPERATIONS.get(forecast.operation), forecast.case.shape, measurement.samples
     if operation is None or samples is None or set(shape) != set(operation.shape_keys):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from ledger.analysis.book import Recorded, Run, Sealed
+from ledger.analysis.book import Recorded, RecordedRatio, Run, Sealed
 from ledger.analysis.reconcile import refutations, verify_cell
 from ledger.errors import LedgerError
 from ledger.evidence.object_checks import Findings, GatheredRecords, Objects
@@ -33,7 +33,7 @@ def check_order(
     *,
     sealed: Sealed | None,
     cells: Collection[str],
-    recorded: Recorded,
+    recorded: Recorded | RecordedRatio,
 ) -> bool:
     """Tell whether a measurement belongs to a cell of a seal; refuse one whose seal does not come before it.
 
@@ -85,7 +85,7 @@ def _check_run(
     if hardware is not None:
         for finding in _physics(forecast, measurement, hardware, path):
             findings.add(finding)
-    if _earlier(recorded.commit.when, sealed.commit.when):
+    if is_earlier(recorded.commit.when, sealed.commit.when):
         message = "its commit date is before its seal's; dates prove nothing, the graph decides"
         findings.flag("date-order", path, message)
 
@@ -98,7 +98,8 @@ def _physics(forecast: Forecast, measurement: Measurement, hardware: Hardware, p
     return [finding.model_copy(update={"path": path}) for finding in found]
 
 
-def _earlier(when: str, than: str) -> bool:
+def is_earlier(when: str, than: str) -> bool:
+    """Tell whether one date of git is before another; False for what is no date."""
     try:
         return datetime.fromisoformat(when) < datetime.fromisoformat(than)
     except (ValueError, TypeError, OverflowError):

@@ -11,8 +11,9 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+from typing import Protocol as Structure
 
-from ledger.analysis.book import Recorded
+from ledger.analysis.book import Recorded, RecordedRatio
 from ledger.analysis.formatting import si
 from ledger.analysis.work_model import elements, excess, usual_flops
 from ledger.callables.argument_list import dims_of
@@ -22,15 +23,18 @@ from ledger.errors import InputError
 from ledger.operations import OPERATIONS
 from ledger.philox_inputs import derive_key, sample_words
 from ledger.records import (
+    Case,
+    Correctness,
     Dtype,
     Finding,
     Forecast,
     ForecastV2,
     Hardware,
     KernelSource,
-    Measurement,
     Prediction,
     PredictionV2,
+    Protocol,
+    Samples,
 )
 from ledger.roofline import DTYPE_BYTES, roof_of
 from ledger.sources.platform import parse_pin
@@ -47,6 +51,54 @@ COMPARED_METRICS = 20
 """Metrics from which on two equal sets of counters are no coincidence: times, clocks and rates are among them."""
 
 
+class Subject(Structure):
+    """Stand for what is sealed of a cell, forecast or claim, that says where its samples lie."""
+
+    @property
+    def operation(self) -> str:
+        """Return what is computed."""
+
+    @property
+    def case(self) -> Case:
+        """Return what is run."""
+
+    @property
+    def protocol(self) -> Protocol:
+        """Return how it is timed."""
+
+
+class Sampled(Structure):
+    """Stand for what was measured, of a cell or of one side of a claim, with its output samples."""
+
+    @property
+    def seal(self) -> str:
+        """Return the id of its seal."""
+
+    @property
+    def cell(self) -> str:
+        """Return the name of its cell."""
+
+    @property
+    def run(self) -> int:
+        """Return its number."""
+
+    @property
+    def anchor(self) -> str | None:
+        """Return the trusted-time anchor of its inputs."""
+
+    @property
+    def case(self) -> Case:
+        """Return what was run."""
+
+    @property
+    def samples(self) -> Samples | None:
+        """Return the output samples."""
+
+    @property
+    def correctness(self) -> Correctness | None:
+        """Return the comparison with the reference."""
+
+
 def _refuse(code: str, message: str, path: str = "") -> Finding:
     return Finding(code=code, severity="refused", path=path, message=message)
 
@@ -58,7 +110,7 @@ def _flag(code: str, message: str, path: str = "") -> Finding:
 # 10 binding
 
 
-def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[int]:
+def bound_to_their_seals(pairs: Sequence[tuple[Subject, Sampled]]) -> set[int]:
     """Return which of some measurements have samples of the output's dtype at the positions that the seal's key draws.
 
     A measurement of an operation that is not known here, or without samples, counts as following. All positions are
@@ -89,13 +141,13 @@ def bound_to_their_seals(pairs: Sequence[tuple[Forecast, Measurement]]) -> set[i
     return follows
 
 
-def binds(forecast: Forecast, measurement: Measurement) -> bool:
+def binds(forecast: Subject, measurement: Sampled) -> bool:
     """Tell whether a measurement has enough samples, of a known operation, for their positions to bind it."""
     samples, output = measurement.samples, _output(forecast, measurement)
     return samples is not None and output is not None and binds_enough(samples.positions, output[0])
 
 
-def _output(forecast: Forecast, measurement: Measurement) -> tuple[int, Dtype] | None:
+def _output(forecast: Subject, measurement: Sampled) -> tuple[int, Dtype] | None:
     """Return the elements and the dtype of an output; None for an operation or a shape that is not known here.
 
     How many elements a callable returns is what its record says was compared.
@@ -143,13 +195,16 @@ def _following(group: Sequence[_Drawn], count: int) -> set[int]:
 # 13 claims
 
 
-def unknown_features(prediction: Prediction) -> Iterator[Finding]:
-    """Yield what a seal of version 2 uses that this version cannot judge; what is not understood is refused."""
+def unknown_features(prediction: Prediction, *hidden: ForecastV2) -> Iterator[Finding]:
+    """Yield what a seal of version 2 uses that this version cannot judge; what is not understood is refused.
+
+    hidden: the public part of its hidden forecasts.
+    """
     if not isinstance(prediction, PredictionV2):
         return
-    used = [name for name in ("commitments", "ratios", "domain") if getattr(prediction, name)]
-    used += ["draw" for forecast in prediction.cells if forecast.draw is not None]
-    for forecast in prediction.cells:
+    used: list[str] = []
+    cells = (*prediction.cells, *hidden)
+    for forecast in cells:
         try:
             used += (
                 [] if forecast.case.arguments is None and not is_callable(forecast.case.kernel) else _misused(forecast)
@@ -158,7 +213,7 @@ def unknown_features(prediction: Prediction) -> Iterator[Finding]:
             yield _refuse("callable-unreadable", f"{forecast.cell}: {error}")
     for name in sorted(set(used)):
         yield _refuse("place-unknown", f"{name} cannot be judged by this version; expected none: use a newer ledger")
-    for forecast in prediction.cells:
+    for forecast in cells:
         for package, version in forecast.pins.items():
             try:
                 parse_pin(f"{package}{version}")
@@ -185,7 +240,7 @@ def claims(forecast: Forecast, hardware: Hardware | None, source: KernelSource |
     source: the manifest of the kernel's sources, in version 2.
     """
     case, name = forecast.case, forecast.cell
-    if source is not None and not _is_entry(case.kernel, source.entry):
+    if source is not None and not is_entry(case.kernel, source.entry):
         yield _refuse("source-misnamed", f"the sealed sources are of {source.entry}; the case says {case.kernel}")
     if not name.startswith(cell_key(case)):
         yield _flag("cell-misnamed", f"cell {name} is {cell_key(case)} by its case")
@@ -197,7 +252,7 @@ def claims(forecast: Forecast, hardware: Hardware | None, source: KernelSource |
         yield _flag("vacuous-interval", f"{name}: {low / 1000:g} to {high / 1000:g} percent excludes next to nothing")
 
 
-def _is_entry(subject: str, entry: str) -> bool:
+def is_entry(subject: str, entry: str) -> bool:
     """Tell whether a module is that of a kernel, by its last name, or of a callable, module:name."""
     module, colon, _ = subject.partition(":")
     return entry == module if colon else entry.rpartition(".")[2] == subject
@@ -263,14 +318,19 @@ Precedes = Callable[[Sequence[tuple[str, int]]], list[bool]]
 
 def check_repeats(cells: Sequence[Sequence[Recorded]], precedes: Precedes) -> Iterator[Finding]:
     """Yield what several runs of one cell, or of several, disclose about each other."""
-    for runs in cells:
-        yield from _numbers(runs)
-        yield from _failed_first(runs)
+    yield from numbers_and_failures(cells)
     yield from _parallel(cells, precedes)
     yield from _copies([recorded for runs in cells for recorded in runs])
 
 
-def _numbers(runs: Sequence[Recorded]) -> Iterator[Finding]:
+def numbers_and_failures(cells: Sequence[Sequence[Recorded | RecordedRatio]]) -> Iterator[Finding]:
+    """Yield which runs of cells, or of claims, were left out, repeated, or failed before the first finished one."""
+    for runs in cells:
+        yield from _numbers(runs)
+        yield from _failed_first(runs)
+
+
+def _numbers(runs: Sequence[Recorded | RecordedRatio]) -> Iterator[Finding]:
     seen: set[int] = set()
     for recorded in runs:
         run = recorded.measurement.run
@@ -285,7 +345,7 @@ def _numbers(runs: Sequence[Recorded]) -> Iterator[Finding]:
         seen.add(run)
 
 
-def _failed_first(runs: Sequence[Recorded]) -> Iterator[Finding]:
+def _failed_first(runs: Sequence[Recorded | RecordedRatio]) -> Iterator[Finding]:
     """Flag a first finished run that follows failures."""
     finished = next((index for index, one in enumerate(runs) if one.measurement.status == "measured"), 0)
     if finished:

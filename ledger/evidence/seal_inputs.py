@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ledger.evidence.seal_checks import Sampled
 from ledger.operations import Operation, Shape
 from ledger.philox_inputs import (
     BLOCK_BYTES,
@@ -18,7 +19,7 @@ from ledger.philox_inputs import (
     integers_of_bytes,
     philox,
 )
-from ledger.records import Dtype, Measurement
+from ledger.records import Dtype
 
 _LOW = 0xFFFFFFFF
 _BLOCKS_TOGETHER = 8192
@@ -32,7 +33,7 @@ class SealInputs:
     input_set: 0 is the set that the samples come from; another gives other inputs of the same run.
     """
 
-    def __init__(self, operation: Operation, shape: Shape, measurement: Measurement, *, input_set: int = 0) -> None:
+    def __init__(self, operation: Operation, shape: Shape, measurement: Sampled, *, input_set: int = 0) -> None:
         """Derive the key of the measurement's run."""
         self._specs = {spec.name: (number, spec) for number, spec in enumerate(operation.inputs(shape))}
         self._dtype = measurement.case.dtype

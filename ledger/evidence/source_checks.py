@@ -33,6 +33,8 @@ def with_unlisted_sources(book: Book, tree: Mapping[str, tuple[str, str]], read:
         for forecast in sealed.prediction.cells
         if isinstance(forecast, ForecastV2)
     }
+    sides = (side for view in book.claims for side in (view.claim.base, view.claim.head))
+    named |= {side.kernel_sha256: None for side in sides}
     scans = _Scans(tree, read)
     findings = [finding for digest in named for finding in _flags(digest, scans)]
     return replace(book, findings=(*book.findings, *findings))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path as FilePath
 
-from ledger.analysis.book import Book, CellView, Recorded, Sealed
+from ledger.analysis.book import Book, CellView, Recorded, RecordedRatio, Sealed
 from ledger.errors import EvidenceRefused, InputError
 from ledger.evidence.object_checks import TOKEN_PATH, ReadBlob
 from ledger.evidence.signatures import signer
@@ -25,10 +25,11 @@ class Trust:
 
 @dataclass(frozen=True)
 class Trusted:
-    """Hold a book with its levels, and notes about them."""
+    """Hold a book with its levels, notes about them, and the trusted times of records by id."""
 
     book: Book
     notes: tuple[str, ...]
+    times: Mapping[str, datetime]
 
 
 def apply_trust(
@@ -52,7 +53,7 @@ def apply_trust(
         notes += [f"signed by {name}: {identity[:12]}" for identity, name in signed.items()]
     refused = {finding.path for finding in findings if finding.severity == "refused"}
     cells = tuple(_with_levels(cell, signed, times, refused, findings) for cell in book.cells)
-    return Trusted(replace(book, cells=cells, findings=(*book.findings, *dict.fromkeys(findings))), tuple(notes))
+    return Trusted(replace(book, cells=cells, findings=(*book.findings, *dict.fromkeys(findings))), tuple(notes), times)
 
 
 def _with_levels(
@@ -138,7 +139,7 @@ def _signed(book: Book, reader: Reader, allowed: FilePath, findings: list[Findin
     A token is over a record and not over the signature, which may be younger: keys must be valid now.
     """
     signed: dict[str, str] = {}
-    items: tuple[Sealed | Recorded, ...] = (*book.seals, *book.records)
+    items: tuple[Sealed | Recorded | RecordedRatio, ...] = (*book.seals, *book.records, *book.ratios)
     for item in items:
         data = reader.run("cat-file", "commit", item.commit.sha)
         try:

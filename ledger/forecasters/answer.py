@@ -16,14 +16,30 @@ from ledger.records import Case, Hardware, Regime, Roof, Work
 from ledger.roofline import memory_side, percent_of_roof
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
-    """Hold one measured run of a cell. Units: seconds. regime: None where it was not determined."""
+    """Hold one measured run of a cell, equal to itself alone. Units: seconds.
+
+    regimes: those that the verdict names; none where it was not determined. record: id of the measurement.
+    """
 
     case: Case
     work: Work
+    roof: Roof
+    hardware: Hardware
     time_s: float
-    regime: Regime | None
+    regimes: tuple[Regime, ...]
+    record: str
+
+    @property
+    def regime(self) -> Regime | None:
+        """Return the regime that the verdict names first."""
+        return self.regimes[0] if self.regimes else None
+
+    @property
+    def question(self) -> Question:
+        """Return the question that this run answered, with nothing known before it."""
+        return Question(self.case, self.work, self.roof, self.hardware)
 
 
 @dataclass(frozen=True)
@@ -50,7 +66,8 @@ class Term:
 class Answer:
     """Hold what a forecaster says of a cell. Units: seconds; percent of the question's roof; probabilities from 0 to 1.
 
-    regime, probabilities, low and high: None where the forecaster names none.
+    regime, probabilities, low and high: None where the forecaster names none. transcript: what was asked and answered
+    of a program outside.
     """
 
     forecaster: str
@@ -63,6 +80,7 @@ class Answer:
     probabilities: Mapping[Regime, float] | None = None
     low: float | None = None
     high: float | None = None
+    transcript: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ledger.analysis.book import Book
 from ledger.analysis.formatting import shape_text
-from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
+from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
 from ledger.roofline import percent_of_roof, time_lower_bound_s
 
 NAME = "persistence"
@@ -58,16 +57,3 @@ def forecast(question: Question) -> Answer | NoAnswer:
 def distance(shape: Mapping[str, int], other: Mapping[str, int]) -> float:
     """Return how far apart two shapes with the same keys are, in doublings."""
     return sum(abs(math.log2(size / other[key])) for key, size in shape.items())
-
-
-def measured_runs(book: Book) -> tuple[Measured, ...]:
-    """Return every finished run of a ledger's measured cells, oldest commit first."""
-    found: list[tuple[int, Measured]] = []
-    for view in book.cells:
-        for run in view.runs if view.state == "measured" else ():
-            timing = run.recorded.measurement.timing
-            if timing is not None:
-                regime = run.verification.measured_regime
-                one = Measured(view.forecast.case, view.forecast.work, timing.median_ps / 1e12, regime)
-                found.append((run.recorded.commit.position, one))
-    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))

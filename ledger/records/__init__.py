@@ -41,6 +41,19 @@ from ledger.records.case import (
     Tool,
     Work,
 )
+from ledger.records.draw import (
+    PULSE_SCHEMA,
+    Pulse,
+)
+from ledger.records.forecaster import (
+    FORECASTER,
+    CodeFile,
+    ForecasterAnswers,
+    ForecasterCode,
+    MeasurementSet,
+    StoredAnswer,
+    StoredTerm,
+)
 from ledger.records.hardware import (
     Calibration,
     Ceilings,
@@ -79,6 +92,7 @@ from ledger.records.order import (
 from ledger.records.prediction import (
     SEAL_SCHEMA,
     SEAL_SCHEMA_V2,
+    Beacon,
     Commitment,
     Domain,
     Draw,
@@ -90,6 +104,16 @@ from ledger.records.prediction import (
     Ratio,
     Revision,
     SizeRange,
+)
+from ledger.records.ratio import (
+    RATIO_SCHEMA,
+    RatioMeasurement,
+    TimedSide,
+)
+from ledger.records.reveal import (
+    REVEAL_SCHEMA,
+    Opening,
+    Reveal,
 )
 from ledger.records.source import (
     KERNEL_CONTRACT,
@@ -114,6 +138,7 @@ from ledger.records.void import (
 )
 
 __all__ = [
+    "FORECASTER",
     "IN_KEY_ORDER",
     "KERNEL_CONTRACT",
     "KERNEL_SOURCE_SCHEMA",
@@ -122,7 +147,10 @@ __all__ = [
     "MEASUREMENT_SCHEMA",
     "MEASUREMENT_SCHEMA_V2",
     "ORDER_SCHEMA",
+    "PULSE_SCHEMA",
+    "RATIO_SCHEMA",
     "REGIMES",
+    "REVEAL_SCHEMA",
     "SEAL_SCHEMA",
     "SEAL_SCHEMA_V2",
     "SOURCE_PATH",
@@ -130,6 +158,7 @@ __all__ = [
     "Argument",
     "Attachment",
     "Attempt",
+    "Beacon",
     "Binary",
     "Calibration",
     "Case",
@@ -138,6 +167,7 @@ __all__ = [
     "CeilingKind",
     "Ceilings",
     "CellKey",
+    "CodeFile",
     "Commitment",
     "Config",
     "Correctness",
@@ -155,6 +185,8 @@ __all__ = [
     "Finding",
     "Forecast",
     "ForecastV2",
+    "ForecasterAnswers",
+    "ForecasterCode",
     "Gap",
     "Grade",
     "Hardware",
@@ -164,12 +196,14 @@ __all__ = [
     "Limits",
     "Line",
     "Measurement",
+    "MeasurementSet",
     "MeasurementV2",
     "Memory",
     "Metric",
     "ModuleName",
     "Moment",
     "Name",
+    "Opening",
     "Order",
     "OrderedCell",
     "Participant",
@@ -180,11 +214,14 @@ __all__ = [
     "PredictionV2",
     "ProfiledKernel",
     "Protocol",
+    "Pulse",
     "Quantity",
     "Ratio",
+    "RatioMeasurement",
     "Record",
     "Regime",
     "RegimeRule",
+    "Reveal",
     "Revision",
     "Roof",
     "RoofV2",
@@ -194,8 +231,11 @@ __all__ = [
     "SizeRange",
     "SourceFile",
     "Stored",
+    "StoredAnswer",
+    "StoredTerm",
     "Subject",
     "Text",
+    "TimedSide",
     "Timing",
     "TimingV2",
     "Tool",

@@ -128,31 +128,61 @@ class ForecastV2(Forecast):
 
 
 class Commitment(Stored):
-    """Hold a forecast that is hidden until it is revealed: the SHA-256 of its bytes and a secret."""
+    """Hold what is public of a hidden forecast, and the digest of all of it, its forecaster and a salt.
+
+    The fields but sha256 are those of the forecast: what a measurement needs, and what had been timed before.
+    """
 
     cell: CellKey
+    operation: Line
     case: CaseV2
+    work: Work
+    roof: RoofV2
+    protocol: Protocol
+    kernel_sha256: Digest
+    hardware_sha256: Digest
+    sight: Sight | None
+    known: Text
+    pins: Annotated[dict[Line, Line], Field(max_length=64), IN_KEY_ORDER]
     sha256: Digest
 
 
-class Revision(Stored):
-    """Name one side of a ratio: a git commit and the source of the kernel there."""
+CommitName = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 
-    commit: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None
+
+class Revision(Stored):
+    """Name one side of a ratio: a git commit and the sources of the kernel there."""
+
+    commit: CommitName
     kernel_sha256: Digest
 
 
 class Ratio(Stored):
-    """Forecast time at `base` divided by time at `head` for one case. Units: millionths."""
+    """Claim what time at `base` divided by time at `head` is for one case. Units: millionths.
+
+    case: that of the head. sight, known: as in a forecast.
+    """
 
     cell: CellKey
+    operation: Line
     case: CaseV2
     base: Revision
     head: Revision
+    hardware_sha256: Digest
+    protocol: Protocol
     ratio_ppm: Positive
-    low_ppm: Positive | None
-    high_ppm: Positive | None
+    low_ppm: Positive
+    high_ppm: Positive
+    sight: Sight | None
+    known: Text
     why: Text
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        low, ratio, high = (1e-6 * value for value in (self.low_ppm, self.ratio_ppm, self.high_ppm))
+        if not low <= ratio <= high:
+            raise ValueError(f"interval {low:g} to {high:g} does not hold the ratio {ratio:g}")
+        return self
 
 
 class SizeRange(Stored):
@@ -163,10 +193,27 @@ class SizeRange(Stored):
     multiple_of: Positive
 
 
+class Beacon(Stored):
+    """Name the round of drand's quicknet that will draw: the first one at or after sealed_at + delay_s."""
+
+    sealed_at: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    delay_s: Positive
+    round: Positive
+
+
 class Domain(Stored):
-    """Declare the cells that a forecaster can be asked about: an auditor or a beacon draws from them later."""
+    """Declare the cells that a forecaster can be asked about: a beacon, or an auditor's secret, draws from them later.
+
+    cells: how many are drawn. deadline: what is measured later counts as missed. auditor_sha256: digest of the secret.
+    """
 
     kernel: Subject
+    kernel_sha256: Digest
+    hardware_sha256: Digest
+    cells: Annotated[int, Field(ge=1, le=1000)]
+    deadline: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    beacon: Beacon | None
+    auditor_sha256: Digest | None
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1, max_length=16)]
     hardware: Name
     sizes: Annotated[dict[ShapeKey, SizeRange], Field(min_length=1, max_length=12), IN_KEY_ORDER]

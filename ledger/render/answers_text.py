@@ -13,6 +13,8 @@ from ledger.forecasters.answer import Answer, NoAnswer, Question, Term, answer_d
 from ledger.render.forecast_table import roof_sentence
 from ledger.render.tables import print_rows
 
+_PREFIXED = ("B/s", "FLOP/s", "B", "FLOP", "Hz")
+
 Answered = tuple[Question, tuple[Answer | NoAnswer, ...]]
 
 
@@ -42,8 +44,8 @@ def _term_text(term: Term) -> str:
     if term.unit == "s":
         return duration(round(term.value * 1e12)) if term.value else "0 s"
     if term.unit == "1":
-        return f"{term.value:g}"
-    return si(term.value, term.unit) if term.unit.endswith("/s") else f"{term.value:.3g} {term.unit}"
+        return f"{term.value:.4g}"
+    return si(term.value, term.unit) if term.unit in _PREFIXED else f"{term.value:.3g} {term.unit}"
 
 
 def answers_document(answered: Sequence[Answered]) -> list[dict[str, Any]]:

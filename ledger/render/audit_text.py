@@ -7,10 +7,12 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
-from ledger.analysis.book import Book, CellView
+from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.analysis.sight import sight_name
 from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
+from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
+from ledger.render.claim_text import table_rows as claim_rows
 from ledger.render.history_table import render_timeline
 from ledger.render.report_text import seal_text
 from ledger.render.tables import MANY, print_rows
@@ -29,6 +31,7 @@ def render_audit(result: Audit, console: Console) -> None:
         render_timeline(book, console)
         console.print()
         _predictions(book, console)
+        _claims(book, console)
         _findings(result, console)
         console.print()
         _render_levels(book, console, result.log)
@@ -57,6 +60,14 @@ def _predictions(book: Book, console: Console) -> None:
         print_rows(console, headings, list(map(_judged, cells)), folding=("cell", "levels", "predicted", "measured"))
 
 
+def _claims(book: Book, console: Console) -> None:
+    """Print each claim with what settled it."""
+    if book.claims:
+        pairs = zip(claim_rows(book.claims), book.claims, strict=True)
+        rows = [(*row, _levels_text(view)) for row, view in pairs]
+        print_rows(console, (*CLAIM_HEADINGS, "levels"), rows, folding=("claim", "levels"))
+
+
 def _judged(cell: CellView) -> tuple[str, ...]:
     verification = cell.counted.verification if cell.counted else None
     percent = verification.measured_percent if verification else None
@@ -72,19 +83,20 @@ def _judged(cell: CellView) -> tuple[str, ...]:
     )
 
 
-def _levels_text(cell: CellView) -> str:
+def _levels_text(cell: CellView | ClaimView) -> str:
     levels = ",".join(str(level) for level in cell.levels) or "none"
     return f"{levels} (positions only)" if cell.binding == "positions only" else levels
 
 
 def _render_levels(book: Book, console: Console, log: str | None) -> None:
     for level, (proves, not_proves) in LEVELS.items():
-        reached = sum(level in cell.levels for cell in book.cells)
+        reached = sum(level in cell.levels for cell in book.cells) + sum(level in one.levels for one in book.claims)
         words = count_text(reached, "cell") if reached else "not provided"
         if level == 4 and log is not None:
             words = f"{words}; {harmless(log)}" if reached else harmless(log)
         console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
-    held = sum(cell.binding == "positions only" for cell in book.cells)
+    bindings = [cell.binding for cell in book.cells] + [view.binding for view in book.claims]
+    held = bindings.count("positions only")
     if held:
         told = f"positions only in {count_text(held, 'cell')}: no level 1, their samples are not recomputed"
         console.print(f"{told} (ledger audit --recompute)", markup=False, soft_wrap=True)

@@ -21,9 +21,9 @@ def roof_sentence(work: Work, roof: Roof) -> str:
         else "on the compute-bound side: arithmetic does"
     )
     return (
-        f"{si(work.flops, 'FLOP')} over {si(work.bytes, 'B')} is {arithmetic_intensity(work):.3g} FLOP/byte; "
-        f"the ridge is at {ridge_point(roof):.3g} ({roof.path}, {roof.ceilings}), so it is {side}; "
-        f"no faster than {time_lower_bound_s(work, roof) * 1e6:.3g} µs"
+        f"{si(work.flops, 'FLOP')} over {si(work.bytes, 'B')} is {_digits(arithmetic_intensity(work))} FLOP/byte; "
+        f"the ridge is at {_digits(ridge_point(roof))} ({roof.path}, {roof.ceilings}), so it is {side}; "
+        f"no faster than {_digits(time_lower_bound_s(work, roof) * 1e6)} µs"
     )
 
 
@@ -33,10 +33,15 @@ def drafts_table(forecasts: Sequence[Forecast]) -> RenderableType:
     for forecast in forecasts:
         table.add_row(
             case_text(forecast.case),
-            f"{arithmetic_intensity(forecast.work):.3g}",
-            f"{ridge_point(forecast.roof):.3g}",
+            _digits(arithmetic_intensity(forecast.work)),
+            _digits(ridge_point(forecast.roof)),
             forecast.roof.path,
-            f"{time_lower_bound_s(forecast.work, forecast.roof) * 1e6:.3g}",
+            _digits(time_lower_bound_s(forecast.work, forecast.roof) * 1e6),
             predicted_text(forecast),
         )
     return table
+
+
+def _digits(value: float) -> str:
+    """Return a number with three significant digits and no exponent where it is above 1."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -29,7 +29,8 @@ def document(found: Inspection) -> dict[str, Any]:
         "triton": found.triton,
         "compiler": found.compiler,
         "config": found.config,
-        "path": made.path,
+        "path": None if found.library else made.path,
+        "library": found.library,
         "named_path": found.named_path,
         "agrees": found.agrees,
         "instruction": made.family,
@@ -51,8 +52,9 @@ def document(found: Inspection) -> dict[str, Any]:
         "loads": [asdict(load) for load in made.loads],
         "widest_load_bytes": made.widest_load_bytes,
         "tma": made.tma,
-        "instructions": {"ptx": made.ptx, "sass": made.sass},
+        "instructions": {"ptx": made.ptx, "sass": made.sass} if found.amd is None else {"amdgcn": made.sass},
         "hints": found.hints,
+        **({} if found.amd is None else {"amd": asdict(found.amd)}),
     }
 
 
@@ -81,15 +83,14 @@ def _table(found: Sequence[Inspection]) -> Table:
 
 def _column(found: Inspection) -> dict[str, str]:
     made, fits = found.instructions, found.occupancy
-    spilled = made.spill_store_bytes + made.spill_load_bytes
     limits = ", ".join(f"{_LIMIT_NAMES[name]} {count}" for name, count in fits.limits.items())
     return {
-        "multiplies with": made.family,
-        "as in": made.example or "–",
-        "roof path": "none" if made.path is None else PATH_NAMES[made.path],
+        "multiplies with": f"{found.library}, not compiled here" if found.library else made.family,
+        "as in": "–" if found.library else made.example or "–",
+        "roof path": _path_text(found),
         "kernel file names": PATH_NAMES[found.named_path] + ("" if found.agrees else "  ← differs"),
-        "registers a thread": str(found.registers),
-        "spills": "none" if not spilled else f"{made.spill_store_bytes} B stored, {made.spill_load_bytes} B loaded",
+        "registers a thread": _register_text(found),
+        "spills": _spill_text(found),
         "stack": f"{found.stack_bytes} B",
         "shared memory a block": f"{found.shared_bytes} B",
         "warps a block": str(found.warps),
@@ -102,6 +103,28 @@ def _column(found: Inspection) -> dict[str, str]:
         "configuration": ", ".join(f"{key}={value}" for key, value in found.config.items()),
         "hints": "as the launcher passes them" if found.hints == "launch" else "assumed: pointers of 16 bytes",
     }
+
+
+def _path_text(found: Inspection) -> str:
+    path = found.instructions.path
+    return "not known" if found.library else "none" if path is None else PATH_NAMES[path]
+
+
+def _register_text(found: Inspection) -> str:
+    amd = found.amd
+    if amd is None:
+        return str(found.registers)
+    vector = found.registers - amd.accumulation_registers
+    return f"{vector} VGPR, {amd.accumulation_registers} AGPR, {amd.scalar_registers} SGPR"
+
+
+def _spill_text(found: Inspection) -> str:
+    made, amd = found.instructions, found.amd
+    moved = f"{made.spill_store_bytes} B stored, {made.spill_load_bytes} B loaded"
+    if amd is None:
+        return moved if made.spill_store_bytes + made.spill_load_bytes else "none"
+    spilled = f"{amd.vector_spills} VGPR, {amd.scalar_spills} SGPR (SGPR into lanes of VGPR)"
+    return f"{spilled}, {moved}" if amd.vector_spills + amd.scalar_spills else "none"
 
 
 def _grid_text(found: Inspection) -> str:

@@ -15,6 +15,9 @@ from ledger.analysis.formatting import PATH_NAMES, duration, harmless, shape_tex
 from ledger.analysis.report_rows import ReportRow, rows
 from ledger.records import Forecast
 from ledger.render import report_text as lines
+from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
+from ledger.render.claim_text import LEGEND as CLAIM_LEGEND
+from ledger.render.claim_text import table_rows as claim_rows
 from ledger.roofline import memory_side, ridge_point, time_lower_bound_s
 
 
@@ -77,10 +80,18 @@ def markdown(book: Book) -> str:
         _bullets(f"**{row.number}.** {escape(words)}" for row, words in explained),
         "## Counters" if counters else "",
         counters,
+        *_claims(book),
         *_section("Not measured", [escape(words) for words in lines.missing_text(book)]),
         *_section("Timed before", [escape(words) for words in lines.known_text(listed)]),
         *_section("Findings", [escape(words) for words in lines.finding_text(book)]),
     )
+
+
+def _claims(book: Book) -> tuple[str, ...]:
+    if not book.claims:
+        return ()
+    rows = (_escaped(*row) for row in claim_rows(book.claims))
+    return ("## Claims", table(CLAIM_HEADINGS, rows), escape(CLAIM_LEGEND))
 
 
 def _section(title: str, bullets: Sequence[str]) -> tuple[str, ...]:

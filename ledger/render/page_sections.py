@@ -71,8 +71,11 @@ def kernel_table(listed: Sequence[ReportRow]) -> str:
 
 def calibration_table(book: Book) -> str:
     """Return stated probabilities against how often what they were given to was measured."""
-    body = [(_percent(one.stated), _percent(one.observed), str(one.count)) for one in calibration(book)]
-    return table(("stated", "measured", "probabilities"), body) if body else ""
+    body = [
+        (_percent(one.stated), _percent(one.observed), f"{_percent(one.low)} to {_percent(one.high)}", str(one.count))
+        for one in calibration(book)
+    ]
+    return table(("stated", "measured", "95%", "probabilities"), body) if body else ""
 
 
 def confusion_table(book: Book) -> str:

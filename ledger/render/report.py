@@ -13,16 +13,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.analysis.book import Book
+from ledger.analysis.book import Book, ClaimView
 from ledger.analysis.formatting import count_text, harmless, signed
 from ledger.analysis.report_rows import ReportRow, document, rows
 from ledger.analysis.row_choice import Group
 from ledger.render import report_text as lines
+from ledger.render.claim_text import FOLDING as CLAIM_FOLDING
+from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
+from ledger.render.claim_text import LEGEND as CLAIM_LEGEND
+from ledger.render.claim_text import failure_of, summary_line
+from ledger.render.claim_text import table_rows as claim_table
 from ledger.render.counter_card import counter_lines
 from ledger.render.html_page import html
 from ledger.render.markdown_page import markdown
+from ledger.render.tables import print_rows
 
-__all__ = ["document", "harmless", "html", "markdown", "render", "render_chosen", "render_groups"]
+__all__ = ["document", "harmless", "html", "markdown", "render", "render_chosen", "render_claims", "render_groups"]
 
 _NARROWEST = {1: 14, 2: 14, 3: 14, 6: 11}
 """Least widths of the columns that may fold, by number: the longest word of a cell, a regime, a sight."""
@@ -48,11 +54,24 @@ def render(book: Book, console: Console, *, only: Collection[str] | None = None)
         _listing("Timed before", lines.known_text(listed), console)
         _counters(listed, console)
         return
+    render_claims(book.claims, console)
     _listing("Not measured", lines.missing_text(book), console)
     _listing("Timed before", lines.known_text(listed), console)
     _listing("Findings", lines.finding_text(book), console)
     if listed:
         console.print(Text(lines.LEGEND, style="dim"))
+
+
+def render_claims(claims: Sequence[ClaimView], console: Console) -> None:
+    """Print claims with what was measured of them; nothing where there is none."""
+    if not claims:
+        return
+    console.print(Text(summary_line(claims), style="bold"))
+    print_rows(console, CLAIM_HEADINGS, claim_table(claims), folding=CLAIM_FOLDING)
+    for view in claims:
+        if (why := failure_of(view)) is not None:
+            console.print(Text(harmless(f"{view.short_name} failed: {why}", 600)))
+    console.print(Text(CLAIM_LEGEND, style="dim"))
 
 
 def render_chosen(listed: Sequence[ReportRow], total: int, console: Console, *, seals: bool) -> None:

@@ -158,6 +158,8 @@ def missing_text(book: Book) -> list[str]:
             words.append(harmless(f"void ({STATE_TEXT['void']}): #{row.number}, because: {reason}", 400))
         else:
             by_state.setdefault(row.view.state, []).append(row.number)
+    if book.hidden and not book.refused:
+        words.append(f"hidden ({STATE_TEXT['hidden']}): {count_text(len(book.hidden), 'cell')}")
     return [f"{state} ({STATE_TEXT[state]}): {_ranges(numbers)}" for state, numbers in by_state.items()] + words
 
 

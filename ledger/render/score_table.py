@@ -1,73 +1,246 @@
-"""Renders the scores of the forecasters as one table. Writes to the console given."""
+"""Renders the scores of the forecasters, their skill, their ranking and their calibration. Writes to the console given.
+
+Errors of time are means of logarithms, shown as the percent that they stand for: 100 · (exp(mean) - 1).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ledger.analysis.formatting import harmless, signed
+from ledger.analysis.ranking import Ranking
 from ledger.analysis.repeats import RepeatSpread
 from ledger.analysis.score import Score
 from ledger.analysis.sight import sight_name
+from ledger.forecasters.baselines import PREFIX, Skill
+from ledger.render.tables import print_rows
 
 _LABELS = (
     "cells measured",
     "bias, points",
     "error, points",
+    "bias of time",
+    "error of time",
+    "repeats differ by",
+    "timing interval",
     "in interval",
     "interval score, points",
     "vacuous intervals",
+    "WIS of ln time",
     "regime right",
     "Brier score",
     "log score, nats",
 )
 _LEGEND = (
-    "Bias is signed, error is not; of interval, Brier and log score the lower the better; intervals are read as 80%. "
-    "Near: a neighbour or another version had been timed; informed: the cell had been. Undeclared counts as neither. "
-    "Cells never measured are not scored. A vacuous interval (90 points or more) counts in no coverage."
+    "Bias is signed, error is not; bias of time is above 0 where kernels were slower than forecast; of interval score, "
+    "WIS, Brier and log score the lower the better; intervals are read as 80%. [ ]: 95% by a bootstrap, kernels whole "
+    "where there are 5. Near: a neighbour or another version had been timed; informed: the cell had been. Undeclared "
+    "counts as neither. Cells never measured are not scored. A vacuous interval (90 points or more) counts in no "
+    "coverage."
 )
 _LONGEST_NAME = 30
+_BAR = 20
 
 
 def render_scores(scores: Sequence[Score], console: Console, *, repeats: RepeatSpread | None = None) -> None:
-    """Print the scores, one column for each forecaster and sight; a dash stands for what cannot be scored."""
+    """Print the scores, one column for each forecaster and sight; a dash stands for what cannot be scored.
+
+    Scores of groups are printed one a line.
+    """
     if not scores:
         console.print("Nothing to score: no forecast is sealed, or the ledger is refused.")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for score in scores:
-        heading = f"{harmless(score.forecaster, _LONGEST_NAME)}, {sight_name(score.sight)}"
-        table.add_column(Text(heading), justify="right")
-    for label, *values in zip(_LABELS, *(_column(score) for score in scores), strict=True):
-        table.add_row(Text(label), *(Text(value) for value in values))
-    console.print(table)
+    if scores[0].group is not None:
+        _print_groups(scores, console)
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("")
+        for score in scores:
+            table.add_column(Text(_heading(score)), justify="right")
+        for label, *values in zip(_LABELS, *(_column(score) for score in scores), strict=True):
+            table.add_row(Text(label), *(Text(value) for value in values))
+        console.print(table)
     console.print(Text(_LEGEND, style="dim"))
     if repeats is not None:
         console.print(Text(f"Repeats: {repeats.text}; an error below that shows no skill.", style="dim"))
 
 
+def _heading(score: Score) -> str:
+    return f"{harmless(score.forecaster, _LONGEST_NAME)}, {sight_name(score.sight)}"
+
+
+_GROUPED = (0, 3, 4, 5, 6, 7, 10, 11, 13)
+"""The labels that lines of groups have, by number."""
+
+
+def _print_groups(scores: Sequence[Score], console: Console) -> None:
+    headings = ("group", *(_LABELS[number] for number in _GROUPED))
+    for heading, members in groupby(scores, key=_heading):
+        columns = ((harmless(score.group or "", _LONGEST_NAME), _column(score)) for score in members)
+        console.print(Text(heading, style="bold"))
+        print_rows(console, headings, [(name, *(column[n] for n in _GROUPED)) for name, column in columns], folding=())
+
+
 def _column(score: Score) -> tuple[str, ...]:
     """Return the values of one forecaster in the order of the labels."""
+
+    def number(key: str, digits: int, shown: Callable[[float], float] = float, *, sign: bool = False) -> str:
+        value: float | None = getattr(score, key)
+        if value is None:
+            return "–"
+        found = score.ci95.get(key)
+
+        def text(one: float) -> str:
+            return signed(shown(one), digits) if sign else f"{shown(one):.{digits}f}"
+
+        return text(value) if found is None else f"{text(value)} [{text(found[0])}, {text(found[1])}]"
+
+    def of_time(key: str, *, sign: bool = False) -> str:
+        text = number(key, 1, _percent, sign=sign)
+        return text if text == "–" else f"{text} %"
+
+    spread = score.repeat_percent
     return (
         f"{score.measured} of {score.sealed}",
-        "–" if score.bias is None else signed(score.bias),
-        _number(score.error, 1),
+        number("bias", 1, sign=True),
+        number("error", 1),
+        of_time("log_bias", sign=True),
+        of_time("log_error"),
+        "–" if spread is None else f"{spread:.1f} % in {score.repeats}",
+        "–" if score.timing_percent is None else f"±{score.timing_percent:.2f} %",
         _share(score.coverage, score.intervals - score.vacuous),
-        _number(score.interval_score, 1),
+        number("interval_score", 1),
         str(score.vacuous),
+        number("wis", 3),
         _share(score.regime_right, score.regimes),
-        _number(score.brier, 2),
-        _number(score.log_score, 2),
+        number("brier", 2),
+        number("log_score", 2),
     )
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+def _percent(log: float) -> float:
+    """Return the percent that a mean of logarithms of time stands for."""
+    return 100 * math.expm1(min(log, 50.0))
 
 
 def _share(value: float | None, count: int) -> str:
     return "–" if value is None else f"{100 * value:.0f}% of {count}"
+
+
+# Baselines and ranking
+
+
+def render_skills(skills: Sequence[Skill], console: Console) -> None:
+    """Print how the forecasters compare with the baselines on the same cells."""
+    for (forecaster, sight), members in groupby(skills, key=lambda one: (one.forecaster, one.sight)):
+        rows = [
+            (
+                one.baseline,
+                str(one.cells),
+                f"{_percent(one.error):.1f} %",
+                f"{_percent(one.baseline_error):.1f} %",
+                "–" if one.skill is None else f"{signed(one.skill, 2)}{_interval(one.low, one.high)}",
+            )
+            for one in members
+        ]
+        console.print()
+        console.print(Text(f"Skill, {harmless(forecaster, _LONGEST_NAME)}, {sight}", style="bold"))
+        print_rows(console, ("baseline", "cells", "error of time", "baseline's", "skill"), rows, folding=())
+    if skills:
+        told = "Skill is 1 - error ÷ baseline's error, of ln time, on the cells that both answer."
+        console.print(Text(told, style="dim"))
+
+
+def _interval(low: float | None, high: float | None, digits: int = 2) -> str:
+    return "" if low is None or high is None else f" [{signed(low, digits)}, {signed(high, digits)}]"
+
+
+RANKING_NOTE = (
+    "Peer score: how much lower the error of ln time is than the others' on the same cells, corrected for how hard "
+    "the cells of each are. "
+    "Ahead: probability of being ahead of the next, by a paired bootstrap."
+)
+
+
+def render_rankings(rankings: Mapping[str, Ranking], console: Console) -> None:
+    """Print the ranking of each sight, with the probability that its order is right."""
+    for sight, ranking in rankings.items():
+        rows = [
+            (
+                str(one.rank),
+                harmless(one.forecaster, _LONGEST_NAME + len(PREFIX)),
+                str(one.cells),
+                f"{_percent(one.loss):.1f} %",
+                f"{signed(one.peer_score, 3)}{_interval(one.low, one.high, 3)}",
+                "–" if one.ahead_of_next is None else f"{100 * one.ahead_of_next:.0f}%",
+            )
+            for one in ranking.rows
+        ]
+        console.print()
+        order = "" if ranking.order is None else f"; {100 * ranking.order:.0f}% that all of the order is right"
+        console.print(Text(f"Ranking, {sight}, {ranking.cells} shared cells{order}", style="bold"))
+        print_rows(console, ("", "forecaster", "cells", "error of time", "peer score", "ahead"), rows, folding=())
+        if ranking.alone:
+            names = ", ".join(harmless(name, _LONGEST_NAME) for name in ranking.alone)
+            console.print(Text(f"Not compared, for want of shared cells: {names}"))
+    if rankings:
+        console.print(Text(RANKING_NOTE, style="dim"))
+
+
+def ranking_document(rankings: Mapping[str, Ranking]) -> list[dict[str, Any]]:
+    """Return the rankings as JSON values, a row each forecaster and sight."""
+    return [
+        {
+            "forecaster": row.forecaster.removeprefix(PREFIX),
+            "baseline": row.forecaster.startswith(PREFIX),
+            "sight": sight,
+            **{key: value for key, value in asdict(row).items() if key != "forecaster"},
+            "shared_cells": ranking.cells,
+            "order_probability": ranking.order,
+            "resampled": ranking.resampled,
+        }
+        for sight, ranking in rankings.items()
+        for row in ranking.rows
+    ]
+
+
+def with_skills(scores: list[dict[str, Any]], skills: Sequence[Skill]) -> list[dict[str, Any]]:
+    """Return score documents, each with its forecaster's skill against the baselines."""
+    for score in scores:
+        key = (score["forecaster"], sight_name(score["sight"]))
+        own = [asdict(one) for one in skills if (one.forecaster, one.sight) == key]
+        score["skill"] = [{name: one[name] for name in one if name not in ("forecaster", "sight")} for one in own]
+    return scores
+
+
+# Calibration
+
+
+def render_calibration(scores: Sequence[Score], console: Console) -> None:
+    """Print stated probabilities of regimes against how often they came true, each as a bar with its interval."""
+    for score in scores:
+        if not score.calibration:
+            continue
+        console.print()
+        console.print(Text(f"Calibration of regimes, {_heading(score)}", style="bold"))
+        for one in score.calibration:
+            bar = "".join(_mark(place / _BAR, one.stated, one.low, one.high) for place in range(_BAR + 1))
+            told = f"said {100 * one.stated:3.0f}%  measured {100 * one.observed:3.0f}% of {one.count:4}"
+            console.print(Text(f"{told}  |{bar}|"), soft_wrap=True)
+    if any(score.calibration for score in scores):
+        console.print(Text("| | is 0 to 100%; +: as said, -: 95% interval of the measured share", style="dim"))
+
+
+def _mark(share: float, stated: float, low: float, high: float) -> str:
+    half = 0.5 / _BAR
+    if abs(share - stated) <= half:
+        return "+"
+    return "-" if low - half <= share <= high + half else " "

@@ -26,5 +26,18 @@ def slices_table(found: dict[str, Any]) -> Table:
     return table
 
 
+def scopes_table(found: dict[str, Any]) -> Table:
+    """Return the scopes within a kernel as a table. Units: clocks of the SM; FLOP and bytes of a CTA by kind."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("scope: function, kind, line", overflow="fold")
+    for heading in ("events", "CTAs", "warps", "clocks", "% of warp", "FLOP of kind", "bytes of kind"):
+        table.add_column(heading, justify="right")
+    for one in found["scopes"]:
+        counts = (str(one[key]) for key in ("count", "ctas", "warps"))
+        numbers = (one[key] for key in ("clocks", "share", "flops", "bytes"))
+        table.add_row(Text(harmless(one["name"])), *counts, *(_digits(number) for number in numbers))
+    return table
+
+
 def _digits(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"

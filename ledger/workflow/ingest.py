@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path as FilePath
+from typing import TypeVar
 
-from ledger.analysis.book import Book, Commit, Recorded, short_name
+from ledger.analysis.book import Book, Commit, Recorded, RecordedRatio, short_name
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
 from ledger.errors import EvidenceRefused
 from ledger.evidence.judge import CurrentDigest, judge
@@ -22,10 +24,13 @@ from ledger.evidence.sight_checks import read_notes
 from ledger.git.commit import Repository
 from ledger.git.history import Change, History, commits_after, read_history
 from ledger.git.reader import Reader
+from ledger.git.tree_files import blobs_at
 from ledger.record_files import read_bytes, results
-from ledger.records import Finding, Measurement
+from ledger.records import Finding, Measurement, RatioMeasurement
 
 MAX_ATTACHMENT_BYTES = 256 * 1024 * 1024
+
+R = TypeVar("R", Recorded, RecordedRatio)
 
 Refusals = dict[str, tuple[Finding, ...]]
 """What refuses each measurement, by the path that its record would have."""
@@ -37,7 +42,7 @@ class Incoming:
 
     path: str
     record: bytes
-    measurement: Measurement
+    measurement: Measurement | RatioMeasurement
     attachments: Mapping[str, bytes]
 
     @property
@@ -90,7 +95,7 @@ def read_folder(folder: FilePath, on_skip: Callable[[str], None] = lambda _told:
     return incoming
 
 
-def incoming_of(measurement: Measurement, attachments: Mapping[str, bytes]) -> Incoming:
+def incoming_of(measurement: Measurement | RatioMeasurement, attachments: Mapping[str, bytes]) -> Incoming:
     """Return a measurement ready to be ingested; `attachments` by the path that they will have."""
     data = encode(measurement)
     return Incoming(record_path("verifications", record_id(type(measurement), data)), data, measurement, attachments)
@@ -269,6 +274,7 @@ class _Rehearsal:
                 lambda blob, limit: overlay[blob] if blob in overlay else blobs.read(blob, limit),
                 current=self._current,
                 notes=read_notes(self._reader, history.head, blobs.read),
+                files_at=partial(blobs_at, self._reader),
             )
 
     def settled(self, book: Book, made: Sequence[str]) -> Book:
@@ -278,7 +284,7 @@ class _Rehearsal:
             return judged_ledger(self._reader, read_history(self._reader), current=self._current)
         by_position = {commit.position: commit for commit in commits}
 
-        def dated(recorded: Recorded) -> Recorded:
+        def dated(recorded: R) -> R:
             commit = by_position.get(recorded.commit.position)
             return recorded if commit is None else replace(recorded, commit=commit)
 
@@ -287,4 +293,6 @@ class _Rehearsal:
             for cell in book.cells
         )
         head = commits[-1].sha if commits else book.head
-        return replace(book, head=head, cells=cells, records=tuple(map(dated, book.records)))
+        claims = tuple(replace(claim, runs=tuple(map(dated, claim.runs))) for claim in book.claims)
+        ratios, records = tuple(map(dated, book.ratios)), tuple(map(dated, book.records))
+        return replace(book, head=head, cells=cells, records=records, claims=claims, ratios=ratios)

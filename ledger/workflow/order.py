@@ -47,12 +47,15 @@ def write_order(cells: Sequence[CellView], *, root: FilePath, anchor: Digest | N
                 raise EvidenceRefused(f"{cell.short_name}: kernel {name} has changed since it was sealed")
             kernels[closure.sha256] = closure.manifest
             files.update({object_id(source.data): source.data.decode() for source in closure.carried})
+        draw = forecast.draw
+        if draw is not None and anchor is not None:
+            raise InputError(f"{cell.short_name}: was drawn, and its pulse is its anchor; expected no --challenge")
         ordered.append(
             OrderedCell(
                 seal=cell.sealed.id,
                 cell=forecast.cell,
                 run=len(cell.runs),
-                anchor=anchor,
+                anchor=anchor if draw is None else draw.challenge,
                 case=forecast.case,
                 work=forecast.work,
                 kernel_sha256=forecast.kernel_sha256,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 
@@ -52,10 +52,9 @@ class Practice:
         due = {key: _moment(card.get("due"), f"{self.path}: {key}") for key, card in self.history.cards.items()}
         return {key: 0 if when <= moment else 2 for key, when in due.items()}
 
-    def due(self, keys: Iterable[str], now: datetime | None = None) -> int:
-        """Return how many of some questions are due."""
-        ranks = self.ranks(now)
-        return sum(ranks.get(key) == 0 for key in keys)
+    def due(self, now: datetime | None = None) -> int:
+        """Return how many questions are due."""
+        return list(self.ranks(now).values()).count(0)
 
     def add(self, review: Review, now: datetime | None = None) -> None:
         """Keep an answer and say when its question comes again. Raises: OSError, InputError."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from ledger.analysis.campaign import Request
+from ledger.analysis.campaign import CellRequest
 from ledger.callables.argument_list import first_dtype, with_keys
 from ledger.callables.recorded_arguments import described
 from ledger.callables.subject import SELF, Pass, Subject, cell_suffix, check_tolerance, checked
@@ -31,7 +31,7 @@ class Resolved:
 
 
 def resolve_callable(
-    request: Request, root: FilePath | None, hardware: Hardware, arguments: tuple[Argument, ...] | None = None
+    request: CellRequest, root: FilePath | None, hardware: Hardware, arguments: tuple[Argument, ...] | None = None
 ) -> Resolved:
     """Return a forecast of a callable, resolved. arguments: those of the request where they are not a text.
 
@@ -86,7 +86,7 @@ def _tolerance(given: float | None, dtype: Dtype) -> str | None:
     return text
 
 
-def _threads(request: Request, hardware: Hardware) -> int | None:
+def _threads(request: CellRequest, hardware: Hardware) -> int | None:
     if request.threads is not None or is_gpu(hardware.target):
         return request.threads
     return cpu_cores()

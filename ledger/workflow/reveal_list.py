@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from ledger.analysis.revealing import MachineNames, Revealed, in_file, in_record
+from ledger.records import Measurement
 from ledger.workflow.ingest import Incoming
 
 MAX_LINES = 20
@@ -31,6 +32,8 @@ def reveal_lines(incoming: Iterable[Incoming], names: MachineNames) -> Iterator[
 
 def _revealed(item: Incoming, names: MachineNames) -> Iterator[Revealed]:
     yield from in_record(item.record, names)
-    attached = {attachment.sha256: attachment.name for attachment in item.measurement.attachments}
+    measured = item.measurement
+    attachments = measured.attachments if isinstance(measured, Measurement) else ()
+    attached = {attachment.sha256: attachment.name for attachment in attachments}
     for path, data in item.attachments.items():
         yield from in_file(data, attached.get(PurePosixPath(path).name, path), names)

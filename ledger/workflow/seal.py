@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import Any
 
 from ledger import __version__
-from ledger.analysis.campaign import Request, milli, millionths
+from ledger.analysis.campaign import CellRequest, Guess, Request, milli, millionths
 from ledger.analysis.formatting import count_text
 from ledger.analysis.protocols import protocol_for
 from ledger.analysis.work_model import excess
@@ -41,11 +42,15 @@ from ledger.records import (
     Argument,
     CaseV2,
     CeilingKind,
+    Commitment,
+    Domain,
     ForecastV2,
     Hardware,
+    Participant,
     Path,
     Prediction,
     PredictionV2,
+    Ratio,
     RoofV2,
     Tool,
     Work,
@@ -76,6 +81,24 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class ClaimDraft:
+    """Hold a claim that is ready to be sealed, with the objects that it names, by digest."""
+
+    claim: Ratio
+    objects: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Author:
+    """Hold who forecast, where it is not the committer: what a seal says of it, and the objects that it names."""
+
+    name: str
+    participant: Participant
+    extensions: Mapping[str, Any]
+    objects: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
 class SealedCommit:
     """Hold the result of sealing; `note` says what was left undone in the index, if anything."""
 
@@ -86,6 +109,40 @@ class SealedCommit:
     note: str | None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Hold a cell resolved against its kernel and its profile, before anybody says what to expect of it.
+
+    profile: the stored bytes of the hardware profile.
+    """
+
+    request: CellRequest
+    resolved: Resolved
+    roof: RoofV2
+    hardware: Hardware
+    profile: bytes
+
+
+def prepare(
+    request: CellRequest,
+    *,
+    root: FilePath | None,
+    ceilings: CeilingKind | None = None,
+    arguments: tuple[Argument, ...] | None = None,
+) -> Prepared:
+    """Return a cell resolved against the kernel, the profile and the roof of the path that the compiler takes.
+
+    arguments: those of a callable, where the request has no text of them.
+    Raises: UnknownName, InputError, RecordError.
+    """
+    hardware = load_hardware(request.hardware, root)
+    if is_callable(request.kernel):
+        resolved = resolve_callable(request, root, hardware, arguments)
+    else:
+        resolved = _resolve(request, root, hardware)
+    return Prepared(request, resolved, _roof(resolved.path, hardware, ceilings), hardware, encode(hardware))
+
+
 def draft(
     request: Request,
     *,
@@ -94,44 +151,41 @@ def draft(
     pins: Mapping[str, str] | None = None,
     arguments: tuple[Argument, ...] | None = None,
 ) -> Draft:
-    """Return a forecast resolved against the kernel, the profile and the roof of the path that the compiler takes.
+    """Return a person's forecast, ready to be sealed. pins: as for draft_of. Raises: as prepare."""
+    return draft_of(prepare(request, root=root, ceilings=ceilings, arguments=arguments), request, pins=pins)
 
-    pins: platform packages whose versions the measurement must match, name -> version specifier.
-    arguments: those of a callable, where the request has no text of them.
-    Raises: UnknownName, InputError, RecordError.
+
+def draft_of(cell: Prepared, guess: Guess, *, pins: Mapping[str, str] | None = None) -> Draft:
+    """Return a forecast of a cell, ready to be sealed.
+
+    pins: platform packages whose versions the measurement must match, name -> version specifier. Raises: RecordError.
     """
-    hardware = load_hardware(request.hardware, root)
-    profile = encode(hardware)
-    if is_callable(request.kernel):
-        resolved = resolve_callable(request, root, hardware, arguments)
-    else:
-        resolved = _resolve(request, root, hardware)
-    kernel_file, case = resolved.file, resolved.case
+    request, resolved = cell.request, cell.resolved
     with record_errors(resolved.cell):
         forecast = ForecastV2(
             cell=resolved.cell,
-            operation=kernel_file.kernel.operation.name,
-            case=case,
+            operation=resolved.file.kernel.operation.name,
+            case=resolved.case,
             work=resolved.work,
-            roof=_roof(resolved.path, hardware, ceilings),
-            protocol=protocol_for(case.implementation),
-            kernel_sha256=kernel_file.sha256,
-            hardware_sha256=object_id(profile),
-            regime=request.regime,
-            percent_milli=milli(request.pct),
-            low_milli=None if request.low is None else milli(request.low),
-            high_milli=None if request.high is None else milli(request.high),
-            probabilities_ppm=None if request.prob is None else millionths(request.prob),
+            roof=cell.roof,
+            protocol=protocol_for(resolved.case.implementation),
+            kernel_sha256=resolved.file.sha256,
+            hardware_sha256=object_id(cell.profile),
+            regime=guess.regime,
+            percent_milli=milli(guess.pct),
+            low_milli=None if guess.low is None else milli(guess.low),
+            high_milli=None if guess.high is None else milli(guess.high),
+            probabilities_ppm=None if guess.prob is None else millionths(guess.prob),
             why=request.why,
             sight=request.sight,
             known=request.known,
             pins=dict(pins or {}),
             draw=None,
         )
-    return Draft(forecast, kernel_file, hardware, profile)
+    return Draft(forecast, resolved.file, cell.hardware, cell.profile)
 
 
-def _resolve(request: Request, root: FilePath | None, hardware: Hardware) -> Resolved:
+def _resolve(request: CellRequest, root: FilePath | None, hardware: Hardware) -> Resolved:
     """Return a forecast of a kernel file, resolved."""
     file = load_kernel(request.kernel, root)
     case = _case(request, file.kernel, hardware)
@@ -153,7 +207,7 @@ def _roof(path: Path, hardware: Hardware, ceilings: CeilingKind | None) -> RoofV
     )
 
 
-def _case(request: Request, kernel: Kernel, hardware: Hardware) -> CaseV2:
+def _case(request: CellRequest, kernel: Kernel, hardware: Hardware) -> CaseV2:
     """Return the case that a request names; on a CPU all cores where it names no thread count."""
     assert request.dtype is not None, "a request for a kernel has one"
     threads = request.threads
@@ -193,30 +247,55 @@ def seal(
     campaign: str | None = None,
     why: str = "",
     sign: bool = False,
+    claims: Sequence[ClaimDraft] = (),
+    author: Author | None = None,
+    domain: Domain | None = None,
+    hide: Callable[[Sequence[ForecastV2], str], tuple[Commitment, ...]] | None = None,
 ) -> SealedCommit:
-    """Seal forecasts as one prediction in one commit and return once it is on disk.
+    """Seal forecasts, or claims, as one prediction in one commit and return once it is on disk.
 
-    Raises: StateError, RecordError; InputError for a campaign whose name is taken.
+    author: who forecast; None: the committer. domain: what may be drawn later, instead of forecasts.
+    hide: (forecasts, forecaster) -> what is sealed instead of them.
+    Raises: StateError, RecordError; InputError for a campaign that this forecaster sealed before.
     """
-    forecaster = repository.identity()
+    committer = repository.identity()
+    forecaster = committer if author is None else author.name
     nonce = secrets.token_hex(16)
     forecasts = tuple(item.forecast for item in drafts)
-    objects = {object_path("predictions", digest): data for item in drafts for digest, data in item.objects.items()}
+    ratios = tuple(item.claim for item in claims)
+    named = [*(item.objects for item in drafts), *(item.objects for item in claims)]
+    objects = {object_path("predictions", digest): data for held in named for digest, data in held.items()}
+    objects.update(
+        (object_path("predictions", digest), data) for digest, data in (author.objects if author else {}).items()
+    )
+    hidden = () if hide is None else hide(forecasts, forecaster)
     sealed: list[tuple[str, PredictionV2]] = []
 
     def compose(parent: str | None) -> tuple[Mapping[str, bytes], str]:
         if campaign is not None:
-            check_new(repository, campaign, parent)
+            check_new(repository, campaign, parent, forecaster)
         sequence, previous = next_link(chain_tips(repository, parent))
         record = _prediction(
-            forecasts, forecaster, sequence=sequence, previous=previous, campaign=campaign, why=why, nonce=nonce
+            () if hidden else forecasts,
+            forecaster,
+            author,
+            sequence=sequence,
+            previous=previous,
+            campaign=campaign,
+            why=why,
+            nonce=nonce,
+            hidden=hidden,
+            domain=domain,
+            ratios=ratios,
         )
         data = encode(record)
         identity = record_id(PredictionV2, data)
         # What is committed must be what any later reader accepts.
         decode(PredictionV2, data, what="new seal")
         sealed[:] = [(identity, record)]
-        title = f"Seal {campaign or forecasts[0].cell}: {count_text(len(forecasts), 'cell')}"
+        first = campaign or next(iter([*(one.cell for one in forecasts), *(one.cell for one in ratios)]), "a domain")
+        count = count_text(len(ratios), "claim") if ratios else count_text(len(forecasts), "cell")
+        title = f"Seal {first}: {count}{', hidden' if hidden else ''}"
         return {record_path("predictions", identity): data, **objects}, f"{title}\n\nSeal-Id: {identity}\n"
 
     written = repository.commit(compose, sign=sign)
@@ -227,12 +306,16 @@ def seal(
 def _prediction(
     forecasts: tuple[ForecastV2, ...],
     forecaster: str,
+    author: Author | None,
     *,
     sequence: int,
     previous: tuple[str, ...],
     campaign: str | None,
     why: str,
     nonce: str,
+    hidden: tuple[Commitment, ...],
+    domain: Domain | None,
+    ratios: tuple[Ratio, ...],
 ) -> PredictionV2:
     """Return the record of a seal."""
     return PredictionV2(
@@ -240,31 +323,31 @@ def _prediction(
         rule="regime/2",
         tool=TOOL,
         forecaster=forecaster[:400],
-        participant=None,
+        participant=None if author is None else author.participant,
         sequence=sequence,
         previous=previous,
         campaign=campaign,
         metric="percent-of-roof/1",
         repeats="first-run/1",
         cells=forecasts,
-        commitments=(),
-        ratios=(),
-        domain=None,
+        commitments=hidden,
+        ratios=ratios,
+        domain=domain,
         why=why,
         nonce=nonce,
-        extensions={},
+        extensions={} if author is None else dict(author.extensions),
     )
 
 
-def check_new(repository: Repository, campaign: str, commit: str | None) -> None:
-    """Check that no seal at a commit carries a campaign's name. Raises: InputError."""
-    for path, name in _campaigns(repository, commit):
-        if name == campaign:
+def check_new(repository: Repository, campaign: str, commit: str | None, forecaster: str) -> None:
+    """Check that no seal of a forecaster at a commit carries a campaign's name. Raises: InputError."""
+    for path, name, by in _campaigns(repository, commit):
+        if (name, by) == (campaign, forecaster[:400]):
             raise InputError(f"campaign {campaign!r} was sealed before ({path}); expected a new name")
 
 
-def _campaigns(repository: Repository, commit: str | None) -> Iterator[tuple[str, object]]:
-    """Yield the path and the campaign of each seal at a commit; of one that cannot be read the campaign is None."""
+def _campaigns(repository: Repository, commit: str | None) -> Iterator[tuple[str, object, object]]:
+    """Yield path, campaign and forecaster of each seal at a commit; None and None of one that cannot be read."""
     listing = repository.git("ls-tree", "-r", "-z", commit, "--", "predictions") if commit else ""
     entries = [line.partition("\t") for line in filter(None, listing.split("\0"))]
     seals = {path: meta.split(" ")[2] for meta, _, path in entries if path.endswith(".json")}
@@ -275,7 +358,8 @@ def _campaigns(repository: Repository, commit: str | None) -> Iterator[tuple[str
             # The report refuses what is no seal.
             with suppress(LedgerError):
                 value = parse_json(blobs.read(blob, MAX_RECORD_BYTES) or b"", what=path)
-            yield path, value.get("campaign") if isinstance(value, dict) else None
+            fields = value if isinstance(value, dict) else {}
+            yield path, fields.get("campaign"), fields.get("forecaster")
 
 
 def chain_tips(repository: Repository, parent: str | None) -> dict[str, int]:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path as FilePath
 from typing import Literal
 
-from ledger.analysis.book import Book, CellView
+from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.callables.subject import is_callable
 from ledger.callables.subject_files import closure_named
 from ledger.canonical import encode, object_id
@@ -54,6 +54,10 @@ def select(book: Book, wanted: Sequence[str], *, again: bool = False) -> tuple[C
     for cell in chosen.values():
         if not isinstance(cell.forecast, ForecastV2) and cell.state in ("open", "stale"):
             raise EvidenceRefused(f"{cell.short_name}: {other_format(cell)}")
+        if cell.state == "hidden" and any(
+            (cell.sealed.id, cell.forecast.cell) == (one.measurement.seal, one.measurement.cell) for one in book.records
+        ):
+            raise EvidenceRefused(f"{cell.short_name} is hidden and measured already; expected: ledger reveal")
         if cell.state in ("stale", "void", "refused"):
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected an open cell: seal a new forecast")
     return tuple(chosen.values())
@@ -80,13 +84,43 @@ def other_format(cell: CellView) -> str:
 def named(book: Book, name: str) -> list[CellView]:
     """Return the cells of a seal, or the one cell, that a name fits, in any state. Raises: UnknownName."""
     prefix, _, key = name.partition("#")
-    seals = {cell.sealed.id for cell in book.cells if cell.sealed.id.startswith(prefix)}
+    cells = (*book.cells, *book.hidden)
+    seals = {cell.sealed.id for cell in cells if cell.sealed.id.startswith(prefix)}
     if len(prefix) < 4 or len(seals) != 1:
         raise UnknownName(f"seal {prefix!r} names {len(seals)} seals; expected four or more digits that name one")
-    found = [cell for cell in book.cells if cell.sealed.id in seals and key in ("", cell.forecast.cell)]
+    found = [cell for cell in cells if cell.sealed.id in seals and key in ("", cell.forecast.cell)]
     if not found:
         raise UnknownName(f"cell {key!r} is not in seal {prefix}; see: ledger status")
     return found
+
+
+def claims_named(book: Book, name: str) -> list[ClaimView]:
+    """Return the claims of a seal, or the one claim, that a name fits, in any state; none where it fits no claim."""
+    prefix, _, key = name.partition("#")
+    if len(prefix) < 4:
+        return []
+    return [claim for claim in book.claims if claim.sealed.id.startswith(prefix) and key in ("", claim.claim.cell)]
+
+
+def select_claims(book: Book, wanted: Sequence[str]) -> tuple[list[ClaimView], list[str]]:
+    """Return the claims that a user named, or every open one, and the names that are of no claim.
+
+    Raises: EvidenceRefused for a named claim that is void, refused or measured.
+    """
+    if not wanted:
+        return [claim for claim in book.claims if claim.state in ("open", "failed") and not claim.runs], []
+    chosen: dict[str, ClaimView] = {}
+    rest: list[str] = []
+    for name in wanted:
+        found = claims_named(book, name)
+        if len({claim.sealed.id for claim in found}) > 1:
+            raise UnknownName(f"seal {name!r} names several seals; expected more digits")
+        chosen.update({claim.name: claim for claim in found})
+        rest += [] if found else [name]
+    for claim in chosen.values():
+        if claim.state not in ("open", "failed"):
+            raise EvidenceRefused(f"{claim.short_name} is {claim.state}; expected an open claim: seal a new one")
+    return list(chosen.values()), rest
 
 
 def same_cells(book: Book, subject: str) -> list[CellView]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.analysis.book import Book
+from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.canonical import encode, record_id, record_path
 from ledger.errors import EvidenceRefused, InputError
 from ledger.git.commit import Repository
@@ -11,7 +11,7 @@ from ledger.records import (
     Void,
 )
 from ledger.workflow.seal import TOOL
-from ledger.workflow.select import named
+from ledger.workflow.select import claims_named, named
 
 
 def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[str, str, str]:
@@ -21,7 +21,7 @@ def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[s
     """
     if not why.strip():
         raise InputError("--why: empty; expected the reason")
-    cells = named(book, name)
+    cells: list[CellView] | list[ClaimView] = claims_named(book, name) or named(book, name)
     for cell in cells:
         if cell.state not in ("open", "stale", "failed"):
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected one that is not measured yet")
@@ -29,7 +29,7 @@ def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[s
         schema=VOID_SCHEMA,
         tool=TOOL,
         seal=cells[0].sealed.id,
-        cell=cells[0].forecast.cell if "#" in name else None,
+        cell=cells[0].name.partition("#")[2] if "#" in name else None,
         why=why,
         extensions={},
     )

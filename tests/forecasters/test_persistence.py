@@ -18,7 +18,8 @@ from samples import (
 )
 
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
-from ledger.forecasters.persistence import distance, forecast, measured_runs
+from ledger.forecasters.persistence import distance, forecast
+from ledger.forecasters.track import measured_runs
 from ledger.records import Work
 from ledger.roofline import roof_of
 
@@ -27,7 +28,7 @@ TWICE = Work(flops=10**10, bytes_read=1_800_000_000, bytes_written=200_000_000)
 
 
 def ran(time_ms: float, regime: Any = "hbm-bound", **case: Any) -> Measured:
-    return Measured(make_forecast(**case).case, MEMORY_WORK, time_ms / 1e3, regime)
+    return Measured(make_forecast(**case).case, MEMORY_WORK, ROOF, TOY, time_ms / 1e3, (regime,), "0" * 64)
 
 
 def ask(*earlier: Measured, work: Work = MEMORY_WORK, **case: Any) -> Answer | NoAnswer:

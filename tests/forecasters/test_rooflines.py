@@ -12,6 +12,8 @@ from samples import COMPUTE_WORK, MEMORY_WORK, TOY, burst, hardware_value, make_
 from ledger.errors import InputError
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, rule_of_thumb
 from ledger.forecasters.answer import Answer, NoAnswer, Question, answer_document
+from ledger.forecasters.lookup import TABLES
+from ledger.forecasters.matmul_heuristics import GPUS
 from ledger.forecasters.registry import FORECASTERS, answers, forecasters_named
 from ledger.record_files import load_hardware
 from ledger.records import Hardware, Roof, Work
@@ -124,6 +126,9 @@ def test_a_forecaster_says_what_it_lacks() -> None:
         "measured-roofline": why,
         "no-overlap": why,
         "persistence": "no fp16 cell of rmsnorm_matmul on toy is measured here",
+        "learned": "0 measured GPU cells here; expected at least 20",
+        "matmul-heuristics": "nvidia-matmul-heuristics does not know toy; expected: " + ", ".join(GPUS),
+        "lookup": "no published table of toy; expected: " + ", ".join(TABLES),
     }
     with pytest.raises(InputError, match="its work is 0 FLOP and 0 bytes"):
         answers(asked(Work(flops=0, bytes_read=0, bytes_written=0)), ("naive-roofline",))

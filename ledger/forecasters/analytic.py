@@ -1,0 +1,279 @@
+"""Forecasts a launch plus the slowest of its SMs, L2 and DRAM, term by term, from shape and configuration. Pure.
+
+    launch       an empty node of a graph as the profile measured it; early launches hide a part
+    ends         the first loads to arrive and the last stores to leave, once a dependent pass over memory
+    split        adding up what several CTAs computed of one result: through memory, or within a cluster
+    SMs          waves x steps x the slowest of: tensor cores, bytes requested from L2, bytes through shared memory,
+                 elements converted in registers, products of CUDA cores; and what these do not hide: exponentials,
+                 and the latency of products that wait for one another
+    L2           all requested bytes; DRAM: compulsory reads and writes, and what a wave of tiles reads again
+
+SMs, L2 and DRAM overlap; near equality they slow each other, which a norm of exponent `overlap` models. The clock of
+the tensor cores falls with power: from its burst value for launches up to `short_s` to its sustained one. Left out:
+bank conflicts, the number of stages, TLB misses, temperature.
+
+Constants: analytic_constants.py. What a profile measured is taken from it; a profile without it gets the H200's share
+of the datasheet, which is told.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ledger.analysis.regime import ResourceLoads, decide
+from ledger.forecasters.analytic_constants import CONSTANTS, Constants
+from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
+from ledger.forecasters.geometry import Geometry, geometry_of
+from ledger.records import Regime, is_gpu
+from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
+
+NAME = "analytic"
+VERSION = "1"
+
+_H200_CLOCK_MHZ = 1980.0
+_GRAPH_NODE_S = 0.67e-6
+"""An empty node of a CUDA graph on an H200 (hardware/measured/h200.yaml), for profiles without one."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Hold a device as the model sees it, at its light-load clock. Units: Hz, FLOP/s, bytes/s, seconds.
+
+    burst, sustained: of tensor cores on the question's path, or of CUDA cores. l2: bytes/s of all SMs together.
+    assumed: what was not measured there, in words.
+    """
+
+    sms: int
+    clock_hz: float
+    burst: float
+    sustained: float
+    read: float
+    write: float
+    l2: float
+    l2_bytes: float
+    launch_s: float
+    assumed: tuple[str, ...]
+
+
+def rates_of(question: Question, k: Constants) -> Rates:
+    """Return the rates of a GPU profile for the question's instruction path."""
+    hardware, path = question.hardware, question.roof.path
+    sheet = hardware.ceilings.get("datasheet")
+    measured = hardware.ceilings.get("burst")
+    peak, bandwidth = question.roof.peak_flop_per_s, question.roof.bandwidth_bytes_per_s
+    if sheet is not None:
+        bandwidth = base_units(sheet.dram_bandwidth)
+        found = sheet.peaks.get(path)
+        peak = peak if found is None else base_units(found)
+    assumed = []
+    tensor = "_tensor" in path
+    burst, sustained = peak * k.tensor if tensor else peak * k.cuda, peak * (k.sustained if tensor else k.cuda)
+    if measured is None:
+        assumed.append("the H200's shares of the datasheet")
+    clock = (hardware.limits.max_clock_mhz or _H200_CLOCK_MHZ) * 1e6 * k.clock
+    l2 = hardware.limits.sms * k.l2 * clock
+    launch = _GRAPH_NODE_S
+    if measured is not None and measured.launch_graph_node is not None:
+        launch = seconds(measured.launch_graph_node)
+    else:
+        assumed.append(f"a launch as on an H200 ({_GRAPH_NODE_S * 1e6:.2f} µs)")
+    held = hardware.memory.l2_capacity
+    return Rates(
+        sms=hardware.limits.sms,
+        clock_hz=clock,
+        burst=burst,
+        sustained=sustained,
+        read=bandwidth * k.read,
+        write=bandwidth * k.write,
+        l2=l2,
+        l2_bytes=base_units(held) if held is not None else 0.0,
+        launch_s=launch,
+        assumed=tuple(assumed),
+    )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Hold the terms of a time, in seconds; those of the SMs each as if it alone limited them. l2_bytes: requested."""
+
+    launch: float
+    ends: float
+    split: float
+    tensor: float
+    request: float
+    shared: float
+    convert: float
+    cuda: float
+    exponentials: float
+    chain: float
+    l2: float
+    dram: float
+    waves: float
+    whole_waves: bool
+    clock_hz: float
+    l2_bytes: float
+    dram_bytes: float
+    tensor_flops: float
+    overlap: float
+
+    @property
+    def sm(self) -> float:
+        """Return the time of the SMs."""
+        return max(self.tensor, self.request, self.shared, self.convert, self.cuda) + self.exponentials + self.chain
+
+    @property
+    def body(self) -> float:
+        """Return the time of SMs, L2 and DRAM in overlap."""
+        longest = max(self.sm, self.l2, self.dram)
+        if not longest:
+            return 0.0
+        total = sum((part / longest) ** self.overlap for part in (self.sm, self.l2, self.dram))
+        return float(longest * total ** (1 / self.overlap))
+
+    @property
+    def fixed(self) -> float:
+        """Return what a launch takes beside that."""
+        return self.launch + self.ends + self.split
+
+    @property
+    def total(self) -> float:
+        """Return the time of the launch."""
+        return self.fixed + self.body
+
+
+def cost(question: Question, k: Constants = CONSTANTS) -> Cost:
+    """Return the terms of a question's time."""
+    rates, work = rates_of(question, k), question.work
+    g = geometry_of(question.case, work, rates.sms)
+    full = g.ctas / rates.sms
+    waves = max(full, 1.0 if g.known else 0.0) if g.spread else float(math.ceil(full))
+    turns = waves * g.steps
+    sms, clock = rates.sms, rates.clock_hz
+    flops = g.tensor * g.ctas * g.steps
+    rate = _tensor_rate(work.flops, rates, k)
+    dram_bytes = work.bytes_read + _read_again(g, work.bytes_read, rates)
+    hidden = k.ahead if g.ahead else k.early if g.early else 1.0
+    return Cost(
+        launch=rates.launch_s * hidden,
+        ends=k.ends_us * 1e-6 * g.phases * hidden,
+        split=(k.split_cluster_us if g.together else k.split_memory_us) * 1e-6 if g.split > 1 else 0.0,
+        tensor=turns * g.tensor * sms / rate if "_tensor" in question.roof.path else 0.0,
+        request=turns * g.request / (k.request * clock),
+        shared=turns * g.exchanged / (k.shared * clock),
+        convert=turns * g.converted / (k.convert * g.converters * clock),
+        cuda=turns * 2 * g.multiplied * sms / (rates.burst * k.products) if g.multiplied else 0.0,
+        exponentials=turns * g.exponentials / (k.exponentials * clock),
+        chain=turns * g.chained * k.chain / clock,
+        l2=g.ctas * g.steps * g.request / rates.l2,
+        dram=dram_bytes / rates.read + work.bytes_written / rates.write,
+        waves=full,
+        whole_waves=not g.spread,
+        clock_hz=clock * rate / rates.burst if g.tensor else clock,
+        l2_bytes=g.ctas * g.steps * g.request + work.bytes_written,
+        dram_bytes=dram_bytes + work.bytes_written,
+        tensor_flops=flops,
+        overlap=k.overlap,
+    )
+
+
+def _tensor_rate(flops: int, rates: Rates, k: Constants) -> float:
+    """Return the tensor rate at the clock that power allows for a launch of so many operations."""
+    least = max(flops / rates.burst, 1e-9)
+    share = min(max(math.log(least / k.short_s) / math.log(k.long_s / k.short_s), 0.0), 1.0)
+    return float(rates.burst ** (1 - share) * rates.sustained**share)
+
+
+def _read_again(g: Geometry, read: int, rates: Rates) -> float:
+    """Return the bytes that waves read from DRAM again where L2 does not hold what they share.
+
+    A wave of square blocks of tiles reads its rows and columns once; of several waves each reads its own.
+    """
+    waves = g.ctas / rates.sms
+    if not g.tensor or waves <= 1 or read <= rates.l2_bytes:
+        return 0.0
+    # A block of n tiles shares rows and columns: it reads 1 / sqrt(n) of what its CTAs request.
+    a_wave = rates.sms * g.steps * g.request / math.sqrt(rates.sms)
+    return float(max(waves * a_wave - read, 0.0))
+
+
+def forecast(question: Question) -> Answer | NoAnswer:
+    """Return the forecast of a GPU's cell; of no other device."""
+    if not is_gpu(question.hardware.target):
+        return NoAnswer(NAME, VERSION, f"{question.hardware.name} is no GPU")
+    return answer_of(question, cost(question), rates_of(question, CONSTANTS))
+
+
+def regime_at(question: Question, found: Cost, rates: Rates, time_s: float) -> Regime | None:
+    """Return the regime that rule regime/1 gives the loads which a cost implies in a time."""
+    bandwidth = question.roof.bandwidth_bytes_per_s
+    loads = ResourceLoads(
+        dram_milli=_milli(found.dram_bytes / (bandwidth * time_s)),
+        # What passes DRAM passes L2, and loads it a little more.
+        l2_milli=_milli(max(found.l2_bytes / rates.l2, CONSTANTS.l2_of_dram * found.dram_bytes / bandwidth) / time_s),
+        smem_milli=_milli(CONSTANTS.shared_load * found.shared / time_s),
+        arithmetic_milli=_milli(_arithmetic(question, found) / time_s),
+    )
+    regime, _, _ = decide(
+        loads,
+        call_ps=max(1, round(time_s * 1e12)),
+        launch_ps=round(found.launch * 1e12),
+        left_of_ridge=memory_side(question.work, question.roof),
+    )
+    return regime
+
+
+def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
+    """Return the answer that a cost gives, with its terms."""
+    work, time_s = question.work, found.total
+    terms = (
+        *(Term(name, getattr(found, name), "s") for name in ("launch", "ends", "split")),
+        Term("SMs", found.sm, "s"),
+        Term("L2", found.l2, "s"),
+        Term("DRAM", found.dram, "s"),
+        Term("overlap", found.body - max(found.sm, found.l2, found.dram), "s"),
+        *(
+            Term(f"SMs: {name}", getattr(found, name), "s")
+            for name in ("tensor", "request", "shared", "convert", "cuda", "exponentials", "chain")
+            if getattr(found, name)
+        ),
+        Term("waves", found.waves, "1"),
+        Term("clock", found.clock_hz, "Hz"),
+        Term("L2 requests", found.l2_bytes, "B"),
+        Term("DRAM traffic", found.dram_bytes, "B"),
+    )
+    known = geometry_of(question.case, work, rates.sms).known
+    unknown = () if known else ("compulsory work alone: this kernel's tiles are not known",)
+    return Answer(
+        forecaster=NAME,
+        version=VERSION,
+        regime=regime_at(question, found, rates, time_s),
+        percent=percent_of_roof(work, question.roof, time_s),
+        time_s=time_s,
+        terms=terms,
+        assumes=(*rates.assumed, *unknown, "cold operands, launches of a graph back to back"),
+    )
+
+
+def _arithmetic(question: Question, found: Cost) -> float:
+    """Return the time of the arithmetic at the peak of the clock that the launch runs at."""
+    if found.tensor_flops:
+        return found.tensor * CONSTANTS.tensor / CONSTANTS.clock_of_tensor
+    return question.work.flops / question.roof.peak_flop_per_s
+
+
+def _milli(share: float) -> int:
+    return round(1e5 * share)
+
+
+def binding(found: Cost) -> str:
+    """Return the name of the longest term: launch, ends, split, L2, DRAM, or that of the SMs."""
+    of_sms = ("tensor", "request", "shared", "convert", "cuda")
+    longest = max(of_sms, key=lambda name: float(getattr(found, name)))
+    parts = {
+        "launch and ends": found.fixed,
+        f"SMs: {longest}": found.sm,
+        "L2": found.l2,
+        "DRAM": found.dram,
+    }
+    return max(parts, key=lambda name: parts[name])

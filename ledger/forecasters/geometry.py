@@ -1,0 +1,212 @@
+"""Describes a sealed launch as equal CTAs and what each moves and computes, from shape and configuration alone. Pure.
+
+It reads the keys of configurations by name, those of sealed records included, and knows no kernel's code. A kernel
+that it does not know, and every callable, has its compulsory work alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ledger.records import Case, Work
+from ledger.roofline import DTYPE_BYTES
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Hold a launch of equal CTAs. Units: bytes, operations and elements of one step of one CTA where not said.
+
+    steps: of a CTA, one after the other. spread: whether CTAs divide the work without a last wave. tensor: operations,
+    padding included. request: bytes requested from L2. exchanged: through shared memory. converted: elements that pass
+    through registers on their way to the tensor cores, by so many converters (warpgroups). chained: dependent products
+    of a step, each waiting for the one before. exponentials: of a softmax. multiplied: products of CUDA cores.
+    split: CTAs that add up one result; together: in one cluster. phases: dependent passes over memory. early: launch
+    overlaps with the one ahead (programmatic dependent launch); ahead: it even loads most of its bytes before that one
+    ends. known: whether the tiles are known.
+    """
+
+    ctas: int
+    steps: float
+    spread: bool = False
+    tensor: float = 0.0
+    request: float = 0.0
+    exchanged: float = 0.0
+    converted: float = 0.0
+    converters: float = 1.0
+    chained: float = 0.0
+    exponentials: float = 0.0
+    multiplied: float = 0.0
+    split: int = 1
+    together: bool = False
+    phases: float = 1.0
+    early: bool = False
+    ahead: bool = False
+    known: bool = True
+
+
+def _parts(whole: int, part: int) -> int:
+    return -(-whole // part)
+
+
+def _number(config: Mapping[str, int | str], key: str, default: int) -> int:
+    value = config.get(key, default)
+    return value if isinstance(value, int) else default
+
+
+def geometry_of(case: Case, work: Work, sms: int) -> Geometry:
+    """Return the launch of a case; of one that is not known, its compulsory work on all SMs."""
+    found = _BY_KERNEL.get(case.kernel)
+    if found is not None and case.implementation == "triton":
+        try:
+            made = found(case, sms)
+            early = _number(case.config, "pdl", 0) > 0
+            return replace(made, early=early, ahead=made.ahead and early)
+        except (KeyError, ZeroDivisionError, TypeError):
+            # A configuration of another form.
+            pass
+    tensor = work.flops if "fp32" != case.dtype != "fp64" else 0
+    return Geometry(sms, 1.0, spread=True, tensor=tensor / sms, request=work.bytes / sms, known=False)
+
+
+def _product(case: Case, _sms: int) -> Geometry:
+    shape, config = case.shape, case.config
+    fused = case.kernel == "rmsnorm_matmul"
+    rows, columns, inner = (shape[key] for key in ("B", "O", "H")) if fused else (shape[key] for key in ("M", "N", "K"))
+    tall, wide = (int(config[key]) for key in (("block_b", "block_o") if fused else ("block_m", "block_n")))
+    deep, element = int(config["block_k"]), DTYPE_BYTES[case.dtype]
+    variant, high, broad = _variant(case)
+    split = _number(config, "split_k", 2 if config.get("stream") == 2 else 1)
+    ctas = _parts(rows, tall) * _parts(columns, wide) * split
+    steps = _parts(_parts(inner, deep), split)
+    # The rows that a tile has beyond those of the matrix are multiplied, and not loaded.
+    loaded = rows / _parts(rows, tall)
+    converted, converters = 0.0, max(_number(config, "num_warps", 4) / 4, 1.0)
+    if fused:
+        # Ping-pong warpgroups scale the weights, the others x; of the warp-specialised variant some do nothing else.
+        converted = (wide if variant == "ping_pong" else loaded) * deep
+        converters = max(_number(config, "scalers", 0), _number(config, "scaling_warpgroups", 0)) or converters
+    return Geometry(
+        ctas=ctas,
+        steps=steps,
+        spread=bool(config.get("stream_k")) or config.get("stream") == 1,
+        tensor=2 * max(tall, 8) * wide * deep,
+        request=element * deep * (loaded * _lines(inner, element) / broad + wide * _lines(columns, element) / high),
+        exchanged=element * deep * (loaded + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1)),
+        converted=converted,
+        converters=converters,
+        multiplied=tall * wide * deep if case.dtype in ("fp32", "fp64") else 0,
+        split=split,
+        together=variant not in ("generic", "warp_specialised"),
+        # The weights do not wait for the launch ahead, where x has stages of its own: all of them fit in the stages.
+        ahead=variant == "ping_pong"
+        and _number(config, "x_stages", 0) > 0
+        and _number(config, "num_stages", 0) >= steps,
+    )
+
+
+def _loads_ahead(config: Mapping[str, int | str], variant: str, steps: int) -> bool:
+    """Tell whether all weights of a CTA are loaded before the launch ahead ends: x, which waits, has other stages."""
+    return variant == "ping_pong" and _number(config, "x_stages", 0) > 0 and _number(config, "num_stages", 0) >= steps
+
+
+def _lines(pitch: int, element: int) -> int:
+    """Return in how many lines of L2 128 bytes of a row lie."""
+    return 1 if pitch * element % 128 == 0 else 2
+
+
+_NUMBERED = {0: "generic", 1: "warp_specialised", 2: "cuda", 3: "ping_pong"}
+
+
+def _variant(case: Case) -> tuple[str, int, int]:
+    """Return variant, and CTAs of a cluster along rows and columns; older records hold them as one number.
+
+    Of matmul: 11 and 21 are clusters of 1 and 2 of the CUDA variant, 111 and 121 the same with A and B swapped.
+    """
+    config = case.config
+    named = config.get("variant")
+    if isinstance(named, str):
+        name = "ping_pong" if named == "cuda_ping_pong" else named
+        return name, max(_number(config, "cluster_m", 1), 1), max(_number(config, "cluster_n", 1), 1)
+    number = _number(config, "pipeline", 0)
+    if number < 10:
+        high = 2 if number == 2 and case.kernel != "rmsnorm_matmul" else 1
+        return _NUMBERED.get(number, "cuda"), high, 1
+    digits = [int(digit) for digit in str(number)]
+    return "cuda", digits[-2] if len(digits) == 3 else digits[0], digits[-1] if len(digits) == 3 else 1
+
+
+def _gemv(case: Case, _sms: int) -> Geometry:
+    element = DTYPE_BYTES[case.dtype]
+    wide = int(case.config["block_n"])
+    return Geometry(ctas=_parts(case.shape["N"], wide), steps=1, spread=True, request=element * wide * case.shape["K"])
+
+
+def _rows(case: Case, sms: int) -> Geometry:
+    elements = case.shape.get("M", 1) * case.shape["N"]
+    return Geometry(ctas=sms, steps=1, spread=True, request=2 * DTYPE_BYTES[case.dtype] * elements / sms)
+
+
+def _decode(case: Case, sms: int) -> Geometry:
+    shape, config, element = case.shape, case.config, DTYPE_BYTES[case.dtype]
+    splits, deep = int(config["splits"]), int(config["block_s"])
+    variant = config.get("variant", config.get("pipeline", 0))
+    pairs, width = shape["B"] * shape["HKV"], shape["D"]
+    whole = variant in (3, "split") and splits == 1
+    ctas = max(pairs, sms) if whole else pairs * splits
+    positions = shape["S"] * pairs / ctas
+    heads = shape["HQ"] // shape["HKV"]
+    return Geometry(
+        ctas=ctas,
+        steps=max(positions / deep, 1.0),
+        spread=whole or ctas > sms,
+        request=2 * element * deep * width,
+        exponentials=heads * deep,
+        multiplied=2 * heads * deep * width if case.dtype == "fp32" else 0,
+        split=splits,
+        together=variant not in (0, 1, "generic"),
+        phases=1.5,
+    )
+
+
+def _latent(case: Case, _sms: int) -> Geometry:
+    shape, config, element = case.shape, case.config, DTYPE_BYTES[case.dtype]
+    splits, heads, deep = (int(config[key]) for key in ("splits", "block_h", "block_s"))
+    # 512 latent and 64 rotary columns for the scores, 512 for the values.
+    return Geometry(
+        ctas=shape["B"] * _parts(shape["H"], heads) * splits,
+        steps=_parts(_parts(shape["S"], splits), deep),
+        tensor=2 * heads * deep * (576 + 512),
+        request=element * deep * 576,
+        exchanged=element * (deep * (576 + 576 + 512) + heads * (576 + deep)),
+        chained=2,
+        exponentials=heads * deep,
+        split=splits,
+        phases=1.5,
+    )
+
+
+def _flash(case: Case, _sms: int) -> Geometry:
+    shape, config, element = case.shape, case.config, DTYPE_BYTES[case.dtype]
+    tall, deep, width, length = int(config["block_m"]), int(config["block_n"]), shape["D"], shape["S"]
+    tiles, steps = _parts(length, tall), float(_parts(length, deep))
+    if case.kernel.endswith("causal"):
+        steps *= (1 + 1 / tiles) / 2
+    return Geometry(
+        ctas=shape["B"] * shape["HQ"] * tiles,
+        steps=steps,
+        spread=True,
+        tensor=4 * tall * deep * width,
+        request=2 * element * deep * width,
+        exponentials=tall * deep,
+    )
+
+
+_BY_KERNEL: Mapping[str, Callable[[Case, int], Geometry]] = {
+    **dict.fromkeys(("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_int8", "rmsnorm_matmul"), _product),
+    **dict.fromkeys(("rmsnorm", "softmax", "layernorm", "vector_add"), _rows),
+    **dict.fromkeys(("flash_attention", "flash_attention_causal"), _flash),
+    "gemv": _gemv,
+    "decode_attention": _decode,
+    "mla_decode": _latent,
+}

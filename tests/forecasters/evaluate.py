@@ -1,0 +1,150 @@
+"""Prints how far forecasters are off on the measured cells of this repository: python tests/forecasters/evaluate.py
+
+Each kernel is forecast without any measurement of it: constants are fitted and models are trained on the others. This
+is a first look and proves nothing: the forms of the models were chosen with these cells in sight. Regimes are those of
+the cells' own rule, regime/1, and as regime/2, which seals name now, would give them. --fit prints the
+analytic constants fitted to all cells; --residuals NAME its worst cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from ledger.analysis.book import Book
+from ledger.analysis.reconcile import preview_timed_loads
+from ledger.cli.open_ledger import open_ledger
+from ledger.forecasters import analytic
+from ledger.forecasters.analytic_constants import DECLARED, FITTED, Constants
+from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
+from ledger.forecasters.registry import FORECASTERS
+from ledger.forecasters.track import measured_runs, subject
+from ledger.records import Regime
+
+Ask = Callable[[Question], Answer | NoAnswer]
+PRIOR = 0.35
+"""Deviation, in ln, within which a constant is expected around its declared value."""
+
+
+def loss(runs: Sequence[Measured], k: Constants) -> float:
+    """Return the mean error of ln time, every kernel counting as the root of its cells, and how far constants moved."""
+    counts: dict[str, int] = {}
+    for one in runs:
+        counts[one.case.kernel] = counts.get(one.case.kernel, 0) + 1
+    weights = [1 / math.sqrt(counts[one.case.kernel]) for one in runs]
+    errors = [abs(math.log(one.time_s / analytic.cost(one.question, k).total)) for one in runs]
+    moved = sum((math.log(getattr(k, name) / getattr(DECLARED, name)) / PRIOR) ** 2 for name in FITTED)
+    return sum(w * e for w, e in zip(weights, errors, strict=True)) / sum(weights) + 0.002 * moved
+
+
+def fit(runs: Sequence[Measured], start: Constants = DECLARED) -> Constants:
+    """Return constants that lower the loss, by coordinate descent in ln."""
+    best, least, step = start, loss(runs, start), 0.2
+    while step > 0.01:
+        before = least
+        for name in FITTED:
+            for factor in (math.exp(step), math.exp(-step)):
+                tried = best._replace(**{name: getattr(best, name) * factor})
+                if (found := loss(runs, tried)) < least:
+                    best, least = tried, found
+        if before - least < 1e-4:
+            step /= 2
+    return best
+
+
+def analytic_without(runs: Sequence[Measured]) -> Ask:
+    """Return the analytic forecaster with constants fitted to some runs alone."""
+    k = fit(runs)
+
+    def ask(question: Question) -> Answer:
+        return analytic.answer_of(question, analytic.cost(question, k), analytic.rates_of(question, k))
+
+    return ask
+
+
+def regimes_now(book: Book) -> dict[str, tuple[Regime, ...]]:
+    """Return by record the regimes that rule regime/2 would give; none where it gives none."""
+    found = {}
+    for view in book.cells:
+        for run in view.runs if view.hardware is not None else ():
+            assert view.hardware is not None
+            verdict = preview_timed_loads(view.forecast, run.recorded.measurement, view.hardware)
+            found[run.recorded.id] = verdict.regimes if verdict is not None else ()
+    return found
+
+
+def table(name: str, pairs: Sequence[tuple[Measured, Answer]], now: Mapping[str, tuple[Regime, ...]]) -> str:
+    """Return one line: cells, median and 90th percentile of the error of time, regimes right by either rule."""
+    errors = sorted(abs(answer.time_s / one.time_s - 1) for one, answer in pairs)
+    ninth = errors[math.ceil(0.9 * len(errors)) - 1]
+    sealed = [answer.regime in one.regimes for one, answer in pairs if one.regimes]
+    newer = [answer.regime in now[one.record] for one, answer in pairs if now[one.record]]
+    shares = " ".join(f"{100 * sum(right) / max(len(right), 1):8.0f}" for right in (sealed, newer))
+    return f"{name:28} {len(errors):4} {100 * median(errors):6.1f} {100 * ninth:6.1f} {shares}"
+
+
+def without_a_kernel(name: str, runs: Sequence[Measured]) -> list[tuple[Measured, Answer]]:
+    """Return each run with what a forecaster says of it that knows no run of its kernel."""
+    found = []
+    for kernel in sorted({one.case.kernel for one in runs}):
+        others = tuple(one for one in runs if one.case.kernel != kernel)
+        ask = analytic_without(others) if name == analytic.NAME else FORECASTERS[name]
+        for one in runs:
+            if one.case.kernel == kernel:
+                answer = ask(replace(one.question, earlier=others))
+                if isinstance(answer, Answer):
+                    found.append((one, answer))
+    return found
+
+
+def without_a_case(name: str, runs: Sequence[Measured]) -> list[tuple[Measured, Answer]]:
+    """Return each run with what a forecaster says of it that knows no run of its case, but others of its kernel."""
+    found = []
+    for one in runs:
+        others = tuple(other for other in runs if subject(other) != subject(one))
+        answer = FORECASTERS[name](replace(one.question, earlier=others))
+        found += [(one, answer)] if isinstance(answer, Answer) else []
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--by")
+    parser.add_argument("--residuals")
+    given = parser.parse_args()
+    book = open_ledger().book
+    runs, now = measured_runs(book), regimes_now(book)
+    if given.fit:
+        print(fit(runs))
+        return
+    print(f"{'percent, kernel left out':28} {'n':>4} {'median':>6} {'90th':>6} {'regime/1':>8} {'regime/2':>8}")
+    for name in given.by.split(",") if given.by else FORECASTERS:
+        if name in ("persistence", "learned"):
+            print(table(f"{name} (case left out)", without_a_case(name, runs), now))
+        if name == "persistence":
+            continue
+        pairs = without_a_kernel(name, runs)
+        print(table(name, pairs, now), flush=True)
+        if name == analytic.NAME:
+            ratios = sorted(one.time_s / answer.time_s for one, answer in pairs)
+            tenth = len(ratios) // 10
+            print(f"  80% of the cells took {ratios[tenth]:.2f} to {ratios[-tenth - 1]:.2f} times the time forecast")
+        if given.by:
+            for kernel in sorted({one.case.kernel for one, _ in pairs}):
+                print(table(f"  {kernel}", [pair for pair in pairs if pair[0].case.kernel == kernel], now))
+        if given.residuals:
+            for one, answer in pairs:
+                if one.case.kernel == given.residuals:
+                    terms = " ".join(f"{t.name} {t.value * 1e6:.2f}" for t in answer.terms if t.unit == "s")
+                    ratio = 100 * (answer.time_s / one.time_s - 1)
+                    shape = ",".join(f"{k}={v}" for k, v in one.case.shape.items())
+                    said = f"{answer.regime} {now[one.record]}"
+                    print(f"{one.time_s * 1e6:8.2f} {ratio:+5.0f}% {shape} {one.case.dtype} {said} {terms}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Tests the analytic forecaster: its terms by hand, and how they move with shape, configuration and device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ledger.forecasters import analytic
+from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED
+from ledger.forecasters.answer import Answer, NoAnswer, Question
+from ledger.forecasters.geometry import geometry_of
+from ledger.kernel_files import load_kernel
+from ledger.record_files import load_hardware
+from ledger.records import CaseV2, Hardware
+from ledger.workflow.question import make_question
+
+H200 = load_hardware("h200")
+
+
+def asked(kernel: str, dtype: Any = "fp16", hardware: Hardware = H200, **shape: int) -> Question:
+    return make_question(load_kernel(kernel).kernel, hardware, shape=shape, dtype=dtype)
+
+
+def with_config(question: Question, **config: int | str) -> Question:
+    case = question.case
+    fields = {name: getattr(case, name) for name in type(case).model_fields}
+    changed = CaseV2(**{"arguments": None, **fields, "config": {**case.config, **config}})
+    return Question(changed, question.work, question.roof, question.hardware)
+
+
+def said(question: Question) -> Answer:
+    answer = analytic.forecast(question)
+    assert isinstance(answer, Answer), answer
+    return answer
+
+
+def test_the_geometry_of_a_product_by_hand() -> None:
+    """M=512, N=4096, K=4096 in tiles of 128 x 128 with 64 of K: 4 · 32 CTAs, 64 steps, 2·128·128·64 operations each."""
+    question = with_config(asked("matmul", M=512, N=4096, K=4096), block_m=128, block_n=128, cluster_m=2, cluster_n=1)
+    g = geometry_of(question.case, question.work, 132)
+    assert (g.ctas, g.steps, g.tensor) == (128, 64, 2 * 128 * 128 * 64)
+    # Each row of A once a CTA; those of B are shared by the two CTAs of a cluster.
+    assert g.request == 2 * 64 * (128 + 128 / 2)
+
+
+def test_rows_that_are_no_multiple_of_128_bytes_take_two_lines() -> None:
+    even, odd = (asked("matmul", M=300, N=size, K=size) for size in (4096, 4100))
+    odd = with_config(odd, **dict(even.case.config))
+    ratios = [geometry_of(one.case, one.work, 132).request for one in (even, odd)]
+    assert ratios[1] == 2 * ratios[0]
+
+
+def test_a_streaming_kernel_takes_its_bytes_and_a_launch() -> None:
+    """2^28 fp32 additions: 2.147 GB read and 1.074 GB written, at the shares of 4.8 TB/s that the constants name."""
+    question = asked("vector_add", "fp32", N=2**28)
+    found = analytic.cost(question)
+    by_hand = 2**31 / (4.8e12 * CONSTANTS.read) + 2**30 / (4.8e12 * CONSTANTS.write)
+    assert found.dram == pytest.approx(by_hand)
+    assert found.total == pytest.approx(by_hand + found.fixed, rel=0.02)
+    assert said(question).regime == "hbm-bound" and analytic.binding(found) == "DRAM"
+
+
+def test_a_second_wave_costs_a_whole_one() -> None:
+    one, two = (
+        with_config(asked("matmul", M=128 * tiles, N=4096, K=4096), block_m=128, block_n=128, stream_k=0, split_k=1)
+        for tiles in (4, 5)
+    )
+    assert analytic.cost(two).tensor == pytest.approx(2 * analytic.cost(one).tensor, rel=0.02)
+
+
+def test_the_clock_falls_with_power_between_two_sizes() -> None:
+    small, large = (analytic.cost(asked("matmul", M=size, N=size, K=size)) for size in (2048, 16384))
+    assert small.clock_hz > large.clock_hz
+    assert large.clock_hz / small.clock_hz == pytest.approx(CONSTANTS.sustained / CONSTANTS.tensor)
+
+
+def test_split_k_adds_its_reduction_and_an_early_launch_hides_a_part() -> None:
+    question = asked("rmsnorm_matmul", B=8, H=4096, O=4096)
+    whole, split = (analytic.cost(with_config(question, split_k=number)) for number in (1, 2))
+    assert whole.split == 0 and split.split == pytest.approx(CONSTANTS.split_cluster_us * 1e-6)
+    late, early = (analytic.cost(with_config(question, pdl=number)) for number in (0, 1))
+    assert early.ends < late.ends
+
+
+def test_terms_add_up_and_every_one_is_shown() -> None:
+    question = asked("mla_decode", "bf16", B=64, H=128, S=8192)
+    answer, found = said(question), analytic.cost(question)
+    by_name = {term.name: term.value for term in answer.terms}
+    parts = [by_name[name] for name in ("launch", "ends", "split", "overlap")]
+    assert sum(parts) + max(by_name[name] for name in ("SMs", "L2", "DRAM")) == pytest.approx(answer.time_s)
+    assert by_name["SMs: tensor"] == found.tensor and by_name["waves"] == pytest.approx(128 / 132)
+
+
+def test_a_profile_without_measurements_says_what_is_assumed() -> None:
+    answer = said(asked("matmul", hardware=load_hardware("b200"), M=4096, N=4096, K=4096))
+    assert any("H200's shares" in text for text in answer.assumes)
+    assert said(asked("matmul", M=4096, N=4096, K=4096)).time_s > answer.time_s
+
+
+def test_a_kernel_that_is_not_known_has_its_compulsory_work() -> None:
+    question = asked("vector_add", "fp32", N=2**20)
+    case = CaseV2(
+        kernel="module:name", shape={"N": 2**20}, dtype="fp32", hardware="h200", implementation="cuda", config={},
+        threads=None, arguments=(),
+    )  # fmt: skip
+    answer = said(Question(case, question.work, question.roof, question.hardware))
+    assert any("compulsory work alone" in text for text in answer.assumes)
+
+
+def test_no_gpu_no_answer() -> None:
+    from measuring import this_cpu
+
+    cpu = this_cpu()
+    question = asked("matmul", "fp32", cpu, M=64, N=64, K=64)
+    assert isinstance(analytic.forecast(question), NoAnswer)
+
+
+def test_fitted_constants_stay_near_what_was_declared() -> None:
+    for name in CONSTANTS._fields:
+        assert 0.5 < getattr(CONSTANTS, name) / getattr(DECLARED, name) < 2, name

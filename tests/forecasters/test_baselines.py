@@ -1,0 +1,67 @@
+"""Tests what the baselines would have scored: on the sealed roof, and knowing only what came before the seal."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from samples import make_book
+from scored import view
+
+from ledger.analysis.book import Book, CellView
+from ledger.forecasters.baselines import PREFIX, compared, rankings, skills
+
+
+def at(shown: CellView, *, sealed: int, measured: int) -> CellView:
+    """Return a cell with its seal and its record at positions of the history."""
+    seal = dataclasses.replace(shown.sealed, commit=dataclasses.replace(shown.sealed.commit, position=sealed))
+    runs = tuple(
+        dataclasses.replace(
+            run,
+            recorded=dataclasses.replace(
+                run.recorded, commit=dataclasses.replace(run.recorded.commit, position=measured)
+            ),
+        )
+        for run in shown.runs
+    )
+    return dataclasses.replace(shown, sealed=seal, runs=runs)
+
+
+def book(*, later: bool) -> Book:
+    """Return two shapes of a kernel at 50 and 60%; the second sealed before or after the first was measured."""
+    first = at(view(percent=40, measured=50), sealed=0, measured=1 if later else 3)
+    second = at(view(percent=55, measured=60, shape={"B": 16, "H": 64, "O": 64}), sealed=2, measured=4)
+    return make_book(first, second)
+
+
+def test_the_naive_baseline_reaches_the_roof():
+    found = compared(book(later=True))
+    naive = found.baselines["naive-roofline"]
+    assert [one.predicted for one in naive if one] == pytest.approx([100, 100])
+    assert [one.log_error for one in naive if one] == pytest.approx([math.log(2), math.log(100 / 60)])
+    # The toy profile has no measured ceilings.
+    assert found.baselines["measured-roofline"] == (None, None)
+
+
+def test_persistence_knows_only_what_was_measured_before_the_seal():
+    known = compared(book(later=True)).baselines["persistence"]
+    assert known[0] is None and known[1] is not None and known[1].predicted == pytest.approx(50)
+    assert compared(book(later=False)).baselines["persistence"] == (None, None)
+
+
+def test_skill_compares_errors_on_the_cells_that_both_answer():
+    by_name = {one.baseline: one for one in skills(compared(book(later=True)))}
+    own = (math.log(50 / 40) + math.log(60 / 55)) / 2
+    naive = (math.log(100 / 50) + math.log(100 / 60)) / 2
+    assert by_name["naive-roofline"].skill == pytest.approx(1 - own / naive)
+    assert by_name["persistence"].cells == 1
+    assert by_name["persistence"].error == pytest.approx(math.log(60 / 55))
+    assert by_name["naive-roofline"].low is None
+    assert "measured-roofline" not in by_name
+
+
+def test_a_forecaster_named_as_a_baseline_is_not_taken_for_it():
+    shown = view(percent=50, measured=50, forecaster="naive-roofline")
+    (ranking,) = rankings(compared(make_book(shown))).values()
+    assert {row.forecaster for row in ranking.rows} >= {"naive-roofline", f"{PREFIX}naive-roofline"}
