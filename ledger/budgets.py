@@ -47,12 +47,20 @@ MAX_READ_BYTES = 16 * 1024**3
 """Bytes of all records and objects together, unpacked."""
 MAX_WEIGHT_BYTES = 5 * 1024**3 // 4
 """Memory of all records and objects that are kept, estimated by `weight_bytes` before they are parsed."""
+MAX_PASSING_BYTES = 4 * MAX_WEIGHT_BYTES
+"""The same of manifests and answers of forecasters, which are dropped once they are checked."""
+MAX_RESTED = 20_000_000
+"""Measurements that the answers of forecasters rest on, of all seals together."""
 MAX_SET_BYTES = 256 * 1024**2
 """Memory of the sets of seals that the graph and the chain need."""
 MAX_FINDINGS = 10_000
 """Findings that are kept of those that refuse, and of those that disclose; the others are counted."""
 MAX_FINDINGS_OF_A_KIND = 50
 """Findings of one code about one file."""
+MAX_REVISION_STEPS = 10_000_000
+"""Commits between claims and the commits that they name, all claims together."""
+MAX_REVISIONS_READ = 4000
+"""Versions of sources that claims name and that are compared with their commits."""
 MAX_LISTED_REVISIONS = 16
 """Earlier forecasts of a cell that are named, the latest ones."""
 MAX_SCANNED_BYTES = 16 * 1024**2
@@ -87,6 +95,8 @@ MAX_WORK_TREE_BYTES = 1024**3
 """Bytes of a work tree's files that are hashed for that."""
 
 _VALUE_BYTES, _PART_BYTES = 64, 900
+MAX_PULSES = 100
+"""Rounds of drand that one audit verifies, at about two seconds each."""
 
 
 def values_of(data: bytes) -> int:

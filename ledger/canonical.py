@@ -23,14 +23,21 @@ from ledger.errors import EvidenceRefused, LedgerError, ParseError, RecordError
 from ledger.record_parser import is_closed, read_canonical
 from ledger.records import (
     Case,
+    ForecasterAnswers,
+    ForecasterCode,
     Hardware,
     KernelSource,
     Measurement,
+    MeasurementSet,
     MeasurementV2,
+    Opening,
     Order,
     Prediction,
     PredictionV2,
+    Pulse,
+    RatioMeasurement,
     Record,
+    Reveal,
     Void,
 )
 
@@ -47,18 +54,27 @@ _DOMAINS: dict[type[Record], bytes] = {
     PredictionV2: b"ledger/seal/v2\0",
     Measurement: b"ledger/measurement/v1\0",
     MeasurementV2: b"ledger/measurement/v2\0",
+    RatioMeasurement: b"ledger/ratio/v1\0",
     Void: b"ledger/void/v1\0",
+    Reveal: b"ledger/reveal/v1\0",
     Order: b"ledger/order/v2\0",
     Hardware: b"",
     KernelSource: b"",
+    ForecasterCode: b"",
+    ForecasterAnswers: b"",
+    MeasurementSet: b"",
+    Opening: b"",
+    Pulse: b"",
 }
 
-_SCHEMAS: dict[str, type[Prediction] | type[Measurement] | type[Void]] = {
+_SCHEMAS: dict[str, type[Prediction | Measurement | RatioMeasurement | Void | Reveal]] = {
     "ledger/seal/1": Prediction,
     "ledger/seal/2": PredictionV2,
     "ledger/measurement/1": Measurement,
     "ledger/measurement/2": MeasurementV2,
+    "ledger/ratio/1": RatioMeasurement,
     "ledger/void/1": Void,
+    "ledger/reveal/1": Reveal,
 }
 
 
@@ -98,8 +114,8 @@ def encode(record: Record) -> bytes:
 def record_id(kind: type[Record], data: bytes) -> str:
     """Return the id of stored bytes: SHA-256 over the kind's domain prefix and the bytes.
 
-    The prefix of a hardware profile and of a kernel's sources is empty: objects are named by the plain SHA-256 of
-    their bytes.
+    The prefix of a hardware profile, of a kernel's sources and of what a forecaster leaves is empty: objects are named
+    by the plain SHA-256 of their bytes.
     """
     return hashlib.sha256(id_input(kind, data)).hexdigest()
 
@@ -221,7 +237,7 @@ def decode(kind: type[R], data: bytes, *, what: str) -> R:
     return record
 
 
-def decode_any(data: bytes, *, what: str) -> Prediction | Measurement | Void:
+def decode_any(data: bytes, *, what: str) -> Prediction | Measurement | RatioMeasurement | Void | Reveal:
     """Return the stored record whose kind its schema names. Raises: as `decode`; RecordError for an unknown schema."""
     value = parse_json(data, what=what)
     schema = value.get("schema") if isinstance(value, dict) else None

@@ -161,10 +161,15 @@ def hardware_names(root: FilePath | None = None) -> tuple[str, ...]:
 
 def read_hardware(path: FilePath) -> Hardware:
     """Return the profile in a YAML file. Raises: InputError, ParseError, RecordError."""
-    record = validate(Hardware, parse_yaml(read_bytes(path), what=str(path)), what=str(path))
+    record = _profile(read_bytes(path), str(path))
     if record.name != path.stem:
         raise RecordError(f"{path}: name is {record.name!r}; expected the file's stem {path.stem!r}")
     return record
+
+
+@functools.lru_cache(maxsize=64)
+def _profile(data: bytes, what: str) -> Hardware:
+    return validate(Hardware, parse_yaml(data, what=what), what=what)
 
 
 def load_hardware(name: str, root: FilePath | None = None) -> Hardware:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ledger.records import Measurement, Prediction, Record, Samples, Void
+from ledger.records import Measurement, Prediction, RatioMeasurement, Record, Reveal, Samples, Void
 
 R = TypeVar("R", bound=Record)
 
@@ -32,7 +32,7 @@ def is_closed(record: Record) -> bool:
     """Tell whether a record has no open fields, which alone may hold fractions and anything else of JSON."""
     if isinstance(record, Measurement):
         return not (record.extensions or record.interventions)
-    return isinstance(record, Prediction | Void) and not record.extensions
+    return isinstance(record, Prediction | RatioMeasurement | Void | Reveal) and not record.extensions
 
 
 @cache

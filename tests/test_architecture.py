@@ -17,7 +17,7 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
     ("", "budgets errors releases"),
-    ("records", "base hardware case prediction measurement void source order verdict"),
+    ("records", "base hardware case prediction reveal draw measurement ratio void source forecaster order verdict"),
     ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),
     ("", "suggestions launches"),
@@ -34,23 +34,30 @@ LAYERS = (
     (
         "analysis",
         """
-        counters metrics metric_readings formatting revealing work_model occupancy isa protocols interventions sight
-        book sight_notes refusals campaign stability steady_timing regime regime_v2 causes achieved_share gap
-        consistency reconcile repeats score cpu_noise above_roof clock_state stream_timing report_rows row_choice
-        track_record seal_lines forecast_changes cell_history ledger_diff
-        bench_regression paired_ratio estimate drill hardware_quiz practice
-        chrome_trace tuning kernel_check model_shapes
+        counters metrics formatting revealing work_model occupancy isa amdgcn rocprof_counters metric_readings protocols
+        interventions sight book sight_notes refusals campaign stability steady_timing regime regime_v2 causes
+        achieved_share gap consistency reconcile repeats cpu_noise above_roof clock_state stream_timing
+        report_rows row_choice
+        track_record results resampling hiding draws score ranking seal_lines forecast_changes cell_history ledger_diff
+        bench_regression paired_ratio claims estimate drill hardware_quiz practice
+        chrome_trace kernel_scopes inside_trace tuning kernel_check model_shapes shape_grid
         """,
     ),
     (
         "forecasters",
-        "answer resource_times naive_roofline rule_of_thumb measured_roofline no_overlap persistence registry",
+        """
+        answer resource_times naive_roofline rule_of_thumb measured_roofline no_overlap persistence
+        analytic_constants geometry analytic levers learned matmul_heuristics lookup registry command track
+        baselines code
+        """,
     ),
     ("git", "version identity limits reader history tree_files objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
-        object_checks chain seal_checks run_checks known_cases sight_checks repeated_cases roof_checks judge
+        object_checks chain reveals beacon draw_checks
+        seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
+        forecaster_checks claim_checks judge
         judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps
         trust_levels log_proof log_bundle log_entries log_levels beyond_commit audit
         """,
@@ -58,7 +65,8 @@ LAYERS = (
     (
         "device",
         """
-        nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu ncu_report
+        nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu
+        ncu_report rocprof
         """,
     ),
     (
@@ -69,38 +77,40 @@ LAYERS = (
         recompute_callable
         ordered_kernels callable_process order_checks apart order_counters run_order
         peers contestants bench bench_self_test timeline
-        tune tuned_file cubin_tools compilation inspection machine_code comparison
+        tune tuned_file cubin_tools compilation inspection inside machine_code comparison
         kernel_trials interpreter work_checks kernel_check
         """,
     ),
     ("library", "signature launch_cache operations"),
-    ("calibrate", "rates peaks_cuda cpu_rounds ceilings_cpu ceilings_cuda hardware_profile"),
+    ("calibrate", "rates kernel_candidates peaks_cuda cpu_rounds ceilings_cpu ceilings_cuda hardware_profile"),
     (
         "workflow",
         """
-        init doctor question resolve_callable seal sight path_check select compared local_cells order withdraw ingest
+        init doctor question resolve_callable seal named_forecasts sight path_check select compared local_cells order
+        withdraw hidden draws ingest
         reveal_list attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
-        import_problems export_traces revisions compare_plan compare_suite compare
+        import_problems export_traces revisions compare_plan compare_suite compare claim settle
         """,
     ),
     (
         "render",
         """
-         report_text counter_card markdown_page command_reference svg plot_model plot_layout roofline_svg strips_svg
-         plot_terminal plot_table roofline_plot html_parts page_rows page_document page_sections html_page report tables
-         forecast_table answers_text
-         status_table history_table cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card
-         inspection_card timeline_table bench_page before_after_page bench_points tuning_page candidates_text
-         self_test_text comparison_text
-        timer_page rules_page check_text audit_page site
+        report_text tables claim_text counter_card markdown_page command_reference svg plot_model plot_layout
+        roofline_svg strips_svg plot_terminal plot_table roofline_plot html_parts page_rows page_document
+        page_sections html_page report forecast_table answers_text forecast_map status_table
+        history_table
+        cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card inspection_card
+        timeline_table bench_page before_after_page bench_points tuning_page candidates_text self_test_text
+        comparison_text timer_page rules_page check_text audit_page site
         """,
     ),
-    ("", "api"),
+    ("", "notebook api"),
     (
         "cli",
         """
-        options output open_ledger cells init doctor prompts challenge witness inspect predict forecast void report
-        history diff order measure verify calibrate status score roofline audit hardware kernels bench compare timeline
+        options output open_ledger cells init doctor prompts witness sealing named challenge inspect predict forecast
+        void reveal report history diff order measure verify calibrate status score roofline audit hardware kernels
+        bench compare claim timeline
         tune drill_prompts drill_quiz drill new check import_problems export app
         """,
     ),

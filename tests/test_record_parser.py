@@ -26,6 +26,8 @@ from ledger.records import (
     MeasurementV2,
     Prediction,
     PredictionV2,
+    RatioMeasurement,
+    Reveal,
     Stored,
     Void,
 )
@@ -187,6 +189,6 @@ def test_open_fields_are_those_that_hold_anything():
     for kind in stored():
         for name, field in kind.model_fields.items():
             assert (name in OPEN) == ("Any" in str(field.annotation)), name
-    assert {Prediction, PredictionV2, Measurement, MeasurementV2, Void} == {
+    assert {Prediction, PredictionV2, Measurement, MeasurementV2, RatioMeasurement, Reveal, Void} == {
         kind for kind in stored() if OPEN & set(kind.model_fields)
     }

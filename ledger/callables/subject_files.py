@@ -6,6 +6,7 @@ What executes are the bytes of its closure (ledger.sources). Imports torch only 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path as FilePath
@@ -104,7 +105,9 @@ def attribute_of(name: str, closure: Closure, *, variant: str = "") -> Any:
         raise
     # A user's module may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
-        raise InputError(f"{name}: cannot be loaded ({type(error).__name__}: {error}); expected a callable") from error
+        # A sealed module's name here is that of its closure; the user knows its own.
+        told = re.sub(r"ledger_sealed_\w+\.", "", str(error))
+        raise InputError(f"{name}: cannot be loaded ({type(error).__name__}: {told}); expected a callable") from error
     if type(found).__module__.partition(".")[0] == "triton":
         raise InputError(
             f"{name}: is a kernel of Triton, which allocates no result and knows no grid; expected a function around "

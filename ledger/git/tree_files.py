@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path as FilePath
 from pathlib import PurePosixPath
 
@@ -12,6 +13,8 @@ from ledger.git.reader import Reader
 MAX_FILE_BYTES = 2_000_000
 """Larger files are left out: no source that a seal can hold is larger."""
 MAX_TREE_BYTES = 2 * 1024**3
+_ASKED_TOGETHER = 200
+"""Paths in one question: a command line has a limit."""
 _REGULAR = frozenset({"100644", "100755"})
 
 
@@ -51,6 +54,17 @@ def write_files(reader: Reader, commit: str, folder: FilePath) -> int:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
     return len(wanted)
+
+
+def blobs_at(reader: Reader, commit: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return git's names of a commit's regular files at some paths, of those that are there. Raises: StateError."""
+    found: dict[str, str] = {}
+    for first in range(0, len(paths), _ASKED_TOGETHER):
+        some = paths[first : first + _ASKED_TOGETHER]
+        listed = reader.run("ls-tree", "-l", "-z", "--full-tree", commit, "--", *some).split(b"\0")
+        entries = (_entry(line) for line in listed if line)
+        found.update({path: blob for mode, blob, _, path in entries if mode in _REGULAR})
+    return found
 
 
 def _entry(line: bytes) -> tuple[str, str, int, str]:

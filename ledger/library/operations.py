@@ -133,8 +133,11 @@ class KernelOperation:
         if first.dtype not in self._dtypes:
             wanted = ", ".join(str(dtype) for dtype in self._dtypes)
             raise InputError(f"{name}: {self.names[0]} has dtype {first.dtype}; expected one of: {wanted}")
-        for one, tensor in zip(self.names, tensors, strict=True):
-            for what, got, expected in (("dtype", tensor.dtype, first.dtype), ("device", tensor.device, first.device)):
+        for one, own, tensor in zip(self.names, self.signature.dtypes, tensors, strict=True):
+            if own is not None and tensor.dtype != torch_dtype(own):
+                raise InputError(f"{name}: {one} has dtype {tensor.dtype}; expected {torch_dtype(own)}")
+            kind = tensor.dtype if own is not None else first.dtype
+            for what, got, expected in (("dtype", tensor.dtype, kind), ("device", tensor.device, first.device)):
                 if got != expected:
                     raise InputError(f"{name}: {one} has {what} {got}; expected {expected}, as {self.names[0]} has")
         shape = self.signature.shape_of([tensor.shape for tensor in tensors])

@@ -15,16 +15,23 @@ from ledger.operations import Operation
 
 _FIRST, _SECOND = 1_000_003, 2_000_003
 """Distinct sizes for each key start here: no constant of an operation is as large."""
+_BLOCKS, _APART = (128,), 1009
+"""Blocks whose number a dimension may be, and from one key's size to the next one's."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Hold the inputs and the result of an operation, each dimension a key of the shape or a number."""
+    """Hold the inputs and the result of an operation.
+
+    A dimension is a key of the shape, a number, or a key by blocks such as "K/128", rounded up. dtypes: of inputs that
+    do not have the case's.
+    """
 
     name: str
     operation: Operation
     inputs: tuple[tuple[str, tuple[str | int, ...]], ...]
     output: tuple[str | int, ...]
+    dtypes: tuple[str | None, ...]
 
     @property
     def rows(self) -> bool:
@@ -53,6 +60,11 @@ class Signature:
                 if isinstance(dim, int):
                     if size != dim:
                         raise InputError(f"{self._wrong(name, given)}; expected {_text(dims)}")
+                elif "/" in dim:
+                    key, block = dim.split("/")
+                    if key in found and size != _blocks(found[key], int(block)):
+                        wanted = f"{_text(dims)} with {key}={found[key]}, rounded up"
+                        raise InputError(f"{self._wrong(name, given)}; expected {wanted}")
                 elif dim not in found:
                     found[dim], source[dim] = size, name
                     if size == 0:
@@ -67,7 +79,7 @@ class Signature:
 
 
 def signature_of(name: str, operation: Operation) -> Signature:
-    """Return the signature of an operation whose dimensions are keys or constants."""
+    """Return the signature of an operation whose dimensions are keys, constants or keys by blocks."""
 
     def named(first: Sequence[int], second: Sequence[int]) -> tuple[str | int, ...]:
         dims: list[str | int] = []
@@ -76,15 +88,22 @@ def signature_of(name: str, operation: Operation) -> Signature:
             dims.append(keys.get(one, one))
         return tuple(dims)
 
-    probes = [{key: start + at for at, key in enumerate(operation.shape_keys)} for start in (_FIRST, _SECOND)]
+    probes = [{key: start + _APART * at for at, key in enumerate(operation.shape_keys)} for start in (_FIRST, _SECOND)]
     keys = {size: key for key, size in probes[0].items()}
+    # Far enough apart for their blocks to be distinct too.
+    keys |= {_blocks(size, block): f"{key}/{block}" for block in _BLOCKS for key, size in probes[0].items()}
     inputs = [operation.inputs(probe) for probe in probes]
     return Signature(
         name=name,
         operation=operation,
         inputs=tuple((one.name, named(one.dims, other.dims)) for one, other in zip(*inputs, strict=True)),
         output=named(*(operation.output_dims(probe) for probe in probes)),
+        dtypes=tuple(one.dtype for one in inputs[0]),
     )
+
+
+def _blocks(size: Any, block: int) -> Any:
+    return -(-size // block)
 
 
 def _text(dims: Sequence[str | int]) -> str:

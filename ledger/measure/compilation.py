@@ -1,7 +1,8 @@
 """Compiles a kernel ahead of time, as a launch would compile it. Needs triton and torch, no GPU.
 
 The Triton compiler specialises on the arguments (multiples of 16, integers that are 1). They are found by running the
-launcher on tensors without storage. CUDA C++ is compiled by NVRTC. Imports torch and triton, only when called.
+launcher on tensors without storage. CUDA C++ is compiled by NVRTC. For an AMD target the machine code's assembly is
+kept in place of PTX and cubin. Imports torch and triton, only when called.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.analysis import amdgcn
+from ledger.analysis.amdgcn import is_amd
 from ledger.analysis.occupancy import WARP_THREADS
-from ledger.errors import MachineError, explained, shortened
+from ledger.errors import InputError, MachineError, explained, shortened
 from ledger.kernel import Ahead, AheadCuda, Config, Kernel
 from ledger.measure.cubin_tools import Resources, resources_of
 from ledger.operations import Shape
@@ -39,19 +42,23 @@ class Compiled:
     """Hold compiled code with its resources. Units: bytes of shared memory a block.
 
     compiler: triton or nvrtc, with its version. grid: None where the launcher could not be run without data.
+    assembly: the AMD GCN code; None for NVIDIA's targets, which have ptx and cubin instead.
     """
 
     compiler: str
     ptx: str
     cubin: bytes
-    resources: Resources
+    resources: Resources | amdgcn.Resources
     shared_bytes: int
     warps: int
     grid: tuple[int, ...] | None
+    assembly: str | None = None
 
 
 def compile_cuda(ahead: AheadCuda, target: str) -> Compiled:
-    """Return a kernel of CUDA C++, compiled. Raises: InputError, MachineError."""
+    """Return a kernel of CUDA C++, compiled. Raises: InputError, as for a target of AMD; MachineError."""
+    if is_amd(target):
+        raise InputError(f"target {target}: the variant is CUDA C++, for NVIDIA's targets; expected variant=generic")
     cubin = ahead.source.cubin(target)
     return Compiled(
         compiler=ahead.source.compiler(),
@@ -67,6 +74,19 @@ def compile_cuda(ahead: AheadCuda, target: str) -> Compiled:
 def compile_triton(ahead: Ahead, target: str, launched: Launched | None) -> Compiled:
     """Return a kernel of Triton or Gluon, compiled. Raises: MachineError when triton cannot compile it."""
     compiled = compile_ahead(ahead, target, launched)
+    grid = None if launched is None else launched.grid
+    if is_amd(target):
+        text: str = compiled.asm["amdgcn"]
+        return Compiled(
+            compiler=f"triton {triton_version()}",
+            ptx="",
+            cubin=b"",
+            resources=amdgcn.resources(text),
+            shared_bytes=compiled.metadata.shared,
+            warps=int(compiled.metadata.num_warps),
+            grid=grid,
+            assembly=text,
+        )
     cubin: bytes = compiled.asm["cubin"]
     return Compiled(
         compiler=f"triton {triton_version()}",
@@ -75,7 +95,7 @@ def compile_triton(ahead: Ahead, target: str, launched: Launched | None) -> Comp
         resources=resources_of(cubin, compiled.metadata.name),
         shared_bytes=compiled.metadata.shared,
         warps=_warps(compiled),
-        grid=None if launched is None else launched.grid,
+        grid=grid,
     )
 
 
@@ -135,7 +155,6 @@ def _hints(ahead: Ahead, arguments: tuple[Any, ...], grid: tuple[int, ...]) -> L
 def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
     """Return triton's compiled kernel. Raises: MachineError when triton cannot compile it."""
     import triton
-    from triton.backends.compiler import GPUTarget
 
     signature, constants, names = dict(ahead.signature), dict(ahead.constants), list(ahead.signature)
     pointers = frozenset(name for name, kind in signature.items() if kind.startswith("*"))
@@ -144,14 +163,21 @@ def compile_ahead(ahead: Ahead, target: str, launched: Launched | None) -> Any:
         signature[name], constants[name] = "constexpr", 1
     hints = {(names.index(name),): _HINT for name in names if name in multiples}
     source = _source_type(ahead)(ahead.function, signature, constants, hints)
-    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
     with stderr_held() as taken:
         try:
-            return triton.compile(source, target=gpu, options=dict(ahead.options))
+            return triton.compile(source, target=_gpu_target(target), options=dict(ahead.options))
         # Triton and its tools raise errors of any type, and print the rest.
         except Exception as error:
             reason = shortened(" ".join(f"{explained(error, 10_000)} {taken()}".split()), 1000)
             raise MachineError(f"triton {triton_version()} cannot compile for {target}: {reason}") from error
+
+
+def _gpu_target(target: str) -> Any:
+    from triton.backends.compiler import GPUTarget
+
+    if is_amd(target):
+        return GPUTarget("hip", target, amdgcn.WAVE_THREADS)
+    return GPUTarget("cuda", int(target.removeprefix("sm_")), WARP_THREADS)
 
 
 @contextmanager

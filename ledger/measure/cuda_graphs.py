@@ -76,6 +76,44 @@ def replay_ps(graph: Any, count: int, *, calls: int) -> list[int]:
     return [max(1, round(1e9 * first.elapsed_time(second) / calls)) for first, second in itertools.pairwise(events)]
 
 
+@dataclass(frozen=True)
+class TimedRound:
+    """Hold one replay of a graph: picoseconds per call, and the SM clock counted across it (None: not counted)."""
+
+    ps: int
+    clock_mhz: int | None
+
+
+def timed_rounds(graph: Any, count: int, *, calls: int) -> tuple[list[TimedRound], DeviceState]:
+    """Replay a graph `count` times and return each round with its own clock, and the device's state meanwhile.
+
+    A kernel that counts cycles and nanoseconds runs between two replays, outside the time of both. One more replay
+    runs first, so that the device is busy when the first round begins.
+    """
+    import torch
+
+    from ledger.device.probe_kernels import clock_mhz, stamp_launch, stamps
+
+    marks = [stamps() for _ in range(count + 1)]
+    launches = [stamp_launch(mark) for mark in marks]
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    launches[0]()
+    graph.replay()
+    launches[0]()
+    for (first, last), launch in zip(events, launches[1:], strict=True):
+        first.record()
+        graph.replay()
+        last.record()
+        launch()
+    state = cuda_state()
+    torch.cuda.synchronize()
+    rounds = [
+        TimedRound(max(1, round(1e9 * first.elapsed_time(last) / calls)), clock_mhz(before, after))
+        for (first, last), (before, after) in zip(events, itertools.pairwise(marks), strict=True)
+    ]
+    return rounds, state
+
+
 def replay_in_turn(rounds: Sequence[GraphRounds], orders: Sequence[Sequence[int]]) -> list[list[int]]:
     """Replay several graphs in given orders without a gap, and return picoseconds per call of each one's replays.
 

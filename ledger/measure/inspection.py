@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ledger.analysis import amdgcn
 from ledger.analysis.isa import Instructions, read
 from ledger.analysis.occupancy import Occupancy, occupancy
 from ledger.errors import InputError
@@ -30,6 +31,8 @@ class Inspection:
     hints: whether the arguments' hints come from the launcher ("launch") or were assumed ("assumed").
     compiler: triton or nvrtc, with its version.
     wrong_roof: the roof of the named path is not that of the path that the compiler takes.
+    library: the function of a library that multiplies instead; its code is not read, so that the path is not known.
+    amd: the registers and spills of an AMD target, of which registers and stack_bytes are a part; None for NVIDIA.
     """
 
     kernel: str
@@ -51,11 +54,13 @@ class Inspection:
     hints: str
     compiler: str
     wrong_roof: bool
+    library: str | None = None
+    amd: amdgcn.Resources | None = None
 
     @property
     def agrees(self) -> bool:
-        """Return whether the compiler takes the path that the kernel file names."""
-        return self.instructions.path == self.named_path
+        """Return whether the compiler takes the path that the kernel file names; a library is taken at its word."""
+        return self.library is not None or self.instructions.path == self.named_path
 
 
 def inspect(
@@ -63,16 +68,19 @@ def inspect(
 ) -> Inspection:
     """Return what the compiler makes of a cell; config replaces single values of the kernel's own configuration.
 
-    Raises: InputError for a cell or a configuration that the kernel does not offer, or a target that is no NVIDIA
-    GPU; MachineError when triton is missing or cannot compile it.
+    Raises: InputError for a cell or a configuration that the kernel does not offer, or a target that kernels
+    are not compiled for; MachineError when triton is missing or cannot compile it.
     """
     full = _full_config(kernel, hardware, shape, dtype, config or {})
-    compiled = _compile(kernel, hardware.target, full, shape, dtype)
+    compiled, library = _compile(kernel, hardware.target, full, shape, dtype)
     resources = compiled.resources
     fits = occupancy(hardware, registers=resources.registers, shared_bytes=compiled.shared_bytes, warps=compiled.warps)
     blocks = None if compiled.grid is None else math.prod(compiled.grid)
     named = kernel.path(dtype, hardware.target, implementation_for(kernel, hardware))
-    instructions = read(compiled.ptx, disassembled(compiled.cubin), dtype)
+    if compiled.assembly is None:
+        instructions = read(compiled.ptx, disassembled(compiled.cubin), dtype)
+    else:
+        instructions = amdgcn.read(compiled.assembly)
     return Inspection(
         kernel=kernel.name,
         shape=dict(shape),
@@ -92,7 +100,9 @@ def inspect(
         waves=None if blocks is None or not fits.blocks else blocks / (fits.blocks * hardware.limits.sms),
         hints="assumed" if compiled.grid is None else "launch",
         compiler=compiled.compiler,
-        wrong_roof=_wrong_roof(hardware, kernel.work(shape, dtype), named, instructions.path),
+        wrong_roof=library is None and _wrong_roof(hardware, kernel.work(shape, dtype), named, instructions.path),
+        library=library,
+        amd=resources if isinstance(resources, amdgcn.Resources) else None,
     )
 
 
@@ -122,21 +132,23 @@ def _scalar_roof(hardware: Hardware, path: Path) -> Roof:
         return roof_of(hardware, "fp32")
 
 
-def _compile(kernel: Kernel, target: str, config: Config, shape: Shape, dtype: Dtype) -> Compiled:
+def _compile(kernel: Kernel, target: str, config: Config, shape: Shape, dtype: Dtype) -> tuple[Compiled, str | None]:
+    """Return what is compiled, and the function of a library that multiplies instead, if any."""
     if kernel.ahead is None:
         raise InputError(f"{kernel.name}: cannot be compiled ahead of time; expected Kernel(ahead=…)")
     ahead = kernel.ahead(config, shape, dtype, target)
     if isinstance(ahead, AheadCuda):
-        return compile_cuda(ahead, target)
-    return compile_triton(ahead, target, launched_with(kernel, ahead, config, shape=shape, dtype=dtype))
+        return compile_cuda(ahead, target), ahead.library
+    return compile_triton(ahead, target, launched_with(kernel, ahead, config, shape=shape, dtype=dtype)), None
 
 
 def _full_config(
     kernel: Kernel, hardware: Hardware, shape: Shape, dtype: Dtype, changes: Config
 ) -> dict[str, int | str]:
     """Return the kernel's own configuration with some values replaced, checked."""
-    if not re.fullmatch(r"sm_\d+", hardware.target):
-        raise InputError(f"target {hardware.target} is no NVIDIA GPU; expected sm_75, sm_80, sm_89, sm_90 or sm_100")
+    if not re.fullmatch(r"sm_\d+", hardware.target) and hardware.target not in amdgcn.TARGETS:
+        expected = ", ".join(("sm_75", "sm_80", "sm_89", "sm_90", "sm_100", *amdgcn.TARGETS))
+        raise InputError(f"target {hardware.target}: kernels are not compiled for it; expected one of: {expected}")
     kernel.check_offers(shape, dtype)
     own = kernel.config(shape, dtype, hardware.target)
     for key, value in changes.items():

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import resolve_name
 
 from ledger.errors import InputError
@@ -22,6 +23,8 @@ _DYNAMIC_NAMES = frozenset({"__import__", "exec", "eval", "compile", "__builtins
 _DYNAMIC_ATTRIBUTES = frozenset({"__import__", "__builtins__", "__loader__", "import_module", "exec_module"})
 _OF_SYS = frozenset({"modules", "path", "meta_path", "path_hooks", "path_importer_cache", "*"})
 _HARMLESS = frozenset({"importlib.metadata"})
+# Kernels share files: each is read once a process. Larger ones are not kept in memory.
+_KEPT_BYTES = 64 * 1024
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
@@ -53,6 +56,10 @@ def scan_python(data: bytes, *, what: str) -> Scan:
 
     Raises: InputError for text that is no Python, and for a dynamic import.
     """
+    return (_scan_once if len(data) <= _KEPT_BYTES else _scan)(data, what)
+
+
+def _scan(data: bytes, what: str) -> Scan:
     try:
         # The text that is executed: a coding line has no effect (loader).
         tree = ast.parse(data.decode("utf-8-sig"))
@@ -77,6 +84,9 @@ def scan_python(data: bytes, *, what: str) -> Scan:
                 "the seal covers it"
             )
     return Scan(tuple(visitor.imports), tuple(sorted(files)))
+
+
+_scan_once = lru_cache(maxsize=256)(_scan)
 
 
 def imported_modules(one: Import, *, module: str, is_package: bool) -> Iterator[tuple[str, bool]]:

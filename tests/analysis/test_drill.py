@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 from rich.console import Console
 from samples import COUNTERS, failed, make_book, make_forecast, make_measurement, make_sealed, make_view, second
 
@@ -34,10 +35,15 @@ ENVIRONMENT = {
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", "drill", *arguments],
-        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+    return run_ledger("drill", *arguments, cwd=folder, env=ENVIRONMENT)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a drill file of two cells."""
+    path = tmp_path_factory.mktemp("few") / "few.json"
+    write_drill(path, SHIPPED.model_copy(update={"questions": SHIPPED.questions[:2]}))
+    return path
 
 
 def guesses(questions, **changes):
@@ -170,17 +176,17 @@ def test_answers_in_a_file_are_scored_outside_any_repository(tmp_path: Path):
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_wrong_answer_file_is_named(tmp_path: Path, change: dict, words: str):
-    questions = json.loads(run("--seed", "5", "--count", "1", "--json", folder=tmp_path).stdout)["questions"]
+def test_a_wrong_answer_file_is_named(tmp_path: Path, few: Path, change: dict, words: str):
+    questions = json.loads(run("--from", str(few), "--json", folder=tmp_path).stdout)["questions"]
     (tmp_path / "a.json").write_text(json.dumps(guesses(questions, **change)))
-    done = run("--seed", "5", "--count", "1", "--answers", "a.json", folder=tmp_path)
+    done = run("--from", str(few), "--answers", "a.json", folder=tmp_path)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_missing_answer_and_no_terminal_are_told(tmp_path: Path):
+def test_a_missing_answer_and_no_terminal_are_told(tmp_path: Path, few: Path):
     (tmp_path / "a.json").write_text("{}")
-    assert "no answer for" in run("--seed", "5", "--answers", "a.json", folder=tmp_path).stderr
-    done = run("--seed", "5", folder=tmp_path)
+    assert "no answer for" in run("--from", str(few), "--answers", "a.json", folder=tmp_path).stderr
+    done = run("--from", str(few), folder=tmp_path)
     assert done.returncode == 2 and "no terminal" in done.stderr
     assert run("--from", "nowhere", "--json", folder=tmp_path).returncode == 2
 

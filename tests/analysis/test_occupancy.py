@@ -34,7 +34,16 @@ def test_occupancy_of_a_t4_reserves_no_shared_memory():
 
 def test_occupancy_needs_an_sm():
     with pytest.raises(InputError, match="no limits of an SM"):
-        occupancy(load_hardware("mi300x"), registers=32, shared_bytes=0, warps=4)
+        occupancy(
+            load_hardware("mi300x").model_copy(update={"target": "gfx90a"}), registers=32, shared_bytes=0, warps=4
+        )
+
+
+def test_occupancy_of_a_compute_unit_counts_waves_of_its_simds():
+    found = occupancy(load_hardware("mi300x"), registers=166, shared_bytes=24 * 1024, warps=4)
+    # 166 registers are allotted as 168: three waves on each of four SIMDs; 64 KiB of LDS hold two workgroups.
+    assert found.limits == {"registers": 3, "smem": 2, "warps": 8, "blocks": 16}
+    assert found.percent == 25
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem[:10])

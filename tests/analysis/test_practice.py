@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 from samples import MS, make_book, make_forecast, make_hardware, make_measurement, make_sealed, make_timing, make_view
 
 from ledger.analysis.campaign import Guess
@@ -58,6 +58,14 @@ def test_kernels_and_gpus_come_in_turn_however_many_cells_one_has():
         assert Counter(devices)["other"] >= 1
 
 
+def test_a_kernel_with_most_of_the_cells_is_not_asked_about_in_every_sitting():
+    many = [cell("rmsnorm_matmul", size) for size in range(1, 31)]
+    drill = drill_on(*many, cell("gemv", 1), cell("softmax", 1))
+    asked = Counter(choose(drill, count=1, seed=seed)[0].forecast.case.kernel for seed in range(300))
+    # A third each; 60 and 140 are five standard deviations away.
+    assert len(asked) == 3 and all(60 <= count <= 140 for count in asked.values()), asked
+
+
 def test_questions_that_are_due_come_first_and_those_that_are_not_last():
     drill = drill_on(*(cell("softmax", size) for size in range(1, 5)))
     drawn = choose(drill, count=4, seed=1)
@@ -93,6 +101,8 @@ def test_facts_of_a_gpu_are_those_of_its_profile():
     trap = facts["sparse fp16_tensor"]
     assert "1978.8 TFLOP/s with sparsity" in trap.question and trap.truth == 989.4
     assert not any("989" in fact.question for fact in facts.values())
+    caches = {fact.key: fact.truth for fact in facts_of(load_hardware("mi300x"))}
+    assert caches["card mi300x l3"] == load_hardware("mi300x").memory.l3_capacity.value
 
 
 def test_the_sparse_trap_is_set_for_gpus_whose_tables_have_it():
@@ -147,6 +157,7 @@ def test_what_was_answered_well_comes_later_than_what_was_not(tmp_path: Path):
         practice.add(one, NOON + timedelta(minutes=11))
     later = NOON + timedelta(minutes=13)
     assert practice.ranks(later) == {"card good": 2, "card bad": 0}
+    assert practice.due(later) == 1
     held = Practice(tmp_path / "p.json", later)
     assert held.ranks(later) == practice.ranks(later) and len(held.history.reviews) == 4
     assert held.ranks(NOON + timedelta(days=60)) == {"card good": 0, "card bad": 0}
@@ -173,10 +184,7 @@ def test_a_broken_state_is_an_error_and_not_a_traceback(tmp_path: Path):
 
 
 def ledger(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", "drill", *arguments],
-        cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+    return run_ledger("drill", *arguments, cwd=folder)
 
 
 def test_facts_are_answered_from_a_file_and_kept(tmp_path: Path):

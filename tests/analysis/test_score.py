@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from samples import failed, make_book, make_forecast, make_sealed, make_view
 from scored import view
 
 from ledger.analysis import score
-from ledger.analysis.score import brier_score, interval_score, log_score, probabilities_of, score_book
+from ledger.analysis.score import brier_score, group_by, interval_score, log_score, score_book
+from ledger.analysis.track_record import probabilities_of
+from ledger.errors import UnknownName
 from ledger.records import REGIMES, Finding, Regime
 
 
@@ -147,3 +150,67 @@ def test_the_ends_of_an_interval_belong_to_it(measured: float, share: float) -> 
 
 def test_document_is_plain() -> None:
     assert score.document(score_book(make_book(view(percent=60, measured=None))))[0]["error"] is None
+
+
+def test_errors_of_log_time_do_not_depend_on_the_height_of_the_roof() -> None:
+    # 10 against 12.5 and 40 against 50: both are a time of four fifths of the forecast.
+    low = score_book(make_book(view(percent=10, measured=12.5)))[0]
+    high = score_book(make_book(view(percent=40, measured=50)))[0]
+    assert low.log_error == pytest.approx(math.log(1.25)) == pytest.approx(high.log_error)
+    assert low.log_bias == pytest.approx(-math.log(1.25))
+    assert (low.error, high.error) == (pytest.approx(2.5), pytest.approx(10))
+
+
+def test_weighted_interval_score_is_that_of_bracher_et_al() -> None:
+    """By hand, of ln time: (½ |y - m| + α/2 · interval score) ÷ 1.5, and |y - m| without an interval."""
+    stated = view(percent=50, measured=80, low_milli=40_000, high_milli=60_000)
+    fast, slow, seen = math.log(50 / 60), math.log(50 / 40), math.log(50 / 80)
+    interval = (slow - fast) + 10 * (fast - seen)
+    (only,) = score_book(make_book(stated))
+    assert only.wis == pytest.approx((0.5 * abs(seen) + 0.1 * interval) / 1.5)
+    (bare,) = score_book(make_book(view(percent=50, measured=80)))
+    assert bare.wis == pytest.approx(abs(seen)) == pytest.approx(bare.log_error)
+
+
+def test_an_interval_down_to_zero_has_a_finite_score() -> None:
+    (only,) = score_book(make_book(view(percent=50, measured=50, low_milli=0, high_milli=60_000)))
+    assert only.wis is not None and math.isfinite(only.wis)
+
+
+def test_without_scoringrules_the_rest_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scoringrules", None)
+    (only,) = score_book(make_book(view(percent=80, measured=50)))
+    assert only.wis is None and only.error == pytest.approx(30)
+
+
+def test_groups_stand_apart_and_an_unknown_one_is_named() -> None:
+    book = make_book(
+        view(percent=80, measured=50, regime="l2-bound"),
+        view(percent=80, measured=60, regime="hbm-bound"),
+        view(percent=80, measured=None),
+    )
+    assert [(s.group, s.measured, s.sealed) for s in score_book(book, "regime")] == [
+        ("hbm-bound", 1, 1), ("l2-bound", 1, 1),
+    ]  # fmt: skip
+    assert [(s.group, s.measured, s.sealed) for s in score_book(book, "kernel")] == [("rmsnorm_matmul", 2, 3)]
+    assert [s.group for s in score_book(book, "hw")] == ["toy"]
+    with pytest.raises(UnknownName, match="regime"):
+        group_by("regimes")
+
+
+def test_interval_of_a_mean_stands_beside_it_from_five_cells_on() -> None:
+    (four,) = score_book(make_book(*(view(percent=80, measured=50 + n) for n in range(4))))
+    (five,) = score_book(make_book(*(view(percent=80, measured=50 + n) for n in range(5))))
+    assert (four.ci95, four.resampled) == ({}, None)
+    low, high = five.ci95["error"]
+    assert five.error == pytest.approx(28) and low < 28 < high and five.resampled == "cell"
+
+
+def test_calibration_has_the_wilson_interval() -> None:
+    ppm: dict[Regime, int] = {"hbm-bound": 500_000, "l2-bound": 500_000}
+    views = [view(percent=50, measured=50, regime="hbm-bound", probabilities_ppm=ppm) for _ in range(4)]
+    (only,) = score_book(make_book(*views))
+    middle = next(one for one in only.calibration if one.stated == 0.5)
+    # Four of eight at 95%: Wilson's interval is 0.215 to 0.785.
+    assert (middle.count, middle.observed) == (8, 0.5)
+    assert (middle.low, middle.high) == (pytest.approx(0.2152, abs=1e-4), pytest.approx(0.7848, abs=1e-4))

@@ -84,4 +84,5 @@ def test_a_chain_of_profiles_is_one_device():
     joined = [profile.model_copy(update={"target": "sm_90", "ceilings": TOY.ceilings}) for profile in links]
     devices = Devices(joined)
     assert len({devices.of(name) for name in names}) == 1
-    assert len({Devices(links).of(name) for name in names}) == len(names)
+    apart = Devices(links)
+    assert len({apart.of(name) for name in names}) == len(names)

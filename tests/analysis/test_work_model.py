@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 
 import pytest
@@ -13,7 +14,7 @@ from ledger.errors import InputError
 from ledger.kernel_files import kernel_names, load_kernel
 from ledger.operations import MATMUL, OPERATIONS, RMSNORM
 from ledger.records import Work
-from ledger.roofline import DTYPE_BYTES
+from ledger.roofline import DTYPE_BYTES, ELEMENT_BYTES
 from ledger.workflow.seal import draft
 
 CASES = [(name, shape, dtype) for name in kernel_names() for shape in load_kernel(name).kernel.cases
@@ -26,6 +27,7 @@ PRODUCTS = {
     "matmul/1": ({"M": 2, "N": 3, "K": 5}, 30),
     "matmul_bias_relu/1": ({"M": 2, "N": 3, "K": 5}, 30),
     "matmul_fp8/1": ({"M": 2, "N": 3, "K": 5}, 30),
+    "matmul_fp8_blocks/1": ({"M": 2, "N": 3, "K": 5}, 30),
     "matmul_int8/1": ({"M": 2, "N": 3, "K": 5}, 30),
     "vector_add/1": ({"N": 7}, 0),
     "rmsnorm/1": ({"M": 2, "N": 3}, 0),
@@ -52,8 +54,9 @@ def test_every_operation_tells_its_products():
 def test_shipped_work_models_are_those_of_their_operations(name, shape, dtype):
     kernel = load_kernel(name).kernel
     operation, work = OPERATIONS[kernel.operation.name], kernel.work(shape, dtype)
-    inputs, outputs = elements(operation, shape)
-    assert work.bytes_read == DTYPE_BYTES[dtype] * inputs
+    outputs = elements(operation, shape)[1]
+    read = sum(math.prod(spec.dims) * ELEMENT_BYTES[spec.dtype or dtype] for spec in operation.inputs(shape))
+    assert work.bytes_read == read
     assert work.bytes_written == DTYPE_BYTES[operation.output_dtype(dtype)] * outputs
     assert 0 < work.flops <= usual_flops(operation, shape)
     assert excess(operation, shape, work) is None

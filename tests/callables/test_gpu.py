@@ -106,7 +106,9 @@ def test_a_call_that_no_graph_can_capture_is_timed_on_a_stream_and_says_why(rows
     assert "synchroniz" in reason or "captur" in reason, reason
     # An empty launch on a stream takes longer than a node of a graph.
     assert row["record"]["timing"]["launch_ps"] > 1.2 * rows["swiglu"]["record"]["timing"]["launch_ps"]
-    assert row["record"]["timing"]["input_sets"] * row["record"]["timing"]["bytes_per_set"] > 2**28
+    # The rotation does not fit in the cache.
+    timing = row["record"]["timing"]
+    assert timing["input_sets"] * timing["bytes_per_set"] > 2 * row["record"]["device"]["l2_bytes"]
 
 
 @pytest.mark.parametrize(("name", "least", "most"), [("three_steps", 3, 4), ("Net, both", 6, 40), ("fused", 1, 1)])
@@ -119,7 +121,7 @@ def test_counters_are_of_all_kernels_of_a_call(rows, name, least, most):
     kernels = record["counters"]["kernels"]
     assert least <= len(kernels) <= most
     durations = [float(kernel["metrics"]["gpu__time_duration.sum"]["value"]) for kernel in kernels]
-    seen = totals(Counters.model_validate(record["counters"]), record["device"]["target"])
+    seen = totals(Counters.model_validate_json(json.dumps(record["counters"])), record["device"]["target"])
     assert seen.duration_ps == pytest.approx(1000 * sum(durations), rel=1e-3)
 
 
@@ -129,7 +131,7 @@ def test_counters_of_a_callable_agree_with_its_traffic(rows):
 
     record = rows["swiglu"]["record"]
     assert record["counters"] is not None, record["counters_missing"]
-    seen = totals(Counters.model_validate(record["counters"]), record["device"]["target"])
+    seen = totals(Counters.model_validate_json(json.dumps(record["counters"])), record["device"]["target"])
     # silu and the product are two kernels: x and y are read, an intermediate result is written and read.
     assert 2 * 2048 * 8192 * 2 < seen.dram_bytes_read < 3.2 * 2048 * 8192 * 2
 

@@ -182,7 +182,7 @@ def test_an_answer_of_another_input_set_is_found_after_the_timing(root, referenc
     ("name", "said"),
     [
         ("nowhere:f", "not in the work tree"),
-        ("ops:missing", "cannot be loaded"),
+        ("ops:missing", r"cannot be loaded \(AttributeError: module 'ops' has no attribute 'missing'\)"),
         ("ops:OPS", "cannot be loaded"),
         ("ops:torch", "is of type module"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.cli.options import parse_config, parse_shape
+from ledger.cli.options import parse_config, parse_shape, percent_number
 from ledger.errors import InputError
 
 
@@ -34,3 +34,13 @@ def test_parse_config_refuses_what_is_neither(text: str):
 def test_duplicate_keys_are_refused(parse):
     with pytest.raises(InputError, match="duplicate key 'B'; expected each key once"):
         parse("B=1,B=2")
+
+
+def test_a_percent_may_have_its_sign():
+    assert (percent_number("60%"), percent_number("62.5")) == (60, 62.5)
+
+
+@pytest.mark.parametrize("text", ["sixty", "%", "60%%", ""])
+def test_what_is_no_percent_is_refused(text: str):
+    with pytest.raises(InputError, match="as in 60 or 60%"):
+        percent_number(text)

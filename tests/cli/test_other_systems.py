@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from desk import ENVIRONMENT, ROOT, Desk
+from desk import ENVIRONMENT, Desk
+from launch_server import SCRIPT
+from ledger_process import Server, run_ledger_bytes
+
+from ledger.workflow.drill_files import write_drill
+from ledger.workflow.drills import shipped_drill
 
 # What macOS and Windows lack, hidden before anything is imported.
 HIDDEN = {
@@ -28,19 +33,19 @@ for name in ("SIGXCPU", "SIGALRM"):
     delattr(signal, name)
 """,
 }
-# filelock chooses by sys.platform; its own tests cover Windows, so its Unix lock stands in for both.
-RUN = """
-import fcntl, sys
+# filelock chooses by sys.platform; its own tests cover Windows, so its Unix lock stands in for both. The commands are
+# forked from one process without these features: the imports of the package run once.
+SERVE = """
+import fcntl, runpy, sys
 import filelock
 {hidden}
-sys.argv = ["ledger", *sys.argv[1:]]
-from ledger.cli import main
-main()
+sys.argv = [{script!r}, *sys.argv[1:]]
+runpy.run_path({script!r}, run_name="__main__")
 """
 PREDICT = "predict vector_add --hw t4 --dtype fp32 --shape N=1000 --regime hbm-bound --pct 50"
 READING = (
     "report", "report --html r.html", "status", "log", "score", "roofline --hw t4", "audit", "hardware show h200",
-    "kernels show matmul", "doctor", f"drill --from {ROOT} --json", "challenge", "order -o o.json",
+    "kernels show matmul", "doctor", "drill --from d.json --json", "challenge", "order -o o.json",
 )  # fmt: skip
 
 
@@ -48,28 +53,29 @@ READING = (
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     made = Desk(tmp_path_factory.mktemp("other") / "ledger")
     made.ledger(*PREDICT.split())
+    shipped = shipped_drill()
+    write_drill(made.root / "d.json", shipped.model_copy(update={"questions": shipped.questions[:2]}))
     return made
 
 
-def without(system: str, desk: Desk, command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-c", RUN.format(hidden=HIDDEN[system]), *command.split()],
-        cwd=desk.root, env={**ENVIRONMENT, **environment}, capture_output=True, timeout=300, check=False,
-    )  # fmt: skip
+@pytest.fixture(scope="module", params=HIDDEN)
+def system(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Start a process that lacks what another system lacks, and forks commands."""
+    start = SERVE.format(hidden=HIDDEN[request.param], script=str(SCRIPT))
+    server = Server([sys.executable, "-P", "-c", start])
+    yield server
+    server.close()
 
 
-@pytest.mark.parametrize("system", HIDDEN)
 @pytest.mark.parametrize("command", READING)
-def test_a_command_that_reads_works(desk: Desk, system: str, command: str):
-    done = without(system, desk, command)
+def test_a_command_that_reads_works(desk: Desk, system: Server, command: str):
+    done = system.run(command.split(), cwd=desk.root, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout or done.stderr
 
 
-@pytest.mark.parametrize("system", HIDDEN)
-def test_a_forecast_is_sealed(desk: Desk, system: str):
-    command = PREDICT.replace("1000", "2000" if system == "macOS" else "3000")
-    done = without(system, desk, f"{command} --json")
+def test_a_forecast_is_sealed(desk: Desk, system: Server):
+    done = system.run([*PREDICT.replace("1000", "2000").split(), "--json"], cwd=desk.root, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr.decode()
     assert Path(desk.root, json.loads(done.stdout)[0]["path"]).is_file()
 
@@ -77,10 +83,7 @@ def test_a_forecast_is_sealed(desk: Desk, system: str):
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 @pytest.mark.parametrize("command", READING)
 def test_output_that_a_terminal_cannot_show_is_replaced(desk: Desk, encoding: str, command: str):
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "ledger", *command.split()],
-        cwd=desk.root, env={**ENVIRONMENT, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
-        capture_output=True, timeout=300, check=False,
-    )  # fmt: skip
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = run_ledger_bytes(*command.split(), cwd=desk.root, env=environment, safe_path=True)
     assert done.returncode == 0, done.stderr
     done.stdout.decode(encoding)

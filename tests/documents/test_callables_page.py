@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ledger_process import run_command
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "callables.md").read_text(encoding="utf-8")
@@ -51,10 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     path = os.pathsep.join(filter(None, [str(ROOT), str(site), os.environ.get("PYTHONPATH")]))
 
     def run(*command: str) -> str:
-        done = subprocess.run(
-            command, cwd=folder, env={**os.environ, **names, "PYTHONPATH": path}, capture_output=True, text=True,
-            check=False, timeout=400,
-        )  # fmt: skip
+        done = run_command(command, cwd=folder, env={**os.environ, **names, "PYTHONPATH": path}, timeout=400)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -4,11 +4,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_process import run_ledger
 
 from ledger.analysis.campaign import CampaignEntry, CampaignFile, milli, millionths, parse_campaign
 from ledger.errors import InputError
@@ -40,9 +40,9 @@ def test_first_example_of_the_guide_seals_in_one_commit(tmp_path: Path):
     path = os.pathsep.join(filter(None, [str(GUIDE.parent.parent), os.environ.get("PYTHONPATH")]))
 
     def ledger(*arguments: str) -> str:
-        command = [sys.executable, "-m", "ledger", *arguments]
-        environment = {**os.environ, **names, "PYTHONPATH": path}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+        done = run_ledger(*arguments, cwd=tmp_path, env={**os.environ, **names, "PYTHONPATH": path})
+        done.check_returncode()
+        return done.stdout
 
     ledger("init", ".")
     (seal,) = json.loads(ledger("predict", "--from", "campaign.yaml", "--json"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+from ledger_process import repository_report
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {".venv", "site", "build", "dist", ".git", ".hypothesis", ".pytest_cache"}
@@ -130,9 +130,7 @@ def test_nothing_rendered_is_committed():
 def rows() -> list[dict[str, Any]]:
     if not (ROOT / ".git").exists():
         pytest.skip("this copy has no git history")
-    command = [sys.executable, "-m", "ledger", "report", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [row for row in json.loads(done.stdout)["rows"] if row["counts"]]
+    return [row for row in repository_report()["rows"] if row["counts"]]
 
 
 def side(row: dict[str, Any]) -> int:

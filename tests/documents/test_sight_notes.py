@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_process import repository_report
 
 from ledger.analysis.sight_notes import SightFile
 from ledger.canonical import validate
@@ -57,10 +57,7 @@ def test_times_under_docs_were_committed_before_their_seal(note, seals):
 
 def test_the_cells_that_version_1_counted_as_blind_are_near_or_informed(seals):
     """105 cells have no earlier record of their kernel, shape, dtype and profile; none of them was blind."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ledger", "report", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    document = json.loads(done.stdout)
+    document = repository_report()
     first: dict[tuple[Any, ...], Any] = {}
     for row in document["rows"]:
         first.setdefault((row["kernel"], tuple(row["shape"].items()), row["dtype"], row["hardware"]), row)

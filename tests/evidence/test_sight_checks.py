@@ -135,7 +135,7 @@ def test_thousands_of_shapes_are_compared_in_seconds():
     made = [make_forecast(shape={"B": number, "H": 64, "O": 64}) for number in range(1, 3_001)]
     for position, one in enumerate(made):
         commit = Commit(sha="1" * 40, when="", author="", position=position)
-        known.add(Recorded(f"{position}", f"{position}", commit, make_measurement(one)), one, (position,))
+        known.add(Recorded(f"{position}", f"{position}", commit, make_measurement(one)), one.operation, (position,))
     begun = time.monotonic()
     assert not any(known.disproof(one, "seal", "blind") for one in made)
     assert time.monotonic() - begun < 20

@@ -127,6 +127,8 @@ def test_what_is_inspected_is_what_a_launch_compiles(name: str, shape: str, targ
     kernel = load_kernel(name, launch=True).kernel
     config = kernel.config(size, "fp16", target)
     ahead = kernel.ahead(config, size, "fp16", target)
+    if not hasattr(ahead, "function"):
+        pytest.skip("CUDA C++ here: a launch compiles the source that ahead names")
     ours = compile_ahead(ahead, target, launched_with(kernel, ahead, config, shape=size, dtype="fp16"))
 
     function, kept = ahead.function, []
@@ -166,10 +168,11 @@ def test_a_config_value_has_the_type_of_the_kernels_own():
         inspect(with_text, load_hardware("h200"), shape=LARGE["matmul"], dtype="fp16", config={"variant": 1})
 
 
-def test_a_chip_without_cuda_is_refused_by_name():
+def test_a_chip_that_kernels_are_not_compiled_for_is_refused_by_name():
     kernel = load_kernel("matmul", launch=True).kernel
-    with pytest.raises(InputError, match="gfx942 is no NVIDIA GPU"):
-        inspect(kernel, load_hardware("mi300x"), shape=LARGE["matmul"], dtype="fp16")
+    other = load_hardware("mi300x").model_copy(update={"target": "gfx90a"})
+    with pytest.raises(InputError, match="gfx90a: kernels are not compiled for it"):
+        inspect(kernel, other, shape=LARGE["matmul"], dtype="fp16")
 
 
 def test_a_launcher_that_needs_data_leaves_hints_assumed():
@@ -208,3 +211,19 @@ def test_command_warns_when_the_kernel_file_names_another_path(monkeypatch: Any)
     monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda *_, **__: boastful)
     done = CliRunner().invoke(app, ["inspect", "matmul", "--arch", "t4"])
     assert "the kernel file names fp16_tensor" in done.stderr.replace("\n", " ")
+
+
+def test_a_librarys_product_is_named_and_its_path_not_claimed(monkeypatch: Any):
+    import ledger.kernel_files
+
+    real = load_kernel("rmsnorm_matmul", launch=True)
+    config = {**dict.fromkeys(real.kernel.config({"B": 1, "H": 8, "O": 8}, "fp16", "sm_90"), 0), "pdl": 1}
+    fixed = replace(real.kernel, config=lambda *cell: {**config, "variant": "library"})
+    monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda *_, **__: replace(real, kernel=fixed))
+    command = ["inspect", "rmsnorm_matmul", "--shape", "B=192,H=512,O=512"]
+    done = CliRunner().invoke(app, [*command, "--json"])
+    assert done.exit_code == 0 and "warning" not in done.stderr
+    (found,) = json.loads(done.stdout)
+    assert (found["library"], found["path"], found["agrees"]) == ("torch.matmul", None, True)
+    assert found["grid"] == [192] and found["config"]["variant"] == "library"
+    assert "torch.matmul, not compiled here" in CliRunner().invoke(app, command).stdout

@@ -6,10 +6,10 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
     pytest.skip("torch and triton are not both installed", allow_module_level=True)
@@ -127,10 +127,7 @@ def test_error_in_the_triton_function_is_found_by_the_interpreter(tmp_path: Path
 def ledger(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     who = {f"GIT_{role}_{key}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", *arguments], cwd=folder, capture_output=True, text=True, check=False,
-        env={**os.environ, **who, "PYTHONPATH": path}, timeout=300,
-    )  # fmt: skip
+    return run_ledger(*arguments, cwd=folder, env={**os.environ, **who, "PYTHONPATH": path})
 
 
 def test_commands_write_check_and_forecast_a_kernel_of_ones_own(tmp_path: Path):

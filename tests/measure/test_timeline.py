@@ -6,12 +6,12 @@ import gzip
 import json
 import platform
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from desk import ENVIRONMENT
+from ledger_process import run_ledger
 from measuring import KERNELS, kernel_file, this_cpu
 
 from ledger.analysis.chrome_trace import Ran, read_slices
@@ -148,8 +148,7 @@ def test_the_command_prints_its_slices_and_writes_the_trace(tmp_path: Path) -> N
     command = "timeline small_matmul --hw cpu --dtype fp32 --shape M=8,N=8,K=8 --baseline torch_matmul -o out/t.json"
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "ledger", *command.split(), *more]
-        return subprocess.run(line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        return run_ledger(*command.split(), *more, cwd=tmp_path, env=ENVIRONMENT)
 
     done = run("--json")
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import builders
 import pytest
 from samples import make_forecast, make_measurement, second
 
+from ledger.analysis.hiding import PUBLIC
 from ledger.canonical import canonical, cell_key, decode, decode_any, encode, record_id, validate
 from ledger.errors import LedgerError
 from ledger.records import (
@@ -55,18 +56,24 @@ def with_everything() -> PredictionV2:
     other = {**case, "shape": {"B": 8, "H": 64, "O": 32}}
     revision = {"commit": "1" * 40, "kernel_sha256": "ee" * 32}
     ratio = {
-        "cell": "faster", "case": other, "base": revision, "head": {**revision, "commit": None}, "ratio_ppm": 1_050_000,
-        "low_ppm": 1_000_000, "high_ppm": 1_100_000, "why": "fewer bytes",
+        "cell": "faster", "case": other, "base": revision, "head": {**revision, "commit": "2" * 40},
+        "operation": plain.operation, "hardware_sha256": plain.hardware_sha256,
+        "protocol": {"name": "interleaved/1", "parameters": {"fold": 1}}, "sight": None, "known": "",
+        "ratio_ppm": 1_050_000, "low_ppm": 1_000_000, "high_ppm": 1_100_000, "why": "fewer bytes",
     }  # fmt: skip
     domain = {
-        "kernel": "matmul", "dtypes": ["fp16"], "hardware": "h200",
+        "kernel": "matmul", "kernel_sha256": "aa" * 32, "dtypes": ["fp16"], "hardware": "h200",
+        "hardware_sha256": "bb" * 32, "cells": 3, "deadline": "2026-12-01T00:00:00Z", "auditor_sha256": None,
+        "beacon": {"sealed_at": "2023-08-23T15:49:24Z", "delay_s": 600, "round": 1000},
         "sizes": {"M": {"low": 128, "high": 4096, "multiple_of": 8}},
     }  # fmt: skip
     value = json.loads(encode(builders.prediction(plain))) | {
         "rule": "regime/2",
         "participant": {"kind": "model", "version": "2026-11", "sha256": "aa" * 32},
         "cells": [forecast],
-        "commitments": [{"cell": "hidden", "case": other, "sha256": "ff" * 32}],
+        "commitments": [
+            {name: forecast[name] for name in PUBLIC} | {"cell": "hidden", "case": other, "sha256": "ff" * 32}
+        ],
         "ratios": [ratio],
         "domain": domain,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -124,46 +123,6 @@ def test_the_recorded_bench_gives_the_percent_that_it_wrote() -> None:
 
 
 # What docs/measurement.md says of benches
-
-PAGE = " ".join((ROOT / "docs" / "measurement.md").read_text(encoding="utf-8").split())
-
-
-def drawn(bench: str, profile: str, kernel: str, dtype: str) -> list[Dot]:
-    """Return the dots of a recorded bench of one kernel and dtype."""
-    from ledger.record_files import load_hardware, read_hardware
-
-    hardware = read_hardware(ROOT / profile) if profile.endswith(".yaml") else load_hardware(profile, ROOT)
-    found = dots(json.loads((ROOT / "benchmarks" / bench).read_text()), hardware)
-    return [dot for dot in found if dot.kernel == kernel and dot.dtype == dtype]
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-def test_the_page_tells_cublas_as_it_is_drawn(dtype: str) -> None:
-    (dot,) = drawn("h200-cublas.json", "h200", "matmul, cuBLAS", dtype)
-    assert dot.shape == {"M": 4096, "N": 4096, "K": 4096}
-    (sentence,) = re.findall(r"torch\.matmul at 4096³ reaches [^.]+\.\d[^.]*\.\d[^.]*\.", PAGE)
-    assert re.search(rf"{dot.percent:.1f}% (?:of the datasheet roof )?in {dtype}", sentence)
-
-
-def test_the_page_tells_the_cpu_as_it_is_drawn() -> None:
-    found = {
-        dtype: drawn("cpu-decode.json", "benchmarks/cpu.yaml", "decode_attention", dtype) for dtype in ("fp32", "fp16")
-    }
-    for dots_ in found.values():
-        assert {(dot.shape["B"], dot.shape["S"]) for dot in dots_} == {
-            (b, s) for b in (1, 8) for s in (128, 256, 512, 1024)
-        }
-    low, high = (f([dot.percent for dot in found["fp32"]]) for f in (min, max))
-    assert f"reaches {low:.0f} to {high:.0f}% of its roof in fp32" in PAGE
-    low, high = (f([dot.percent for dot in found["fp16"]]) for f in (min, max))
-    assert f"{low:.0f} to {high:.0f}% in fp16" in PAGE
-    slower = [
-        half.flop_per_s < whole.flop_per_s
-        for half, whole in zip(found["fp16"], found["fp32"], strict=True)
-        if half.shape == whole.shape
-    ]
-    assert f"fp16 is slower than fp32 in {sum(slower)} of {len(slower)} cells" in PAGE
-
 
 # The page and the command
 

@@ -9,8 +9,6 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -21,6 +19,7 @@ import pytest
 from browser import PROGRAM, Browser
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_process import run_ledger
 from samples import (
     COUNTERS,
     MS,
@@ -161,8 +160,7 @@ def test_three_hundred_cells_fit_into_three_megabytes() -> None:
 
 def test_the_page_of_this_repository_fits_into_three_megabytes(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    command = [sys.executable, "-m", "ledger", "report", "--html", str(path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    run_ledger("report", "--html", str(path), cwd=ROOT).check_returncode()
     assert path.stat().st_size < 3_000_000
     assert len(document(path.read_text())["rows"]) >= 248
 

@@ -9,7 +9,8 @@ from samples import make_book
 from scored import view
 
 from ledger.analysis.score import score_book
-from ledger.render.score_table import render_scores
+from ledger.forecasters.baselines import compared, rankings, skills
+from ledger.render.score_table import render_calibration, render_rankings, render_scores, render_skills
 
 
 def test_table_shows_a_dash_for_what_cannot_be_scored() -> None:
@@ -21,7 +22,7 @@ def test_table_shows_a_dash_for_what_cannot_be_scored() -> None:
     assert lines[1] == ["cells", "measured", "1", "of", "1", "0", "of", "1"]
     assert lines[2] == ["bias,", "points", "\u221210.0", "–"]
     assert lines[3] == ["error,", "points", "10.0", "–"]
-    assert [line[-2:] for line in lines[4:6] + lines[7:10]] == [["–", "–"]] * 5
+    assert [lines[n][-2:] for n in (6, 8, 9, 12, 13, 14)] == [["–", "–"]] * 6
 
 
 def test_table_shows_what_is_scored() -> None:
@@ -40,10 +41,48 @@ def test_table_shows_what_is_scored() -> None:
         "cells measured": "3 of 3",
         "bias, points": "+10.0",
         "error, points": "10.0",
+        # ln(50 ÷ 80) in one of three: a third of -0.470 is -0.157.
+        "bias of time": "−14.5 %",
+        "error of time": "17.0 %",
+        "repeats differ by": "–",
+        "timing interval": "±0.00 %",
         "in interval": "50% of 2",
         "interval score, points": "113.3",
         "vacuous intervals": "1",
+        # (0.027 + 0.375 + 0.768) ÷ 3; an end at 0 counts as 0.001%.
+        "WIS of ln time": "0.390",
         "regime right": "50% of 2",
         "Brier score": "1.00",
         "log score, nats": "6.91",
     }
+
+
+def test_intervals_skill_ranking_and_calibration_are_shown() -> None:
+    ppm = {"hbm-bound": 800_000, "l2-bound": 200_000}
+    views = [
+        view(percent=50, measured=40 + n, regime="hbm-bound", probabilities_ppm=ppm, shape={"B": n, "H": 64, "O": 64})
+        for n in range(1, 10)
+    ]
+    book, stream = make_book(*views), io.StringIO()
+    console = Console(file=stream, width=160)
+    found = compared(book)
+    render_scores(score_book(book), console)
+    render_skills(skills(found), console)
+    render_rankings(rankings(found), console)
+    render_calibration(score_book(book), console)
+    shown = stream.getvalue()
+    (error,) = (line for line in shown.splitlines() if line.startswith("error, points"))
+    assert error.split()[2] == "5.0" and error.endswith("]")
+    assert "Skill, ada, blind" in shown and "Ranking, blind, 9 shared cells; 100% that all" in shown
+    assert "1  ada" in shown and "2  baseline rule-of-thumb" in shown
+    assert "said  80%  measured 100% of    9" in shown and "said  20%  measured   0% of    9" in shown
+
+
+def test_groups_are_a_line_each() -> None:
+    stream = io.StringIO()
+    book = make_book(
+        view(percent=50, measured=50, regime="l2-bound"), view(percent=50, measured=40, regime="hbm-bound")
+    )
+    render_scores(score_book(book, "regime"), Console(file=stream, width=200))
+    lines = [line.split()[0] for line in stream.getvalue().splitlines()[:4]]
+    assert lines == ["ada,", "group", "hbm-bound", "l2-bound"]

@@ -1651,17 +1651,6 @@ def source_of_many_megabytes(folder, _canary):
     return _with_sources(folder, manifest_of(files=(_helper(large), entry)), KERNEL_SOURCE, large)
 
 
-@attack(SOURCES, "refused", "place-unknown", formats=(2,))
-def seal_without_a_cell(folder, _canary):
-    """Seal a domain alone, which this version cannot judge."""
-    ledger = begin(folder)
-    sizes = {"B": {"low": 1, "high": 8, "multiple_of": 1}}
-    domain = {"kernel": "rmsnorm_matmul", "dtypes": ("fp16",), "hardware": "toy", "sizes": sizes}
-    ledger.put_seal(cells=(), domain=domain)
-    ledger.commit()
-    return ledger.root
-
-
 @attack(SOURCES, "refused", "pin-unreadable", formats=(2,))
 def pin_that_is_none(folder, _canary):
     """Pin a package that is not of the platform, to a version that is none."""
@@ -1839,4 +1828,6 @@ def signed_commit_that_names_no_record(folder, _canary):
 
 
 # The cases of trust levels enter themselves into the corpus; they are built with what stands above.
+import draw_attacks  # noqa: E402, F401
+import hidden_attacks  # noqa: E402, F401
 import level_attacks  # noqa: E402, F401

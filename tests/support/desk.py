@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ledger_process import run_command
 from measuring import this_cpu
 
 from ledger.record_files import hardware_yaml
@@ -38,15 +39,7 @@ class Desk:
 
     def run(self, *command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command in the ledger, or in another folder."""
-        return subprocess.run(
-            command,
-            cwd=folder or self.root,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return run_command(command, cwd=folder or self.root, env=self.environment())
 
     def git(self, *arguments: str) -> str:
         done = self.run("git", *arguments)

@@ -13,7 +13,6 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ledger_process import run_ledger
 
 from ledger.analysis.campaign import parse_campaign
 from ledger.callables.subject_files import load_case
@@ -36,11 +36,8 @@ IDENTITY = {f"GIT_{who}_{what}": "a@e.org" for who in ("AUTHOR", "COMMITTER") fo
 
 def ledger(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of the ledger in a folder."""
-    command = [sys.executable, "-m", "ledger", *arguments]
     root = str(Path(__file__).parents[2])
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, **IDENTITY, "PYTHONPATH": root}, capture_output=True, text=True
-    )
+    return run_ledger(*arguments, cwd=folder, env={**os.environ, **IDENTITY, "PYTHONPATH": root})
 
 
 def smaller(cells: list[Cell], largest: int) -> Iterator[Cell]:

@@ -7,11 +7,11 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 
 pytest.importorskip("sigstore")
 from authority import Authority
@@ -51,14 +51,7 @@ def levels(ledger: Ledger, log: LocalLog) -> tuple[int, ...]:
 
 def command(ledger: Ledger, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", *arguments],
-        cwd=ledger.root,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_ledger(*arguments, cwd=ledger.root, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_a_record_is_signed_logged_stamped_committed_and_audited_offline(ledger, log):

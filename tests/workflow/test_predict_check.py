@@ -6,10 +6,10 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 from mutants.checker import source_file
 
 ROOT = Path(__file__).parents[2]
@@ -19,14 +19,7 @@ SMALL = "--shape M=4096,N=4096,K=4096 --regime compute-bound --pct 70 --dry-run 
 def predict(arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     who = {f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", "predict", *arguments.split()],
-        cwd=folder,
-        env={**os.environ, **who, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_ledger("predict", *arguments.split(), cwd=folder, env={**os.environ, **who, "PYTHONPATH": path})
 
 
 @pytest.fixture

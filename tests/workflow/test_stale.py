@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 from mutants.checker import source_file
 
 ROOT = Path(__file__).parents[2]
@@ -19,14 +19,7 @@ SEAL = "predict matmul --hw h200 --dtype fp16 --shape M=512,N=512,K=512 --regime
 def ledger(arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     who = {f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "ledger", *arguments.split()],
-        cwd=folder,
-        env={**os.environ, **who, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_ledger(*arguments.split(), cwd=folder, env={**os.environ, **who, "PYTHONPATH": path})
 
 
 @pytest.mark.parametrize("edited", ("cluster.cu", "own.cuh"))

@@ -1,0 +1,32 @@
+"""Marks which cases of a product `make test` runs: enough that every pair of values of two axes occurs.
+
+The others have the marker `exhaustive` and run in `make test-exhaustive`. Source: Cohen, Dalal, Fredman,
+Patton, "The AETG System: An Approach to Testing Based on Combinatorial Design", 1997.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+
+def covering(cases: Sequence[tuple[Any, ...]]) -> list[bool]:
+    """Tell of each case whether it is among those that hold every pair of values which the cases hold."""
+    pairs = [{(i, repr(a), j, repr(b)) for (i, a), (j, b) in combinations(enumerate(case), 2)} for case in cases]
+    left, chosen = set[Any]().union(*pairs), [False] * len(cases)
+    while left:
+        best = max(range(len(cases)), key=lambda at: len(pairs[at] & left))
+        chosen[best] = True
+        left -= pairs[best]
+    return chosen
+
+
+def builds(cases: Sequence[tuple[Any, ...]], ids: Sequence[str]) -> list[Any]:
+    """Return parameters of all cases, with the marker on those that `make test` leaves to `make test-exhaustive`."""
+    return [
+        pytest.param(*case, id=name, marks=() if kept else pytest.mark.exhaustive)
+        for case, name, kept in zip(cases, ids, covering(cases), strict=True)
+    ]

@@ -1,0 +1,135 @@
+"""Tests how a domain is sealed and drawn from: by an auditor's secret with the command, by drand from a file or URL."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from attacks import CASES  # noqa: F401  (first: the draws enter themselves into its corpus)
+from desk import Desk
+from draw_attacks import ROUNDS, by_secret, domain
+
+from ledger.errors import EvidenceRefused, InputError, MachineError
+from ledger.workflow.draws import pulse_of
+
+DOMAIN = """
+kernel: rmsnorm
+hardware: h200
+dtypes: [fp16, bf16]
+sizes:
+  M: {low: 64, high: 8192, multiple_of: 64}
+  N: {low: 100, high: 8192, multiple_of: 64}
+cells: 3
+deadline: 2099-01-01T00:00:00Z
+"""
+
+
+@pytest.fixture
+def desk(tmp_path) -> Desk:
+    return Desk(tmp_path / "desk")
+
+
+def told(desk: Desk, *command: str) -> Any:
+    return json.loads(desk.ledger(*command, "--json"))
+
+
+def write(desk: Desk, text: str) -> None:
+    (desk.root / "domain.yaml").write_text(text)
+
+
+def served(round_file: bytes):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(round_file)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def round_file(number: int, signature: str) -> bytes:
+    return json.dumps({"round": number, "randomness": "not read", "signature": signature}).encode()
+
+
+def test_a_round_is_taken_from_a_file_or_an_address_and_verified(tmp_path):
+    pytest.importorskip("py_ecc", reason="py_ecc is not installed")
+    file = tmp_path / "round.json"
+    file.write_bytes(round_file(1000, ROUNDS[1000]))
+    assert pulse_of(domain(), str(file), None).signature == ROUNDS[1000]
+    server = served(file.read_bytes())
+    assert pulse_of(domain(), f"http://127.0.0.1:{server.server_port}/1000", None).round == 1000
+    server.shutdown()
+    file.write_bytes(round_file(657413, ROUNDS[657413]))
+    with pytest.raises(InputError, match="is round 657413; expected 1000"):
+        pulse_of(domain(), str(file), None)
+    file.write_bytes(round_file(1000, ROUNDS[657413]))
+    with pytest.raises(EvidenceRefused, match="not quicknet's"):
+        pulse_of(domain(), str(file), None)
+
+
+def test_what_is_no_round_is_named(tmp_path):
+    file = tmp_path / "round.json"
+    for text in (b"[]", b'{"round": 1000}', b'{"round": 1000, "signature": "zz"}', b"no json"):
+        file.write_bytes(text)
+        with pytest.raises(InputError):
+            pulse_of(domain(), str(file), None)
+    server = served(b" " * 9000)
+    with pytest.raises(InputError, match="more than 8192 bytes"):
+        pulse_of(domain(), f"http://127.0.0.1:{server.server_port}/", None)
+    server.shutdown()
+    with pytest.raises(InputError, match="no address of the web"):
+        pulse_of(domain(), "file:///etc/hostname", None)
+    with pytest.raises(MachineError):
+        pulse_of(domain(), "http://127.0.0.1:1/", None)
+    with pytest.raises(InputError, match="expected --pulse"):
+        pulse_of(domain(), None, "a text of somebody")
+    with pytest.raises(InputError, match="not the one that the domain names"):
+        pulse_of(domain(**by_secret()), None, "a text of somebody")
+
+
+def test_a_domain_is_sealed_drawn_by_a_secret_answered_whole_and_ordered_with_its_anchor(desk):
+    auditor = told(desk, "challenge")
+    write(desk, DOMAIN + f"auditor: {auditor['commitment']}\n")
+    (origin,) = told(desk, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+    assert auditor["challenge"] not in desk.git("show", "HEAD")
+    assert "expected the auditor's text" in desk.refused(2, "challenge", "--draw", origin["id"], "--secret", "x" * 20)
+    told(desk, "challenge", "--draw", origin["id"], "--secret", auditor["challenge"])
+    cells = told(desk, "status")["cells"]
+    assert len(cells) == 3 and {cell["state"] for cell in cells} == {"open"}
+    desk.ledger("order", "-o", "order.json")
+    ordered = json.loads((desk.root / "order.json").read_text())["cells"]
+    (anchor,) = {cell["anchor"] for cell in ordered}
+    assert anchor is not None and anchor != auditor["anchor"]
+    assert "expected no --challenge" in desk.refused(2, "order", "--challenge", "y" * 20)
+    assert told(desk, "audit", ".")["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("cells: 3", "cells: 300000"), "cells"),
+        (("low: 64, high: 8192", "low: 64, high: 64"), ""),
+        (("deadline: 2099", "deadline: 2001"), "deadline"),
+        (("multiple_of: 64}\n  N", "multiple_of: 0}\n  N"), "multiple_of"),
+        (("kernel: rmsnorm", "kernel: rmsnorn"), "rmsnorm"),
+        (("  M:", "  Q:"), "shape"),
+        (("kernel: rmsnorm", "kernel: mine:f"), "callable"),
+    ],
+)
+def test_a_wrong_domain_is_named_and_not_sealed(desk, change, message):
+    before = desk.git("rev-parse", "HEAD")
+    write(desk, DOMAIN.replace(*change))
+    if change[1].startswith("low: 64, high: 64"):
+        # 2 dtypes by 1 by 128: still twice what is drawn.
+        desk.ledger("challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+        return
+    assert message in desk.refused(2, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+    assert desk.git("rev-parse", "HEAD") == before
