@@ -39,7 +39,7 @@ from ledger.kernels.common.gemm_config import (
     shared_bytes,
 )
 from ledger.kernels.common.launches import MATRIX_SIZES, ahead_of, constants_of, options_of
-from ledger.kernels.common.targets import SHARED_BYTES, SMS, ceil_div, device_target, matmul_path
+from ledger.kernels.common.targets import SHARED_BYTES, ceil_div, device_target, matmul_path, sms_of
 from ledger.operations import FP8_BLOCK, MATMUL_FP8_BLOCKS, Shape
 from ledger.records import Dtype, Work
 
@@ -105,14 +105,14 @@ class FP8Blocks(Family):  # type: ignore[misc]
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         configs.check_tuned(self.name, target, _TARGETS, having="fp8 instructions")
-        generic = {**_GENERIC, "programs": SMS[target]}
+        generic = {**_GENERIC, "programs": sms_of(target)}
         if target != "sm_90":
             # As compiled ahead of time, larger tiles spill: elements are loaded one by one.
             return {**generic, "block_m": 32} if target == "sm_89" else generic
         tile = _FEW if shape["M"] <= _FEW_ROWS else _CLUSTER
         config = {**generic, **tile, "variant": CUDA, "tma": 1, "pdl": 1}
         rows, cols = config["cluster_m"] * config["block_m"], config["block_n"]
-        tiles, slots = ceil_div(shape["M"], rows) * ceil_div(shape["N"], cols), SMS[target] // config["cluster_m"]
+        tiles, slots = ceil_div(shape["M"], rows) * ceil_div(shape["N"], cols), sms_of(target) // config["cluster_m"]
         empty = tiles > slots and 1 - tiles / slots / ceil_div(tiles, slots) > _DIVIDED_SHARE
         divided = shape["K"] >= 8 * FP8_BLOCK and (empty or tiles * config["cluster_m"] <= _DIVIDED_BELOW)
         config = {**config, "group_m": group_rows(config, shape), "stream_k": int(divided)}
@@ -148,7 +148,7 @@ class FP8Blocks(Family):  # type: ignore[misc]
             for tile in (_FEW, _CLUSTER):
                 for config in variations({**own, **tile}, {"stream_k": (0, 1), "pdl": (0, 1), "group_m": (4, 8)}):
                     yield self._candidate({**config, "num_stages": self._deepest(config, dtype)}, shape)
-        generic = {**_GENERIC, "programs": SMS[target]}
+        generic = {**_GENERIC, "programs": sms_of(target)}
         for config in variations(generic, {"block_m": (64, 128), "block_n": (64, 128), "num_stages": (2, 3)}):
             yield self._candidate(config, shape)
 
