@@ -1,7 +1,7 @@
 """Describes the variant "few_rows" of matrix products: few rows, read as they lie (gemm_few_rows.cu), for sm_90.
 
 TMA cannot address rows that are no multiple of 16 bytes, and a copy of B takes longer than a product of few rows does.
-At the end of a matrix cp.async reads fewer than 16 bytes and fills up with zeros. Imports torch, only when called.
+No access reaches beyond the end of a matrix. Imports torch, only when called.
 """
 
 from __future__ import annotations
