@@ -229,25 +229,30 @@ def matmul_fp8_blocks(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) ->
     return out
 
 
-def _unscaled(inputs: Mapping[str, Tensor], kind: Any) -> Tensor:
-    """Return the product of A and B times their scales in a type that holds them."""
-    n, k = inputs["b"].shape
-    of_a = inputs["a_scale"].to(kind).T.repeat_interleave(FP8_BLOCK, 1)[:, :k]
-    of_b = inputs["b_scale"].to(kind).repeat_interleave(FP8_BLOCK, 0)[:n].repeat_interleave(FP8_BLOCK, 1)[:, :k]
-    return (inputs["a"].to(kind) * of_a) @ (inputs["b"].to(kind) * of_b).T
+def _scaled(inputs: Mapping[str, Tensor], kind: Any) -> Tensor:
+    """Return the result in a type. Scales multiply the sum of a block: an infinite one gives its sign, not NaN."""
+    import torch
+
+    a, b, a_scale, b_scale = (inputs[name].to(kind) for name in ("a", "b", "a_scale", "b_scale"))
+    total = torch.zeros(a.shape[0], b.shape[0], dtype=kind, device=a.device)
+    for step, of_rows in enumerate(a_scale):
+        of_columns = b_scale[:, step].repeat_interleave(FP8_BLOCK)[: b.shape[0]]
+        block = slice(FP8_BLOCK * step, FP8_BLOCK * (step + 1))
+        total += (a[:, block] @ b[:, block].T) * (of_rows[:, None] * of_columns)
+    return total
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
     """Return the product in float64."""
     import torch
 
-    return _unscaled(inputs, torch.float64)
+    return _scaled(inputs, torch.float64)
 
 
 def _torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
 
-    return lambda: out.copy_(_unscaled(inputs, torch.float32))
+    return lambda: out.copy_(_scaled(inputs, torch.float32))
 
 
 def _scaled_mm(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
