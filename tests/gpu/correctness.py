@@ -48,13 +48,12 @@ class Recorder:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Interrupt a test at the deadline; reach none after it."""
-        left = self.end - time.monotonic()
-        if left <= 0:
-            item.session.shouldstop = "out of time; run again to go on"
         signal.signal(signal.SIGALRM, _out_of_time)
-        signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))
+        signal.setitimer(signal.ITIMER_REAL, max(self.end - time.monotonic(), 0.01))
         yield
         signal.setitimer(signal.ITIMER_REAL, 0)
+        if time.monotonic() >= self.end:
+            item.session.shouldstop = "out of time; run again to go on"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Append the result of a test; of its set-up only what is no success."""

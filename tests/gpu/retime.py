@@ -1,9 +1,10 @@
 """Times rows of a bench again, chosen by name, beside what the bench says; resumes, and ends within a time budget.
 
-Usage where a GPU is: PYTHONPATH=. python tests/gpu/retime.py FILE --budget SECONDS [--bench benchmarks/h200.json] [PATTERN …]
-A row's name is its kernel, shape and dtype, such as "mla_decode B=1,H=128,S=8192 bf16"; PATTERNs are substrings of it,
-default all rows. --baseline NAME, repeated, runs these alone. FILE becomes a bench like those of `ledger bench`: it is
-written after each row, and rows that it has are not timed again. Exits with 2 when rows are left.
+Usage where a GPU is: PYTHONPATH=. python tests/gpu/retime.py FILE --budget SECONDS [--bench BENCH] [PATTERN …]
+BENCH is benchmarks/h200.json unless named. A row's name is its kernel, shape and dtype, such as "mla_decode
+B=1,H=128,S=8192 bf16"; PATTERNs are substrings of it, default all rows. --baseline NAME, repeated, runs these alone.
+FILE becomes a bench like those of `ledger bench`: it is written after each row, and rows that it has are not timed
+again. Exits with 2 when rows are left.
 """
 
 from __future__ import annotations
