@@ -16,8 +16,10 @@ import pytest
 from compiled import Compiled, compile_ahead
 from covering import covering
 
+from ledger.device.facts import target_of
 from ledger.kernel_files import load_kernel
 from ledger.measure.inputs import torch_dtype
+from ledger.records import Target
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 SCRIPT = Path(__file__).parent / "mutants" / "interpret_module.py"
@@ -141,15 +143,14 @@ def cpu_errors(name: str, shape: Mapping[str, int], dtype: str) -> float:
     return float(((out.double() - expected).abs() - bound.atol - bound.rtol * expected.abs()).max())
 
 
-def gpu_target() -> str:
-    """Return the GPU's architecture, or skip the test where there is none."""
+def gpu_target() -> Target:
+    """Return the GPU's target with its SMs, or skip the test where there is none."""
     import pytest
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"
+    return target_of(torch.cuda.current_device())
 
 
 def gpu_variants(trial: Any, target: str) -> list[Any]:
