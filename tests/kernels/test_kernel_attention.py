@@ -23,8 +23,9 @@ from kernel_suite import (
     gpu_target,
     gpu_variants,
     interpreted,
+    mutants_of,
     shape_id,
-    trial_ids,
+    trials_of,
 )
 from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, cuda_trials
 from mutants.checker import Trial, judge
@@ -295,15 +296,15 @@ def test_attention_cpu_implementation_is_right(name: str, dtype: str) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("trial", trial_ids("mutants.attention"))
+@pytest.mark.parametrize("trial", trials_of("mutants.attention"))
 def test_attention_is_right_when_interpreted(trial: str) -> None:
-    assert interpreted("mutants.attention")["kernels"][trial] is None
+    assert interpreted("mutants.attention", trial) is None
 
 
 @needs_triton
-@pytest.mark.parametrize("mutant", [f"{mutant.kernel}/{mutant.name}" for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", mutants_of("mutants.attention"))
 def test_checker_rejects_attention_mutant_when_interpreted(mutant: str) -> None:
-    assert interpreted("mutants.attention")["mutants"][mutant] is not None
+    assert interpreted("mutants.attention", mutant) is not None
 
 
 @needs_triton
