@@ -26,6 +26,7 @@ from ledger.kernels.rmsnorm_matmul.cost import (
     Tile,
     chain_s,
     launch_of,
+    rates_of,
     resident_ctas,
 )
 from ledger.kernels.rmsnorm_matmul.search import (
@@ -242,11 +243,21 @@ def test_a_gain_that_does_not_fit_leaves_no_cuda_variant() -> None:
     assert best is None or best["split_k"] > 1
 
 
-def test_a_tuned_tile_is_taken_and_a_neighbour_is_not() -> None:
-    tuned = chosen({"B": 72, "H": 4096, "O": 4096}, "fp16")
+def test_a_tuned_tile_is_taken_on_as_many_sms_and_a_neighbour_is_not() -> None:
+    shape = {"B": 72, "H": 4096, "O": 4096}
+    tuned = chosen(shape, "fp16", 132)
     assert tuned is not None and tuned["block_b"] == 72
-    near = chosen({"B": 72, "H": 4096, "O": 4160}, "fp16")
+    assert chosen(shape, "fp16", 114) == cheapest(shape, "fp16", rates=rates_of(114))
+    near = chosen({**shape, "O": 4160}, "fp16", 132)
     assert near is not None and near["block_b"] != 72
+
+
+def test_fewer_sms_hold_fewer_clusters() -> None:
+    assert rates_of(132) == RATES
+    assert rates_of(114).slots == {1: 114, 2: 114, 4: 100, 8: 80}
+    full = {"B": 128, "H": 4096, "O": 132 * 64}
+    tile = Tile("cuda_ping_pong", 128, 64, 1, 1, 8, 64, shared=True)
+    assert chain_s(tile, full, "fp16", 1, rates=rates_of(114)) > chain_s(tile, full, "fp16", 1)
 
 
 def test_the_rule_takes_under_two_milliseconds() -> None:
