@@ -1,14 +1,17 @@
 """Computes how far repeated measurements of the same cell differ. Pure.
 
 Run 0 is the one that counts; later runs show repeatability. A forecast error below this spread shows no skill.
+Repeats are runs on one chip: machines.py compares chips.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ledger.analysis.book import Book, CellView
+from ledger.records import Measurement, MeasurementV2
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,33 @@ class RepeatSpread:
         )
 
 
-def spread_percent(view: CellView) -> float | None:
-    """Return (longest - shortest) ÷ median of a cell's measured times, in percent; None with fewer than two runs."""
-    timings = [run.recorded.measurement.timing for run in view.runs if run.recorded.measurement.status == "measured"]
-    times = [timing.median_ps for timing in timings if timing is not None]
-    if len(times) < 2:
+def chip_of(measurement: Measurement) -> str | None:
+    """Return what names a chip: the digest of a GPU's UUID, else the node; None where neither is recorded."""
+    if not isinstance(measurement, MeasurementV2):
         return None
+    return measurement.device.uuid or measurement.node
+
+
+def range_percent(times: Sequence[float]) -> float:
+    """Return (longest - shortest) ÷ median of times, in percent."""
     return 100 * (max(times) - min(times)) / statistics.median(times)
+
+
+def same_chip_percent(measurements: Iterable[Measurement]) -> float | None:
+    """Return the largest spread of times measured on one chip, in percent; None where no chip measured twice.
+
+    Measurements that do not tell their chip count as of one.
+    """
+    times: dict[str | None, list[int]] = {}
+    for one in measurements:
+        if one.status == "measured" and one.timing is not None:
+            times.setdefault(chip_of(one), []).append(one.timing.median_ps)
+    return max((range_percent(found) for found in times.values() if len(found) > 1), default=None)
+
+
+def spread_percent(view: CellView) -> float | None:
+    """Return the spread of a cell's measured times on one chip, in percent; None with fewer than two runs."""
+    return same_chip_percent(run.recorded.measurement for run in view.runs)
 
 
 def repeat_spread(book: Book) -> RepeatSpread | None:

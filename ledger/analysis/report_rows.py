@@ -14,8 +14,9 @@ from ledger.analysis.above_roof import above_roof_reason
 from ledger.analysis.book import Book, CellView, Run, State
 from ledger.analysis.clock_state import BoostState, boost_state
 from ledger.analysis.cpu_noise import BUSY_PERCENT, others_percent
+from ledger.analysis.machines import machine_document
 from ledger.analysis.reconcile import totals_of
-from ledger.analysis.repeats import spread_percent
+from ledger.analysis.repeats import chip_of, spread_percent
 from ledger.analysis.stream_timing import stream_text, timing_method
 from ledger.records import Finding
 
@@ -107,6 +108,7 @@ def document(book: Book) -> dict[str, Any]:
         "missing": [_missing(reasons, view) for view in missing(book)],
         "refused": [_finding(finding) for finding in book.refused],
         "findings": [_finding(finding) for finding in book.findings if finding.severity != "refused"],
+        "machines": machine_document(book),
     }
 
 
@@ -191,6 +193,8 @@ def _measured(row: ReportRow, run: Run) -> dict[str, Any] | None:
         "regime": run.verification.measured_regime,
         "also": run.verification.also_regime,
         "percent": run.verification.measured_percent,
+        "chip": chip_of(measurement),
+        "node": getattr(measurement, "node", None),
         "duration_us": timing.median_ps / 1e6,
         "ci_low_us": timing.low_ps / 1e6,
         "ci_high_us": timing.high_ps / 1e6,

@@ -19,7 +19,8 @@ of the record, so that one certain mistake costs 13.8 and not infinity. An inter
 is left out of coverage and counted apart; its interval score still counts.
 
 `ci95` has the interval of each mean (resampling.py). `repeat_percent` is what repeats of the same cells differ by in
-the median, `timing_percent` half the interval of a run's own median time: an error below these shows no skill.
+the median, `machine_percent` what chips of one kind do, `timing_percent` half the interval of a run's own median time:
+an error below these shows no skill.
 
 Source: Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", JASA 102(477), 2007 (interval
 score: section 6.2). WIS: Bracher, Ray, Gneiting, Reich, PLOS Computational Biology 17(2), 2021.
@@ -34,6 +35,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView
+from ledger.analysis.machines import shared_cells
 from ledger.analysis.resampling import Unit, mean_interval, resampling_of
 from ledger.analysis.results import Result, result_of
 from ledger.analysis.sight import SIGHTS
@@ -74,6 +76,8 @@ class Score:
     resampled: Unit | None
     repeats: int
     repeat_percent: float | None
+    machines: int
+    machine_percent: float | None
     timing_percent: float | None
     calibration: tuple[Calibration, ...]
 
@@ -138,8 +142,9 @@ def score_book(book: Book, by: GroupBy | None = None) -> tuple[Score, ...]:
         if name is not None:
             key = (view.sealed.prediction.forecaster, order.index(view.sight), name)
             groups.setdefault(key, []).append((view, None))
+    between = {name: cell.percent for cell in shared_cells(book) for name in cell.names}
     return tuple(
-        _score(forecaster, order[place], name if by else None, groups[forecaster, place, name])
+        _score(forecaster, order[place], name if by else None, groups[forecaster, place, name], between)
         for forecaster, place, name in sorted(groups)
     )
 
@@ -157,7 +162,11 @@ def score_of_nothing(forecaster: str) -> Score:
 
 
 def _score(
-    forecaster: str, sight: Sight | None, group: str | None, pairs: Sequence[tuple[CellView, Result | None]]
+    forecaster: str,
+    sight: Sight | None,
+    group: str | None,
+    pairs: Sequence[tuple[CellView, Result | None]],
+    between: Mapping[str, float],
 ) -> Score:
     results = [(view.forecast, result) for view, result in pairs if result is not None]
     only = [result for _, result in results]
@@ -169,6 +178,7 @@ def _score(
     informative = [one for one in intervals if one[1] - one[0] < VACUOUS_POINTS]
     regimes = [(forecast, result) for forecast, result in results if result.regimes]
     spreads = [result.spread for result in only if result.spread is not None]
+    machines = [between[view.name] for view, result in pairs if result is not None and view.name in between]
     means = _Means()
     wis = weighted_interval_scores(only)
     return Score(
@@ -203,6 +213,8 @@ def _score(
         resampled=resampling_of([one.kernel for one in only]).unit if "error" in means.intervals else None,
         repeats=len(spreads),
         repeat_percent=median(spreads) if spreads else None,
+        machines=len(machines),
+        machine_percent=median(machines) if machines else None,
         timing_percent=median(one.timing_percent for one in only) if only else None,
         calibration=calibration_of((said, one.regimes) for said, one in regimes),
     )

@@ -19,6 +19,7 @@ def score(
     as_json: JsonOption = False,
 ) -> None:
     """Score the forecasters: errors, coverage, proper scores, skill against baselines, and a ranking."""
+    from ledger.analysis.machines import machine_lines
     from ledger.analysis.repeats import repeat_spread
     from ledger.analysis.score import document, group_by, score_book
     from ledger.forecasters.baselines import compared, rankings, skills
@@ -49,7 +50,7 @@ def score(
         print_rows(out(), SCORE_HEADINGS, score_rows(claims), folding=("forecaster",))
         if not scores:
             return
-    table.render_scores(scores, out(), repeats=repeat_spread(book))
+    table.render_scores(scores, out(), repeats=repeat_spread(book), machines=machine_lines(book))
     if scores and all(one.wis is None for one in scores if one.measured):
         say("WIS needs scoringrules: pip install 'roofline-ledger[score]'")
     if group is None:

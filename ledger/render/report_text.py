@@ -14,6 +14,7 @@ from typing import Literal
 from ledger.analysis.book import Book, CellView, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.gap import HIT_POINTS
+from ledger.analysis.machines import machine_lines
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
 from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reasons
@@ -198,7 +199,7 @@ def finding_text(book: Book) -> list[str]:
 
 
 def summary_text(book: Book) -> tuple[str, ...]:
-    """Return the head and the result of a book in five lines at most."""
+    """Return the head and the result of a book in five lines, and a few on the chips of one kind."""
     states = Counter(view.state for view in book.cells)
     parts = [f"{states[state]} {state}" for state in states]
     head = f"{count_text(len(book.seals), 'seal')}, {count_text(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
@@ -218,6 +219,7 @@ def summary_text(book: Book) -> tuple[str, ...]:
         f"sight: {seen}",
         _evidence_text(results),
         *((f"repeats: {spread.text}",) if (spread := repeat_spread(book)) is not None else ()),
+        *machine_lines(book),
     )
 
 

@@ -6,7 +6,7 @@ Errors of time are means of logarithms, shown as the percent that they stand for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -30,6 +30,7 @@ _LABELS = (
     "bias of time",
     "error of time",
     "repeats differ by",
+    "machines differ by",
     "timing interval",
     "in interval",
     "interval score, points",
@@ -50,10 +51,12 @@ _LONGEST_NAME = 30
 _BAR = 20
 
 
-def render_scores(scores: Sequence[Score], console: Console, *, repeats: RepeatSpread | None = None) -> None:
+def render_scores(
+    scores: Sequence[Score], console: Console, *, repeats: RepeatSpread | None = None, machines: Iterable[str] = ()
+) -> None:
     """Print the scores, one column for each forecaster and sight; a dash stands for what cannot be scored.
 
-    Scores of groups are printed one a line.
+    Scores of groups are printed one a line. machines: lines on the chips of one kind.
     """
     if not scores:
         console.print("Nothing to score: no forecast is sealed, or the ledger is refused.")
@@ -71,13 +74,15 @@ def render_scores(scores: Sequence[Score], console: Console, *, repeats: RepeatS
     console.print(Text(_LEGEND, style="dim"))
     if repeats is not None:
         console.print(Text(f"Repeats: {repeats.text}; an error below that shows no skill.", style="dim"))
+    for line in machines:
+        console.print(Text(line[:1].upper() + line[1:], style="dim"))
 
 
 def _heading(score: Score) -> str:
     return f"{harmless(score.forecaster, _LONGEST_NAME)}, {sight_name(score.sight)}"
 
 
-_GROUPED = (0, 3, 4, 5, 6, 7, 10, 11, 13)
+_GROUPED = (0, 3, 4, 5, 6, 7, 8, 11, 12, 14)
 """The labels that lines of groups have, by number."""
 
 
@@ -115,6 +120,7 @@ def _column(score: Score) -> tuple[str, ...]:
         of_time("log_bias", sign=True),
         of_time("log_error"),
         "–" if spread is None else f"{spread:.1f} % in {score.repeats}",
+        "–" if score.machine_percent is None else f"{score.machine_percent:.1f} % in {score.machines}",
         "–" if score.timing_percent is None else f"±{score.timing_percent:.2f} %",
         _share(score.coverage, score.intervals - score.vacuous),
         number("interval_score", 1),

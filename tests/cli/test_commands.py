@@ -32,7 +32,7 @@ COMMANDS = dict(walk(APPLICATION))
 JSON_KEYS = {
     "predict": "id path commit",
     "forecast": "cells",
-    "report": "head rows missing refused findings claims",
+    "report": "head rows missing refused findings machines claims",
     "history": "head cells",
     "diff": "head a b mean_time_ratio cells only_a only_b same",
     "status": "head cells claims refused",
@@ -40,7 +40,7 @@ JSON_KEYS = {
     "score": (
         "forecaster sight blind sealed measured bias error intervals vacuous coverage interval_score regimes "
         "regime_right brier log_score group log_error log_bias wis ci95 resampled repeats repeat_percent "
-        "timing_percent calibration skill"
+        "machines machine_percent timing_percent calibration skill"
     ),
     "roofline": "schema head devices ceilings slopes dots",
     "audit": "verdict reason commit findings levels predictions claims challenge notes not_proven log",

@@ -22,7 +22,7 @@ def test_table_shows_a_dash_for_what_cannot_be_scored() -> None:
     assert lines[1] == ["cells", "measured", "1", "of", "1", "0", "of", "1"]
     assert lines[2] == ["bias,", "points", "\u221210.0", "–"]
     assert lines[3] == ["error,", "points", "10.0", "–"]
-    assert [lines[n][-2:] for n in (6, 8, 9, 12, 13, 14)] == [["–", "–"]] * 6
+    assert [lines[n][-2:] for n in (6, 7, 9, 10, 13, 14, 15)] == [["–", "–"]] * 7
 
 
 def test_table_shows_what_is_scored() -> None:
@@ -45,6 +45,7 @@ def test_table_shows_what_is_scored() -> None:
         "bias of time": "−14.5 %",
         "error of time": "17.0 %",
         "repeats differ by": "–",
+        "machines differ by": "–",
         "timing interval": "±0.00 %",
         "in interval": "50% of 2",
         "interval score, points": "113.3",
