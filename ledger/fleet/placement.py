@@ -14,7 +14,6 @@ from ledger.records import Hardware, OrderedCell, is_gpu
 # Device names as the drivers print them, and the constants of ray.util.accelerators.
 RAY_TYPES = {
     "Tesla T4": "T4",
-    "NVIDIA T4": "T4",
     "NVIDIA L4": "L4",
     "NVIDIA L40S": "L40S",
     "NVIDIA A100-SXM4-40GB": "A100",

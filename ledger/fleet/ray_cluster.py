@@ -7,13 +7,14 @@ worker or a node has died. No cell is retried by Ray: the driver records each at
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 from ledger.canonical import object_id
-from ledger.errors import MachineError
+from ledger.errors import InputError, MachineError
 from ledger.fleet.node import LOST, REFUSED, measure_on_node
 from ledger.fleet.placement import Need, Node
 from ledger.suggestions import install_command
@@ -21,6 +22,7 @@ from ledger.suggestions import install_command
 LOCAL = "local"
 _SILENT = 50
 """Above every level of logging."""
+_ANSWER_S = 10.0
 _OBJECT_STORE_BYTES = 512 * 1024**2
 Event = tuple[Any, str, Any]
 """What a cell that runs has to say: its handle, a word of fleet.node, and what belongs to it."""
@@ -98,6 +100,7 @@ def cluster(address: str, local_resources: Mapping[str, float]) -> Iterator[Clus
         import ray
     except ImportError as error:
         raise MachineError(f"--ray: ray is not installed; expected it: {install_command('fleet')}") from error
+    _require_answer(address)
     options: dict[str, Any] = {"logging_level": _SILENT, "log_to_driver": False, "configure_logging": False}
     if address == LOCAL:
         options |= {
@@ -108,14 +111,31 @@ def cluster(address: str, local_resources: Mapping[str, float]) -> Iterator[Clus
     try:
         ray.init(address=address, **options)
     except (ConnectionError, RuntimeError, ValueError, AssertionError, OSError) as error:
-        raise MachineError(
-            f"--ray {address}: no cluster can be used there ({_first_line(error)}); expected local, auto, HOST:PORT on "
-            "a machine that is a node of it, or ray://HOST:PORT, with the same versions of ray and Python"
-        ) from error
+        raise _unusable(address, _first_line(error)) from error
     try:
         yield Cluster(ray)
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Check that something listens at an address: Ray itself waits for minutes. Raises: InputError, MachineError."""
+    if address in (LOCAL, "auto"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65536:
+        raise InputError(f"--ray: got {address!r}; expected local, auto, HOST:PORT or ray://HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except (OSError, UnicodeError) as error:
+        raise _unusable(address, str(error)) from error
+
+
+def _unusable(address: str, why: str) -> MachineError:
+    return MachineError(
+        f"--ray {address}: no cluster can be used there ({why}); expected local, auto or HOST:PORT on a machine that "
+        "is a node of it, or ray://HOST:PORT, with the same versions of ray and Python"
+    )
 
 
 def _label(node: Mapping[str, Any]) -> str:
