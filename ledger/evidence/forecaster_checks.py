@@ -2,13 +2,13 @@
 
 Every object that it names must be there and be what its name says, the answers must be of the sealed cells, and each
 measurement that they rest on must have been introduced before the seal; before that of the domain where cells were
-drawn. Whether the code gives these answers is not
+drawn. A seal that names code alone, without answers, is checked likewise. Whether the code gives these answers is not
 checked: its bytes are in the ledger for whoever wants to run them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ledger.analysis.book import Sealed
 from ledger.budgets import MAX_RECORD_BYTES, MAX_RESTED
@@ -28,14 +28,19 @@ from ledger.sources.closure import MAX_SOURCE_BYTES
 
 
 def check_forecasters(gathered: GatheredRecords, objects: Objects, seals: Sequence[Sealed]) -> None:
-    """Check every seal that names a forecaster's answers. Raises: BudgetExceeded."""
+    """Check every seal that names a forecaster's code or answers. Raises: BudgetExceeded."""
     resting: list[tuple[Sealed, MeasurementSet]] = []
     for sealed in seals:
-        if isinstance(sealed.prediction, PredictionV2) and FORECASTER in sealed.prediction.extensions:
-            with gathered.findings.about_one(sealed.path):
-                rests = _check(gathered, objects, sealed, sealed.prediction)
+        prediction = sealed.prediction
+        if not isinstance(prediction, PredictionV2):
+            continue
+        with gathered.findings.about_one(sealed.path):
+            if FORECASTER in prediction.extensions:
+                rests = _check(gathered, objects, sealed, prediction)
                 if rests is not None:
                     resting.append((sealed, rests))
+            elif (code := _code_alone(prediction)) is not None:
+                _refuse_contradictions(gathered, sealed, _names(prediction, _code(objects, sealed, code)))
     if resting:
         _check_order(gathered, resting, {sealed.id: sealed for sealed in seals})
 
@@ -50,13 +55,7 @@ def _check(
         message = "names answers of a forecaster without digests of both its answers and its code"
         gathered.findings.refuse("forecaster-unreadable", sealed.path, message)
         return None
-    manifest = objects.decoded(ForecasterCode, code, sealed.path)
-    if manifest is not None:
-        named_by = object_path("predictions", code)
-        for file in manifest.files:
-            objects.sound("predictions", file.sha256, named_by, limit=MAX_SOURCE_BYTES)
-        if manifest.model is not None:
-            objects.sound("predictions", manifest.model, named_by)
+    manifest = _code(objects, sealed, code)
     answers = objects.decoded(ForecasterAnswers, digest, sealed.path, limit=MAX_RECORD_BYTES)
     if answers is None:
         return None
@@ -64,11 +63,35 @@ def _check(
     for answer in answers.cells.values():
         if answer.transcript is not None:
             objects.sound("predictions", answer.transcript, named_by)
-    for message in _contradictions(prediction, manifest, answers):
-        gathered.findings.refuse("forecaster-contradicted", sealed.path, message)
+    _refuse_contradictions(gathered, sealed, _contradictions(prediction, manifest, answers))
     if answers.measurements is None:
         return None
     return objects.decoded(MeasurementSet, answers.measurements, named_by, limit=MAX_RECORD_BYTES)
+
+
+def _code_alone(prediction: PredictionV2) -> str | None:
+    """Return the digest of code that a seal names; None of a domain and what is drawn from it, which draws look at."""
+    drawn = any(isinstance(cell, ForecastV2) and cell.draw is not None for cell in prediction.cells)
+    if prediction.participant is None or prediction.domain is not None or drawn:
+        return None
+    return prediction.participant.sha256
+
+
+def _code(objects: Objects, sealed: Sealed, digest: str) -> ForecasterCode | None:
+    """Return the manifest of a forecaster's code, its files looked at; None with a finding."""
+    manifest = objects.decoded(ForecasterCode, digest, sealed.path)
+    if manifest is not None:
+        named_by = object_path("predictions", digest)
+        for file in manifest.files:
+            objects.sound("predictions", file.sha256, named_by, limit=MAX_SOURCE_BYTES)
+        if manifest.model is not None:
+            objects.sound("predictions", manifest.model, named_by)
+    return manifest
+
+
+def _refuse_contradictions(gathered: GatheredRecords, sealed: Sealed, messages: Iterable[str]) -> None:
+    for message in messages:
+        gathered.findings.refuse("forecaster-contradicted", sealed.path, message)
 
 
 def answers_digest(prediction: PredictionV2) -> str | None:
@@ -83,13 +106,19 @@ def _contradictions(
     prediction: PredictionV2, manifest: ForecasterCode | None, answers: ForecasterAnswers
 ) -> Iterator[str]:
     """Yield where a seal, the answers and the code that it names do not agree."""
-    said = {(prediction.forecaster, prediction.participant.version if prediction.participant else None)}
-    said |= {(answers.forecaster, answers.version)} | ({(manifest.name, manifest.version)} if manifest else set())
-    if len(said) > 1:
-        yield f"seal, answers and code name different forecasters: {sorted(map(str, said))}"[:1000]
+    yield from _names(prediction, manifest, (answers.forecaster, answers.version))
     cells = {forecast.cell for forecast in prediction.cells} | {one.cell for one in prediction.commitments}
     if set(answers.cells) != cells:
         yield "the answers are not of the sealed cells"
+
+
+def _names(prediction: PredictionV2, manifest: ForecasterCode | None, *answering: tuple[str, str]) -> Iterator[str]:
+    """Yield where a seal and the code, and the answers if any, are not of one forecaster and version."""
+    said = {(prediction.forecaster, prediction.participant.version if prediction.participant else None), *answering}
+    said |= {(manifest.name, manifest.version)} if manifest else set()
+    if len(said) > 1:
+        what = "seal, answers and code" if answering else "seal and code"
+        yield f"{what} name different forecasters: {sorted(map(str, said))}"[:1000]
 
 
 def _known_by(sealed: Sealed, by_id: Mapping[str, Sealed]) -> Sealed:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import math
-from functools import lru_cache
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ledger.forecasters import analytic
@@ -41,16 +43,44 @@ _TERMS = ("tensor", "request", "shared", "convert", "cuda", "exponentials", "cha
 
 def forecast(question: Question) -> Answer | NoAnswer:
     """Return the forecast of a GPU's cell; none where too little was measured."""
+    runs = _of_gpus(question.earlier)
+    return _refusal(question, runs) or _answer(question, _fitted(runs))
+
+
+def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | NoAnswer]:
+    """Return what answers as `forecast` does where a question knows these runs but for a few.
+
+    One matrix serves all such questions, so that asking about every case takes O(N^3) and not O(N^4).
+    """
+    known = _of_gpus(runs)
+    if len(known) < LEAST:
+        return forecast
+    whole = _Whole.of(known)
+
+    def ask(question: Question) -> Answer | NoAnswer:
+        earlier = _of_gpus(question.earlier)
+        return _refusal(question, earlier) or _answer(question, whole.fit_of(frozenset(earlier)))
+
+    return ask
+
+
+def _of_gpus(runs: tuple[Measured, ...]) -> tuple[Measured, ...]:
+    return tuple(one for one in runs if is_gpu(one.hardware.target))
+
+
+def _refusal(question: Question, runs: tuple[Measured, ...]) -> NoAnswer | None:
     if not is_gpu(question.hardware.target):
         return NoAnswer(NAME, VERSION, f"{question.hardware.name} is no GPU")
-    runs = tuple(one for one in question.earlier if is_gpu(one.hardware.target))
     if len(runs) < LEAST:
         return NoAnswer(NAME, VERSION, f"{len(runs)} measured GPU cells here; expected at least {LEAST}")
+    return None
+
+
+def _answer(question: Question, fit: _Fit) -> Answer:
     import numpy as np
 
-    inputs, kernels, weights, mean = _fitted(runs)
-    near = _covariance(_inputs(question)[None, :], (question.case.kernel,), inputs, kernels)[0]
-    correction = float(mean + near @ weights)
+    near = _covariance(_inputs(question)[None, :], (question.case.kernel,), fit.inputs, fit.kernels)[0]
+    correction = float(fit.mean + near @ fit.weights)
     found = analytic.cost(question, DECLARED)
     time_s = found.total * math.exp(correction)
     closest = int(np.argmax(near))
@@ -63,10 +93,10 @@ def forecast(question: Question) -> Answer | NoAnswer:
         terms=(
             Term("analytic, as declared", found.total, "s"),
             Term("correction", math.exp(correction), "1"),
-            Term("of it for any cell", math.exp(mean), "1"),
-            Term("measured cells", len(runs), "1"),
+            Term("of it for any cell", math.exp(fit.mean), "1"),
+            Term("measured cells", len(fit.runs), "1"),
             Term("weight of the closest", float(near[closest]) / SIGNAL**2, "1"),
-            Term("its time", runs[closest].time_s, "s"),
+            Term("its time", fit.runs[closest].time_s, "s"),
         ),
         assumes=("software and kernels as when the cells were measured",),
     )
@@ -74,25 +104,95 @@ def forecast(question: Question) -> Answer | NoAnswer:
 
 def model_bytes(runs: tuple[Measured, ...]) -> bytes:
     """Return the fitted parameters as canonical JSON, 9 digits each; of too few runs an empty object."""
-    known = tuple(one for one in runs if is_gpu(one.hardware.target))
+    known = _of_gpus(runs)
     if len(known) < LEAST:
         return b"{}"
-    _, _, weights, mean = _fitted(known)
-    parts = {one.record: f"{weight:.9g}" for one, weight in zip(known, weights, strict=True)}
-    return json.dumps({"mean": f"{mean:.9g}", "weights": parts}, sort_keys=True, separators=(",", ":")).encode()
+    fit = _fitted(known)
+    parts = {one.record: f"{weight:.9g}" for one, weight in zip(known, fit.weights, strict=True)}
+    return json.dumps({"mean": f"{fit.mean:.9g}", "weights": parts}, sort_keys=True, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Hold the process that some runs teach."""
+
+    runs: tuple[Measured, ...]
+    inputs: NDArray[Any]
+    kernels: tuple[str, ...]
+    weights: NDArray[Any]
+    mean: float
 
 
 @lru_cache(maxsize=4)
-def _fitted(runs: tuple[Measured, ...]) -> tuple[NDArray[Any], tuple[str, ...], NDArray[Any], float]:
-    """Return inputs, kernels, weights and mean of the process that some runs teach."""
+def _fitted(runs: tuple[Measured, ...]) -> _Fit:
+    import numpy as np
+
+    inputs, errors, kernels = _teaching(runs)
+    mean = _mean(errors, kernels)
+    return _Fit(runs, inputs, kernels, np.linalg.solve(_noisy(inputs, kernels), errors - mean), mean)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Hold what all runs teach, from which a fit without a few of them follows. inverse: of the covariance."""
+
+    runs: tuple[Measured, ...]
+    inputs: NDArray[Any]
+    errors: NDArray[Any]
+    kernels: tuple[str, ...]
+    inverse: NDArray[Any]
+
+    @classmethod
+    def of(cls, runs: tuple[Measured, ...]) -> _Whole:
+        import numpy as np
+
+        inputs, errors, kernels = _teaching(runs)
+        return cls(runs, inputs, errors, kernels, np.linalg.inv(_noisy(inputs, kernels)))
+
+    @cached_property
+    def _products(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.inverse @ self.errors, self.inverse.sum(axis=1)
+
+    def fit_of(self, known: Set[Measured]) -> _Fit:
+        """Return the fit of those runs that are known.
+
+        Source: the inverse of a principal submatrix by Schur complement (Rasmussen, Williams, section 5.4.2).
+        """
+        import numpy as np
+
+        chosen = np.array([one in known for one in self.runs])
+        kept, left = np.flatnonzero(chosen), np.flatnonzero(~chosen)
+        kernels = tuple(self.kernels[index] for index in kept)
+        mean = _mean(self.errors[kept], kernels)
+        of_errors, of_ones = self._products
+        full = of_errors - mean * of_ones
+        weights = full[kept]
+        if len(left):
+            lost = np.linalg.solve(self.inverse[np.ix_(left, left)], full[left])
+            weights = weights - self.inverse[np.ix_(kept, left)] @ lost
+        return _Fit(tuple(self.runs[index] for index in kept), self.inputs[kept], kernels, weights, mean)
+
+
+def _teaching(runs: tuple[Measured, ...]) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
+    """Return inputs, errors and kernels of some runs."""
     import numpy as np
 
     inputs, errors = (np.array(part) for part in zip(*map(_taught, runs), strict=True))
-    kernels = tuple(one.case.kernel for one in runs)
-    # Kernels count alike in the mean, however many cells each has.
-    mean = float(np.mean([errors[[other == name for other in kernels]].mean() for name in sorted(set(kernels))]))
-    covariance = _covariance(inputs, kernels, inputs, kernels) + NOISE**2 * np.eye(len(runs))
-    return inputs, kernels, np.linalg.solve(covariance, errors - mean), mean
+    return inputs, errors, tuple(one.case.kernel for one in runs)
+
+
+def _mean(errors: NDArray[Any], kernels: tuple[str, ...]) -> float:
+    """Return the mean error; kernels count alike, however many cells each has."""
+    import numpy as np
+
+    return float(np.mean([errors[[other == name for other in kernels]].mean() for name in sorted(set(kernels))]))
+
+
+def _noisy(inputs: NDArray[Any], kernels: tuple[str, ...]) -> NDArray[Any]:
+    import numpy as np
+
+    covariance: NDArray[Any] = _covariance(inputs, kernels, inputs, kernels) + NOISE**2 * np.eye(len(kernels))
+    return covariance
 
 
 def _covariance(

@@ -31,6 +31,7 @@ class Participating:
 
     module: that of this package which answers. repeatable: whether measured cells may be asked too, to tell how far
     off it is. sources: path -> bytes, where they are not those of the module. model: (runs) -> fitted parameters.
+    asked_without: (runs) -> what answers like `forecast`, sooner, where a question knows these runs but for a few.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Participating:
     sources: Callable[[], dict[str, bytes]] | None = None
     distributions: Callable[[], tuple[Distribution, ...]] = tuple
     model: Callable[[tuple[Measured, ...]], bytes] | None = None
+    asked_without: Callable[[tuple[Measured, ...]], Forecaster] | None = None
 
 
 def _built_in(module: Any) -> Participating:
@@ -52,6 +54,7 @@ def _built_in(module: Any) -> Participating:
         module.__name__,
         distributions=getattr(module, "distributions", tuple),
         model=getattr(module, "model_bytes", None),
+        asked_without=getattr(module, "asked_without", None),
     )
 
 

@@ -40,7 +40,8 @@ class Known:
         if not one.repeatable:
             return ()
         if one.name not in self._outcomes:
-            self._outcomes[one.name] = outcomes(one.forecast, self.runs)
+            ask = one.forecast if one.asked_without is None else one.asked_without(self.runs)
+            self._outcomes[one.name] = outcomes(ask, self.runs)
         return self._outcomes[one.name]
 
 

@@ -64,12 +64,27 @@ def test_the_process_solves_its_own_equations() -> None:
     import numpy as np
 
     runs = (*RUNS[:25], ran(asked("matmul", M=520, N=4096, K=4096), 1.8, 1))
-    _, _, weights, mean = learned._fitted(runs)
+    fit = learned._fitted(runs)
+    weights, mean = fit.weights, fit.mean
     errors = np.array([math.log(1.3)] * 25 + [math.log(1.8)])
     assert mean == pytest.approx(errors.mean())
     for one, error, weight in zip(runs, errors, weights, strict=True):
         told = math.log(correction(one.question, runs))
         assert told == pytest.approx(error - learned.NOISE**2 * weight, abs=1e-9)
+
+
+def test_leaving_cases_out_of_one_matrix_answers_as_a_fit_without_them() -> None:
+    other = tuple(ran(asked("softmax", M=size, N=8192), 2.0 + size / 9000, size) for size in (1024, 4096, 16384))
+    runs = (*RUNS[:22], *other)
+    ask = learned.asked_without(runs)
+    for out in ((0,), (22,), (3, 23, 24), ()):
+        kept = tuple(one for number, one in enumerate(runs) if number not in out)
+        question = replace(runs[out[0] if out else 5].question, earlier=kept)
+        quick, slow = ask(question), said(question, kept)
+        assert isinstance(quick, Answer) and quick.time_s == pytest.approx(slow.time_s, rel=1e-9)
+        assert quick.regime == slow.regime and quick.terms[3:] == slow.terms[3:]
+    assert isinstance(ask(replace(runs[0].question, earlier=runs[:19])), NoAnswer)
+    assert learned.asked_without(runs[:19]) is learned.forecast
 
 
 def test_few_cells_teach_nothing_and_a_cpu_has_no_answer() -> None:

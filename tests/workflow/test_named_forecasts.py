@@ -275,3 +275,20 @@ def test_a_program_is_sealed_with_its_source_and_its_transcript(tmp_path):
     transcript = json.loads(objects[answer["transcript"]])
     assert transcript["asked"]["case"]["kernel"] == "vector_add" and '"percent": 77' in transcript["printed"]
     assert desk.ledger("audit", ".").strip().splitlines()[-1].startswith("verdict: holds")
+
+
+def test_code_without_answers_is_looked_at(ledger):
+    """A seal that names code and no answers holds it too: the digest of nothing proves no program."""
+    participant, objects = draw_attacks.code()
+    named = {"forecaster": "toy-forecaster", "participant": participant}
+    ledger.seal(builders.forecast(B=24), **named)
+    assert codes(ledger) == {"object-missing"}
+    for digest, data in objects.items():
+        ledger.write(object_path("predictions", digest), data)
+    ledger.commit("the code, late")
+    assert not codes(ledger)
+    ledger.seal(builders.forecast(B=32), **{**named, "forecaster": "another"})
+    assert codes(ledger) == {"forecaster-contradicted"}
+    no_code = participant.model_copy(update={"sha256": object_id(builders.PROFILE)})
+    ledger.seal(builders.forecast(B=40), **{**named, "participant": no_code})
+    assert codes(ledger) == {"forecaster-contradicted", "bad-record"}
