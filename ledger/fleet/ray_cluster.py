@@ -78,7 +78,8 @@ class Cluster:
             # The node itself works, and this package does not on it.
             return REFUSED, f"the node cannot run ledger: {_last_line(error)}"
         except errors.RayError as error:
-            return LOST, f"{type(error).__name__}: {_first_line(error)}"
+            # What follows the first sentence names addresses.
+            return LOST, f"{type(error).__name__}: {_first_line(error).partition('. ')[0]}"
 
     def cancel(self, handle: Any) -> None:
         """End a cell that runs, with its worker."""

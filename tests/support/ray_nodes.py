@@ -121,5 +121,11 @@ def cell_processes(node: str = "") -> list[int]:
     return found
 
 
-def stop(process: int) -> None:
-    os.kill(process, signal.SIGSTOP)
+def stopped(process: int) -> bool:
+    """Stop a process; tell whether it stands still, and has not ended before."""
+    try:
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(0.2)
+        return "State:\tT" in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
