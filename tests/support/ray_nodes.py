@@ -106,26 +106,30 @@ def wait_until(true: Callable[[], object], seconds: float, what: str) -> None:
         time.sleep(0.2)
 
 
-def cell_processes(node: str = "") -> list[int]:
-    """Return the processes that measure a cell now, of all nodes or of one, by the job that each was given."""
-    found = []
+def cell_processes(node: str = "") -> dict[int, Path]:
+    """Return the processes that measure a cell now, of all nodes or of one, each with the folder of its result."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode(errors="replace").split("\0")
             if "ledger.fleet.cell_process" in words:
                 asked = json.loads(Path(words[words.index("ledger.fleet.cell_process") + 1]).read_text())
                 if node in ("", asked["node"]):
-                    found.append(int(path.parent.name))
+                    found[int(path.parent.name)] = Path(asked["out"])
         except (OSError, ValueError, IndexError):
             continue
     return found
 
 
-def stopped(process: int) -> bool:
-    """Stop a process; tell whether it stands still, and has not ended before."""
-    try:
-        os.kill(process, signal.SIGSTOP)
-        time.sleep(0.2)
-        return "State:\tT" in Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return False
+def stop_one(node: str) -> bool:
+    """Stop the process that measures a cell on a node; tell whether it stands still and has no result yet."""
+    for process, out in cell_processes(node).items():
+        try:
+            os.kill(process, signal.SIGSTOP)
+            time.sleep(0.2)
+            if "State:\tT" in Path(f"/proc/{process}/status").read_text() and not list(out.glob("*.json")):
+                return True
+            os.kill(process, signal.SIGCONT)
+        except OSError:
+            continue
+    return False
