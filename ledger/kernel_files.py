@@ -180,9 +180,9 @@ def build_case(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype
     kernel.check_offers(shape, dtype)
     implementation = implementation_for(kernel, hardware)
     launched = implementation in GPU_IMPLEMENTATIONS
-    config = kernel.config(shape, dtype, hardware.target) if launched else {}
+    config = kernel.config(shape, dtype, hardware.chip) if launched else {}
     if launched:
-        kernel.check_config(config, shape, dtype, hardware.target)
+        kernel.check_config(config, shape, dtype, hardware.chip)
     return CaseV2(
         kernel=kernel.name,
         shape=dict(shape),

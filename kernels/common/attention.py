@@ -23,7 +23,7 @@ from .attention_device import attention_kernel, attention_warp_specialised
 from .attention_family import WIDEST_UNIT, Family, scale_log2, sdpa_baselines, sdpa_cpu
 from .launches import constants_of, options_of
 from .plans import CudaPlan, Operand, Plan, Workspace
-from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div
+from .targets import SHARED_BYTES, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, sms_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,7 +165,7 @@ class Attention:
         variant, stages = ("cuda", attention_cuda.STAGES) if cuda else ("warp_specialised", _SPECIALISED_STAGES)
         return {
             **generic, "block_n": 128, **_FIXED[variant], "num_stages": stages, "variant": variant,
-            "programs": SMS[target], "pingpong": int(self.pingpong and not cuda),
+            "programs": sms_of(target), "pingpong": int(self.pingpong and not cuda),
         }  # fmt: skip
 
     def generic_config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class Attention:
 
     # Launches
 
-    def plan(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> Plan | CudaPlan:
+    def plan(self, config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> Plan | CudaPlan:
         """Return the launch of a configuration; the dtype is that of the tensors."""
         if config["variant"] == "cuda":
             return attention_cuda.cuda_plan(config, shape, dtype, causal=self.causal, section=_section(shape))

@@ -69,13 +69,13 @@ def sdpa_cpu(*, causal: bool = False, decode: bool = False) -> Prepare:
 class Family:
     """Hold how an attention kernel is launched.
 
-    plan: (config, shape, dtype) -> the launch of the configuration's variant. shape: inputs -> shape.
+    plan: (config, shape, dtype, target) -> the launch of the configuration's variant. shape: inputs -> shape.
     config: (shape, dtype, target) -> the launch configuration. generic: the same, of the variant in Triton, which takes
     tensors of any alignment with tma 0. check: (config, shape, dtype, target) -> None; raises InputError.
     """
 
     name: str
-    plan: Callable[[Mapping[str, Any], Shape, Dtype], Plan | CudaPlan]
+    plan: Callable[[Mapping[str, Any], Shape, Dtype, str], Plan | CudaPlan]
     shape: Callable[[Mapping[str, Tensor]], dict[str, int]]
     config: Callable[[Shape, Dtype, str], Config]
     generic: Callable[[Shape, Dtype, str], Config]
@@ -84,11 +84,11 @@ class Family:
     def prepare(self, inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
         """Allocate the workspaces and return the launch."""
         dtype = dtype_name(out, self.name)
-        return self.plan(config, self.shape(inputs), dtype).prepare({**inputs, "y": out})
+        return self.plan(config, self.shape(inputs), dtype, device_target(out)).prepare({**inputs, "y": out})
 
     def ahead(self, config: Config, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
         """Return what the compiler needs to compile the kernel without a GPU."""
-        return self.plan(config, shape, dtype).ahead(dtype)
+        return self.plan(config, shape, dtype, target).ahead(dtype)
 
     def call(self, dims: tuple[int, ...], **tensors: Tensor) -> Tensor:
         """Return the result, of some dimensions, for inputs by name on one GPU."""

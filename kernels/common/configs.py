@@ -11,7 +11,7 @@ from typing import Any
 from ledger.errors import InputError
 from ledger.records import Dtype
 
-from .targets import PDL_TARGETS, SHARED_BYTES, TARGETS, TMA_ALIGNMENT, TMA_TARGETS
+from .targets import PDL_TARGETS, SHARED_BYTES, TARGETS, TMA_ALIGNMENT, TMA_TARGETS, sms_of
 
 Settings = Mapping[str, Any]
 """A launch configuration, whose values are not typed by key."""
@@ -132,6 +132,18 @@ def check_shared(name: str, needed: int, target: str, *, smaller: str = "block_k
         raise InputError(
             f"{name}: tiles need {needed} bytes of shared memory; {target} has {SHARED_BYTES[target]} a block: take "
             f"fewer num_stages or a smaller {smaller}"
+        )
+
+
+def check_together(name: str, ctas: int, target: str) -> None:
+    """Check that CTAs of which some wait for later ones run at once, one on an SM, on the target's chip.
+
+    ctas: the consecutive ones among which they wait. Those that wait only for earlier ones need no check.
+    """
+    if ctas > sms_of(target):
+        raise InputError(
+            f"{name}: {ctas} CTAs wait for each other, and {target} with {sms_of(target)} SMs runs that many at once; "
+            "expected no more CTAs: take fewer splits"
         )
 
 

@@ -42,13 +42,13 @@ from .launches import MATRIX_SIZES, ahead_of, constants_of, options_of
 from .targets import (
     SHARED_BYTES,
     SM_REGISTERS,
-    SMS,
     TMA_ALIGNMENT,
     TMA_TARGETS,
     ceil_div,
     device_target,
     is_tma_aligned,
     matmul_path,
+    sms_of,
 )
 from .tensor_maps import gluon_descriptors, gluon_types, triton_descriptor, triton_type
 
@@ -162,7 +162,7 @@ class Gemm(Family):
             "block_k": block_k // 2 if dtype == "fp32" else block_k,
             "group_m": GROUP,
             "subtiles": 1,
-            "programs": SMS[target],
+            "programs": sms_of(target),
             "num_warps": num_warps,
             "num_stages": num_stages,
             "tma": int(target in TMA_TARGETS and aligned),

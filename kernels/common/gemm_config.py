@@ -8,6 +8,7 @@ Imports neither torch nor triton.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,9 +36,12 @@ CLUSTERS = ((1, 1), (2, 1), (2, 2), (4, 1))
 """Clusters along M and N that launch rules choose from."""
 
 
-def resident(cluster: tuple[int, int]) -> int:
-    """Return how many CTAs of such clusters an H200 holds at once: a cluster lies within a group of SMs."""
-    return 120 if cluster in ((2, 2), (4, 1)) else 132
+def resident(cluster: tuple[int, int], sms: int) -> int:
+    """Return how many CTAs of such clusters a chip holds at once: a cluster lies within a group of SMs.
+
+    Of those of four an H200 with 132 SMs holds 120; other chips are taken to hold the same share.
+    """
+    return sms if math.prod(cluster) < 4 else sms * 10 // 11 // 4 * 4
 
 
 def cluster_of(config: Settings) -> tuple[int, int]:

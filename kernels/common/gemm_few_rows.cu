@@ -29,11 +29,33 @@ constexpr int SUMS = 68;
 #define BIAS
 #endif
 
-// Copies `bytes` of 16 and fills the others with zeros.
-DEVICE void copy_vector(u32 to, u64 from, int bytes) {
+DEVICE void copy_vector(u32 to, u64 from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
+}
+// Copies `bytes`, 2 to 14, and fills the others of 16 with zeros. As compiled it names 16 bytes that end 16 behind them.
+DEVICE void copy_first(u32 to, u64 from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }
-DEVICE int bytes_until(u64 end, u64 at) { return (int)min(max((i64)(end - at), 0ll), 16ll); }
+DEVICE void copy_word(u32 to, u64 from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(from) : "memory");
+}
+DEVICE void store_word(u32 to, u32 word) {
+    asm volatile("st.shared.b32 [%0], %1;" :: "r"(to), "r"(word) : "memory");
+}
+DEVICE u32 load_element(u64 from) {
+    return *(const u16*)from;
+}
+// Copies a vector of which so many elements, none where they are negative, belong to a row, and fills up with zeros. No
+// access reaches beyond the end of the matrix.
+DEVICE void copy_up_to(u32 to, u64 from, int elements, u64 matrix_end) {
+    const int bytes = 2 * min(elements, 8);
+    if (bytes == 16) copy_vector(to, from);
+    else if (bytes > 0 && matrix_end - from >= 32 - bytes) copy_first(to, from, bytes);
+    else
+        UNROLL for (int i = 0; i < 16; i += 4)
+            if (bytes >= i + 4) copy_word(to + i, from + i);
+            else store_word(to + i, bytes == i + 2 ? load_element(from + i) : 0);
+}
 // Two elements of shared memory in one register.
 DEVICE u32 load_two(u32 first, u32 second) {
     u32 two;
@@ -70,33 +92,49 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCK_M > 64 ? 1 :
     // Four threads load a row: vectors 0 to 3, 4 to 7, and one of them the ninth.
     const int row = thread / 4, vector = thread % 4;
     const u32 to = ring + row * PITCH + 16 * vector;
-    u64 from_b = (of_b(row) & ~15ull) + 16 * vector;
-    const u64 end_b = of_b(row) + 2 * (u64)(n_cols - col), next_b = 2ull * BLOCK_K * n_cols;
-    int bytes_b[3];
-    UNROLL for (int i = 0; i < 3; ++i) bytes_b[i] = bytes_until(end_b, from_b + 64 * i);
+    // Elements from a thread's first vector to the end of a row of B, and of A at its first step.
+    auto skipped = [&](u64 begin) { return (int)(begin & 15) / 2 - 8 * vector; };
+    const int left_b = n_cols - col + skipped(of_b(row)), left_a = n_inner - first * BLOCK_K + skipped(of_a(row));
+    const u64 end_a = (u64)(a + (i64)n_rows * n_inner), end_b = (u64)(b + (i64)n_inner * n_cols);
+    const u64 next_b = 2ull * BLOCK_K * n_cols;
+    u64 from_b = (of_b(row) & ~15ull) + 16 * vector, from_a = (of_a(row) & ~15ull) + 16 * vector;
+    // Steps of which all vectors, the ninth too, lie inside the rows.
+    const int inner_left = n_inner - first * BLOCK_K - BLOCK_K - 8;
+    const int whole_steps = n_cols - col < BLOCK_N + 8 || inner_left < 0 ? 0 : inner_left / BLOCK_K + 1;
     int to_load = 0, stage_to_load = 0;
+    // What the rows of A after the last one hold nobody stores.
+    auto load_whole = [&](u32 stage) {
+        UNROLL for (int i = 0; i < 3; ++i)
+            if (i < 2 || vector == 0) copy_vector(stage + 64 * i, from_b + 64 * i);
+        UNROLL for (int o = 0; o < BLOCK_M; o += 64) {
+            if (o + row >= n_rows) continue;
+            UNROLL for (int i = 0; i < 3; ++i)
+                if (i < 2 || (A_LOADS && vector == 0))
+                    copy_vector(stage + A_AT + o * PITCH + 64 * i, from_a + 2ll * o * n_inner + 64 * i);
+        }
+    };
+    auto load_rest = [&](u32 stage) {
+        const int elements_b = (first + to_load) * BLOCK_K + row < n_inner ? left_b : 0;
+        NO_UNROLL for (int i = 0; i < (vector ? 2 : 3); ++i)
+            copy_up_to(stage + 64 * i, from_b + 64 * i, elements_b - 32 * i, end_b);
+        UNROLL for (int o = 0; o < BLOCK_M; o += 64)
+            NO_UNROLL for (int i = 0; i < (A_LOADS && vector == 0 ? 3 : 2) && o + row < n_rows; ++i)
+                copy_up_to(stage + A_AT + o * PITCH + 64 * i, from_a + 2ll * o * n_inner + 64 * i,
+                    left_a - BLOCK_K * to_load - 32 * i, end_a);
+    };
     auto load_step = [&] {
         if (to_load < count) {
             const u32 stage = to + stage_to_load * STAGE;
-            const bool live = (first + to_load) * BLOCK_K + row < n_inner;
-            UNROLL for (int i = 0; i < 3; ++i)
-                if (i < 2 || vector == 0) copy_vector(stage + 64 * i, from_b + 64 * i, live ? bytes_b[i] : 0);
+            if (to_load < whole_steps) load_whole(stage);
+            else load_rest(stage);
+            from_a += 2 * BLOCK_K;
             from_b += next_b;
-            UNROLL for (int o = 0; o < BLOCK_M; o += 64) {
-                if (o + row >= BLOCK_M) continue;
-                const u64 begin = of_a(o + row), end = begin + 2 * (u64)(n_inner - first * BLOCK_K);
-                const u64 from = (begin & ~15ull) + 16 * vector + 2 * BLOCK_K * to_load;
-                UNROLL for (int i = 0; i < 3; ++i)
-                    if (i < 2 || (A_LOADS && vector == 0))
-                        copy_vector(stage + A_AT + o * PITCH + 64 * i, from + 64 * i,
-                            o + row < n_rows ? bytes_until(end, from + 64 * i) : 0);
-            }
             if (++stage_to_load == STAGES) stage_to_load = 0;
         }
         ++to_load;
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
-    UNROLL for (int i = 0; i < STAGES - 1; ++i) load_step();
+    NO_UNROLL for (int i = 0; i < STAGES - 1; ++i) load_step();
 
     // A warp's columns and its half of the steps of a stage.
     const int column = warp % 4 * 16, half = warp / 4;

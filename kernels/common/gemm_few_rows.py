@@ -1,7 +1,7 @@
 """Describes the variant "few_rows" of matrix products: few rows, read as they lie (gemm_few_rows.cu), for sm_90.
 
 TMA cannot address rows that are no multiple of 16 bytes, and a copy of B takes longer than a product of few rows does.
-At the end of a matrix cp.async reads fewer than 16 bytes and fills up with zeros. Imports torch, only when called.
+No access reaches beyond the end of a matrix. Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ledger.roofline import DTYPE_BYTES
 from . import configs
 from .cuda import cuda_source, prepare_ahead
 from .gemm_config import FEW_ROWS, Settings, few_rows_bytes
-from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, ceil_div
+from .targets import SHARED_BYTES, TMA_ALIGNMENT, ceil_div
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +42,7 @@ _SHARING_ROWS, _HALF_BYTES = 64, 113 * 1024
 _MANY_ROWS, _FEW_COLUMNS = 65, 2048
 _NARROW, _NARROW_INNER, _SHORT_INNER, _FEW = 768, 1024, 1024, 16
 # CTAs of a split of at least two steps each, and CTAs to a tile where there are more tiles than SMs.
-_CTAS, _LEAST_STEPS, _MANY_TILES_SPLIT = SMS[TARGET], 2, 4
+_LEAST_STEPS, _MANY_TILES_SPLIT = 2, 4
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,13 @@ class FewRows:
         return n_rows < _MANY_ROWS and (narrow or short)
 
     def config(self, generic: Settings, shape: Shape) -> dict[str, Any]:
-        """Return the launch configuration of a shape: a CTA for each SM, and half the stages that fit."""
+        """Return the launch configuration of a shape: a CTA for each SM, and half the stages that fit.
+
+        generic: the configuration of the generic variant, whose programs are the SMs.
+        """
+        sms = generic["programs"]
         tiles, steps = ceil_div(shape["N"], _FIXED["block_n"]), ceil_div(shape["K"], _FIXED["block_k"])
-        most = _MANY_TILES_SPLIT if tiles > _CTAS else _CTAS // tiles
+        most = _MANY_TILES_SPLIT if tiles > sms else sms // tiles
         fit = [split for split in _SPLITS if split <= most and split * _LEAST_STEPS <= steps]
         config = self._config(generic, 8 * ceil_div(shape["M"], 8), fit[-1] if fit else 1)
         return {**config, "num_stages": config["num_stages"] // 2 + 1}

@@ -30,7 +30,7 @@ from .gemm_config import (
     tile_rows,
 )
 from .gemm_tiles import EDGE, TILES, Tile
-from .targets import SMS, ceil_div
+from .targets import ceil_div, sms_of
 
 # What an SM of sm_90 does in a clock: operations that it multiplies; bytes that it requests from L2, by the lines
 # of L2 in which 128 of them lie (one where rows are a multiple of 128 bytes long, else two); bytes that come into its
@@ -75,11 +75,11 @@ class Frame(NamedTuple):
         """Return the CTAs of a cluster along M and along N."""
         return self.cluster_m, self.cluster_n
 
-    def config(self) -> dict[str, Any]:
-        """Return what a frame fixes of a configuration."""
+    def config(self, sms: int) -> dict[str, Any]:
+        """Return what a frame fixes of a configuration on a chip with so many SMs."""
         return {
             **self._asdict(), "block_k": 64, "num_warps": (self.block_n if self.swap_ab else self.block_m) // 16,
-            "subtiles": 1, "tma": 1, "programs": resident(self.cluster),
+            "subtiles": 1, "tma": 1, "programs": resident(self.cluster, sms),
         }  # fmt: skip
 
 
@@ -102,14 +102,14 @@ def frames() -> Iterator[Frame]:
             yield Frame(*tile, *cluster, stream_k=stream_k)
 
 
-def clocks(frame: Frame, shape: Shape, *, even_rows: bool) -> float:
+def clocks(frame: Frame, shape: Shape, sms: int, *, even_rows: bool) -> float:
     """Return about how many clocks the busiest CTA of a frame takes for a shape, beside what all of them take.
 
     even_rows: whether the CUDA C++ gives all tiles the same rows instead of whole tiles and a rest.
     """
     block_m, block_n, rows, cols, *_, stream, _ = frame
     specialised = frame.variant == WARP_SPECIALISED
-    slots = resident(frame.cluster) // (rows * cols)
+    slots = resident(frame.cluster, sms) // (rows * cols)
     tiles = ceil_div(shape["M"], rows * block_m) * ceil_div(shape["N"], cols * block_n)
     rate = PIPELINED_TILES[block_m, block_n][1] if specialised else CLUSTER_TILES[block_m, block_n]
     rate *= (DIVIDED_RATE if stream else 1) * CLUSTER_RATES[rows * cols]
@@ -128,45 +128,44 @@ def clocks(frame: Frame, shape: Shape, *, even_rows: bool) -> float:
     return waves * once + (DIVIDED_CLOCKS if stream else LAUNCH_CLOCKS if specialised else 0)
 
 
-def _tile_clocks(tile: Tile, shape: Shape) -> float:
+def _tile_clocks(tile: Tile, shape: Shape, sms: int) -> float:
     """Return the same for a tile of the generic variant."""
     block_m, block_n, rate = tile[0], tile[1], tile[-1]
-    waves = math.ceil(ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n) / SMS["sm_90"])
+    waves = math.ceil(ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n) / sms)
     arriving = 2 * (block_m * lines(shape["K"]) + block_n * lines(shape["N"])) / ARRIVING_BYTES
     return (waves + EDGE) * max(2 * block_m * block_n / TENSOR_FLOPS / rate, arriving) * shape["K"]
 
 
-def generic_clocks(shape: Shape) -> float:
+def generic_clocks(shape: Shape, sms: int) -> float:
     """Return the same for the generic variant on sm_90, whose largest tiles the other variants have too."""
-    return min(_tile_clocks(tile, shape) for tile in TILES["sm_90"][2:])
+    return min(_tile_clocks(tile, shape, sms) for tile in TILES["sm_90"][2:])
 
 
-def specialised_frame(shape: Shape) -> Frame | None:
+def specialised_frame(shape: Shape, sms: int) -> Frame | None:
     """Return the warp-specialised frame that takes the fewest clocks, or None where the generic variant takes fewer."""
     best = min(
         (Frame(*tile, variant=WARP_SPECIALISED) for tile in PIPELINED_TILES),
-        key=lambda frame: clocks(frame, shape, even_rows=False),
+        key=lambda frame: clocks(frame, shape, sms, even_rows=False),
     )
-    return None if generic_clocks(shape) < clocks(best, shape, even_rows=False) else best
+    return None if generic_clocks(shape, sms) < clocks(best, shape, sms, even_rows=False) else best
 
 
-def cluster_frame(shape: Shape) -> Frame:
+def cluster_frame(shape: Shape, sms: int) -> Frame:
     """Return the frame of the CUDA C++ that takes the fewest clocks; it stores unaligned rows of C best."""
     of_clusters = (frame for frame in frames() if frame.variant == CUDA)
-    return min(of_clusters, key=lambda frame: clocks(frame, shape, even_rows=False))
+    return min(of_clusters, key=lambda frame: clocks(frame, shape, sms, even_rows=False))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuledGemm(Gemm):
     """A product whose launch rule chooses frames.
 
-    frame_of: (shape) -> the frame on sm_90, or None for the generic variant; without CUDA C++ its variant is another.
-    swapped_frames: (shape) -> frames with A
-    and B swapped that may be worth timing.
+    frame_of: (shape, SMs) -> the frame on sm_90, or None for the generic variant; without CUDA C++ its variant is
+    another. swapped_frames: (shape, SMs) -> frames with A and B swapped that may be worth timing.
     """
 
-    frame_of: Callable[[Shape], Frame | None] = specialised_frame
-    swapped_frames: Callable[[Shape], Iterable[Frame]] = lambda shape: ()
+    frame_of: Callable[[Shape, int], Frame | None] = specialised_frame
+    swapped_frames: Callable[[Shape, int], Iterable[Frame]] = lambda shape, sms: ()
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
@@ -175,16 +174,16 @@ class RuledGemm(Gemm):
         padded = self.pads(shape, dtype, target)
         if padded:
             shape = self.padded(shape, dtype)
-        generic = self.generic_config(shape, dtype, target)
-        frame = self.frame_of(shape) if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"] else None
+        generic, sms = self.generic_config(shape, dtype, target), sms_of(target)
+        frame = self.frame_of(shape, sms) if target == "sm_90" and DTYPE_BYTES[dtype] == 2 and generic["tma"] else None
         if padded and self.cluster and DTYPE_BYTES[dtype] == 2 and (frame is None or frame.variant != CUDA):
-            frame = cluster_frame(shape)
+            frame = cluster_frame(shape, sms)
         if frame is None:
             return generic
         if frame.variant == WARP_SPECIALISED:
             stages, _ = PIPELINED_TILES[frame.block_m, frame.block_n]
-            return {**generic, **_fixed(generic, frame), "num_warps": 4, "num_stages": stages}
-        return dict(next(self.deepest(_cluster_config(generic, frame, shape), dtype, target, most=1)))
+            return {**generic, **_fixed(generic, frame, sms), "num_warps": 4, "num_stages": stages}
+        return dict(next(self.deepest(_cluster_config(generic, frame, shape, sms), dtype, target, most=1)))
 
     def candidates(self, shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
         """Yield the configurations that may be worth timing: tiles of all variants, as many stages as fit."""
@@ -202,8 +201,8 @@ class RuledGemm(Gemm):
         if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
             again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()
             clusters, swaps = (
-                [_cluster_config(plain, frame, shape) for frame in frames]
-                for frames in (_cluster_frames() if self.cluster else (), self.swapped_frames(shape))
+                [_cluster_config(plain, frame, shape, sms_of(target)) for frame in frames]
+                for frames in (_cluster_frames() if self.cluster else (), self.swapped_frames(shape, sms_of(target)))
             )
             for config in (*clusters, *again, *swaps):
                 yield from fitting(config, most=1)
@@ -218,14 +217,14 @@ class RuledGemm(Gemm):
             yield from fitting(config)
 
 
-def _fixed(config: Settings, frame: Frame) -> dict[str, Any]:
+def _fixed(config: Settings, frame: Frame, sms: int) -> dict[str, Any]:
     """Return what a frame fixes of a configuration: a kernel without CUDA C++, or without swaps, lacks keys of it."""
-    return {key: value for key, value in frame.config().items() if key in config}
+    return {key: value for key, value in frame.config(sms).items() if key in config}
 
 
-def _cluster_config(config: Settings, frame: Frame, shape: Shape) -> dict[str, Any]:
+def _cluster_config(config: Settings, frame: Frame, shape: Shape, sms: int) -> dict[str, Any]:
     """Return a configuration with a frame of the CUDA C++."""
-    chosen = {**config, **_fixed(config, frame), "pdl": 1}
+    chosen = {**config, **_fixed(config, frame, sms), "pdl": 1}
     return {**chosen, "group_m": group_rows(chosen, shape)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.operations import Shape
 
-from .targets import SMS, ceil_div
+from .targets import ceil_div, sms_of
 
 Tile = tuple[int, int, int, int, int, float]
 """block_m, block_n, block_k, num_warps, num_stages, rate of a tile's arithmetic relative to the first."""
@@ -56,6 +56,6 @@ def waves_cost(shape: Shape, target: str, *, edge: float = 0.0) -> Callable[[Seq
 
     def cost(tile: Sequence[Any]) -> float:
         tiles = ceil_div(shape["M"], tile[0]) * ceil_div(shape["N"], tile[1])
-        return float((math.ceil(tiles / SMS[target]) + edge) * tile[0] * tile[1] / tile[-1])
+        return float((math.ceil(tiles / sms_of(target)) + edge) * tile[0] * tile[1] / tile[-1])
 
     return cost

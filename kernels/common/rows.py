@@ -25,7 +25,7 @@ from .row_cluster import TARGET as CLUSTER_TARGET
 from .row_cluster import RowCluster
 from .row_reductions import shifted_copies
 from .row_tiles import NARROW, WORTH_COPIES, Cell, Tile, is_ragged
-from .targets import PDL_TARGETS, SMS, ceil_div, device_target, is_tma_aligned, power_of_two, warps_on
+from .targets import PDL_TARGETS, ceil_div, device_target, is_tma_aligned, power_of_two, sms_of, warps_on
 from .triton_launch import VECTOR_BYTES, ahead, fp32_path, pdl_options, prepare
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class RowKernel(Family):
             # Not measured there; compiled for other targets, the longest blocks spill at some N.
             block_n = min(block_n, 4096)
         # Fewer rows a tile where there are too few to give every SM two programs.
-        while block_m > 1 and ceil_div(cell.m, block_m) < 2 * SMS[target]:
+        while block_m > 1 and ceil_div(cell.m, block_m) < 2 * sms_of(target):
             block_m //= 2
         if block_m < num_warps and n <= NARROW:
             # Warps without a row of their own share rows; with 4 bytes an element that makes loads too narrow.

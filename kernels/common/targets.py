@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.records import Dtype, Path
+from ledger.records import Dtype, Path, Target
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SMS = {"sm_75": 40, "sm_80": 108, "sm_89": 58, "sm_90": 132, "sm_100": 148, "gfx942": 304}
-"""Target -> number of SMs."""
+"""Target -> SMs of the chip that its rules were tuned for: where no other chip is named (sms_of)."""
 
 SHARED_BYTES = {
     "sm_75": 65_536, "sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448, "gfx942": 65_536,
@@ -57,22 +57,26 @@ def warps_on(target: str, warps: int) -> int:
     return max(1, warps // 2) if target in WAVE64_TARGETS else warps
 
 
-def device_target(tensor: Tensor) -> str:
-    """Return the target of the GPU that holds a tensor, such as sm_90."""
+def sms_of(target: str) -> int:
+    """Return the SMs of a target's chip, or of the one that its rules were tuned for where only the name is known."""
+    return target.sms if isinstance(target, Target) else SMS[target]
+
+
+def device_target(tensor: Tensor) -> Target:
+    """Return the target of the GPU that holds a tensor, such as sm_90, with the number of its SMs.
+
+    Triton's interpreter, which takes tensors of a CPU, runs one program after the other.
+    """
     import torch
 
+    if tensor.device.type == "cpu":
+        return Target("cpu", 1)
+    properties = torch.cuda.get_device_properties(tensor.device)
+    name = f"sm_{properties.major}{properties.minor}"
     if torch.version.hip:
         # Such as gfx942:sramecc+:xnack-
-        return str(torch.cuda.get_device_properties(tensor.device).gcnArchName).partition(":")[0]
-    major, minor = torch.cuda.get_device_capability(tensor.device)
-    return f"sm_{major}{minor}"
-
-
-def device_sms(tensor: Tensor) -> int:
-    """Return the number of SMs of the GPU that holds a tensor."""
-    import torch
-
-    return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
+        name = str(properties.gcnArchName).partition(":")[0]
+    return Target(name, int(properties.multi_processor_count))
 
 
 def is_tma_aligned(*tensors: Tensor) -> bool:

@@ -10,12 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ledger.kernels.common import configs
 from ledger.kernels.common.attention_family import WIDEST_UNIT, scale_log2
 from ledger.kernels.common.cuda import CudaSource, cuda_source
 from ledger.kernels.common.decode import UNWRITTEN, counted_workspaces, polled_workspaces
 from ledger.kernels.common.launches import options_of
 from ledger.kernels.common.plans import CudaPlan, Operand, Plan, Workspace
-from ledger.kernels.common.targets import SMS, ceil_div, power_of_two
+from ledger.kernels.common.targets import ceil_div, power_of_two, sms_of
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
@@ -25,6 +26,7 @@ from .device import decode_attention_kernel, decode_attention_software_pipelined
 if TYPE_CHECKING:
     from torch import Tensor
 
+NAME = "decode_attention"
 VARIANTS = ("generic", "software_pipelined", "cuda_cluster", "cuda_stream_k")
 CUDA = VARIANTS[2:]
 
@@ -38,10 +40,18 @@ def shape_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
     return {"B": b, "HQ": inputs["q"].shape[1], "HKV": hkv, "S": s, "D": d}
 
 
-def plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> Plan | CudaPlan:
-    """Return the launch of a configuration."""
+def together(config: Mapping[str, Any]) -> int:
+    """Return how many consecutive programs wait for each other: the splits of a head. With stream-K none waits for
+    a later CTA, and those of a cluster begin together.
+    """
+    return int(config["splits"]) if config["variant"] == "software_pipelined" else 1
+
+
+def plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> Plan | CudaPlan:
+    """Return the launch of a configuration. Raises: InputError where the target's chip has too few SMs for it."""
+    configs.check_together(NAME, together(config), target)
     if config["variant"] in CUDA:
-        return _cuda_plan(config, shape, dtype)
+        return _cuda_plan(config, shape, dtype, sms_of(target))
     return _generic_plan(config, shape) if config["variant"] == "generic" else _pipelined_plan(config, shape)
 
 
@@ -162,11 +172,11 @@ def _cuda_source(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> CudaS
     return cuda_source(__name__, "decode.cu", entry="decode_attention_cuda", defines=defines)
 
 
-def _ctas(config: Mapping[str, Any], shape: Shape) -> int:
+def _ctas(config: Mapping[str, Any], shape: Shape, sms: int) -> int:
     heads = shape["B"] * shape["HKV"]
     if config["variant"] == "cuda_cluster":
         return int(heads * config["splits"])
-    return int(min(heads * ceil_div(shape["S"], config["block_s"]), SMS["sm_90"] * config["ctas_per_sm"]))
+    return int(min(heads * ceil_div(shape["S"], config["block_s"]), sms * config["ctas_per_sm"]))
 
 
 def _cuda_bytes(config: Mapping[str, Any], shape: Shape) -> int:
@@ -178,8 +188,8 @@ def _cuda_bytes(config: Mapping[str, Any], shape: Shape) -> int:
     return int(sums * (ceil_div(4 * group * (d + 2), 16) * 16) + 512 * warps * (d // 32))
 
 
-def _cuda_plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> CudaPlan:
-    ctas, d = _ctas(config, shape), shape["D"]
+def _cuda_plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype, sms: int) -> CudaPlan:
+    ctas, d = _ctas(config, shape, sms), shape["D"]
     # What a CTA leaves for others, as N_FLOATS of the source: the sums of its group and their statistics.
     floats = ctas * ceil_div(shape["HQ"] // shape["HKV"] * (d + 2), 4) * 4
     partial = Workspace("fp32", floats if config["variant"] == "cuda_stream_k" else 1, UNWRITTEN)

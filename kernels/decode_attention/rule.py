@@ -15,20 +15,19 @@ from ledger.kernels.common.decode import check_splits
 from ledger.kernels.common.targets import (
     PDL_TARGETS,
     SHARED_BYTES,
-    SMS,
     TMA_ALIGNMENT,
     TMA_TARGETS,
     ceil_div,
     power_of_two,
+    sms_of,
     warps_on,
 )
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from .launch import CUDA, VARIANTS, shared_bytes, sharers
+from .launch import CUDA, NAME, VARIANTS, shared_bytes, sharers, together
 
-NAME = "decode_attention"
 KEYS = (
     "block_s", "splits", "num_warps", "num_stages", "tensor_cores", "tma", "pdl", "late_trigger", "variant",
     "ctas_per_sm",
@@ -71,7 +70,7 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         tiling = _tiling_of_groups(shape, shape["B"] * shape["HKV"] * parts, target)
     else:
         block_s = 64 if config["tensor_cores"] and aligned else 32
-        tiling = _tiling(shape, block_s, SMS[target], config["tensor_cores"] == 1)
+        tiling = _tiling(shape, block_s, sms_of(target), config["tensor_cores"] == 1)
     config = {**dict(zip(("block_s", "splits", "num_stages"), tiling, strict=True)), **config}
     config["num_warps"] = warps_on(target, config["num_warps"])
     if target == "sm_75":
@@ -134,22 +133,22 @@ _REDUCTION, _REDUCTION_PER_SPLIT = 1.7, 0.15
 
 def _pipelined_candidates(generic: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
     """Yield candidates of the software-pipelined variant; none where it cannot run."""
-    heads = shape["B"] * shape["HKV"]
+    heads, sms = shape["B"] * shape["HKV"], sms_of(target)
     for block_s, num_stages in _PIPELINED_TILES:
         tile = {"block_s": block_s, "num_stages": num_stages, "num_warps": 4, "variant": "software_pipelined"}
         config = {**generic, **tile}
         if not _can_pipeline(config, shape, dtype, target) or shared_bytes(config, shape, dtype) > SHARED_BYTES[target]:
             continue
-        for splits in range(1, min(ceil_div(shape["S"], block_s), MOST_SPLITS) + 1):
+        for splits in range(1, min(ceil_div(shape["S"], block_s), MOST_SPLITS, sms) + 1):
             # Where this launch leaves SMs partly free, early programs of the next one would fill them unevenly.
-            late = splits == 1 and SMS[target] < 2 * heads <= 4 * SMS[target]
+            late = splits == 1 and sms < 2 * heads <= 4 * sms
             candidate = {**config, "splits": splits, "pdl": 1, "late_trigger": int(late)}
-            yield _PIPELINED_LAUNCH_US + _pipelined_time_us(candidate, shape, dtype), candidate
+            yield _PIPELINED_LAUNCH_US + _pipelined_time_us(candidate, shape, dtype, sms), candidate
 
 
-def _pipelined_time_us(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> float:
+def _pipelined_time_us(config: Mapping[str, Any], shape: Shape, dtype: Dtype, sms: int) -> float:
     """Return the modelled time of a launch: waves of programs that share the memory's bandwidth, then the reduction."""
-    splits, block_s, sms = config["splits"], config["block_s"], SMS["sm_90"]
+    splits, block_s = config["splits"], config["block_s"]
     programs = shape["B"] * shape["HKV"] * splits
     tiles = ceil_div(ceil_div(shape["S"], block_s), splits)
     resident = (SHARED_BYTES["sm_90"] + 1024) // (shared_bytes(config, shape, dtype) + 1024) * sms
@@ -179,7 +178,7 @@ def _cuda_candidates(generic: Mapping[str, Any], shape: Shape, dtype: Dtype, tar
     """Yield candidates of the CUDA variants; none where they cannot run."""
     if not _can_run_cuda(shape, dtype, target):
         return
-    sms, heads, keys = SMS[target], shape["B"] * shape["HKV"], shape["S"]
+    sms, heads, keys = sms_of(target), shape["B"] * shape["HKV"], shape["S"]
     config = {
         **generic, "block_s": 32, "splits": 1, "num_warps": 8, "num_stages": 1, "tma": 0, "pdl": 1,
         "variant": "cuda_cluster",
@@ -221,6 +220,7 @@ def check_config(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: 
         return
     configs.check_powers(NAME, config, (("block_s", 16, 256), ("num_warps", 1, 16)))
     check_splits(NAME, config, shape["S"], most=MOST_SPLITS)
+    configs.check_together(NAME, together(config), target)
     configs.check_ranges(NAME, config, (("num_stages", 1, 8), ("ctas_per_sm", 0, 0)))
     if config["tensor_cores"] and config["block_s"] >= 64 and target == "sm_90" and _is_ragged(shape, dtype):
         raise InputError(

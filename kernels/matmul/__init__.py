@@ -79,19 +79,19 @@ _HALVES_CLOCKS, _HALVES_COLUMNS = 1_900, 64
 _SWAPPED_OFFERED = 16
 
 
-def _measured_frame(shape: Shape) -> Frame | None:
-    """Return the frame that was measured to be the fastest, where it is another than the model's."""
-    few_columns = 2 * ceil_div(shape["N"], _FEW_ROWS.block_n) <= SMS["sm_90"]
+def _measured_frame(shape: Shape, sms: int) -> Frame | None:
+    """Return the frame that was measured to be the fastest on a chip of as many SMs, where the model has another."""
+    few_columns = 2 * ceil_div(shape["N"], _FEW_ROWS.block_n) <= sms
     if shape["M"] <= _FEW_ROWS.block_m and few_columns and shape["K"] >= 1024:
         return _FEW_ROWS
-    return _TUNED.get((shape["M"], shape["N"], shape["K"]))
+    return _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
 
 
-def _one_tile_frame(shape: Shape) -> Frame | None:
+def _one_tile_frame(shape: Shape, sms: int) -> Frame | None:
     """Return the frame of a product whose rows one tile has, None for more rows."""
     if shape["M"] > _ROWS_OF_ONE_TILE:
         return None
-    rows, n_cols, n_inner, sms = shape["M"], shape["N"], shape["K"], SMS["sm_90"]
+    rows, n_cols, n_inner = shape["M"], shape["N"], shape["K"]
     if n_inner >= _DIVIDED_INNER and 2 * ceil_div(n_cols, 64) <= sms:
         return Frame(16 * ceil_div(rows, 16), 64, swap_ab=1, split_k=2)
     width = 64
@@ -102,26 +102,26 @@ def _one_tile_frame(shape: Shape) -> Frame | None:
     return Frame(8 * ceil_div(rows, 8), width, swap_ab=1)
 
 
-def _small_frame(shape: Shape) -> Frame | None:
+def _small_frame(shape: Shape, sms: int) -> Frame | None:
     """Return the frame of a product with few steps and tiles, None for others."""
     for block_m, block_n in _SMALL_TILES if shape["K"] <= _SMALL_INNER else ():
-        if ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n) <= SMS["sm_90"]:
+        if ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n) <= sms:
             return Frame(block_m, block_n)
     return None
 
 
-def _frame_of(shape: Shape) -> Frame | None:
+def _frame_of(shape: Shape, sms: int) -> Frame | None:
     """Return what was measured or takes the fewest clocks, or None where the generic variant takes fewer."""
-    if chosen := _one_tile_frame(shape) or _measured_frame(shape) or _small_frame(shape):
+    if chosen := _one_tile_frame(shape, sms) or _measured_frame(shape, sms) or _small_frame(shape, sms):
         return chosen
-    clocks = {frame: gemm_rule.clocks(frame, shape, even_rows=True) for frame in gemm_rule.frames()}
+    clocks = {frame: gemm_rule.clocks(frame, shape, sms, even_rows=True) for frame in gemm_rule.frames()}
     if shape["M"] >= _SWAPPED_FROM and shape["K"] >= _SWAPPED_INNER:
         # Of more rows the other tiles' clocks were above what they take.
         best = min(clocks, key=clocks.__getitem__)
         share = 1.0 if shape["M"] < _SWAPPED_BELOW else _SWAPPED_SHARES[best.variant]
-        clocks |= {frame: _swapped_clocks(frame, shape) / share for frame in _swapped_frames(shape)}
+        clocks |= {frame: _swapped_clocks(frame, shape, sms) / share for frame in _swapped_frames(shape)}
     best = min(clocks, key=clocks.__getitem__)
-    return None if gemm_rule.generic_clocks(shape) < clocks[best] else best
+    return None if gemm_rule.generic_clocks(shape, sms) < clocks[best] else best
 
 
 def _swapped_frames(shape: Shape) -> Iterator[Frame]:
@@ -139,11 +139,11 @@ def _swapped_frames(shape: Shape) -> Iterator[Frame]:
                         yield frame._replace(block_m=block_m, block_n=block_n)
 
 
-def _swapped_clocks(frame: Frame, shape: Shape) -> float:
+def _swapped_clocks(frame: Frame, shape: Shape, sms: int) -> float:
     """Return the same as gemm_rule.clocks for a frame with A and B swapped."""
     block_m, block_n, rows, cols, _, split, *_ = frame
     n_rows, n_inner, loaded = shape["M"], shape["K"], tile_rows(frame._asdict(), shape["M"])
-    slots = resident(frame.cluster) // (rows * cols * split)
+    slots = resident(frame.cluster, sms) // (rows * cols * split)
     waves = ceil_div(ceil_div(n_rows, rows * block_m) * ceil_div(shape["N"], cols * block_n), slots)
     lines_a, lines_b = lines(n_inner), lines(shape["N"])
     asked_bytes = {1: gemm_rule.ASKED_BYTES[1] if waves > 1 else gemm_rule.ASKED_AT_ONCE_BYTES, 2: _SWAPPED_ASKED_BYTES}
@@ -172,9 +172,10 @@ def _swapped_step(config: Settings) -> int:
     return 16 if config["cluster_n"] > 1 or config["split_k"] > 1 else 8
 
 
-def _offered(shape: Shape) -> list[Frame]:
+def _offered(shape: Shape, sms: int) -> list[Frame]:
     """Return the frames with A and B swapped that take the fewest clocks by the rule, whatever the rows."""
-    return heapq.nsmallest(_SWAPPED_OFFERED, _swapped_frames(shape), key=lambda frame: _swapped_clocks(frame, shape))
+    frames = _swapped_frames(shape)
+    return heapq.nsmallest(_SWAPPED_OFFERED, frames, key=lambda frame: _swapped_clocks(frame, shape, sms))
 
 
 GEMM = RuledGemm(

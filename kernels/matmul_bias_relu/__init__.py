@@ -25,6 +25,7 @@ from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_few_rows import FewRows
 from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
+from ledger.kernels.common.targets import SMS
 from ledger.operations import MATMUL_BIAS_RELU, Shape
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ def _bias_relu(acc, bias, scale):
 _TUNED = {**MEASURED, (777, 3000, 4104): Frame(128, 192, 2, 2, stream_k=1)}
 
 
-def _frame_of(shape: Shape) -> Frame | None:
+def _frame_of(shape: Shape, sms: int) -> Frame | None:
     """Return what was tuned or takes the fewest clocks, or None where the generic variant takes fewer."""
-    clocks = {frame: gemm_rule.clocks(frame, shape, even_rows=False) for frame in gemm_rule.frames()}
-    frame = _TUNED.get((shape["M"], shape["N"], shape["K"])) or min(clocks, key=clocks.__getitem__)
-    return None if gemm_rule.generic_clocks(shape) < clocks[frame] else frame
+    clocks = {frame: gemm_rule.clocks(frame, shape, sms, even_rows=False) for frame in gemm_rule.frames()}
+    tuned = _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
+    frame = tuned or min(clocks, key=clocks.__getitem__)
+    return None if gemm_rule.generic_clocks(shape, sms) < clocks[frame] else frame
 
 
 GEMM = RuledGemm(

@@ -27,7 +27,7 @@ from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_config import CUDA, GROUP, Settings, group_rows
 from ledger.kernels.common.gemm_scaled import ScaledGemm
 from ledger.kernels.common.gemm_tiles import BYTE_TILES
-from ledger.kernels.common.targets import SMS, ceil_div
+from ledger.kernels.common.targets import ceil_div
 from ledger.operations import MATMUL_FP8, Shape, fp8_scale
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ _DIVIDED_SHARE, _DIVIDED_CLOCKS = 0.04, 10_000
 def _choose(generic: Settings, shape: Shape) -> dict[str, Any]:
     """Return the configuration of the CUDA C++."""
     # Groups of rows of equal size; where rows lie in two lines of L2, calls that overlap are slower, as in matmul.
-    aligned, divided = shape["K"] % 128 == 0 and shape["N"] * 2 % 128 == 0, _divides(shape)
+    aligned, divided = shape["K"] % 128 == 0 and shape["N"] * 2 % 128 == 0, _divides(shape, generic["programs"])
     return {
         **generic, **_CLUSTER_KEYS, "num_stages": 6, "pdl": int(aligned), "stream_k": int(divided),
         "group_m": GROUP if divided else group_rows(_CLUSTER, shape),
     }  # fmt: skip
 
 
-def _divides(shape: Shape) -> bool:
+def _divides(shape: Shape, sms: int) -> bool:
     """Return whether a last wave is so empty that dividing its tiles gains more than it costs."""
-    slots = SMS["sm_90"] // 2
+    slots = sms // 2
     tiles = ceil_div(shape["M"], 2 * _CLUSTER_KEYS["block_m"]) * ceil_div(shape["N"], _CLUSTER_KEYS["block_n"])
     waves = math.ceil(tiles / slots)
     clocks = waves * shape["K"] * 2 * _CLUSTER_KEYS["block_m"] * _CLUSTER_KEYS["block_n"] / _TENSOR_FLOPS

@@ -39,7 +39,7 @@ from ledger.kernels.common.gemm_config import (
     shared_bytes,
 )
 from ledger.kernels.common.launches import MATRIX_SIZES, ahead_of, constants_of, options_of
-from ledger.kernels.common.targets import SHARED_BYTES, SMS, ceil_div, device_target, matmul_path
+from ledger.kernels.common.targets import SHARED_BYTES, ceil_div, device_target, matmul_path, sms_of
 from ledger.operations import FP8_BLOCK, MATMUL_FP8_BLOCKS, Shape
 from ledger.records import Dtype, Work
 
@@ -105,14 +105,14 @@ class FP8Blocks(Family):  # type: ignore[misc]
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape. Raises: InputError for a target without one."""
         configs.check_tuned(self.name, target, _TARGETS, having="fp8 instructions")
-        generic = {**_GENERIC, "programs": SMS[target]}
+        generic = {**_GENERIC, "programs": sms_of(target)}
         if target != "sm_90":
             # As compiled ahead of time, larger tiles spill: elements are loaded one by one.
             return {**generic, "block_m": 32} if target == "sm_89" else generic
         tile = _FEW if shape["M"] <= _FEW_ROWS else _CLUSTER
         config = {**generic, **tile, "variant": CUDA, "tma": 1, "pdl": 1}
         rows, cols = config["cluster_m"] * config["block_m"], config["block_n"]
-        tiles, slots = ceil_div(shape["M"], rows) * ceil_div(shape["N"], cols), SMS[target] // config["cluster_m"]
+        tiles, slots = ceil_div(shape["M"], rows) * ceil_div(shape["N"], cols), sms_of(target) // config["cluster_m"]
         empty = tiles > slots and 1 - tiles / slots / ceil_div(tiles, slots) > _DIVIDED_SHARE
         divided = shape["K"] >= 8 * FP8_BLOCK and (empty or tiles * config["cluster_m"] <= _DIVIDED_BELOW)
         config = {**config, "group_m": group_rows(config, shape), "stream_k": int(divided)}
@@ -148,7 +148,7 @@ class FP8Blocks(Family):  # type: ignore[misc]
             for tile in (_FEW, _CLUSTER):
                 for config in variations({**own, **tile}, {"stream_k": (0, 1), "pdl": (0, 1), "group_m": (4, 8)}):
                     yield self._candidate({**config, "num_stages": self._deepest(config, dtype)}, shape)
-        generic = {**_GENERIC, "programs": SMS[target]}
+        generic = {**_GENERIC, "programs": sms_of(target)}
         for config in variations(generic, {"block_m": (64, 128), "block_n": (64, 128), "num_stages": (2, 3)}):
             yield self._candidate(config, shape)
 
@@ -229,25 +229,30 @@ def matmul_fp8_blocks(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) ->
     return out
 
 
-def _unscaled(inputs: Mapping[str, Tensor], kind: Any) -> Tensor:
-    """Return the product of A and B times their scales in a type that holds them."""
-    n, k = inputs["b"].shape
-    of_a = inputs["a_scale"].to(kind).T.repeat_interleave(FP8_BLOCK, 1)[:, :k]
-    of_b = inputs["b_scale"].to(kind).repeat_interleave(FP8_BLOCK, 0)[:n].repeat_interleave(FP8_BLOCK, 1)[:, :k]
-    return (inputs["a"].to(kind) * of_a) @ (inputs["b"].to(kind) * of_b).T
+def _scaled(inputs: Mapping[str, Tensor], kind: Any) -> Tensor:
+    """Return the result in a type. Scales multiply the sum of a block: an infinite one gives its sign, not NaN."""
+    import torch
+
+    a, b, a_scale, b_scale = (inputs[name].to(kind) for name in ("a", "b", "a_scale", "b_scale"))
+    total = torch.zeros(a.shape[0], b.shape[0], dtype=kind, device=a.device)
+    for step, of_rows in enumerate(a_scale):
+        of_columns = b_scale[:, step].repeat_interleave(FP8_BLOCK)[: b.shape[0]]
+        block = slice(FP8_BLOCK * step, FP8_BLOCK * (step + 1))
+        total += (a[:, block] @ b[:, block].T) * (of_rows[:, None] * of_columns)
+    return total
 
 
 def reference(inputs: Mapping[str, Tensor]) -> Tensor:
     """Return the product in float64."""
     import torch
 
-    return _unscaled(inputs, torch.float64)
+    return _scaled(inputs, torch.float64)
 
 
 def _torch_cpu(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:
     import torch
 
-    return lambda: out.copy_(_unscaled(inputs, torch.float32))
+    return lambda: out.copy_(_scaled(inputs, torch.float32))
 
 
 def _scaled_mm(inputs: Mapping[str, Tensor], out: Tensor, config: Config) -> Launch:

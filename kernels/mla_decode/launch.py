@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ledger.errors import MachineError
+from ledger.kernels.common import configs
 from ledger.kernels.common.cuda import CudaSource, cuda_source, tensor_map
 from ledger.kernels.common.decode import counted_workspaces, polled_workspaces
 from ledger.kernels.common.launches import options_of
 from ledger.kernels.common.plans import CudaPlan, Operand, Plan, Workspace
-from ledger.kernels.common.targets import ceil_div, device_sms
+from ledger.kernels.common.targets import ceil_div
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.operations import MLA_LATENT, MLA_ROPE, MLA_SCALE, Shape
 from ledger.records import Dtype
@@ -26,6 +26,7 @@ from .device import mla_decode_kernel, mla_decode_warp_specialised
 if TYPE_CHECKING:
     from torch import Tensor
 
+NAME = "mla_decode"
 VARIANTS = ("generic", "warp_specialised", "cuda")
 CLUSTER_HEADS = 128
 
@@ -42,8 +43,17 @@ def shape_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
     return {"B": b, "H": h, "S": inputs["cache"].shape[1]}
 
 
-def plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> Plan | CudaPlan:
-    """Return the launch of a configuration."""
+def together(config: Mapping[str, Any], shape: Shape) -> int:
+    """Return how many consecutive CTAs wait for each other: all splits of those heads whose splits lie side by side."""
+    if config["splits"] == 1 or config["variant"] == "generic":
+        return 1
+    heads = CLUSTER_HEADS if config["variant"] == "cuda" else shape["H"]
+    return int(ceil_div(heads, _CTA_HEADS) * config["splits"])
+
+
+def plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: str) -> Plan | CudaPlan:
+    """Return the launch of a configuration. Raises: InputError where the target's chip has too few SMs for it."""
+    configs.check_together(NAME, together(config, shape), target)
     if config["variant"] == "cuda":
         return _cuda_plan(config, shape, dtype)
     return _generic_plan(config, shape) if config["variant"] == "generic" else _specialised_plan(config, shape)
@@ -138,23 +148,11 @@ def _cuda_workspaces(rows: int, splits: int) -> tuple[Workspace, ...]:
     )
 
 
-def _check_residence(splits: int, sms: int) -> None:
-    """Check that the splits of 128 heads, which wait for each other, run at once. Raises: MachineError."""
-    ctas = CLUSTER_HEADS // _CTA_HEADS * splits
-    if ctas > sms:
-        raise MachineError(
-            f"mla_decode: {ctas} CTAs wait for each other and this device runs {sms} at once; expected no more CTAs "
-            "than that: take fewer splits"
-        )
-
-
 def _cuda_plan(config: Mapping[str, Any], shape: Shape, dtype: Dtype) -> CudaPlan:
     rows, splits = shape["B"] * shape["H"], config["splits"]
 
     def arguments(tensors: Mapping[str, Tensor]) -> list[Any]:
         q, cache, y = (tensors[name] for name in ("q", "cache", "y"))
-        if splits > 1:
-            _check_residence(splits, device_sms(y))
         maps = [
             tensor_map(q.view(rows, MLA_LATENT + MLA_ROPE), (_CTA_HEADS, 64)),
             tensor_map(cache, (64, 64)),

@@ -8,13 +8,12 @@ from typing import Any
 from ledger.errors import InputError
 from ledger.kernels.common import configs
 from ledger.kernels.common.decode import check_splits
-from ledger.kernels.common.targets import PDL_TARGETS, SMS, TMA_TARGETS, ceil_div
+from ledger.kernels.common.targets import PDL_TARGETS, TMA_TARGETS, ceil_div, sms_of
 from ledger.operations import Shape
 from ledger.records import Dtype
 
-from .launch import CLUSTER_HEADS, VARIANTS, shared_bytes
+from .launch import CLUSTER_HEADS, NAME, VARIANTS, shared_bytes, together
 
-NAME = "mla_decode"
 KEYS = ("block_h", "block_s", "splits", "num_warps", "num_stages", "tma", "pdl", "variant")
 _MOST_SPLITS = 64
 
@@ -44,15 +43,15 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
     generic = generic_config(shape, dtype, target)
     if target != "sm_90":
         return generic
-    splits = _cuda_splits(shape, dtype)
+    splits = _cuda_splits(shape, dtype, sms_of(target))
     if splits > 1:
         return {**generic, **_FIXED["cuda"], "splits": splits, "variant": "cuda"}
-    splits = _specialised_splits(shape)
+    splits = _specialised_splits(shape, sms_of(target))
     variant = "cuda" if splits == 1 and shape["H"] % CLUSTER_HEADS == 0 else "warp_specialised"
     return {**generic, **_FIXED[variant], "splits": splits, "variant": variant}
 
 
-def _cuda_splits(shape: Shape, dtype: Dtype) -> int:
+def _cuda_splits(shape: Shape, dtype: Dtype, sms: int) -> int:
     """Return how many clusters of "cuda" share a sequence's keys; 1 where no split is faster or all are too many."""
     if shape["H"] % CLUSTER_HEADS or dtype != "bf16":
         return 1
@@ -60,23 +59,25 @@ def _cuda_splits(shape: Shape, dtype: Dtype) -> int:
 
     def cost(splits: int) -> float:
         if splits == 1:
-            return ceil_div(blocks, SMS["sm_90"]) * (steps + _FILL)
+            return ceil_div(blocks, sms) * (steps + _FILL)
         return ceil_div(steps, splits) + _CUDA_FIXED + _CUDA_PER_CTA * blocks * splits + _CUDA_PER_SPLIT * splits
 
-    return min((n for n in (1, *_CHOSEN) if n <= steps and (n == 1 or n * blocks <= SMS["sm_90"])), key=cost)
+    return min((n for n in (1, *_CHOSEN) if n <= steps and (n == 1 or n * blocks <= sms)), key=cost)
 
 
-def _specialised_splits(shape: Shape) -> int:
+def _specialised_splits(shape: Shape, sms: int) -> int:
     """Return how many programs share a sequence's keys: the number that takes least time, in tiles of 64 keys."""
     programs, steps = shape["B"] * ceil_div(shape["H"], 64), ceil_div(shape["S"], 64)
 
     def cost(splits: int) -> float:
-        waves = ceil_div(programs * splits, SMS["sm_90"])
-        resident = min(programs * splits, SMS["sm_90"])
+        waves = ceil_div(programs * splits, sms)
+        resident = min(programs * splits, sms)
         reduction = _REDUCTION + _REDUCTION_PER_PROGRAM * resident if splits > 1 else 0.0
         return waves * (ceil_div(steps, splits) + _FILL + reduction)
 
-    return min((splits for splits in _SPECIALISED_SPLITS if splits <= steps), key=cost)
+    # The splits of a sequence wait for each other, so all of its programs must run at once.
+    most = min(steps, max(1, sms // ceil_div(shape["H"], 64)))
+    return min((splits for splits in _SPECIALISED_SPLITS if splits <= most), key=cost)
 
 
 def generic_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
     block_h, block_s, num_warps, num_stages = _TILES[target]
     programs, steps = shape["B"] * ceil_div(shape["H"], block_h), ceil_div(shape["S"], block_s)
     # With more than eight splits the last program's reduction costs more than they save.
-    splits = max(1, min(SMS[target] // programs, steps, 8))
+    splits = max(1, min(sms_of(target) // programs, steps, 8))
     tma, pdl = int(target in TMA_TARGETS), int(target in PDL_TARGETS)
     values = (block_h, block_s, splits, num_warps, num_stages, tma, pdl, VARIANTS[0])
     return dict(zip(KEYS, values, strict=True))
@@ -107,6 +108,7 @@ def check_config(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target: 
     configs.check_pdl(NAME, config, target, "tma", "pdl")
     if config["variant"] != VARIANTS[0]:
         _check_variant(config, shape, dtype, target)
+    configs.check_together(NAME, together(config, shape), target)
     configs.check_shared(NAME, shared_bytes(config, dtype), target, smaller="block_s")
 
 
@@ -132,10 +134,10 @@ def _check_variant(config: Mapping[str, Any], shape: Shape, dtype: Dtype, target
                 "in bf16"
             )
         ctas = shape["B"] * shape["H"] // 64 * config["splits"]
-        if shape["H"] % CLUSTER_HEADS or (config["splits"] > 1 and ctas > SMS[target]):
+        if shape["H"] % CLUSTER_HEADS or (config["splits"] > 1 and ctas > sms_of(target)):
             raise InputError(
                 f"{NAME}: splits is {config['splits']} with B={shape['B']}, H={shape['H']} and variant cuda; expected "
-                f"a multiple of {CLUSTER_HEADS} heads, and 1 split or at most {SMS[target]} CTAs in all: the splits "
+                f"a multiple of {CLUSTER_HEADS} heads, and 1 split or at most {sms_of(target)} CTAs in all: the splits "
                 "wait for each other"
             )
     elif config["splits"] not in _SPECIALISED_SPLITS:

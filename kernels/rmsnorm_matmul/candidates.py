@@ -6,14 +6,15 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ledger.cost_model import Rates
 from ledger.kernel import Candidate, variations
 from ledger.kernels.common.configs import Settings
-from ledger.kernels.common.targets import SHARED_BYTES, SM_REGISTERS, ceil_div
+from ledger.kernels.common.targets import SHARED_BYTES, SM_REGISTERS, ceil_div, sms_of
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
 
-from .cost import chain_s
+from .cost import chain_s, rates_of
 from .rule import config_for, generic_config
 from .search import Config, cheapest_own, ping_pong_stages, staged, tiles
 from .variants import NEUTRAL, shared_bytes
@@ -32,14 +33,14 @@ def candidates(shape: Shape, dtype: Dtype, target: str) -> Iterator[Candidate]:
 
     Those of ping-pong warpgroups come wherever they can run.
     """
-    own = config_for(shape, dtype, target)
+    own, rates = config_for(shape, dtype, target), rates_of(sms_of(target))
     yield _candidate(own, shape, dtype)
     if own["variant"] == "library":
         # The cheapest of this project's own products takes its place.
-        own = cheapest_own(shape, dtype) or generic_config(shape, dtype, target)
+        own = cheapest_own(shape, dtype, rates=rates) or generic_config(shape, dtype, target)
         yield _candidate(own, shape, dtype)
     if own["variant"] != "generic":
-        for config in (*_ping_pong_variations(own, shape, dtype), *_cluster_configs(shape, dtype)):
+        for config in (*_ping_pong_variations(own, shape, dtype), *_cluster_configs(shape, dtype, rates)):
             yield _candidate(config, shape, dtype)
     for config in _variations(own):
         # As many stages as fit, or one less.
@@ -73,9 +74,9 @@ def _ping_pong_variations(own: Config, shape: Shape, dtype: Dtype) -> Iterator[C
         yield from (one for one in staged if one is not None)
 
 
-def _cluster_configs(shape: Shape, dtype: Dtype) -> Iterator[Config]:
-    found = (tile for tile in tiles(shape) if tile.variant in ("cuda_cluster", "cuda_normed"))
-    for tile in heapq.nsmallest(_CLUSTER_OFFERED, found, key=lambda tile: chain_s(tile, shape, dtype, 1)):
+def _cluster_configs(shape: Shape, dtype: Dtype, rates: Rates) -> Iterator[Config]:
+    found = (tile for tile in tiles(shape, rates=rates) if tile.variant in ("cuda_cluster", "cuda_normed"))
+    for tile in heapq.nsmallest(_CLUSTER_OFFERED, found, key=lambda tile: chain_s(tile, shape, dtype, 1, rates=rates)):
         if (config := staged(tile, shape, dtype)) is not None:
             yield config
 

@@ -18,7 +18,7 @@ from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.cuda import CudaSource, cuda_source
 from ledger.kernels.common.gemm_cluster import ClusterGemm
-from ledger.kernels.common.targets import ceil_div, device_sms
+from ledger.kernels.common.targets import ceil_div, device_target, sms_of
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
@@ -82,20 +82,20 @@ def _gemm_shape(shape: Shape) -> Shape:
     return {"M": shape["B"], "N": shape["O"], "K": shape["H"]}
 
 
-def gemm_settings(config: Settings, n_rows: int) -> dict[str, Any]:
-    """Return a configuration with the keys of the cluster GEMM. n_rows: of x."""
+def gemm_settings(config: Settings, n_rows: int, sms: int) -> dict[str, Any]:
+    """Return a configuration with the keys of the cluster GEMM. n_rows: of x. sms: of the chip."""
     shared = ("block_k", "num_warps", "num_stages", "tma", "cluster_m", "cluster_n", "split_k", "stream_k", "swap_ab")
     made = {
         **{key: config[key] for key in (*shared, "pdl")}, "block_m": config["block_b"], "block_n": config["block_o"],
         "subtiles": 1, "variant": gemm_config.CUDA,
-        "programs": gemm_config.resident((config["cluster_m"], config["cluster_n"])),
+        "programs": gemm_config.resident((config["cluster_m"], config["cluster_n"]), sms),
     }  # fmt: skip
     return {**made, "group_m": gemm_config.group_rows(made, {"M": n_rows})}
 
 
-def ahead(config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCuda:
     """Return the CUDA C++ and how it is launched."""
-    return _gemm(config, shape["H"]).ahead(gemm_settings(config, shape["B"]), _gemm_shape(shape), dtype)
+    return _gemm(config, shape["H"]).ahead(gemm_settings(config, shape["B"], sms_of(target)), _gemm_shape(shape), dtype)
 
 
 def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: float) -> Launch:
@@ -103,7 +103,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     import torch
 
     x = inputs["x"]
-    writers = min(WRITERS, device_sms(x) // 2, x.shape[0])
+    writers = min(WRITERS, device_target(x).sms // 2, x.shape[0])
     return prepare_gemm(torch.empty_like(x), inputs, out, config, eps=eps, writers=writers)
 
 
@@ -118,7 +118,7 @@ def prepare_gemm(
 
     x, gain, weight = inputs["x"], inputs["gain"], inputs["weight"]
     n_rows, n_inner = x.shape
-    settings, dtype = gemm_settings(config, n_rows), dtype_name(x, "rmsnorm_matmul")
+    settings, dtype = gemm_settings(config, n_rows, device_target(x).sms), dtype_name(x, "rmsnorm_matmul")
     ctas = gemm_config.cuda_ctas(settings, _gemm_shape({"B": n_rows, "H": n_inner, "O": weight.shape[1]}))
     flags = torch.zeros(ctas * WRITERS, dtype=torch.int32, device=x.device)
     return _gemm(config, n_inner).prepare(
@@ -130,7 +130,7 @@ def prepare_gemm(
 def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:
     """Return the shared memory of a CTA, in bytes."""
     element = DTYPE_BYTES[dtype]
-    return gemm_config.shared_bytes(gemm_settings(config, 1), element, element) + _SQUARES_BYTES
+    return gemm_config.shared_bytes(gemm_settings(config, 1, 1), element, element) + _SQUARES_BYTES
 
 
 def problems(config: Settings, shape: Shape) -> Iterator[str]:
@@ -139,6 +139,6 @@ def problems(config: Settings, shape: Shape) -> Iterator[str]:
         yield f"num_warps is {config['num_warps']} with variant cuda_cluster; expected 4, 8 or 12"
         return
     try:
-        _gemm(config, shape["H"]).check(gemm_settings(config, shape["B"]), "fp16", "sm_90")
+        _gemm(config, shape["H"]).check(gemm_settings(config, shape["B"], sms_of("sm_90")), "fp16", "sm_90")
     except InputError as error:
         yield str(error).removeprefix("rmsnorm_matmul: ")

@@ -13,7 +13,7 @@ from ledger.kernel import AheadCuda, Launch
 from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_ahead, tensor_map
-from ledger.kernels.common.targets import SMS, ceil_div
+from ledger.kernels.common.targets import ceil_div, device_target, sms_of
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.kernels.common.workspace import unwritten
 from ledger.operations import Shape
@@ -28,6 +28,9 @@ _GAIN_STEPS = 4
 
 _SQUARES_TILES = 4
 """Column tiles that share the sums of squares of their rows. SQUARES_TILES of cooperative.cu."""
+
+_GROUP_ROWS = 8
+"""Row tiles of which each column tile comes before the next column tile. GROUP_ROWS of cooperative.cu."""
 
 
 def _source(config: Settings, dtype: Dtype) -> CudaSource:
@@ -49,17 +52,23 @@ def _warpgroup_columns(config: Settings) -> int:
     return int(config["block_o"] if config["block_b"] == 128 else config["block_o"] // 2)
 
 
-def _ctas(config: Settings, shape: Shape) -> int:
+def together(config: Settings, n_rows: int) -> int:
+    """Return how many consecutive CTAs wait for each other: with split-K the column tiles that share squares."""
+    rows = min(_GROUP_ROWS, ceil_div(n_rows, config["block_b"]))
+    return rows * _SQUARES_TILES * int(config["split_k"]) if config["split_k"] > 1 else 1
+
+
+def _ctas(config: Settings, shape: Shape, sms: int) -> int:
     tiles = ceil_div(shape["B"], config["block_b"]) * ceil_div(shape["O"], config["block_o"])
     # Without split-K the CTAs are persistent.
-    return tiles * int(config["split_k"]) if config["split_k"] > 1 else min(tiles, SMS["sm_90"])
+    return tiles * int(config["split_k"]) if config["split_k"] > 1 else min(tiles, sms)
 
 
-def ahead(config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCuda:
     """Return the CUDA C++ and how it is launched."""
     return AheadCuda(
         _source(config, dtype),
-        programs=_ctas(config, shape),
+        programs=_ctas(config, shape, sms_of(target)),
         # With 256 columns the loader is a whole warpgroup, whose registers go to the consumers.
         threads=384 if _warpgroup_columns(config) == 256 else 288,
         shared_bytes=shared_bytes(config, dtype, shape["H"]),
@@ -87,7 +96,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     ]
     squares = unwritten(_square_words(config, shape), x)
     return prepare_ahead(
-        ahead(config, shape, dtype_name(x, "rmsnorm_matmul")),
+        ahead(config, shape, dtype_name(x, "rmsnorm_matmul"), device_target(x)),
         [*maps, out, squares, *shape.values(), float(eps)],
         overlap=bool(config["pdl"]),
     )

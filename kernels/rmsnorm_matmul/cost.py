@@ -7,11 +7,13 @@ and the error of the prediction. Clocks are of an SM at 1,755 MHz.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
 from ledger.cost_model import Launch, Rates, cost
 from ledger.kernels.common.configs import Settings
+from ledger.kernels.common.gemm_config import resident as cluster_slots
 from ledger.kernels.common.gemm_config import tile_rows
 from ledger.kernels.common.targets import SM_REGISTERS, ceil_div
 from ledger.operations import Shape
@@ -37,6 +39,12 @@ RATES = Rates(
     launch_s={"chain": 1.4e-6},
     overlap=2.77,
 )
+"""Those of an H200 with 132 SMs."""
+
+
+def rates_of(sms: int) -> Rates:
+    """Return the rates of a chip with so many SMs, which is taken to hold the same share of clusters."""
+    return replace(RATES, slots={1: sms, 2: sms, 4: cluster_slots((4, 1), sms), 8: sms * 8 // 11 // 8 * 8})
 
 
 class Clocks(NamedTuple):
@@ -133,10 +141,12 @@ def resident_ctas(tile: Tile, shared_bytes: int) -> int:
     return 2 if 2 * 32 * warps * (8 * ceil_div(registers, 8)) <= SM_REGISTERS else 1
 
 
-def launch_of(tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clocks = CLOCKS) -> Launch:
+def launch_of(
+    tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clocks = CLOCKS, *, rates: Rates = RATES
+) -> Launch:
     """Return a launch as the cost model sees it. resident: CTAs on an SM."""
     if tile.variant in ("cuda_cluster", "cuda_normed"):
-        return _cluster_launch(tile, shape, dtype, clocks)
+        return _cluster_launch(tile, shape, dtype, clocks, rates)
     if tile.variant == "library":
         return _library_launch(tile, shape, dtype, clocks)
     b, h, o = shape["B"], shape["H"], shape["O"]
@@ -175,7 +185,7 @@ def launch_of(tile: Tile, shape: Shape, dtype: Dtype, resident: int, clocks: Clo
     )
 
 
-def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> Launch:
+def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks, rates: Rates) -> Launch:
     """Return the launch of the cluster GEMM after the rows were normalised. Stream-K: all clusters take equal steps.
 
     Of cuda_normed the launch that normalises is part of it.
@@ -185,7 +195,7 @@ def _cluster_launch(tile: Tile, shape: Shape, dtype: Dtype, clocks: Clocks) -> L
     element, area = DTYPE_BYTES[dtype], rows * columns / (128 * 256)
     loaded = tile_rows({"block_m": rows, "cluster_m": height, "cluster_n": width, "swap_ab": tile.swap_ab}, b)
     cluster = height * width * splits
-    tiles, clusters = ceil_div(b, height * rows) * ceil_div(o, width * columns), RATES.slots[cluster] // cluster
+    tiles, clusters = ceil_div(b, height * rows) * ceil_div(o, width * columns), rates.slots[cluster] // cluster
     steps, ends = ceil_div(ceil_div(h, STEP), splits), 1.0
     if tile.stream_k and tiles % clusters:
         steps, ends, tiles = ceil_div(tiles * steps, clusters), tiles / clusters, clusters
@@ -251,9 +261,9 @@ LIBRARY_TILES = tuple(
 """What the library is taken to choose among; the cheapest counts."""
 
 
-def chain_s(tile: Tile, shape: Shape, dtype: Dtype, resident: int) -> float:
+def chain_s(tile: Tile, shape: Shape, dtype: Dtype, resident: int, *, rates: Rates = RATES) -> float:
     """Return the predicted time of a call in a chain of other kernels, in seconds."""
     if tile.variant == "library":
-        launches = (launch_of(one, shape, dtype, resident) for one in LIBRARY_TILES)
-        return min(cost(launch, RATES, state="chain").total_s for launch in launches)
-    return cost(launch_of(tile, shape, dtype, resident), RATES, state="chain").total_s
+        launches = (launch_of(one, shape, dtype, resident, rates=rates) for one in LIBRARY_TILES)
+        return min(cost(launch, rates, state="chain").total_s for launch in launches)
+    return cost(launch_of(tile, shape, dtype, resident, rates=rates), rates, state="chain").total_s

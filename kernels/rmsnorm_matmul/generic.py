@@ -131,7 +131,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     )  # fmt: skip
 
 
-def ahead(config: Settings, shape: Shape, dtype: Dtype) -> Ahead:
+def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return how to compile the kernel ahead of time."""
     pointer = f"*{dtype}"
     weight = triton_type(dtype, [config["block_k"], config["block_o"]]) if config["tma"] else pointer

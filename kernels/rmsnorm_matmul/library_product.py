@@ -39,7 +39,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     return launch
 
 
-def ahead(config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCuda:
     """Return the CUDA C++ that normalises the rows: what this project compiles of this variant."""
     return replace(normed.normalise_ahead(shape, dtype), library="torch.matmul")
 

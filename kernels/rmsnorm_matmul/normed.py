@@ -62,9 +62,9 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     return launch
 
 
-def ahead(config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCuda:
     """Return the CUDA C++ of the product and how it is launched."""
-    return cluster.ahead(config, shape, dtype)
+    return cluster.ahead(config, shape, dtype, target)
 
 
 def shared_bytes(config: Settings, dtype: Dtype, n_inner: int) -> int:

@@ -16,7 +16,7 @@ from ledger.kernel import AheadCuda, Launch
 from ledger.kernels.common.baselines import dtype_name
 from ledger.kernels.common.configs import Settings
 from ledger.kernels.common.cuda import CudaSource, cuda_source, prepare_ahead, tensor_map
-from ledger.kernels.common.targets import ceil_div, device_sms
+from ledger.kernels.common.targets import ceil_div, device_target
 from ledger.kernels.common.wgmma import Wgmma, wgmma_header
 from ledger.kernels.common.workspace import unwritten
 from ledger.operations import Shape
@@ -122,7 +122,7 @@ def _source(config: Settings, dtype: Dtype) -> CudaSource:
     return cuda_source(__name__, "ping_pong.cu", entry=entry, defines=defines, generated=wgmma_header(wgmma))
 
 
-def ahead(config: Settings, shape: Shape, dtype: Dtype) -> AheadCuda:
+def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> AheadCuda:
     """Return the CUDA C++ and how it is launched."""
     tiles = ceil_div(shape["B"], config["block_b"]) * ceil_div(shape["O"], config["block_o"])
     # Two producer warps and those that sum squares. Two of the latter make 12 warps, with 168 registers a thread, or
@@ -147,9 +147,10 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     ]
     # One copy for each column tile of the sums that the first CTAs publish.
     words = 0 if local_square_warps(config) else ceil_div(shape["O"], config["block_o"]) * shape["B"]
-    launched = ahead(config, shape, dtype_name(x, "rmsnorm_matmul"))
+    target = device_target(x)
+    launched = ahead(config, shape, dtype_name(x, "rmsnorm_matmul"), target)
     # All CTAs wait for those that square rows: the first, and no more than are certain to be resident at once.
-    squaring = min(launched.programs, device_sms(x) // 2)
+    squaring = min(launched.programs, target.sms // 2)
     return prepare_ahead(
         launched,
         [*maps, x, gain, out, unwritten(words, x), squaring, *shape.values(), float(eps)],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ledger.kernels.common.configs import Settings, check_tuned
-from ledger.kernels.common.targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, warps_on
+from ledger.kernels.common.targets import SHARED_BYTES, TMA_ALIGNMENT, TMA_TARGETS, ceil_div, sms_of, warps_on
 from ledger.operations import Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
@@ -26,7 +26,7 @@ def config_for(shape: Shape, dtype: Dtype, target: str) -> Config:
     aligned = all(shape[key] * element % TMA_ALIGNMENT == 0 for key in ("H", "O"))
     if target != "sm_90" or element != 2 or not aligned:
         return generic_config(shape, dtype, target)
-    config = chosen(shape, dtype)
+    config = chosen(shape, dtype, sms_of(target))
     return generic_config(shape, dtype, target) if config is None else config
 
 
@@ -73,7 +73,7 @@ def generic_config(shape: Shape, dtype: Dtype, target: str) -> Config:
     largest_o, block_k, num_stages = _GENERIC_TILES[target, block_b]
     if dtype == "fp32":
         block_k, largest_o = block_k // 2, min(largest_o, 128)
-    tiles_b, sms = ceil_div(b, block_b), SMS[target]
+    tiles_b, sms = ceil_div(b, block_b), sms_of(target)
     # Narrow tiles leave few partial sums to add; wide ones read x less often. Take the narrowest whose grid, with
     # split_k 4, is still one wave.
     block_o = 64 if target != "sm_100" else 128

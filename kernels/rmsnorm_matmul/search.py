@@ -12,13 +12,14 @@ from functools import lru_cache
 from itertools import chain, product
 from typing import Any
 
+from ledger.cost_model import Rates
 from ledger.kernels.common.configs import Settings
-from ledger.kernels.common.targets import SHARED_BYTES, ceil_div
+from ledger.kernels.common.targets import SHARED_BYTES, SMS, ceil_div
 from ledger.operations import Shape
 from ledger.records import Dtype
 
 from . import ping_pong
-from .cost import LIBRARY, RATES, Tile, chain_s, resident_ctas, tile_of
+from .cost import LIBRARY, RATES, Tile, chain_s, rates_of, resident_ctas, tile_of
 from .variants import NEUTRAL, shared_bytes
 
 Config = dict[str, Any]
@@ -89,51 +90,57 @@ _TUNED = {
 benchmarks/h200.json and benchmarks/tuning, timed back to back."""
 
 
-def chosen(shape: Shape, dtype: Dtype) -> Config | None:
-    """Return the configuration that was tuned for a shape, or the cheapest; None where nothing fits."""
-    tuned = _TUNED.get((shape["B"], shape["H"], shape["O"]))
-    return cheapest(shape, dtype) if tuned is None else staged(tuned, shape, dtype)
+def chosen(shape: Shape, dtype: Dtype, sms: int) -> Config | None:
+    """Return the configuration that was tuned for a shape, or the cheapest; None where nothing fits. sms: of the chip.
+
+    Those tuned were so on 132 SMs.
+    """
+    tuned = _TUNED.get((shape["B"], shape["H"], shape["O"])) if sms == SMS["sm_90"] else None
+    return cheapest(shape, dtype, rates=rates_of(sms)) if tuned is None else staged(tuned, shape, dtype)
 
 
-def cheapest(shape: Shape, dtype: Dtype) -> Config | None:
+def cheapest(shape: Shape, dtype: Dtype, *, rates: Rates = RATES) -> Config | None:
     """Return the configuration of least predicted time, or None where nothing fits into shared memory.
 
     The library is taken where it is predicted to be faster than all others by LIBRARY_LEAD.
     """
-    library = chain_s(LIBRARY, shape, dtype, 1) * LIBRARY_LEAD
-    own = cheapest_own(shape, dtype, below_s=library)
+    library = chain_s(LIBRARY, shape, dtype, 1, rates=rates) * LIBRARY_LEAD
+    own = cheapest_own(shape, dtype, below_s=library, rates=rates)
     return staged(LIBRARY, shape, dtype) if own is None else own
 
 
-def cheapest_own(shape: Shape, dtype: Dtype, *, below_s: float = math.inf) -> Config | None:
+def cheapest_own(shape: Shape, dtype: Dtype, *, below_s: float = math.inf, rates: Rates = RATES) -> Config | None:
     """Return the cheapest of this project's own products, or None where none fits that takes less than `below_s`."""
     best, least = None, below_s
     # How many CTAs fit on an SM depends on the stages; until these are known, the most give a lower bound.
-    bounds = [(chain_s(tile, shape, dtype, resident_ctas(tile, 0)), tile) for tile in tiles(shape)]
+    bounds = [
+        (chain_s(tile, shape, dtype, resident_ctas(tile, 0), rates=rates), tile) for tile in tiles(shape, rates=rates)
+    ]
     for bound, tile in sorted(bounds):
         if bound >= least:
             break
         config = staged(tile, shape, dtype)
         if config is None:
             continue
-        predicted = predicted_s(config, shape, dtype)
+        predicted = predicted_s(config, shape, dtype, rates=rates)
         if predicted < least:
             best, least = config, predicted
     return best
 
 
-def predicted_s(config: Config, shape: Shape, dtype: Dtype) -> float:
+def predicted_s(config: Config, shape: Shape, dtype: Dtype, *, rates: Rates = RATES) -> float:
     """Return the predicted time of a configuration in a chain of other kernels, in seconds."""
     tile = tile_of(config)
-    return chain_s(tile, shape, dtype, resident_ctas(tile, shared_bytes(config, dtype, shape["H"])))
+    resident = resident_ctas(tile, shared_bytes(config, dtype, shape["H"]))
+    return chain_s(tile, shape, dtype, resident, rates=rates)
 
 
-def tiles(shape: Shape) -> Iterator[Tile]:
+def tiles(shape: Shape, *, rates: Rates = RATES) -> Iterator[Tile]:
     """Yield the tiles of a shape but the library's, without those that divide the inner dimension too often."""
     for tile in _tiles_of(shape["B"]):
         if tile.split_k > 1 and shape["H"] < tile.split_k * _LEAST_INNER[tile.variant]:
             continue
-        if not tile.stream_k or _divides_few(tile, shape):
+        if not tile.stream_k or _divides_few(tile, shape, rates):
             yield tile
 
 
@@ -144,10 +151,10 @@ def _tiles_of(b: int) -> tuple[Tile, ...]:
     return tuple(chain.from_iterable(variants))
 
 
-def _divides_few(tile: Tile, shape: Shape) -> bool:
+def _divides_few(tile: Tile, shape: Shape, rates: Rates) -> bool:
     """Tell whether no more than two clusters divide a tile by stream-K. More, measured, cost up to half of the time."""
     rows, columns = tile.cluster_m * tile.block_b, tile.cluster_n * tile.block_o
-    clusters = RATES.slots[tile.cluster_m * tile.cluster_n] // (tile.cluster_m * tile.cluster_n)
+    clusters = rates.slots[tile.cluster_m * tile.cluster_n] // (tile.cluster_m * tile.cluster_n)
     return ceil_div(shape["B"], rows) * ceil_div(shape["O"], columns) >= clusters
 
 

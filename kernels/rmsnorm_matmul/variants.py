@@ -32,7 +32,7 @@ from ledger.errors import InputError
 from ledger.kernel import Ahead, AheadCuda, Launch
 from ledger.kernels.common import configs
 from ledger.kernels.common.configs import Settings
-from ledger.kernels.common.targets import TMA_ALIGNMENT, ceil_div
+from ledger.kernels.common.targets import TMA_ALIGNMENT, ceil_div, device_target
 from ledger.operations import RMSNORM_EPS, Shape
 from ledger.records import Dtype
 from ledger.roofline import DTYPE_BYTES
@@ -81,13 +81,14 @@ def prepare_triton(inputs: Mapping[str, Tensor], out: Tensor, config: Settings) 
 
 def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: float) -> Launch:
     """Return the same for any eps."""
+    configs.check_together(NAME, _together(config, out.shape[0]), device_target(out))
     launch: Launch = VARIANTS[config["variant"]].prepare(inputs, out, config, eps)
     return launch
 
 
 def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Ahead | AheadCuda:
     """Return what the compiler needs to compile the kernel without a GPU."""
-    made: Ahead | AheadCuda = VARIANTS[config["variant"]].ahead(config, shape, dtype)
+    made: Ahead | AheadCuda = VARIANTS[config["variant"]].ahead(config, shape, dtype, target)
     return made
 
 
@@ -112,7 +113,15 @@ def check_config(config: Settings, shape: Shape, dtype: Dtype, target: str) -> N
     configs.check_wgmma(NAME, config, target, rows="block_o")
     configs.check_ranges(NAME, config, (("num_stages", 1, 32),))
     configs.check_tma(NAME, config, target, rows={"O": shape["O"]}, size=DTYPE_BYTES[dtype], of=dtype)
+    configs.check_together(NAME, _together(config, shape["B"]), target)
     configs.check_shared(NAME, shared_bytes(config, dtype, shape["H"]), target, smaller="block_k")
+
+
+def _together(config: Settings, n_rows: int) -> int:
+    """Return how many consecutive CTAs wait for each other; in other variants none waits for a later one."""
+    if config["variant"] == "cuda_cooperative":
+        return cooperative.together(config, n_rows)
+    return int(config["split_k"]) if config["variant"] == "warp_specialised" else 1
 
 
 def _problems(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Iterator[str]:

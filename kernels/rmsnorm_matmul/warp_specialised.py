@@ -296,7 +296,7 @@ def prepare(inputs: Mapping[str, Tensor], out: Tensor, config: Settings, eps: fl
     )  # fmt: skip
 
 
-def ahead(config: Settings, shape: Shape, dtype: Dtype) -> Ahead:
+def ahead(config: Settings, shape: Shape, dtype: Dtype, target: str) -> Ahead:
     """Return how to compile the kernel ahead of time."""
     workspace = {"y_ptr": f"*{dtype}", "partial_ptr": "*fp32", "squares_ptr": "*fp32"}
     sizes = {name: MATRIX_SIZES[name] for name in ("n_rows", "n_inner", "n_cols")}

@@ -81,7 +81,7 @@ def choose(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, ke
     bounded: list[Kept] = []
     dropped: list[Dropped] = []
     seen: set[str] = set()
-    for candidate in kernel.candidates(shape, dtype, hardware.target):
+    for candidate in kernel.candidates(shape, dtype, hardware.chip):
         config = dict(candidate.config)
         if config_key(config) in seen:
             continue
@@ -91,7 +91,7 @@ def choose(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, ke
             bounded.append(Kept(config, bound_s(candidate, work, roof, hardware)))
         else:
             dropped.append(Dropped(config, why))
-    own = config_key(kernel.config(shape, dtype, hardware.target))
+    own = config_key(kernel.config(shape, dtype, hardware.chip))
     least = min((one.bound_s for one in bounded), default=0.0)
     most = keep * max([least, *(one.bound_s for one in bounded if config_key(one.config) == own)])
     kept = sorted((one for one in bounded if one.bound_s <= most), key=lambda one: one.bound_s)
@@ -105,7 +105,7 @@ def choose(kernel: Kernel, hardware: Hardware, *, shape: Shape, dtype: Dtype, ke
 
 def _cannot_run(kernel: Kernel, candidate: Candidate, hardware: Hardware, shape: Shape, dtype: Dtype) -> str | None:
     try:
-        kernel.check_config(candidate.config, shape, dtype, hardware.target)
+        kernel.check_config(candidate.config, shape, dtype, hardware.chip)
     except InputError as error:
         return str(error)
     most = hardware.limits.registers_per_thread

@@ -19,7 +19,7 @@ from ledger.device.gpu_selection import cpu_is_selected, current_gpu
 from ledger.device.gpu_selection import import_torch as import_torch
 from ledger.device.nvml import UNKNOWN_STATE, Nvml
 from ledger.errors import MachineError
-from ledger.records import DeviceFacts, DeviceFactsV2, DeviceState, Hardware, is_gpu
+from ledger.records import DeviceFacts, DeviceFactsV2, DeviceState, Hardware, Target, is_gpu
 from ledger.sources.platform import is_platform, normalized
 
 _CPU = Path("/sys/devices/system/cpu")
@@ -153,13 +153,18 @@ def has_cuda() -> bool:
         return False
 
 
-def gpu_target() -> str | None:
-    """Return the target of this machine's GPU, such as sm_90, or None without one. Raises: MachineError: no torch."""
+def gpu_target() -> Target | None:
+    """Return the target of this machine's GPU with its SMs, or None without one. Raises: MachineError: no torch."""
     torch = import_torch()
     if not torch.cuda.is_available():
         return None
-    major, minor = torch.cuda.get_device_capability(current_gpu())
-    return f"sm_{major}{minor}"
+    return target_of(current_gpu())
+
+
+def target_of(device: Any) -> Target:
+    """Return the target of a GPU that torch sees, such as sm_90, with its SMs."""
+    properties = import_torch().cuda.get_device_properties(device)
+    return Target(f"sm_{properties.major}{properties.minor}", properties.multi_processor_count)
 
 
 def _properties() -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ledger.device.facts import import_torch
+from ledger.device.facts import import_torch, target_of
 from ledger.errors import InputError
 from ledger.kernel import CPU_IMPLEMENTATION, GPU_IMPLEMENTATIONS, Config, Kernel
 from ledger.kernel_files import load_kernel
@@ -117,8 +117,7 @@ class KernelOperation:
     def _plan(self, tensors: Sequence[torch.Tensor]) -> _Plan:
         shape, dtype = self._checked(tensors)
         kernel, prepare = self._on_gpu
-        major, minor = self._torch.cuda.get_device_capability(tensors[0].device)
-        config = _rule(kernel, shape, dtype, f"sm_{major}{minor}")
+        config = _rule(kernel, shape, dtype, target_of(tensors[0].device))
         cache = LaunchCache(lambda inputs, out: prepare(inputs, out, config))
         return _Plan(*self._result(shape, dtype), config, cache)
 

@@ -87,8 +87,8 @@ def record_inside(
     case = build_case(file.kernel, hardware, shape=shape, dtype=dtype)
     if config:
         case = case.model_copy(update={"config": {**case.config, **config}})
-        file.kernel.check_config(case.config, shape, dtype, hardware.target)
-    entry, ctas = _entry(file.kernel, case, hardware.target)
+        file.kernel.check_config(case.config, shape, dtype, hardware.chip)
+    entry, ctas = _entry(file.kernel, case, hardware.chip)
     (inputs,) = input_sets(
         file.kernel.operation, case.shape, case.dtype, seal=SEED, cell=f"{case.kernel}-{shape_list(case)}",
         run=0, anchor=None, count=1, device="cuda",

@@ -72,7 +72,7 @@ def inspect(
     are not compiled for; MachineError when triton is missing or cannot compile it.
     """
     full = _full_config(kernel, hardware, shape, dtype, config or {})
-    compiled, library = _compile(kernel, hardware.target, full, shape, dtype)
+    compiled, library = _compile(kernel, hardware.chip, full, shape, dtype)
     resources = compiled.resources
     fits = occupancy(hardware, registers=resources.registers, shared_bytes=compiled.shared_bytes, warps=compiled.warps)
     blocks = None if compiled.grid is None else math.prod(compiled.grid)
@@ -150,7 +150,7 @@ def _full_config(
         expected = ", ".join(("sm_75", "sm_80", "sm_89", "sm_90", "sm_100", *amdgcn.TARGETS))
         raise InputError(f"target {hardware.target}: kernels are not compiled for it; expected one of: {expected}")
     kernel.check_offers(shape, dtype)
-    own = kernel.config(shape, dtype, hardware.target)
+    own = kernel.config(shape, dtype, hardware.chip)
     for key, value in changes.items():
         if key not in own:
             raise InputError(f"--config: {key!r} is not a key of {kernel.name}; expected one of: {', '.join(own)}")
@@ -158,5 +158,5 @@ def _full_config(
             expected = "text" if isinstance(own[key], str) else "an integer"
             raise InputError(f"--config: {key} is {value!r}; expected {expected}, as in {key}={own[key]}")
     full = {**own, **changes}
-    kernel.check_config(full, shape, dtype, hardware.target)
+    kernel.check_config(full, shape, dtype, hardware.chip)
     return full

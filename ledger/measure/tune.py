@@ -116,7 +116,7 @@ def tune(
     _cut_unfinished_line(log)
     wanted = choice.kept[:most]
     left = left_to_time(wanted, _read(log), cell)
-    compile_together(file.kernel, [one.config for one in left], case, hardware.target)
+    compile_together(file.kernel, [one.config for one in left], case, hardware.chip)
     _time_all(_Run(file.kernel, case, cell, log, facts), left, len(wanted), on_progress)
     release("cuda")
     entries = [entry for entry in _read(log) if entry.cell == cell]

@@ -62,6 +62,7 @@ from ledger.records.hardware import (
     Memory,
     Peak,
     Quantity,
+    Target,
     is_gpu,
 )
 from ledger.records.measurement import (
@@ -234,6 +235,7 @@ __all__ = [
     "StoredAnswer",
     "StoredTerm",
     "Subject",
+    "Target",
     "Text",
     "TimedSide",
     "Timing",

@@ -133,6 +133,11 @@ class Hardware(Record):
     notes: tuple[Line, ...] = ()
     calibration: Calibration | None = None
 
+    @property
+    def chip(self) -> Target:
+        """Return the compiler target with the SMs of this chip, by which a launch rule chooses."""
+        return Target(self.target, self.limits.sms)
+
     @model_validator(mode="after")
     def _has_ceilings(self) -> Self:
         if not self.ceilings:
@@ -148,6 +153,22 @@ class Hardware(Record):
 def _without(value: dict[str, Any], field: str) -> dict[str, Any]:
     """Return serialized fields without one that is None."""
     return value if value.get(field) is not None else {name: item for name, item in value.items() if name != field}
+
+
+class Target(str):
+    """Hold a compiler target, such as sm_90, with the SMs (cores) of one chip of it; equal to its name alone."""
+
+    sms: int
+
+    def __new__(cls, name: str, sms: int) -> Self:
+        """Return the target."""
+        target = super().__new__(cls, name)
+        target.sms = sms
+        return target
+
+    def __reduce__(self) -> tuple[type[Target], tuple[str, int]]:
+        """Return how a copy is made."""
+        return Target, (str(self), self.sms)
 
 
 def is_gpu(target: str) -> bool:

@@ -193,7 +193,7 @@ def _same_code(pair: Pair, hardware: Hardware, known: tuple[dict[str, Digest], d
     """Tell whether a case has the same machine code on both sides; what does not compile is found when it is run."""
     try:
         base, head = (
-            machine_code(side.kernel, side.case, hardware.target, digests)
+            machine_code(side.kernel, side.case, hardware.chip, digests)
             for side, digests in zip((pair.base, pair.head), known, strict=True)
         )
     except LedgerError:

@@ -216,7 +216,7 @@ def _case(request: CellRequest, kernel: Kernel, hardware: Hardware) -> CaseV2:
     case = build_case(kernel, hardware, shape=request.shape, dtype=request.dtype, threads=threads)
     if request.config is None:
         return case
-    kernel.check_config(request.config, request.shape, request.dtype, hardware.target)
+    kernel.check_config(request.config, request.shape, request.dtype, hardware.chip)
     return CaseV2(
         kernel=case.kernel,
         shape=case.shape,

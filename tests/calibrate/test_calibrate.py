@@ -11,7 +11,7 @@ from ledger.roofline import base_units, roof_of
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be calibrated")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_calibrate_cpu_quick_writes_a_profile_of_this_machine_in_time(tmp_path):
     from ledger.calibrate.hardware_profile import calibrate_cpu
 

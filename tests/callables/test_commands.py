@@ -36,7 +36,7 @@ def rows(desk: Desk) -> dict:
     return {row["cell"]: row for row in json.loads(desk.ledger("report", "--json"))["rows"]}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     desk.ledger("predict", "ops:decorated", *GUESS)
     desk.ledger("predict", "ops:gather", "--args", "table=fp16[V,64] ids=i64[B]<100", "--shape", "V=100,B=9", *GUESS)

@@ -54,7 +54,7 @@ def states(desk: Desk) -> dict[str, str]:
     return {row["cell"]: row["state"] for row in json.loads(desk.ledger("report", "--json"))["rows"]}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_refused_callable_ends_with_3_a_stopped_one_with_2_and_an_honest_one_with_0(desk):
     desk.ledger("predict", "ops:honest", *GUESS)
     desk.ledger("verify")
@@ -70,7 +70,7 @@ def test_a_refused_callable_ends_with_3_a_stopped_one_with_2_and_an_honest_one_w
     assert json.loads(desk.ledger("audit", ".", "--json"))["verdict"] == "holds"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_callable_faster_than_the_physical_floor_is_refused_and_not_committed(desk):
     desk.ledger("predict", "ops:honest", *GUESS, "--flops", "262144", "--bytes", str(2 * 2**20))
     desk.ledger("verify")

@@ -92,7 +92,7 @@ def digest(path: Path) -> str:
     return f"sha256={raw.rstrip(b'=').decode()}"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_script_of_the_page_forecasts_and_measures(run: Run):
     gap, reference = run(sys.executable, "use.py").strip().split(" ", 1)
     assert float(gap) > -40
@@ -111,7 +111,7 @@ def test_kernel_of_a_package_is_sealed_with_its_version_and_agrees_with_its_refe
     assert "mypkg.liger:exact in float64" in run(sys.executable, "-m", "ledger", "report", "--json")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_decode_step_is_forecast_and_verified_end_to_end(run: Run):
     said = run(*shell(block("sh decode"), CPU, ("--pct 10", "--pct 10 --batch 2 --tokens 128")))
     assert re.match(r"[\d.]+% of the roof, [+-][\d.]+ points\. ", said)

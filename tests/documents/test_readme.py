@@ -31,7 +31,7 @@ def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_readme_commands_run_in_order_on_a_cpu(tmp_path: Path):
     pytest.importorskip("torch", reason="measuring on a CPU needs torch")
     assert len(RUNNABLE) == 3

@@ -10,8 +10,7 @@ Nothing is cached between allocations (PYTORCH_NO_CUDA_MEMORY_CACHING), so that 
 outside an allocation, and only the kernel's own launches are watched.
 
 Two orders are known that racecheck does not follow (docs/measurement.md names both, racecheck.py has minimal kernels).
-Their reports are told apart by their place, counted and printed, never hidden. In the variant
-few_rows memcheck takes a cp.async of fewer than 16 bytes, at the end of a matrix, for one of 16, and stops.
+Their reports are told apart by their place, counted and printed, never hidden.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ The interpreter rounds bf16 wrongly: results of the variant in Triton are judged
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -113,19 +114,76 @@ def test_checker_rejects_mutant(mutant: Mutant, tmp_path: Path) -> None:
     assert any(judge(twin, trial, "cuda") for trial in trials(DTYPE))
 
 
+SPECIAL = {"M": 300, "N": 272, "K": 528}
+
+
+def _special_values(device: str) -> dict[str, Any]:
+    """Return inputs with NaN in A, B and the scales, infinite scales, and a row and a column of zeros."""
+    inputs = fill_inputs(load_kernel(NAME).kernel, Trial(SPECIAL, DTYPE, {}), device)
+    a, b, a_scale, b_scale = (inputs[name] for name in ("a", "b", "a_scale", "b_scale"))
+    a_scale[2, 7], b_scale[2, 1], a[13, 3], b[100, 527] = math.nan, math.nan, math.nan, math.nan
+    # Of a block with one product no rounding decides on which side of zero its sum is.
+    a[9, :128], a[9, 5], a_scale[0, 9] = 0.0, 1.0, math.inf
+    a[21, 512:], a[21, 520], a_scale[4, 21] = 0.0, -2.0, -math.inf
+    a[11], b[17] = 0.0, 0.0
+    return inputs
+
+
+def _by_formula(inputs: dict[str, Any]) -> Any:
+    """Return the result in float64, each element as the formula of the kernel's docstring reads."""
+    import numpy as np
+
+    a, b, a_scale, b_scale = (inputs[name].double().cpu().numpy() for name in ("a", "b", "a_scale", "b_scale"))
+    total = np.zeros((SPECIAL["M"], SPECIAL["N"]))
+    with np.errstate(invalid="ignore"):
+        for j in range(a_scale.shape[0]):
+            block = slice(128 * j, 128 * (j + 1))
+            scales = a_scale[j][:, None] * b_scale[np.arange(SPECIAL["N"]) // 128, j][None, :]
+            total += scales * np.einsum("mk,nk->mn", a[:, block], b[:, block])
+    return total
+
+
+def _places(values: Any) -> Any:
+    """Return which elements are NaN, infinite above and below zero, and finite."""
+    import torch
+
+    found = torch.as_tensor(values).double().cpu()
+    return torch.where(found.isfinite(), 1.0, found.nan_to_num(2.0, 3.0, 4.0))
+
+
+@needs_triton
+def test_special_values_follow_the_formula_on_a_cpu() -> None:
+    import torch
+
+    kernel, inputs = load_kernel(NAME).kernel, _special_values("cpu")
+    wanted = _places(_by_formula(inputs))
+    out = torch.empty((SPECIAL["M"], SPECIAL["N"]), dtype=torch.bfloat16)
+    kernel.implementations["torch-cpu"](inputs, out, {})()
+    for found in (kernel.reference(inputs), out):
+        assert torch.equal(_places(found), wanted)
+    # NaN fills its own rows and column; an infinite scale gives the sign of a block's sum, and NaN where that is zero.
+    rest = [at for at in range(300) if at not in (7, 9, 13, 21)]
+    assert (wanted[[7, 13]] == 2).all() and (wanted[:, [100, *range(256, 272)]] == 2).all()
+    assert (wanted[rest][:, :100] == 1).all() and (wanted[rest][:, 101:256] == 1).all()
+    assert wanted[9, 17] == wanted[21, 17] == 2 and {3.0, 4.0} <= set(wanted[9].tolist())
+    assert (out[11, :100] == 0).all() and (out[rest][:, 17] == 0).all()
+
+
 @pytest.mark.gpu
-def test_special_values_stay_in_their_rows_and_columns() -> None:
+@pytest.mark.parametrize("variant", ["own", "few", "stream", "generic"])
+def test_special_values_stay_in_their_rows_and_columns(variant: str) -> None:
     _need_hopper()
     import torch
 
-    kernel, shape = load_kernel(NAME, launch=True).kernel, {"M": 300, "N": 272, "K": 528}
-    inputs = fill_inputs(kernel, Trial(shape, DTYPE, {}), "cuda")
-    inputs["a_scale"][2, 7], inputs["a_scale"][0, 9], inputs["a"][11] = float("nan"), float("inf"), 0.0
-    inputs["a"][13, 3] = float("nan")
+    kernel, inputs = load_kernel(NAME, launch=True).kernel, _special_values("cuda")
+    cuda = cuda_trials(DTYPE)
+    config = {
+        "own": kernel.config(SPECIAL, DTYPE, "sm_90"), "few": cuda[6].config, "stream": cuda[3].config,
+        "generic": generic_trials(DTYPE)[0].config,
+    }[variant]  # fmt: skip
     out = torch.full((300, 272), 12.0, dtype=torch.bfloat16, device="cuda")
-    kernel.implementations["triton"](inputs, out, kernel.config(shape, DTYPE, "sm_90"))()
+    kernel.implementations["triton"](inputs, out, config)()
     exact = kernel.reference(inputs)
-    assert torch.equal(out.isfinite(), exact.isfinite())
-    assert (out[11] == 0).all()
+    assert torch.equal(_places(out), _places(exact))
     kept = exact.isfinite()
     torch.testing.assert_close(out.double()[kept], exact[kept], atol=1e-3, rtol=4e-3)

@@ -21,8 +21,9 @@ from kernel_suite import (
     gpu_target,
     gpu_variants,
     interpreted,
+    mutants_of,
     shape_id,
-    trial_ids,
+    trials_of,
 )
 from mutants.checker import Trial, judge
 from mutants.gemv import MUTANTS, TRIALS
@@ -97,15 +98,15 @@ def test_gemv_cpu_implementation_is_right(dtype: str) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("trial", trial_ids("mutants.gemv"))
+@pytest.mark.parametrize("trial", trials_of("mutants.gemv"))
 def test_gemv_is_right_when_interpreted(trial: str) -> None:
-    assert interpreted("mutants.gemv")["kernels"][trial] is None
+    assert interpreted("mutants.gemv", trial) is None
 
 
 @needs_triton
-@pytest.mark.parametrize("mutant", [f"{mutant.kernel}/{mutant.name}" for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", mutants_of("mutants.gemv"))
 def test_checker_rejects_gemv_mutant_when_interpreted(mutant: str) -> None:
-    assert interpreted("mutants.gemv")["mutants"][mutant] is not None
+    assert interpreted("mutants.gemv", mutant) is not None
 
 
 @needs_triton

@@ -12,9 +12,9 @@ from compiled import SHARED_LIMIT, compile_ahead
 from covering import builds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_suite import TARGETS, cpu_errors, element_errors, gpu_target, interpreted, shape_id, trial_ids
+from kernel_suite import TARGETS, cpu_errors, element_errors, gpu_target, interpreted, mutants_of, shape_id, trials_of
 from mutants.checker import Trial, judge
-from mutants.products import MUTANTS, PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIALS
+from mutants.products import PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIALS
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
@@ -209,15 +209,15 @@ def test_cpu_implementation_is_right(name: str, dtype: str) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("trial", trial_ids("mutants.products"))
+@pytest.mark.parametrize("trial", trials_of("mutants.products"))
 def test_kernel_is_right_when_interpreted(trial: str) -> None:
-    assert interpreted("mutants.products")["kernels"][trial] is None
+    assert interpreted("mutants.products", trial) is None
 
 
 @needs_triton
-@pytest.mark.parametrize("mutant", [f"{mutant.kernel}/{mutant.name}" for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", mutants_of("mutants.products"))
 def test_checker_rejects_mutant_when_interpreted(mutant: str) -> None:
-    assert interpreted("mutants.products")["mutants"][mutant] is not None
+    assert interpreted("mutants.products", mutant) is not None
 
 
 @needs_triton

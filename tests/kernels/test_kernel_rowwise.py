@@ -22,8 +22,9 @@ from kernel_suite import (
     gpu_target,
     gpu_variants,
     interpreted,
+    mutants_of,
     shape_id,
-    trial_ids,
+    trials_of,
 )
 from mutants.checker import Trial, judge
 from mutants.rowwise import MUTANTS, TRIALS
@@ -163,15 +164,15 @@ def test_rowwise_cpu_implementation_is_right(name: str, dtype: str) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("trial", trial_ids("mutants.rowwise"))
+@pytest.mark.parametrize("trial", trials_of("mutants.rowwise"))
 def test_rowwise_is_right_when_interpreted(trial: str) -> None:
-    assert interpreted("mutants.rowwise")["kernels"][trial] is None
+    assert interpreted("mutants.rowwise", trial) is None
 
 
 @needs_triton
-@pytest.mark.parametrize("mutant", [f"{mutant.kernel}/{mutant.name}" for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", mutants_of("mutants.rowwise"))
 def test_checker_rejects_rowwise_mutant_when_interpreted(mutant: str) -> None:
-    assert interpreted("mutants.rowwise")["mutants"][mutant] is not None
+    assert interpreted("mutants.rowwise", mutant) is not None
 
 
 @needs_triton

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from covering import one_in
 from desk import Desk
 from distributions import install
 
@@ -83,10 +84,9 @@ EDITS: dict[str, Callable[[KernelDesk], None]] = {
 CASES = {**{name: (edit, False) for name, edit in EDITS.items()}, "committed": (EDITS["imported-module"], True)}
 
 
-@pytest.mark.parametrize(("edit", "committed"), CASES.values(), ids=CASES)
-def test_an_edit_after_the_seal_is_never_measured(
-    desk: KernelDesk, edit: Callable[[KernelDesk], None], committed: bool
-):
+@pytest.mark.parametrize("name", one_in(4, CASES, str))
+def test_an_edit_after_the_seal_is_never_measured(desk: KernelDesk, name: str):
+    edit, committed = CASES[name]
     seal = desk.seal()
     edit(desk)
     if committed:

@@ -1,12 +1,12 @@
-"""Marks which cases of a product `make test` runs: enough that every pair of values of two axes occurs.
+"""Marks which cases `make test` runs: of a product enough that every pair of values of two axes occurs.
 
-The others have the marker `exhaustive` and run in `make test-exhaustive`. Source: Cohen, Dalal, Fredman,
+The others have the marker `exhaustive` and run in `make test-exhaustive`. Source of the pairs: Cohen, Dalal, Fredman,
 Patton, "The AETG System: An Approach to Testing Based on Combinatorial Design", 1997.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -29,4 +29,12 @@ def builds(cases: Sequence[tuple[Any, ...]], ids: Sequence[str]) -> list[Any]:
     return [
         pytest.param(*case, id=name, marks=() if kept else pytest.mark.exhaustive)
         for case, name, kept in zip(cases, ids, covering(cases), strict=True)
+    ]
+
+
+def one_in(step: int, cases: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:
+    """Return a parameter for each case; only one in `step` runs in `make test`. name: the id of a case."""
+    return [
+        pytest.param(case, id=name(case), marks=pytest.mark.exhaustive if at % step else ())
+        for at, case in enumerate(cases)
     ]

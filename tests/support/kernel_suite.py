@@ -7,15 +7,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from compiled import Compiled, compile_ahead
+from covering import covering
 
+from ledger.device.facts import target_of
 from ledger.kernel_files import load_kernel
 from ledger.measure.inputs import torch_dtype
+from ledger.records import Target
 
 KERNELS = Path(__file__).parents[2] / "kernels"
 SCRIPT = Path(__file__).parent / "mutants" / "interpret_module.py"
@@ -30,28 +34,72 @@ def gpu_dtypes(target: str, dtypes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dtype for dtype in dtypes if (dtype, target) != ("bf16", "sm_75"))
 
 
+def interpreted(module: str, judged: str) -> str | None:
+    """Return what is wrong with a trial, or why a wrong twin is rejected, under Triton's interpreter.
+
+    judged: `KERNEL/trial/ID` or `KERNEL/mutant/NAME`. Raises: KeyError where the module has none of that name.
+    """
+    return _interpreted(module, judged in _chosen(module))[judged]
+
+
 @cache
-def interpreted(module: str) -> dict[str, dict[str, str | None]]:
-    """Judge a module's kernels and wrong twins under Triton's interpreter, which needs a process of its own."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, str(SCRIPT), module]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+def _interpreted(module: str, chosen: bool) -> dict[str, str | None]:
+    """Judge what is chosen, or all else, in a process of its own, which the interpreter needs."""
+    asked = [one for one in (*_trials(module), *_mutants(module)) if (one in _chosen(module)) == chosen]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), module],
+        input=json.dumps(asked), capture_output=True, text=True, check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    verdicts: dict[str, dict[str, str | None]] = json.loads(done.stdout)
+    verdicts: dict[str, str | None] = json.loads(done.stdout)
     return verdicts
 
 
-def trial_ids(module: str) -> list[str]:
-    listed = importlib.import_module(module).TRIALS
-    ids = [
-        f"{name}/{trial.id}"
-        for name, trials in listed.items()
-        for dtype in load_kernel(name).kernel.dtypes
-        if dtype != "bf16"
-        for trial in trials(dtype)
+@cache
+def _trials(module: str) -> dict[str, tuple[Any, ...]]:
+    """Return the trials to interpret by name, each with what `make test` covers in pairs."""
+    found: dict[str, tuple[Any, ...]] = {}
+    listed = importlib.import_module(module)
+    for name, trials in listed.TRIALS.items():
+        for dtype in load_kernel(name, getattr(listed, "ROOT", None)).kernel.dtypes:
+            for trial in trials(dtype) if dtype != "bf16" else ():
+                key = f"{name}/trial/{trial.id}"
+                assert key not in found, "two trials have the same id, so one would hide the other's verdict"
+                found[key] = (name, dtype, trial.scale, *trial.config.values())
+    return found
+
+
+@cache
+def _mutants(module: str) -> list[str]:
+    return [f"{mutant.kernel}/mutant/{mutant.name}" for mutant in importlib.import_module(module).MUTANTS]
+
+
+@cache
+def _chosen(module: str) -> set[str]:
+    """Return what `make test` judges: trials by pairs, and one wrong twin in eight."""
+    trials = _trials(module)
+    chosen = set(_mutants(module)[::8])
+    for name in {case[0] for case in trials.values()}:
+        own = [trial for trial, case in trials.items() if case[0] == name]
+        chosen |= {trial for trial, kept in zip(own, covering([trials[one][1:] for one in own]), strict=True) if kept}
+    return chosen
+
+
+def trials_of(module: str) -> list[Any]:
+    """Return parameters for `interpreted`: each trial of a module."""
+    return _parameters(module, _trials(module))
+
+
+def mutants_of(module: str) -> list[Any]:
+    """Return parameters for `interpreted`: each wrong twin of a module."""
+    return _parameters(module, _mutants(module))
+
+
+def _parameters(module: str, names: Iterable[str]) -> list[Any]:
+    return [
+        pytest.param(name, marks=() if name in _chosen(module) else pytest.mark.exhaustive, id=name) for name in names
     ]
-    assert len(set(ids)) == len(ids), "two trials have the same id, so one would hide the other's verdict"
-    return ids
 
 
 @cache
@@ -95,15 +143,14 @@ def cpu_errors(name: str, shape: Mapping[str, int], dtype: str) -> float:
     return float(((out.double() - expected).abs() - bound.atol - bound.rtol * expected.abs()).max())
 
 
-def gpu_target() -> str:
-    """Return the GPU's architecture, or skip the test where there is none."""
+def gpu_target() -> Target:
+    """Return the GPU's target with its SMs, or skip the test where there is none."""
     import pytest
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"
+    return target_of(torch.cuda.current_device())
 
 
 def gpu_variants(trial: Any, target: str) -> list[Any]:

@@ -56,7 +56,8 @@ def run_ledger_bytes(
             timeout=timeout,
             check=False,
         )
-    with_torch = bool(arguments) and arguments[0] in _WITH_TORCH
+    # A callable, `module:name`, loads it when it is forecast.
+    with_torch = not _WITH_TORCH.isdisjoint(arguments[:1]) or ":" in "".join(arguments[1:2])
     if with_torch not in _servers:
         _servers[with_torch] = Server([sys.executable, "-P", str(SCRIPT)], *(["torch"] if with_torch else []))
     return _servers[with_torch].run(arguments, cwd=cwd, env=environment, timeout=timeout, safe_path=safe_path)

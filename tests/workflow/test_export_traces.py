@@ -117,7 +117,7 @@ def test_measured_cells_are_valid_traces_and_come_back(tmp_path: Path):
     assert "expected flashinfer-trace" in desk.refused(2, "export", "-o", "other", "--format", "other")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_measured_code_that_was_edited_is_no_trace_of_the_imported_solution(tmp_path: Path):
     desk = Desk(tmp_path / "book")
     source = write_set(tmp_path / "set", [definition()], [solution()], [workload(256)])

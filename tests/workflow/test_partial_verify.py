@@ -58,7 +58,7 @@ def test_cells_of_a_device_that_is_not_here_are_named_and_stay_open(desk: Desk):
     assert states(desk) == ["open", "measured"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_cell_named_by_the_user_that_is_not_measured_here_ends_with_2_after_the_others(desk: Desk):
     seal(desk, 1000, "t4")
     seal(desk, 100_000)
@@ -72,7 +72,7 @@ def test_a_cell_named_by_the_user_that_is_not_measured_here_ends_with_2_after_th
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("finished", [0, 1])
+@pytest.mark.parametrize("finished", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
 def test_an_interrupted_verify_keeps_what_was_finished_and_ends_with_130(desk: Desk, finished: int):
     seal(desk, 1000)
     seal(desk, 2000)
@@ -106,7 +106,7 @@ def test_a_stray_file_beside_measurements_is_named_and_left_out(desk: Desk):
     assert states(desk) == ["measured"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_callable_that_cannot_be_loaded_keeps_no_other_cell_from_its_record(desk: Desk):
     (desk.root / "ops.py").write_text(
         "import sys\n\n\ndef add(x):\n    return x + 1\n\n\n"

@@ -2,8 +2,8 @@
 
 The interpreter must be asked for before triton is imported, hence a process of its own. The module, named on the
 command line (`mutants.rowwise`), has TRIALS (kernel -> dtype -> trials) and MUTANTS, and ROOT where the kernels are
-those of another repository. Prints one JSON document:
-{"kernels": {"kernel/trial": what is wrong or null}, "mutants": {"kernel/mutant": the first rejection or null}}.
+those of another repository. Standard input is a JSON list of what to judge, `KERNEL/trial/ID` and `KERNEL/mutant/NAME`.
+Prints a JSON document: for each what is wrong with the trial, or the twin's first rejection, or null.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ def main() -> None:
 
     module = importlib.import_module(sys.argv[1])
     root = getattr(module, "ROOT", None)
-    kernels: dict[str, str | None] = {}
-    mutants: dict[str, str | None] = {}
+    asked, verdicts = set(json.load(sys.stdin)), dict[str, str | None]()
     with tempfile.TemporaryDirectory() as folder:
         for name, trials in module.TRIALS.items():
             kernel = load_kernel(name, root, launch=True).kernel
             # No bf16: the interpreter's bf16 arithmetic is wrong.
             dtypes = [dtype for dtype in kernel.dtypes if dtype != "bf16"]
-            for dtype in dtypes:
-                for trial in trials(dtype):
-                    kernels[f"{name}/{trial.id}"] = judge(kernel, trial, "cpu")
+            for trial in (trial for dtype in dtypes for trial in trials(dtype)):
+                if (judged := f"{name}/trial/{trial.id}") in asked:
+                    verdicts[judged] = judge(kernel, trial, "cpu")
             for mutant in module.MUTANTS:
-                if mutant.kernel == name:
+                if mutant.kernel == name and (judged := f"{name}/mutant/{mutant.name}") in asked:
                     twin = load_twin(mutant, Path(folder), root)
                     reasons = (judge(twin, trial, "cpu") for trial in trials(dtypes[0]))
-                    mutants[f"{name}/{mutant.name}"] = next((reason for reason in reasons if reason), None)
-    json.dump({"kernels": kernels, "mutants": mutants}, sys.stdout)
+                    verdicts[judged] = next((reason for reason in reasons if reason), None)
+    json.dump(verdicts, sys.stdout)
 
 
 main()
