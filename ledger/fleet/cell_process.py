@@ -7,7 +7,9 @@ job's folder, as `ledger measure` writes it; a reason why there is none goes to 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ledger.analysis.revealing import masked_text
@@ -26,6 +28,9 @@ def main(job: Path) -> int:
     """Measure the cell of a job."""
     asked = json.loads(job.read_text(encoding="utf-8"))
     end_with_parent(asked["parent"])
+    # Ray starts workers with a lower priority than others have; only root may raise it.
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
     order, out = read_record(Order, Path(asked["order"])), Path(asked["out"])
     limit = asked["time_limit_s"]
     try:

@@ -108,6 +108,8 @@ def cluster(address: str, local_resources: Mapping[str, float]) -> Iterator[Clus
             "include_dashboard": False,
             "resources": dict(local_resources),
             "object_store_memory": _OBJECT_STORE_BYTES,
+            # Ray gives workers a lower priority than other processes have.
+            "_system_config": {"worker_niceness": 0},
         }
     try:
         ray.init(address=address, **options)
