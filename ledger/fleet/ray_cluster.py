@@ -91,6 +91,7 @@ def cluster(address: str, local_resources: Mapping[str, float]) -> Iterator[Clus
     """Open a cluster by its address, as host:port, auto or ray://host:port; `local` starts one on this machine.
 
     local_resources: the custom resources of a local one, whose services listen on 127.0.0.1 alone.
+    Assumes that ray was not imported before: it reads its settings then.
     Raises: MachineError without ray, or where no cluster answers.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -25,13 +25,13 @@ SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_AUTH_MODE": "disabled",
 }
+os.environ.update(SETTINGS)
 STORE_BYTES = 80 * 1024**2
 
 
 @contextmanager
 def ray_cluster(**nodes: dict[str, float]) -> Iterator[Nodes]:
     """Yield a cluster with a node of each name, which declares these resources; the head has none."""
-    os.environ.update(SETTINGS)
     pytest.importorskip("ray", reason="needs ray: pip install 'roofline-ledger[fleet]'")
     from ray.cluster_utils import Cluster
 
