@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from ledger.analysis.paired_ratio import FAMILY_ERROR, Judged, judge_rounds
+from ledger.analysis.paired_ratio import FAMILY_ERROR, Judged, judge_rounds, least_rounds
 from ledger.records import Protocol, Ratio, RatioMeasurement
 
 ClaimVerdict = Literal["holds", "fails", "undecided"]
@@ -23,6 +23,8 @@ PARAMETERS = frozenset(
 )
 """What the parameters of interleaved/1 are; docs/format.md says what each means."""
 MAX_FOLD = 1000
+MAX_LEAST_PPM = 100_000
+"""Largest noise, in millionths, that a claim may ask to be counted at least: of more it could hardly fail."""
 _MOST_NOISE = 100.0
 
 
@@ -31,15 +33,38 @@ def error_ppm(claims: int) -> int:
     return max(1, round(1e6 * FAMILY_ERROR) // max(claims, 1))
 
 
-def known_protocol(protocol: Protocol) -> bool:
-    """Tell whether this version can follow a protocol of a claim; one that errs more often would settle nothing."""
+def protocol_problem(protocol: Protocol) -> str | None:
+    """Return why this version cannot follow a protocol of a claim, or why it could settle nothing; None: it can."""
     values = protocol.parameters
+    if protocol.name != INTERLEAVED or set(values) != PARAMETERS:
+        return f"protocol {protocol.name} with these parameters cannot be judged by this version: use a newer ledger"
+    bounds: dict[str, tuple[int, float]] = dict.fromkeys(PARAMETERS, (0, math.inf))
+    bounds |= {"fold": (1, MAX_FOLD), "error_ppm": (1, error_ppm(1)), "least_ppm": (0, MAX_LEAST_PPM)}
+    for name, (least, most) in sorted(bounds.items()):
+        if not least <= values[name] <= most:
+            return f"{name} is {values[name]}; expected {least} to {most:g}, or the claim could not be settled"
+    counted, needed = values["max_rounds"] // values["fold"], least_rounds(values["error_ppm"] / 1e6)
+    if counted < needed:
+        return (
+            f"max_rounds is {values['max_rounds']}, of which {counted} count by fold {values['fold']}; expected "
+            f"{needed} at least, or no interval ends and nothing is settled"
+        )
+    return None
+
+
+def known_protocol(protocol: Protocol) -> bool:
+    """Tell whether this version can follow a protocol of a claim, and whether it can settle anything."""
+    return protocol_problem(protocol) is None
+
+
+def seldom_holds(protocol: Protocol, low: float, high: float) -> str | None:
+    """Return why a claim of low to high can hardly hold: its interval is narrower than a measured one; else None."""
+    width = (1 + protocol.parameters["target_ppm"] / 1e6) ** 2
+    if high / low >= width * (1 - 1e-6):
+        return None
     return (
-        protocol.name == INTERLEAVED
-        and set(values) == PARAMETERS
-        and min(values.values()) >= 0
-        and 1 <= values["fold"] <= MAX_FOLD
-        and 1 <= values["error_ppm"] <= error_ppm(1)
+        f"{low:g} to {high:g} is narrower than what is measured, about {100 * (width - 1):.1f}% wide: it can fail and "
+        "will seldom hold"
     )
 
 

@@ -61,6 +61,11 @@ def _ranks_below(count: int, error: float) -> int:
     return below
 
 
+def least_rounds(error: float) -> int:
+    """Return how many samples an interval that misses with at most `error` needs to have ends."""
+    return max(1, math.ceil(math.log2(2 / error)))
+
+
 def error_of_case(cases: int) -> float:
     """Return the error of one of `cases` that keeps that of all together at FAMILY_ERROR. Source: Bonferroni."""
     return FAMILY_ERROR / max(cases, 1)

@@ -156,6 +156,11 @@ def _group_name(view: CellView, result: Result | None, by: GroupBy | None) -> st
     return (result.regime if result else None) if by == "regime" else names[by]
 
 
+def score_of_nothing(forecaster: str) -> Score:
+    """Return the score of a forecaster of no cell."""
+    return _score(forecaster, None, None, (), {})
+
+
 def _score(
     forecaster: str,
     sight: Sight | None,

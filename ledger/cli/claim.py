@@ -71,9 +71,17 @@ def claim(
             suite=() if suite is None else suite_requests(suite, hardware.name),
             threads=None if is_gpu(hardware.target) else threads,
         )
-    for line in left_out:
+    for line in (*left_out, *_narrow(drafts)):
         say(line)
     _seal(repository, drafts, hardware, why, sign=sign, dry_run=dry_run, as_json=as_json)
+
+
+def _narrow(drafts: Sequence[ClaimDraft]) -> list[str]:
+    """Return what is to be told of intervals that are narrower than a measurement's; the first says it for all."""
+    from ledger.analysis.claims import seldom_holds
+
+    found = (seldom_holds(one.claim.protocol, one.claim.low_ppm / 1e6, one.claim.high_ppm / 1e6) for one in drafts)
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def _percent(text: str) -> float:

@@ -11,7 +11,7 @@ import typer
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import DeviceOption, JsonOption, parse_dtype, parse_shape
 from ledger.cli.output import emit, out, say
-from ledger.errors import InputError, ThresholdMissed
+from ledger.errors import InputError, MachineError, ThresholdMissed
 
 if TYPE_CHECKING:
     from ledger.analysis.book import ClaimView
@@ -41,10 +41,13 @@ def compare(
     threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; calls of several wait for the slowest.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Time the kernels of two commits in turn on one device and call only what exceeds the noise."""
+    """Time the kernels of two commits in turn on one device and call only what exceeds the noise.
+
+    Exit 2 where the base of a case fails: nothing is said of head there.
+    """
     from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
-    from ledger.workflow.compare import failing
+    from ledger.workflow.compare import failing, without_verdict
 
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
@@ -53,6 +56,11 @@ def compare(
     _show(document, output, markdown=markdown, as_json=as_json)
     if fail_on_regress and (worse := failing(document)):
         raise ThresholdMissed(f"{len(worse)} of {len(document['rows'])} cases failed the gate: {'; '.join(worse)}")
+    if failed := without_verdict(document):
+        raise MachineError(
+            f"no verdict on {len(failed)} of {len(document['rows'])} cases: {'; '.join(failed)}; expected a base that "
+            "runs here: compare with another commit, or name the subjects to compare"
+        )
 
 
 def _compared(base: str, head: str, hardware: Hardware, wanted: Wanted, *, plan_only: bool) -> dict[str, Any]:
@@ -62,6 +70,8 @@ def _compared(base: str, head: str, hardware: Hardware, wanted: Wanted, *, plan_
     from ledger.workflow.revisions import two_sides
 
     with two_sides(FilePath.cwd(), base, head) as (first, second):
+        for text in filter(None, (first.missing_text, second.missing_text)):
+            say(text)
         planned = plan(first, second, hardware, wanted, on_progress=_stage("plan"))
         if plan_only:
             return document_of(planned, first, second, hardware)

@@ -24,7 +24,7 @@ def score(
     from ledger.analysis.score import document, group_by, score_book
     from ledger.forecasters.baselines import compared, rankings, skills
     from ledger.render import score_table as table
-    from ledger.render.claim_text import SCORE_HEADINGS, score_rows, scores_of
+    from ledger.render.claim_text import SCORE_HEADINGS, score_rows, scores_of, with_claims
     from ledger.render.tables import print_rows
 
     group = None if by is None else group_by(by)
@@ -42,7 +42,8 @@ def score(
         return
     scores, skilled = score_book(book, group), skills(found)
     if as_json:
-        emit(table.with_skills(document(scores), skilled if group is None else ()))
+        scored = table.with_skills(document(scores), skilled if group is None else ())
+        emit(with_claims(scored, scores_of(book) if group is None else ()))
         return
     claims = scores_of(book)
     if claims:

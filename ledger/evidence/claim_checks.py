@@ -14,7 +14,7 @@ from functools import cached_property
 from statistics import median_high
 
 from ledger.analysis.book import Binding, ClaimView, RecordedRatio, Sealed, State
-from ledger.analysis.claims import judged, known_protocol, stored
+from ledger.analysis.claims import judged, known_protocol, protocol_problem, stored
 from ledger.analysis.consistency import device
 from ledger.budgets import MAX_REVISION_STEPS, MAX_REVISIONS_READ
 from ledger.callables.subject import is_callable
@@ -173,9 +173,8 @@ class ClaimChecks:
 
     def _check_claim(self, sealed: Sealed, claim: Ratio) -> None:
         refuse, flag, path, name = self._findings.refuse, self._findings.flag, sealed.path, claim.cell
-        if not known_protocol(claim.protocol):
-            message = f"{name}: protocol {claim.protocol.name} cannot be judged by this version: use a newer ledger"
-            refuse("place-unknown", path, message)
+        if (problem := protocol_problem(claim.protocol)) is not None:
+            refuse("place-unknown", path, f"{name}: {problem}")
         if not name.startswith(cell_key(claim.case)):
             flag("cell-misnamed", path, f"cell {name} is {cell_key(claim.case)} by its case")
         operation = OPERATIONS.get(claim.operation)

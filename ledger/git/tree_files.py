@@ -30,20 +30,23 @@ def commit_of(reader: Reader, revision: str) -> str:
     return found.decode().strip()
 
 
-def write_files(reader: Reader, commit: str, folder: FilePath) -> int:
-    """Write the regular files of a commit but for those of the ledger; return how many. Links are left out.
+def write_files(reader: Reader, commit: str, folder: FilePath) -> tuple[str, ...]:
+    """Write the regular files of a commit but for those of the ledger; links are left out.
+
+    Return the paths of files that this clone lacks: they are left out too, since what is wanted may not need them.
 
     Raises: InputError for a path that leaves the folder, or more than MAX_TREE_BYTES in all.
     """
     listed = [
         _entry(line) for line in reader.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0") if line
     ]
-    wanted = [
-        (path, blob)
+    sources = [
+        (path, blob, size)
         for mode, blob, size, path in listed
-        if mode in _REGULAR and size <= MAX_FILE_BYTES and path.split("/")[0] not in FOLDERS
+        if mode in _REGULAR and (size or 0) <= MAX_FILE_BYTES and path.split("/")[0] not in FOLDERS
     ]
-    if sum(size for _, _, size, _ in listed if size <= MAX_FILE_BYTES) > MAX_TREE_BYTES:
+    wanted = [(path, blob) for path, blob, size in sources if size is not None]
+    if sum(size for _, _, size in sources if size is not None) > MAX_TREE_BYTES:
         raise InputError(f"commit {commit[:12]}: more than {MAX_TREE_BYTES} bytes of files; expected less")
     with reader.blobs() as blobs:
         blobs.plan(blob for _, blob in wanted)
@@ -53,7 +56,7 @@ def write_files(reader: Reader, commit: str, folder: FilePath) -> int:
             file = folder / _checked(path, commit)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
-    return len(wanted)
+    return tuple(path for path, _, size in sources if size is None)
 
 
 def blobs_at(reader: Reader, commit: str, paths: Sequence[str]) -> dict[str, str]:
@@ -67,11 +70,11 @@ def blobs_at(reader: Reader, commit: str, paths: Sequence[str]) -> dict[str, str
     return found
 
 
-def _entry(line: bytes) -> tuple[str, str, int, str]:
-    """Return mode, blob, size and path of a line of git ls-tree -l."""
+def _entry(line: bytes) -> tuple[str, str, int | None, str]:
+    """Return mode, blob, size and path of a line of git ls-tree -l; no size of an object that is not there."""
     facts, _, path = line.partition(b"\t")
     mode, _, blob, size = facts.decode("ascii").split()
-    return mode, blob, int(size) if size.isdigit() else 0, path.decode("utf-8", "surrogateescape")
+    return mode, blob, int(size) if size.isdigit() else None, path.decode("utf-8", "surrogateescape")
 
 
 def _checked(path: str, commit: str) -> str:

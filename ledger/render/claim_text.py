@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ledger.analysis.book import Book, ClaimView
 from ledger.analysis.claims import ClaimScore, claim_document, claim_scores, verdict_of
 from ledger.analysis.formatting import count_text, harmless, shape_text
+from ledger.analysis.score import document, score_of_nothing
 from ledger.records import Case, Ratio, RatioMeasurement
 
 HEADINGS = ("claim", "base", "head", "claimed", "measured", "verdict")
@@ -125,6 +127,19 @@ def scores_of(book: Book) -> tuple[ClaimScore, ...]:
         (view.sealed.prediction.forecaster, view.claim, None if view.counted is None else view.counted.measurement)
         for view in book.claims
     )
+
+
+def with_claims(documents: list[dict[str, Any]], claims: Sequence[ClaimScore]) -> list[dict[str, Any]]:
+    """Return score documents, each with how its forecaster's claims came out, None where there is none.
+
+    A forecaster of claims alone has a document whose scores are those of no cell.
+    """
+    by_name = {
+        one.forecaster: {key: value for key, value in asdict(one).items() if key != "forecaster"} for one in claims
+    }
+    rest = sorted(set(by_name) - {one["forecaster"] for one in documents})
+    listed = [*documents, *(document([score_of_nothing(name)])[0] for name in rest)]
+    return [{**one, "claims": by_name.get(one["forecaster"])} for one in listed]
 
 
 def score_rows(scores: Sequence[ClaimScore]) -> list[tuple[str, ...]]:

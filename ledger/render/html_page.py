@@ -51,7 +51,7 @@ def html(book: Book, *, only: Collection[str] | None = None) -> str:
     summary = lines.summary_text(book) if whole else (f"{len(listed)} of {len(rows(book))} rows",)
     about = [tag("p", safe(words), class_="dim") for words in (f"commit {book.head}", *summary)]
     if not listed:
-        return _page("\n".join([*head, *about, *_evidence(book, listed, whole)]))
+        return _page("\n".join([*head, *about, *_claims(whole), *_evidence(book, listed, whole)]))
     charts = any(value["percent"] is not None for value in values)
     parts = [*head, sections.cards(listed), *about, _navigation(whole), _controls(values)]
     parts += _pictures(plot, charts) + (_record(book) if whole and charts else [])
@@ -61,6 +61,7 @@ def html(book: Book, *, only: Collection[str] | None = None) -> str:
         gap_table(listed),
         _heading("Kernels", "kernels"),
         sections.kernel_table(listed),
+        *_claims(whole),
         *_evidence(book, listed, whole),
     ]
     return _page("\n".join(parts), page_document(plot, values, whole) if charts else None)
@@ -93,8 +94,9 @@ def _page(body: str, document: str | None = None) -> str:
 
 
 def _navigation(whole: Book | None) -> str:
-    names = ("roofline", "calibration", "track record", "gaps", "kernels", "evidence")
+    names = ("roofline", "calibration", "track record", "gaps", "kernels", "claims", "evidence")
     kept = [name for name in names if whole or name in ("roofline", "gaps", "kernels")]
+    kept = [name for name in kept if name != "claims" or (whole and whole.claims)]
     return tag("nav", " ".join(tag("a", name, href=f"#{_anchor(name)}") for name in kept))
 
 
@@ -182,6 +184,13 @@ def _record(book: Book) -> list[str]:
 def _numbers(table: str) -> str:
     """Return the table of a chart, open until the script has drawn the chart."""
     return folded("Numbers", table, class_="numbers", open="")
+
+
+def _claims(whole: Book | None) -> list[str]:
+    """Return the claims of a whole ledger, with what settled them."""
+    if whole is None or not whole.claims:
+        return []
+    return [_heading("Claims", "claims"), sections.claim_table(whole.claims)]
 
 
 def _evidence(book: Book, listed: Sequence[ReportRow], whole: Book | None) -> list[str]:

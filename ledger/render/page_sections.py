@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ledger.analysis.book import Book
+from ledger.analysis.book import Book, ClaimView
 from ledger.analysis.formatting import count_text, signed
 from ledger.analysis.report_rows import ReportRow
 from ledger.analysis.row_choice import groups
@@ -16,6 +16,7 @@ from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.analysis.track_record import calibration, confusion, outcome_of, track_record
 from ledger.evidence.audit import LEVELS, NOT_PROVEN
 from ledger.records import REGIMES
+from ledger.render import claim_text
 from ledger.render import report_text as lines
 from ledger.render.html_parts import folded, listing, safe, table, tag
 
@@ -116,11 +117,25 @@ def track_table(book: Book) -> str:
     return table(headings, body, left=2) if body else ""
 
 
+def claim_table(claims: Sequence[ClaimView]) -> str:
+    """Return claims with what was measured of them, and why those that failed have no ratio."""
+    parts = [
+        tag("p", safe(claim_text.summary_line(claims))),
+        table(claim_text.HEADINGS, claim_text.table_rows(claims), left=len(claim_text.HEADINGS)),
+        tag("p", safe(claim_text.LEGEND), class_="dim"),
+    ]
+    failed = [f"{view.short_name}: {why}" for view in claims if (why := claim_text.failure_of(view))]
+    return "\n".join([*parts, *([listing(failed)] if failed else [])])
+
+
 def evidence(book: Book, listed: Sequence[ReportRow]) -> str:
     """Return what the evidence proves and what not, and every finding."""
     reached = Counter(level for view in book.cells for level in view.levels)
+    reached.update(level for view in book.claims for level in view.levels)
+    held = count_text(len(book.cells), "cell")
+    held += f" and {count_text(len(book.claims), 'claim')}" if book.claims else ""
     levels = [(str(level), str(reached[level]), proves, not_proves) for level, (proves, not_proves) in LEVELS.items()]
-    parts = [table(("level", f"of {count_text(len(book.cells), 'cell')}", "proves", "does not prove"), levels, left=4)]
+    parts = [table(("level", f"of {held}", "proves", "does not prove"), levels, left=4)]
     parts += [tag("h3", "Not proven at any level"), listing(NOT_PROVEN)]
     for title, words in (
         ("Not measured", lines.missing_text(book)),

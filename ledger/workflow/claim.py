@@ -83,7 +83,7 @@ def draft_claims(
         for side in (first, second):
             _require_below(repository, side)
         pairs: list[tuple[Pair, Claimed]] = []
-        told: list[str] = []
+        told = list(filter(None, (first.missing_text, second.missing_text)))
         if named is not None:
             subject, claimed = named
             pairs.append((_one(subject, first, second, hardware, threads), claimed))
@@ -92,7 +92,7 @@ def draft_claims(
             found = plan(first, second, hardware, wanted, on_progress=lambda _text: None)
             taken = {pair.head.case.cell for pair, _ in pairs}
             pairs += [(pair, others) for pair in found.pairs if pair.head.case.cell not in taken]
-            told = list(_left_out(found))
+            told += _left_out(found)
         if not pairs:
             raise InputError(f"nothing to claim: no case differs between {first.name} and {second.name}")
         return [_draft(pair, claimed, first, second, hardware, len(pairs)) for pair, claimed in pairs], told

@@ -89,6 +89,11 @@ def failing(document: Mapping[str, Any]) -> list[str]:
     return [f"{_named(row)} {row['verdict']}" for row in document["rows"] if row["verdict"] in FAILING]
 
 
+def without_verdict(document: Mapping[str, Any]) -> list[str]:
+    """Return the rows whose base failed, as text: nothing is known of head there."""
+    return [f"{_named(row)} base failed" for row in document["rows"] if row["verdict"] == "base-failed"]
+
+
 def _named(row: Mapping[str, Any]) -> str:
     return " ".join(filter(None, [row["subject"], shape_text(row["shape"]) if row["shape"] else "", row["dtype"]]))
 

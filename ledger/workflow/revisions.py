@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 
+from ledger.analysis.formatting import count_text, harmless
 from ledger.git.reader import Reader, quiet_environment
 from ledger.git.tree_files import commit_of, write_files
 from ledger.git.work_tree import WorkTree
@@ -15,11 +16,25 @@ from ledger.git.work_tree import WorkTree
 
 @dataclass(frozen=True)
 class Side:
-    """Hold one of two commits: as the user named it, its full name, and the folder that holds its files."""
+    """Hold one of two commits: as the user named it, its full name, and the folder that holds its files.
+
+    missing: paths of files that this clone lacks.
+    """
 
     name: str
     commit: str
     root: FilePath
+    missing: tuple[str, ...] = ()
+
+    @property
+    def missing_text(self) -> str:
+        """Return which files are left out and how to get them; empty where none is."""
+        if not self.missing:
+            return ""
+        return (
+            f"commit {self.name}: {count_text(len(self.missing), 'file')} not in this clone, left out, such as "
+            f"{harmless(self.missing[0], 200)}: git fetch --refetch --no-filter origin"
+        )
 
 
 @contextmanager
@@ -35,6 +50,5 @@ def two_sides(start: FilePath, base: str, head: str) -> Iterator[tuple[Side, Sid
         for label, given, commit in zip(("base", "head"), (base, head), commits, strict=True):
             folder = FilePath(name).resolve() / label
             folder.mkdir()
-            write_files(reader, commit, folder)
-            sides.append(Side(given, commit, folder))
+            sides.append(Side(given, commit, folder, write_files(reader, commit, folder)))
         yield sides[0], sides[1]

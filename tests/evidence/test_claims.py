@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,15 +13,17 @@ from claimed import BASE_SOURCE, FILE, HEAD_SOURCE, ClaimLedger, honest_claim, s
 from claimed import settled as settled_record
 from rich.console import Console
 
-from ledger.analysis.claims import judged, stored, verdict, verdict_of
+from ledger.analysis.claims import judged, protocol_problem, seldom_holds, stored, verdict, verdict_of
+from ledger.analysis.paired_ratio import least_rounds, spread_of
 from ledger.analysis.protocols import COLD_GRAPH
 from ledger.canonical import canonical, decode, encode, object_id, object_path, parse_json, record_id, record_path
 from ledger.errors import RecordError
 from ledger.evidence.audit import audit, document
+from ledger.measure.comparison import claim_protocol
 from ledger.records import PredictionV2, RatioMeasurement, Revision, SourceFile
 from ledger.render.audit_text import render_audit
-from ledger.render.claim_text import claim_rows, scores_of
-from ledger.render.report import markdown, render
+from ledger.render.claim_text import claim_rows, scores_of, with_claims
+from ledger.render.report import html, markdown, render
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,11 @@ def test_everything_that_reads_shows_it(tmp_path: Path, capsys: pytest.CaptureFi
     render(result.book, console)
     said = capsys.readouterr().out
     assert said.count("1.1 (1.05–1.15)") == 2 and said.count("holds") >= 3 and "(1 claim)" in said
+    page = html(result.book)
+    assert '<h2 id="to-claims">Claims</h2>' in page and "of 0 cells and 1 claim" in page
+    assert "<td>1.1 (1.05–1.15)</td>" in page and "<td>holds</td>" in page
+    (scored,) = with_claims([], scores_of(result.book))
+    assert scored["forecaster"] == "Ada" and scored["claims"]["holds"] == 1 and scored["error"] is None
     page = markdown(result.book)
     assert "## Claims" in page and "| 1.1 (1.05–1.15) |" in page and "| holds |" in page
     (row,) = claim_rows(result.book)
@@ -227,6 +235,20 @@ def protocol_that_errs_always(ledger: ClaimLedger) -> None:
     ledger.settle(ledger.claim(protocol=protocol.model_copy(update={"parameters": parameters})))
 
 
+def with_parameters(ledger: ClaimLedger, **values: int) -> None:
+    """Settle a claim whose protocol has other parameters, as honestly as it allows."""
+    protocol = ledger.ratio().protocol
+    ledger.settle(ledger.claim(protocol=protocol.model_copy(update={"parameters": {**protocol.parameters, **values}})))
+
+
+def noise_that_forgives_everything(ledger: ClaimLedger) -> None:
+    with_parameters(ledger, least_ppm=100_001)
+
+
+def rounds_too_few_for_an_interval(ledger: ClaimLedger) -> None:
+    with_parameters(ledger, max_rounds=7)
+
+
 def two_versions_of_what_ships(ledger: ClaimLedger) -> None:
     sides = {}
     for name, commit in (("base", ledger.base), ("head", ledger.head_commit)):
@@ -288,6 +310,8 @@ def withdrawn_cell_that_is_not_there(ledger: ClaimLedger) -> None:
         (protocol_of_a_forecast, "place-unknown"),
         (endless_fold, "place-unknown"),
         (protocol_that_errs_always, "place-unknown"),
+        (noise_that_forgives_everything, "place-unknown"),
+        (rounds_too_few_for_an_interval, "place-unknown"),
         (two_versions_of_what_ships, "revision-differs"),
         (another_case, "case-changed"),
         (another_device, "device-mismatch"),
@@ -305,6 +329,31 @@ def test_what_was_changed_is_refused(tmp_path: Path, build: Build, code: str):
     if result.book is not None and result.book.claims and code not in ("evidence-copied", "seal-unknown"):
         expected = {"refused", "open"} if code in ("id-mismatch",) else {"refused"}
         assert {view.state for view in result.book.claims} <= expected
+
+
+def test_what_cannot_be_settled_is_named(tmp_path: Path):
+    protocol = ClaimLedger(tmp_path / "ledger").ratio().protocol
+    for values, message in (
+        ({}, None),
+        ({"least_ppm": 100_000}, None),
+        ({"least_ppm": 900_000}, "least_ppm is 900000; expected 0 to 100000"),
+        ({"max_rounds": 8}, None),
+        ({"max_rounds": 31, "fold": 4}, "max_rounds is 31, of which 7 count by fold 4; expected 8 at least"),
+        ({"error_ppm": 0}, "error_ppm is 0; expected 1 to 10000"),
+    ):
+        said = protocol_problem(protocol.model_copy(update={"parameters": {**protocol.parameters, **values}}))
+        assert (said is None) if message is None else (said is not None and message in said), values
+    for error in (0.01, 0.0025, 1e-6):
+        needed = least_rounds(error)
+        ends = [spread_of([0.0] * count, error).low for count in (needed - 1, needed)]
+        assert [math.isfinite(end) for end in ends] == [False, True], error
+
+
+def test_a_claim_narrower_than_a_measurement_is_told():
+    gpu, cpu = claim_protocol("triton", 1), claim_protocol("torch-cpu", 1)
+    assert seldom_holds(gpu, 1.08, 1.15) is None and seldom_holds(cpu, 1 / 1.02, 1.02) is None
+    assert "about 0.8% wide" in (seldom_holds(gpu, 1.0, 1.005) or "")
+    assert "about 4.0% wide" in (seldom_holds(cpu, 1.0, 1.03) or "")
 
 
 def test_a_claim_that_says_nothing_is_flagged(tmp_path: Path):

@@ -12,6 +12,7 @@ from ledger.errors import InputError
 from ledger.git import tree_files
 from ledger.git.reader import Reader, quiet_environment
 from ledger.git.tree_files import commit_of, write_files
+from ledger.workflow.revisions import two_sides
 
 WHO = {f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
 
@@ -44,12 +45,20 @@ def test_files_are_those_of_the_commit(repository: Path, tmp_path: Path):
     (repository / "mypkg" / "ops.py").write_text("not committed")
     out = tmp_path / "out"
     out.mkdir()
-    assert write_files(reader, commit, out) == 2
+    assert write_files(reader, commit, out) == ()
     assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == {
         ".gitattributes",
         "mypkg/ops.py",
     }
     assert (out / "mypkg" / "ops.py").read_bytes() == b"x = 1\r\n"
+
+
+def test_a_file_that_the_clone_lacks_is_left_out_and_named(repository: Path, tmp_path: Path):
+    blob = Reader(repository / ".git", quiet_environment()).run("rev-parse", "main:mypkg/ops.py").decode().strip()
+    (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with two_sides(repository, "main", "main") as (side, _):
+        assert side.missing == ("mypkg/ops.py",) and (side.root / ".gitattributes").is_file()
+        assert "commit main: 1 file not in this clone, left out, such as mypkg/ops.py: git fetch" in side.missing_text
 
 
 def test_a_revision_that_names_nothing_is_refused(repository: Path):

@@ -76,6 +76,8 @@ def test_a_claim_is_sealed_measured_and_audited(scratch: Scratch, quick: None, c
     assert first["measured"]["base_us"] < first["measured"]["head_us"]
     report = shown(capsys, "report")
     assert report["claims"] == shown(capsys, "status")["claims"] and not report["refused"]
+    (scored,) = shown(capsys, "score")
+    assert scored["claims"]["settled"] == 2 and scored["measured"] == 0
     ledger("report")
     ledger("score")
     ledger("log")

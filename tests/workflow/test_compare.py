@@ -185,6 +185,9 @@ def test_command_prints_a_document_and_fails_the_gate_only_when_asked(scratch: S
     failed = run(scratch, "first", "broken", "--fail-on-regress", "--markdown")
     assert failed.returncode == 1 and "1 of 1 cases failed the gate: product failed" in failed.stderr
     assert failed.stdout.startswith("### Performance")
+    nothing = run(scratch, "broken", "first")
+    assert nothing.returncode == 2 and "no verdict on 1 of 1 cases: product base failed" in nothing.stderr
+    assert "base failed" in nothing.stdout
 
 
 @pytest.mark.parametrize(
