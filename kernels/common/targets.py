@@ -65,12 +65,12 @@ def sms_of(target: str) -> int:
 def device_target(tensor: Tensor) -> Target:
     """Return the target of the GPU that holds a tensor, such as sm_90, with the number of its SMs.
 
-    Triton's interpreter, which takes tensors of a CPU, runs one program after the other.
+    Tensors elsewhere are those of Triton's interpreter, which runs one program after the other.
     """
     import torch
 
-    if tensor.device.type == "cpu":
-        return Target("cpu", 1)
+    if tensor.device.type != "cuda":
+        return Target(tensor.device.type, 1)
     properties = torch.cuda.get_device_properties(tensor.device)
     name = f"sm_{properties.major}{properties.minor}"
     if torch.version.hip:
