@@ -158,7 +158,7 @@ def _group_name(view: CellView, result: Result | None, by: GroupBy | None) -> st
 
 def score_of_nothing(forecaster: str) -> Score:
     """Return the score of a forecaster of no cell."""
-    return _score(forecaster, None, None, ())
+    return _score(forecaster, None, None, (), {})
 
 
 def _score(
