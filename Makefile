@@ -67,6 +67,7 @@ test: $(READY)
 
 # What CI runs: also each combination of shape, dtype and target that `make test` covers in pairs.
 test-exhaustive: $(READY)
+	$(if $(READY),$(PY) -m pip install --quiet $(PIN) --editable '.[fleet]')
 	$(PY) -m pytest -m 'exhaustive and not gpu and not stress' -ra $(PYTEST_ARGS)
 
 test-stress: $(READY)
@@ -125,7 +126,7 @@ supply-chain: $(RELEASE)
 
 # The newest versions that fit, for CI. torch and triton are pinned above. No hashes: an index may build its own wheels.
 lock: $(READY)
-	$(PY) -m pip install --dry-run --ignore-installed --quiet --report .lock.json '.[ncu,plot,drill,log,notebook,dev,release]'
+	$(PY) -m pip install --dry-run --ignore-installed --quiet --report .lock.json '.[ncu,plot,drill,log,notebook,fleet,dev,release]'
 	$(PY) -c '$(LOCKED)' > .ci/constraints.txt
 	rm -f .lock.json
 

@@ -65,8 +65,8 @@ LAYERS = (
     (
         "device",
         """
-        nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process ncu
-        ncu_report rocprof
+        parent_process nvml machine_names gpu_selection facts cpu_load local_profile probe_kernels ncu_csv ncu_process
+        ncu ncu_report rocprof
         """,
     ),
     (
@@ -81,6 +81,7 @@ LAYERS = (
         kernel_trials interpreter work_checks kernel_check
         """,
     ),
+    ("fleet", "placement attempts cell_process node received ray_cluster run_fleet"),
     ("library", "signature launch_cache operations"),
     ("calibrate", "rates kernel_candidates peaks_cuda cpu_rounds ceilings_cpu ceilings_cuda hardware_profile"),
     (
@@ -109,8 +110,8 @@ LAYERS = (
         "cli",
         """
         options output open_ledger cells init doctor prompts witness sealing named challenge inspect predict forecast
-        void reveal report history diff order measure verify calibrate status score roofline audit hardware kernels
-        bench compare claim timeline
+        void reveal report history diff order fleet measure verify calibrate status score roofline audit hardware
+        kernels bench compare claim timeline
         tune drill_prompts drill_quiz drill new check import_problems export app
         """,
     ),

@@ -15,8 +15,8 @@ it); one rounding at the end. Splits of cuda (bf16) keep sums as fp16 fractions 
 the partial sums of the splits are reduced in their order: in the generic variant by the last program to arrive, in
 warp_specialised and cuda (sm_90) by every split for a share of the result. So the same inputs give the same bits. A
 program of warp_specialised waits for the other splits of its sequence: they have consecutive numbers, and the hardware
-starts programs in this order. So do the CTAs of cuda with splits, for those of the same 128 heads; that the device runs
-so many at once is checked when the launch is prepared.
+starts programs in this order. So do the CTAs of cuda with splits, for those of the same 128 heads. The rule takes no
+more than the chip runs at once, and so many are checked again when the launch is prepared.
 """
 
 from __future__ import annotations

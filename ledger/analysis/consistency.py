@@ -78,7 +78,7 @@ def subject(forecast: Forecast, measurement: Measurement) -> Iterator[Finding]:
         if got != sealed:
             yield _refuse("case-changed", f"{name} is {got!r}; sealed is {sealed!r}")
     if isinstance(forecast, ForecastV2):
-        for words in contradicted_pins(forecast.pins, measurement.device.software):
+        for words in contradicted_pins(forecast.pins, measurement.device.versions):
             yield _refuse("pin-changed", words)
     pairs = (
         ("kernel-changed", "kernel source", measurement.kernel_sha256, forecast.kernel_sha256),

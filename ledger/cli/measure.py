@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ledger.cli.fleet import NodeLimitOption, RayOption, check_ray, node_document, run_on_fleet, say_nodes
 from ledger.cli.options import CountersOption, DeviceOption, FullOption, JsonOption, PriceOption, TimeLimitOption
 from ledger.cli.output import emit, progress_bar, say
 from ledger.errors import InputError
@@ -24,18 +25,34 @@ def measure(
     counters: CountersOption = "auto",
     full: FullOption = None,
     device: DeviceOption = None,
+    ray: RayOption = None,
+    node_limit: NodeLimitOption = None,
     time_limit: TimeLimitOption = None,
     price_per_hour: PriceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure an order on this machine; needs the package and the device, not git. Resumes an interrupted run."""
+    """Measure an order here or on a cluster; needs the package and the device, not git. Resumes an interrupted run."""
     from ledger.analysis.refusals import check_failures
     from ledger.device.gpu_selection import select_device
     from ledger.record_files import read_record
     from ledger.records import Order
 
+    check_ray(ray, node_limit, device)
     select_device(device)
-    summary = run_locally(read_record(Order, order_file), output, counters, full, None, time_limit)
+    record = read_record(Order, order_file)
+    if ray is None:
+        summary = run_locally(record, output, counters, full, None, time_limit)
+    else:
+        summary = run_on_fleet(
+            record,
+            output,
+            ray,
+            counters=counters,
+            full=full,
+            time_limit_s=time_limit,
+            node_limit_s=node_limit,
+            root=None,
+        )
     show_summary(summary, price_per_hour, as_json=as_json)
     if summary.interrupted:
         raise KeyboardInterrupt
@@ -85,6 +102,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 
 def show_summary(summary: RunSummary, price: float | None, *, as_json: bool) -> None:
     """Print how many cells were measured and what the device time cost, at a price per hour."""
+    nodes = getattr(summary, "nodes", {})
     cost = None if price is None else price * summary.device_seconds / 3600
     if as_json:
         document: dict[str, Any] = {
@@ -93,9 +111,11 @@ def show_summary(summary: RunSummary, price: float | None, *, as_json: bool) -> 
             "skipped": summary.skipped,
             "device_seconds": round(summary.device_seconds, 3),
             "cost": cost,
+            "nodes": node_document(nodes),
         }
         emit(document)
         return
+    say_nodes(nodes)
     counts = f"{summary.measured} measured, {summary.failed} failed, {summary.skipped} already there"
     spent = f"{summary.device_seconds:.1f} s on the device" + ("" if cost is None else f", cost {cost:.2f}")
     say(f"{counts}; {spent}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ledger.cli.challenge import ChallengeOption, anchor
+from ledger.cli.fleet import NodeLimitOption, RayOption, check_ray, run_on_fleet
 from ledger.cli.measure import run_locally, show_summary
 from ledger.cli.open_ledger import OpenLedger, freeze_records, open_ledger, refuse_if_refused
 from ledger.cli.options import (
@@ -32,6 +34,7 @@ from ledger.errors import EvidenceRefused, InputError, MachineError
 if TYPE_CHECKING:
     from ledger.analysis.book import ClaimView
     from ledger.measure.run_order import RunSummary
+    from ledger.records import Order
     from ledger.workflow.ingest import Incoming, Ingested
 
 
@@ -54,6 +57,8 @@ def verify(
     keep_report: Annotated[
         bool, typer.Option("--keep-report", help="Commit that report too; it may hold paths and names.")
     ] = False,
+    ray: RayOption = None,
+    node_limit: NodeLimitOption = None,
     time_limit: TimeLimitOption = None,
     price_per_hour: PriceOption = None,
     fail_on_miss: Annotated[
@@ -67,19 +72,21 @@ def verify(
     from ledger.workflow.ingest import Ingested, read_folder
 
     select_device(device)
-    _check_options(source, challenge, ncu_report, cell, again=again)
+    _check_options(source, challenge, ncu_report, cell, again=again, ray=ray)
+    check_ray(ray, node_limit, device)
     with _alone() as waited:
         opened = open_ledger()
         folder = source or opened.repository.git_dir / "ledger" / "measuring"
         summary, elsewhere, stopped = None, "", False
         if source is None:
-            claims, names = _claims(opened, ids, again=again)
+            claims, names = _claims(opened, ids, again=again, ray=ray)
             if waited and not ids and not again and not (claims or _open_cells(opened)):
                 _show_ingested(Ingested((), opened.book), as_json=as_json)
                 return
             if not claims or names or (_open_cells(opened) and not ids):
-                summary, elsewhere = _measure_locally(
-                    opened, names, folder, counters, full, challenge, price_per_hour, time_limit, again=again
+                run = partial(_run, opened.root, folder, counters, full, time_limit, ray, node_limit)
+                summary, elsewhere = _measure(
+                    opened, names, folder, run, challenge, price_per_hour, again=again, ray=ray
                 )
         incoming = read_folder(folder, say) if source is not None or summary is not None else []
         if source is None:
@@ -91,7 +98,9 @@ def verify(
             incoming = _only_named(opened, incoming, ids)
         _show_revealed(opened, incoming)
         done = _ingest(opened, incoming, tsa, sign=sign, log=log)
-        if summary is not None and not summary.interrupted and not any(item.refused for item in done.taken):
+        # The attempts at what no node could measure stay for its record.
+        over = summary is not None and not summary.interrupted and (ray is None or not summary.unloaded)
+        if over and not any(item.refused for item in done.taken):
             shutil.rmtree(folder)
     _show_ingested(done, as_json=as_json, kept=folder if source is None else None)
     if stopped or (summary is not None and summary.interrupted):
@@ -110,11 +119,20 @@ def _open_cells(opened: OpenLedger) -> bool:
     return any(view.state == "open" for view in opened.book.cells)
 
 
-def _claims(opened: OpenLedger, ids: list[str] | None, *, again: bool) -> tuple[list[ClaimView], list[str]]:
-    """Return the claims that are to be settled, and the names that are of cells."""
+def _claims(
+    opened: OpenLedger, ids: list[str] | None, *, again: bool, ray: str | None
+) -> tuple[list[ClaimView], list[str]]:
+    """Return the claims that are to be settled, and the names that are of cells. Raises: InputError."""
     from ledger.workflow.select import select_claims
 
-    return ([], ids or []) if again else select_claims(opened.book, ids or [])
+    claims, names = ([], ids or []) if again else select_claims(opened.book, ids or [])
+    if ray is None:
+        return claims, names
+    if claims and ids:
+        raise InputError(f"{claims[0].short_name}: is a claim; expected cells with --ray: settle it without")
+    for view in claims:
+        say(f"skipped {view.short_name}: a claim is settled without --ray")
+    return [], names
 
 
 def _settle(opened: OpenLedger, claims: Sequence[ClaimView]) -> tuple[list[Incoming], bool]:
@@ -169,8 +187,16 @@ def _ingest(opened: OpenLedger, incoming: list[Incoming], tsa: str | None, *, si
 
 
 def _check_options(
-    source: FilePath | None, challenge: str | None, ncu_report: FilePath | None, cell: str | None, *, again: bool
+    source: FilePath | None,
+    challenge: str | None,
+    ncu_report: FilePath | None,
+    cell: str | None,
+    *,
+    again: bool,
+    ray: str | None,
 ) -> None:
+    if ray is not None and source is not None:
+        raise InputError("--ray: expected without --from, which was measured already")
     if again and source is not None:
         raise InputError("--again: expected without --from, which was measured already: give it to ledger order")
     if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
@@ -179,19 +205,36 @@ def _check_options(
         raise InputError("--challenge: expected without --from, which was measured already: give it to ledger order")
 
 
-def _measure_locally(
-    opened: OpenLedger,
-    ids: Sequence[str],
+def _run(
+    root: FilePath,
     folder: FilePath,
     counters: str,
     full: list[str] | None,
+    time_limit: float | None,
+    ray: str | None,
+    node_limit: float | None,
+    record: Order,
+) -> RunSummary:
+    """Run an order of this repository here, or on a cluster."""
+    if ray is None:
+        return run_locally(record, folder, counters, full, root, time_limit)
+    return run_on_fleet(
+        record, folder, ray, counters=counters, full=full, time_limit_s=time_limit, node_limit_s=node_limit, root=root
+    )
+
+
+def _measure(
+    opened: OpenLedger,
+    ids: Sequence[str],
+    folder: FilePath,
+    run: Callable[[Order], RunSummary],
     challenge: str | None,
     price: float | None,
-    time_limit: float | None,
     *,
     again: bool,
+    ray: str | None,
 ) -> tuple[RunSummary, str]:
-    """Measure what can be measured here, naming the rest; return also which cells that were asked for are elsewhere.
+    """Measure what can be measured, naming the rest; return also which cells that were asked for are elsewhere.
 
     Raises: MachineError where nothing can be measured; KeyboardInterrupt or InputError where nothing was.
     """
@@ -202,13 +245,13 @@ def _measure_locally(
 
     refuse_if_refused(opened.book)
     report_stale(opened)
-    here, elsewhere = split_by_device(select(opened.book, ids, again=again))
+    chosen = select(opened.book, ids, again=again)
+    here, elsewhere = split_by_device(chosen) if ray is None else (list(chosen), [])
     if elsewhere and not here:
         raise MachineError(elsewhere[0][1])
     for cell, reason in elsewhere:
         say(f"skipped {cell.short_name}: {reason}")
-    record = write_order(here, root=opened.root, anchor=anchor(challenge))
-    summary = run_locally(record, folder, counters, full, opened.root, time_limit)
+    summary = run(write_order(here, root=opened.root, anchor=anchor(challenge)))
     show_summary(summary, price, as_json=False)
     if summary.interrupted:
         left = len(here) - summary.measured - summary.failed - summary.skipped

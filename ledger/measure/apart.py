@@ -99,7 +99,7 @@ def _process(folder: FilePath, asked: dict[str, Any]) -> Iterator[subprocess.Pop
     job.write_text(json.dumps(asked), encoding="utf-8")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", _CHILD, str(job)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment(), text=True, errors="replace",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=child_environment(), text=True, errors="replace",
         start_new_session=True,
     )  # fmt: skip
     try:
@@ -110,7 +110,7 @@ def _process(folder: FilePath, asked: dict[str, Any]) -> Iterator[subprocess.Pop
         process.wait()
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Return an environment in which the child process finds this package, installed or not."""
     root = FilePath(ledger.__file__).resolve().parents[1]
     if str(root) in {sysconfig.get_path(name) for name in ("purelib", "platlib")}:

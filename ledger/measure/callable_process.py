@@ -20,6 +20,7 @@ from ledger.analysis.refusals import REFUSED, STOPPED
 from ledger.canonical import validate
 from ledger.device.facts import import_torch
 from ledger.device.gpu_selection import select_device
+from ledger.device.parent_process import end_with_parent
 from ledger.errors import LedgerError, SubjectRefused, explained
 from ledger.launches import watch_loads
 from ledger.measure.guard import Guard
@@ -48,6 +49,7 @@ def document_of(outcome: Outcome) -> dict[str, Any]:
 
 def main(job: Path) -> int:
     """Measure the cell of a job."""
+    end_with_parent(os.getppid())
     say = _messages()
     asked = json.loads(job.read_text(encoding="utf-8"))
     order = validate(Order, asked["order"], what="job")

@@ -66,7 +66,7 @@ def _checked_cell(cell: OrderedCell, order: Order, kernels: Kernels) -> Job:
     hardware = order.hardware[cell.hardware_sha256]
     facts = facts_for(hardware)
     require_profile(hardware, facts)
-    for contradiction in contradicted_pins(cell.pins, facts.software):
+    for contradiction in contradicted_pins(cell.pins, facts.versions):
         raise MachineError(f"cell {cell.cell}: {contradiction}: install the pinned version")
     file = kernels(cell)
     if file.sha256 != cell.kernel_sha256:

@@ -31,7 +31,7 @@ from ledger.measure.order_checks import Job, Kernels, checked_jobs, require_name
 from ledger.measure.order_counters import CounterEvidence, CountersWanted, collect_counters
 from ledger.measure.run_cell import Outcome, Stage, device_of, run_cell
 from ledger.record_files import read_measurement, write_atomically
-from ledger.records import MEASUREMENT_SCHEMA_V2, Digest, MeasurementV2, Order, OrderedCell, Tool
+from ledger.records import MEASUREMENT_SCHEMA_V2, Attempt, Digest, MeasurementV2, Order, OrderedCell, Tool
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Progress:
 class RunSummary:
     """Count the cells that a run measured, that failed, and that were already complete. Units: seconds.
 
-    unloaded: the callables that cannot be loaded here, of which there is no record.
+    unloaded: the cells of which there is no record: callables that cannot be loaded here, what no node could measure.
     """
 
     measured: int
@@ -61,7 +61,7 @@ class RunSummary:
     unloaded: tuple[tuple[str, str], ...] = ()  # cell, reason
 
     def check_loaded(self) -> None:
-        """Check that every callable could be loaded. Raises: InputError."""
+        """Check that there is a record of every cell. Raises: InputError."""
         if self.unloaded:
             raise InputError("; ".join(f"{cell}: {reason}" for cell, reason in self.unloaded))
 
@@ -82,12 +82,15 @@ def run_order(
     full_cells: frozenset[str] = frozenset(),
     only: frozenset[str] | None = None,
     limits: Limits | None = None,
+    node: str | None = None,
+    attempts: tuple[Attempt, ...] = (),
     on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> RunSummary:
     """Measure the cells of an order that are not yet complete in `out`, and write each there.
 
     counters: "auto" takes the table's metrics where ncu can, "full" every section and the report, "off" none.
     full_cells, only: names of cells, as CELL or SEAL#CELL. limits: of each callable, which has a process of its own.
+    node, attempts: recorded with each cell: the name of this node, and earlier attempts that gave no measurement.
     Raises: MachineError, before any timing, when this device is not the order's; InputError when a kernel, a profile
     or the package is not the order's, or a name in `only` or `full_cells` is no cell of it.
     """
@@ -97,9 +100,10 @@ def run_order(
     for wanted in (full_cells, only or frozenset()):
         require_names(wanted, jobs)
     chosen = [job for job in jobs if only is None or job.names & only]
-    pending = [job for job in chosen if not _complete(out, job.ordered)]
+    pending = [job for job in chosen if not complete(out, job.ordered)]
     summary = RunSummary(measured=0, failed=0, skipped=len(chosen) - len(pending), device_seconds=0.0)
-    run = _Run(order, order_sha256, out, len(chosen), on_progress, started, summary, limits or Limits())
+    origin = Origin(order_sha256, node, attempts)
+    run = _Run(order, origin, out, len(chosen), on_progress, started, summary, limits or Limits())
     try:
         evidence = collect_counters(
             pending, out=out, wanted=counters, full_cells=full_cells, on_cell=lambda job: run.report(job, "profiling")
@@ -113,12 +117,21 @@ def run_order(
     return replace(run.summary, device_seconds=time.monotonic() - run.started)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Hold what a record says of where it was made: the order, the node, and earlier attempts at its run."""
+
+    order_sha256: Digest | None
+    node: str | None
+    attempts: tuple[Attempt, ...]
+
+
 @dataclass
 class _Run:
     """Measure cells one by one, write each and count the outcomes."""
 
     order: Order
-    order_sha256: Digest | None
+    origin: Origin
     out: FilePath
     total: int
     on_progress: Callable[[Progress], None]
@@ -145,7 +158,7 @@ class _Run:
         if empty:
             outcome = replace(outcome, extensions={**outcome.extensions, IDLE_LAUNCH: empty.idle_ps})
         device_ms = round(1e3 * (time.monotonic() - started)) + evidence.device_ms
-        made = partial(_record, job, evidence, order_sha256=self.order_sha256, when=when, device_ms=device_ms)
+        made = partial(_record, job, evidence, origin=self.origin, when=when, device_ms=device_ms)
         try:
             data = encode(made(outcome))
         # The process of a callable may have written parts that do not fit each other.
@@ -177,7 +190,7 @@ class _Run:
         )
 
 
-def _complete(out: FilePath, cell: OrderedCell) -> bool:
+def complete(out: FilePath, cell: OrderedCell) -> bool:
     """Return whether a complete measurement of this run of this cell exists already."""
     path = result_path(out, cell)
     if not path.is_file():
@@ -235,7 +248,7 @@ def _masked_texts(value: Any) -> Any:
 
 
 def _record(
-    job: Job, evidence: CounterEvidence, outcome: Outcome, *, order_sha256: Digest | None, when: str, device_ms: int
+    job: Job, evidence: CounterEvidence, outcome: Outcome, *, origin: Origin, when: str, device_ms: int
 ) -> MeasurementV2:
     cell = job.ordered
     return MeasurementV2(
@@ -245,7 +258,7 @@ def _record(
         cell=cell.cell,
         run=cell.run,
         anchor=cell.anchor,
-        order_sha256=order_sha256,
+        order_sha256=origin.order_sha256,
         case=cell.case,
         kernel_sha256=cell.kernel_sha256,
         hardware_sha256=cell.hardware_sha256,
@@ -266,6 +279,6 @@ def _record(
         device_ms=device_ms,
         extensions=_masked_texts(outcome.extensions),
         ran=outcome.ran,
-        attempts=(),
-        node=None,
+        attempts=origin.attempts,
+        node=origin.node,
     )

@@ -35,6 +35,11 @@ class DeviceFacts(Stored):
     driver: Line | None
     software: Annotated[dict[Line, Line], IN_KEY_ORDER]
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """Return what a pin may name, by name: the software, and the driver where it is known."""
+        return dict(self.software) if self.driver is None else {**self.software, "driver": self.driver}
+
 
 class Correctness(Stored):
     """Hold the comparison with the float64 reference that precedes any timing.

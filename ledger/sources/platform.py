@@ -16,7 +16,7 @@ PLATFORM_DISTRIBUTIONS = ("torch", "triton", "numpy")
 PLATFORM_PREFIXES = ("cuda-", "nvidia-")
 PLATFORM_MODULES = frozenset({"torch", "triton", "numpy", "cuda", "nvidia", "ledger"})
 """Names under which platform packages are imported, known also where they are not installed."""
-PINNABLE = ("python", "ledger", *PLATFORM_DISTRIBUTIONS)
+PINNABLE = ("python", "ledger", "driver", *PLATFORM_DISTRIBUTIONS)
 
 
 def normalized(name: str) -> str:

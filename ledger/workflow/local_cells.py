@@ -38,4 +38,4 @@ def _software_or_problem(hardware: Hardware | None) -> Mapping[str, str] | str:
         require_profile(hardware, facts)
     except MachineError as error:
         return str(error)
-    return facts.software
+    return facts.versions

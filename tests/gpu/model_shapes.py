@@ -1,12 +1,14 @@
 """Time rmsnorm_matmul beside library baselines on cells of benchmarks/model_shapes.yaml, weights shared by batch sizes.
 
 Usage: python tests/gpu/model_shapes.py --half unseen --draw 96 --baselines torch_matmul,torch_compile -o FILE
+              --budget SECONDS --document benchmarks/model_shapes-h100.json
        python tests/gpu/model_shapes.py --summary FILE
-       python tests/gpu/model_shapes.py --document FILE --device "NVIDIA H200" --condition date=2026-11-23 -o JSON
 
 Rows are appended to FILE, one JSON line each; a cell that FILE has is skipped, so that a run can be resumed. Each of
 our results is compared with float32 before it is timed. Contestants are interleaved round by round in the chain and
-back to back. With --pause-ms the device idles before each round, so that it runs at its boost clock.
+back to back. With --pause-ms the device idles before each round, so that it runs at its boost clock. At the end, also
+that of the budget, it prints the ratios and writes the document. torch_compile stands for both of its modes, the
+columns torch_compile_default and torch_compile_max_autotune; one of them may be named alone.
 --others N also times N other configurations, the cheapest predicted of each variant first.
 --compile-ahead JOBS only compiles, in parallel processes, what the same command times later.
 """
@@ -22,6 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import yaml
 
 from ledger.analysis.model_shapes import TIMES_SCHEMA, Cell, cells, drawn
+from ledger.device.facts import cuda_facts, target_of
 from ledger.kernels.rmsnorm_matmul.cost import LIBRARY
 from ledger.kernels.rmsnorm_matmul.search import Config, predicted_s, staged, tiles
 
@@ -129,8 +133,7 @@ def row_of(kernel: Any, cell: Cell, operands: Operands, names: Sequence[str], gi
     import torch
 
     shape, dtype = cell
-    major, minor = torch.cuda.get_device_capability()
-    config = kernel.config(shape, dtype, f"sm_{major}{minor}")
+    config = kernel.config(shape, dtype, target_of(torch.cuda.current_device()))
     configs = {f"other_{at}": one for at, one in enumerate(others(cell, config, given.others))}
     made, missing = {}, {}
     for name in ("ours", *configs, *names):
@@ -172,13 +175,15 @@ def row_of(kernel: Any, cell: Cell, operands: Operands, names: Sequence[str], gi
 
 def compiled_ahead(found: Sequence[Cell], names: Sequence[str], job: int, jobs: int) -> None:
     """Compile ours and the baselines of every `jobs`-th cell."""
+    import torch
+
     from ledger.kernel_files import load_kernel
 
     uncached(names)
-    kernel = load_kernel("rmsnorm_matmul", ROOT, launch=True).kernel
+    kernel, target = load_kernel("rmsnorm_matmul", ROOT, launch=True).kernel, target_of(torch.cuda.current_device())
     for cell in found[job::jobs]:
         operands = Operands(cell[0]["H"], cell[0]["O"], cell[1], cell[0]["B"], 0)
-        config = kernel.config(cell[0], cell[1], "sm_90")
+        config = kernel.config(cell[0], cell[1], target)
         for name in ("ours", *names):
             try:
                 launches_of(name, kernel, cell, operands, config)[0]()
@@ -213,7 +218,7 @@ def measured(found: Sequence[Cell], names: Sequence[str], given: argparse.Namesp
                 few = [cell for cell in of_matrix if cell[1] == dtype]
                 operands = Operands(inner, columns, dtype, max(cell[0]["B"] for cell in few), l2_bytes)
                 for cell in few:
-                    if time.monotonic() - started > given.seconds:
+                    if time.monotonic() - started > given.budget:
                         print("out of time; run again to go on", file=sys.stderr)
                         return
                     file.write(json.dumps(row_of(kernel, cell, operands, names, given)) + "\n")
@@ -281,6 +286,22 @@ def document(found: Sequence[dict[str, Any]], device: str, conditions: dict[str,
     return {"schema": TIMES_SCHEMA, "device": device, "conditions": conditions, "rows": made}
 
 
+def conditions_of(given: argparse.Namespace) -> dict[str, str]:
+    """Return the conditions of a run by name."""
+    facts, drawing = cuda_facts(), f"{given.draw} cells" if given.draw else "all cells"
+    return {
+        "cells": f"{drawing} of the {given.half} half by SHA-256 (seed {given.seed or 'empty'})",
+        "clocks": f"{given.pause_ms:g} ms of pause before each round" if given.pause_ms else "as under load, no pause",
+        "context": given.contexts,
+        "date": date.today().isoformat(),
+        "driver": str(facts.driver),
+        "statistic": f"median of {given.rounds} rounds, contestants interleaved, cold inputs; chain: an elementwise "
+        "kernel between calls, whose time is subtracted",
+        "torch": facts.software["torch"],
+        "triton": facts.software["triton"],
+    }
+
+
 def document_text(made: dict[str, Any]) -> str:
     """Return a document as JSON, one line a row."""
     head = json.dumps({key: value for key, value in made.items() if key != "rows"}, indent=1)
@@ -298,22 +319,18 @@ def main() -> None:
     parser.add_argument("--contexts", default="chain,back-to-back")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--pause-ms", type=float, default=0.0)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after this time")
+    parser.add_argument("--budget", type=float, default=math.inf, metavar="SECONDS", help="stop after this time")
     parser.add_argument("--others", type=int, default=0, metavar="N")
     parser.add_argument("--compile-ahead", type=int, metavar="JOBS")
     parser.add_argument("--summary", type=Path)
-    parser.add_argument("--document", type=Path)
-    parser.add_argument("--device", default="")
-    parser.add_argument("--condition", action="append", default=[], metavar="NAME=TEXT")
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--document", type=Path, help="benchmarks/model_shapes-CHIP.json")
+    parser.add_argument("-o", "--output", type=Path, help="rows, one a line")
     given = parser.parse_args()
     if given.summary is not None:
         print(json.dumps(summary(rows(given.summary)), indent=1))
         return
-    if given.document is not None:
-        conditions = dict(one.split("=", 1) for one in given.condition)
-        given.output.write_text(document_text(document(rows(given.document), given.device, conditions)))
-        return
+    if given.output is None:
+        parser.error("-o is missing; expected a file of rows, or --summary FILE")
     found = chosen(given.half, given.draw, given.seed)
     names = [one for name in given.baselines.split(",") for one in (COMPILED if name == "torch_compile" else (name,))]
     uncached(names)
@@ -331,6 +348,12 @@ def main() -> None:
             process.join()
         return
     measured(found, names, given)
+    timed = rows(given.output)
+    if timed:
+        print(json.dumps(summary(timed), indent=1))
+        if given.document is not None:
+            made = document(timed, cuda_facts().name, conditions_of(given))
+            given.document.write_text(document_text(made))
 
 
 if __name__ == "__main__":

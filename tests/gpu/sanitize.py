@@ -2,9 +2,10 @@
 
 Usage where a GPU and compute-sanitizer are: PYTHONPATH=. python tests/gpu/sanitize.py FOLDER [KERNEL …] prints one line
 a kernel and tool and keeps what each run said in FOLDER; it exits with 1 when anything was found that is not known.
---tool memcheck runs one tool alone, --sanitizer PATH takes another compute-sanitizer, --jobs N runs N at once, --limit
-S gives each S seconds. `--launch KERNEL …` is what the tool watches: each result is compared with the reference, so
-that a run in which nothing was computed is no clean run.
+--tool memcheck runs one tool alone (synccheck only so), --variant few_rows the launches of one variant, --sanitizer
+PATH takes another compute-sanitizer, --jobs N runs N at once, --limit S gives each S seconds, --budget S all of them. A
+run whose output in FOLDER is whole is not run again. `--launch KERNEL …` is what the tool watches: each result is
+compared with the reference, so that a run in which nothing was computed is no clean run.
 
 Nothing is cached between allocations (PYTORCH_NO_CUDA_MEMORY_CACHING), so that a read or write outside a tensor is
 outside an allocation, and only the kernel's own launches are watched.
@@ -16,6 +17,7 @@ Their reports are told apart by their place, counted and printed, never hidden.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import subprocess
@@ -38,6 +40,7 @@ from mutants.checker import Trial, fill_inputs, source_file
 from ledger.kernel_files import kernel_names, load_kernel
 
 TOOLS = ("racecheck", "memcheck")
+OTHER_TOOLS = ("synccheck",)
 # Starting a process takes longer than these kernels' launches: they share one.
 TOGETHER = ("gemv", "vector_add")
 SHARES = {"rmsnorm_matmul": 2, "mla_decode": 3, "layernorm": 3, "rmsnorm": 3, "softmax": 3}
@@ -160,10 +163,17 @@ def launch_all(kernel: Any, chosen: Iterable[Trial]) -> int:
 
 
 def launch_share(words: str) -> int:
-    """Launch the share of a kernel's trials that NAME:SHARE/SHARES names."""
+    """Launch the share of a kernel's trials that NAME@VARIANT:SHARE/SHARES names; without a variant, of all."""
     name, _, share = words.partition(":")
+    name, _, variant = name.partition("@")
     at, of = (int(number) for number in (share or "0/1").split("/"))
-    return launch_all(load_kernel(name, launch=True).kernel, list(launches(name))[at::of])
+    chosen = [one for one in launches(name) if variant in ("", one.config.get("variant"))]
+    return launch_all(load_kernel(name, launch=True).kernel, chosen[at::of])
+
+
+def kernel_of(share: str) -> str:
+    """Return the kernel that a share names."""
+    return re.split("[@:]", share)[0]
 
 
 # What a tool said
@@ -265,18 +275,26 @@ class Run:
 
 
 def sanitized(tool: str, shares: tuple[str, ...], *, folder: Path, sanitizer: str, limit_s: float, port: int) -> Run:
-    """Run shares of kernels' launches under a tool and return what it said. Its output is kept in the folder."""
+    """Run shares of kernels' launches under a tool and return what it said. Its output is kept in the folder.
+
+    Where the folder has all that a run says, that is returned.
+    """
+    log = folder / f"{tool}-{re.sub('[:/@]', '-', shares[0])}.txt"
+    earlier = log.read_text(errors="replace") if log.exists() else ""
+    if "SUMMARY" in earlier and earlier.count("LAUNCHED ") == len(shares):
+        return Run(tool, earlier, "", 0.0)
+    if limit_s <= 0:
+        return Run(tool, "", "out of time; run again to go on", 0.0)
     command = [sanitizer, "--tool", tool, "--target-processes", "application-only", "--port", str(port)]
     command += ["--launch-timeout", "60", "--show-backtrace", "no", "--print-limit", "0"]
     if tool == "memcheck":
         # cuda.bindings asks the driver for names that it may not have; that is no access to memory.
         command += ["--report-api-errors", "no"]
-    for name in dict.fromkeys(share.partition(":")[0] for share in shares):
+    for name in dict.fromkeys(map(kernel_of, shares)):
         command += ["--kernel-name", f"regex={load_kernel(name).kernel.launched}"]
     command += [sys.executable, __file__, "--launch", *shares]
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    start, log = time.monotonic(), folder / f"{tool}-{shares[0].replace(':', '-').replace('/', '-')}.txt"
-    trouble = ""
+    start, trouble = time.monotonic(), ""
     with log.open("w") as file:
         try:
             subprocess.run(
@@ -333,9 +351,11 @@ def release_of(sanitizer: str) -> tuple[int, int]:
     return int(version[1]), int(version[2])
 
 
-def jobs_of(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return which shares of the kernels' launches run in one process; the longest first."""
+def jobs_of(names: Iterable[str], variant: str | None = None) -> list[tuple[str, ...]]:
+    """Return which shares of the kernels' launches run in one process; the longest first. variant: of one alone."""
     names = tuple(names)
+    if variant is not None:
+        return [(f"{name}@{variant}",) for name in names]
     alone = [name for name in names if name not in TOGETHER]
     split = [(f"{name}:{at}/{SHARES[name]}",) for name in alone if name in SHARES for at in range(SHARES[name])]
     together = tuple(name for name in names if name in TOGETHER)
@@ -346,19 +366,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="every kernel under memcheck and racecheck")
     parser.add_argument("folder", type=Path)
     parser.add_argument("kernels", nargs="*")
-    parser.add_argument("--tool", choices=TOOLS, action="append")
+    parser.add_argument("--tool", choices=(*TOOLS, *OTHER_TOOLS), action="append")
+    parser.add_argument("--variant")
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1))
     parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--budget", type=float, default=math.inf, metavar="SECONDS")
     chosen = parser.parse_intermixed_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
     names, tools = chosen.kernels or kernel_names(), chosen.tool or TOOLS
     release = release_of(chosen.sanitizer)
-    work = [(tool, shares) for tool in tools for shares in jobs_of(names)]
+    work = [(tool, shares) for tool in tools for shares in jobs_of(names, chosen.variant)]
+    end = time.monotonic() + chosen.budget
     ports = 20_000 + os.getpid() % 64 * 600
 
     def one(at: int) -> Run:
-        made = {"folder": chosen.folder, "sanitizer": chosen.sanitizer, "limit_s": chosen.limit}
+        limit_s = min(chosen.limit, end - time.monotonic())
+        made = {"folder": chosen.folder, "sanitizer": chosen.sanitizer, "limit_s": limit_s}
         return sanitized(*work[at], port=ports + 12 * at, **made)
 
     for name in names:
@@ -377,7 +401,7 @@ def main() -> int:
 
 
 def _names(shares: tuple[str, ...]) -> set[str]:
-    return {share.partition(":")[0] for share in shares}
+    return set(map(kernel_of, shares))
 
 
 if __name__ == "__main__":

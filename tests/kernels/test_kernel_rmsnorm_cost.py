@@ -26,6 +26,7 @@ from ledger.kernels.rmsnorm_matmul.cost import (
     Tile,
     chain_s,
     launch_of,
+    rates_of,
     resident_ctas,
 )
 from ledger.kernels.rmsnorm_matmul.search import (
@@ -38,7 +39,7 @@ from ledger.kernels.rmsnorm_matmul.search import (
     tiles,
 )
 from ledger.kernels.rmsnorm_matmul.variants import NEUTRAL
-from ledger.record_files import parse_yaml
+from ledger.record_files import hardware_names, load_hardware, parse_yaml
 from ledger.records import Dtype
 
 ROOT = Path(__file__).parents[2]
@@ -242,11 +243,21 @@ def test_a_gain_that_does_not_fit_leaves_no_cuda_variant() -> None:
     assert best is None or best["split_k"] > 1
 
 
-def test_a_tuned_tile_is_taken_and_a_neighbour_is_not() -> None:
-    tuned = chosen({"B": 72, "H": 4096, "O": 4096}, "fp16")
+def test_a_tuned_tile_is_taken_on_as_many_sms_and_a_neighbour_is_not() -> None:
+    shape = {"B": 72, "H": 4096, "O": 4096}
+    tuned = chosen(shape, "fp16", 132)
     assert tuned is not None and tuned["block_b"] == 72
-    near = chosen({"B": 72, "H": 4096, "O": 4160}, "fp16")
+    assert chosen(shape, "fp16", 114) == cheapest(shape, "fp16", rates=rates_of(114))
+    near = chosen({**shape, "O": 4160}, "fp16", 132)
     assert near is not None and near["block_b"] != 72
+
+
+def test_fewer_sms_hold_fewer_clusters() -> None:
+    assert rates_of(132) == RATES
+    assert rates_of(114).slots == {1: 114, 2: 114, 4: 100, 8: 80}
+    full = {"B": 128, "H": 4096, "O": 132 * 64}
+    tile = Tile("cuda_ping_pong", 128, 64, 1, 1, 8, 64, shared=True)
+    assert chain_s(tile, full, "fp16", 1, rates=rates_of(114)) > chain_s(tile, full, "fp16", 1)
 
 
 def test_the_rule_takes_under_two_milliseconds() -> None:
@@ -415,13 +426,14 @@ def test_the_schema_of_the_timings_is_the_one_that_the_site_leaves_out() -> None
 def test_times_by_which_the_rule_is_judged_are_of_unseen_cells_and_of_its_own_choices(path: Path) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
     kernel = load_kernel("rmsnorm_matmul").kernel
+    (chip,) = {one.chip for name in hardware_names() if document["device"] in (one := load_hardware(name)).device_names}
     unseen = {(*(shape[key] for key in "BHO"), dtype) for shape, dtype in cells(MODELS, "unseen")}
     assert document["schema"] == TIMES_SCHEMA and document["rows"]
     for row in document["rows"]:
         assert (*(row["shape"][key] for key in "BHO"), row["dtype"]) in unseen
         assert {"kernel", "ours_us", "torch_compile_us", "torch_matmul_us"} <= set(row)
         assert row["ours_us"] == row["contexts_us"]["chain"]["ours"] and row["worst"] < 1
-        assert kernel.config(row["shape"], row["dtype"], "sm_90") == row["config"]
+        assert kernel.config(row["shape"], row["dtype"], chip) == row["config"]
 
 
 def test_unseen_cells_are_as_the_notes_say() -> None:
