@@ -42,7 +42,7 @@ help:
 	@echo 'make test      all tests that need no GPU        make test-gpu  those that need one'
 	@echo 'make test-exhaustive  every combination of shape, dtype and target that make test covers in pairs; CI runs both'
 	@echo 'make bench     one cell of the bench table       make lint      ruff and mypy'
-	@echo 'make test-stress  faults at the system calls of a seal, half a minute of them (needs strace)'
+	@echo 'make test-stress  faults at the system calls of a seal (needs strace), 200 cells on a failing fleet (needs ray)'
 	@echo 'make test-triton  compile every kernel with each supported Triton for sm_75, sm_80 and sm_90 (TRITON_ARGS)'
 	@echo 'make site      every page and plot of this ledger, into site/, which git ignores'
 	@echo 'make dist      build and check wheel and sdist   make clean     remove what was built'
