@@ -198,7 +198,8 @@ class ClaimChecks:
         source = self.objects.kernel_source(revision.kernel_sha256, sealed.path)
         where = f"{claim.cell}: its {side} {revision.commit[:12]}"
         if not self._precedes(revision.commit, sealed.commit.position):
-            message = f"{where} is not in the history before the claim"
+            message = f"{where} is not in the history before the claim, as after a squash or a rebase: undo that, and "
+            message += "merge the branch that has the commit with a merge commit"
             self._findings.refuse("revision-unknown", sealed.path, message)
             return
         if source is None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from ledger.analysis.book import Book, CellView
+from ledger.analysis.book import Book, CellView, ClaimView, Recorded, RecordedRatio
 from ledger.errors import EvidenceRefused, InputError
 from ledger.evidence.object_checks import BUNDLE_PATH, BUNDLE_TOKEN_PATH, ReadBlob
 from ledger.records import Finding
@@ -23,6 +23,7 @@ from ledger.records import Finding
 if TYPE_CHECKING:
     from ledger.evidence.log_bundle import LogEntry, LogVerifier
 
+View = TypeVar("View", CellView, ClaimView)
 MAX_NAMED = 20
 MAX_BUNDLES = 8
 """For one record, and tokens for one bundle: a repository must not choose how long its audit takes."""
@@ -92,11 +93,14 @@ def apply_log(book: Book, tree: Mapping[str, tuple[str, str]], read: ReadBlob, t
         if identity in records:
             reading.add(identity, paths)
     refused = {finding.path.split(".", 1)[0] for finding in reading.findings if finding.severity == "refused"}
-    cells = tuple(_with_level(cell, reading, refused) for cell in book.cells)
+    cells = tuple(_with_level(cell, [run.recorded for run in cell.runs], reading, refused) for cell in book.cells)
+    claims = tuple(_with_level(claim, claim.runs, reading, refused) for claim in book.claims)
     notes, status = _coverage(records, reading, trust)
     if trust.issuer is None:
         notes = (f"log: any issuer may have confirmed {trust.identity}; name one with --log-issuer", *notes)
-    return Logged(replace(book, cells=cells, findings=(*book.findings, *reading.findings)), notes, status)
+    return Logged(
+        replace(book, cells=cells, claims=claims, findings=(*book.findings, *reading.findings)), notes, status
+    )
 
 
 def _by_record(bundles: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
@@ -188,20 +192,21 @@ class _Reading:
         self.findings.append(Finding(code=code, severity=severity, path=path, message=message))
 
 
-def _with_level(cell: CellView, reading: _Reading, refused: set[str]) -> CellView:
-    paths = {cell.sealed.path, *(run.recorded.path for run in cell.runs)}
+def _with_level(view: View, runs: Sequence[Recorded | RecordedRatio], reading: _Reading, refused: set[str]) -> View:
+    """Return a cell or a claim with level 4, by one rule. runs: its measurements."""
+    paths = {view.sealed.path, *(run.path for run in runs)}
     if refused & {path.removesuffix(".json") for path in paths}:
-        return replace(cell, state="refused", levels=())
-    run = cell.counted
-    if run is None or not cell.levels or not {cell.sealed.id, run.recorded.id} & reading.seen:
-        return cell
-    reason = _missing(reading.entries.get(cell.sealed.id, []), reading.entries.get(run.recorded.id, []))
+        return replace(view, state="refused", levels=())
+    run = next((run for run in runs if run.measurement.status == "measured"), None)
+    if run is None or not view.levels or not {view.sealed.id, run.id} & reading.seen:
+        return view
+    reason = _missing(reading.entries.get(view.sealed.id, []), reading.entries.get(run.id, []))
     if reason is None:
-        return replace(cell, levels=tuple(sorted({*cell.levels, 4})))
-    if (run.recorded.path, reason) not in reading.unordered:
-        reading.unordered.add((run.recorded.path, reason))
-        reading.find("log-order", "flag", run.recorded.path, f"no level 4: {reason}")
-    return cell
+        return replace(view, levels=tuple(sorted({*view.levels, 4})))
+    if (run.path, reason) not in reading.unordered:
+        reading.unordered.add((run.path, reason))
+        reading.find("log-order", "flag", run.path, f"no level 4: {reason}")
+    return view
 
 
 def _missing(seal: list[Dated], record: list[Dated]) -> str | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path as FilePath
+from typing import TypeVar
 
-from ledger.analysis.book import Book, CellView, Recorded, RecordedRatio, Sealed
+from ledger.analysis.book import Book, CellView, ClaimView, Recorded, RecordedRatio, Sealed
 from ledger.errors import EvidenceRefused, InputError
 from ledger.evidence.object_checks import TOKEN_PATH, ReadBlob
 from ledger.evidence.signatures import signer
 from ledger.git.reader import Reader
 from ledger.records import Finding
+
+View = TypeVar("View", CellView, ClaimView)
 
 
 @dataclass(frozen=True)
@@ -52,36 +55,56 @@ def apply_trust(
         signed = _signed(book, reader, trust.allowed_signers, findings)
         notes += [f"signed by {name}: {identity[:12]}" for identity, name in signed.items()]
     refused = {finding.path for finding in findings if finding.severity == "refused"}
-    cells = tuple(_with_levels(cell, signed, times, refused, findings) for cell in book.cells)
-    return Trusted(replace(book, cells=cells, findings=(*book.findings, *dict.fromkeys(findings))), tuple(notes), times)
+    cells = tuple(
+        _with_levels(cell, _recorded(cell), signed=signed, times=times, refused=refused, findings=findings)
+        for cell in book.cells
+    )
+    claims = tuple(
+        _with_levels(claim, claim.runs, signed=signed, times=times, refused=refused, findings=findings)
+        for claim in book.claims
+    )
+    return Trusted(
+        replace(book, cells=cells, claims=claims, findings=(*book.findings, *dict.fromkeys(findings))),
+        tuple(notes),
+        times,
+    )
+
+
+def _recorded(cell: CellView) -> tuple[Recorded, ...]:
+    return tuple(run.recorded for run in cell.runs)
 
 
 def _with_levels(
-    cell: CellView,
+    view: View,
+    runs: Sequence[Recorded | RecordedRatio],
+    *,
     signed: Mapping[str, str],
     times: Mapping[str, datetime],
     refused: Set[str],
     findings: list[Finding],
-) -> CellView:
-    run = cell.counted
-    if cell.sealed.path in refused or any(item.recorded.path in refused for item in cell.runs):
-        return replace(cell, state="refused", levels=())
-    if run is None or not cell.levels:
-        return cell
-    levels = set(cell.levels)
-    if cell.sealed.id in signed and run.recorded.id in signed:
+) -> View:
+    """Return a cell or a claim with levels 2 and 3, by one rule. runs: its measurements."""
+    if view.sealed.path in refused or any(run.path in refused for run in runs):
+        return replace(view, state="refused", levels=())
+    run = next((run for run in runs if run.measurement.status == "measured"), None)
+    if run is None or view.counted is None or not view.levels:
+        return view
+    levels = set(view.levels)
+    if view.sealed.id in signed and run.id in signed:
         levels.add(2)
-    sealed_at = times.get(cell.sealed.id)
+    sealed_at = times.get(view.sealed.id)
     if sealed_at is not None:
-        found = _order(cell.sealed, run.recorded, sealed_at, times.get(run.recorded.id))
+        found = _order(view.sealed, run, sealed_at, times.get(run.id))
         if found is None:
             levels.add(3)
         else:
             findings.append(found)
-    return cell if levels == set(cell.levels) else replace(cell, levels=tuple(sorted(levels)))
+    return view if levels == set(view.levels) else replace(view, levels=tuple(sorted(levels)))
 
 
-def _order(sealed: Sealed, recorded: Recorded, sealed_at: datetime, recorded_at: datetime | None) -> Finding | None:
+def _order(
+    sealed: Sealed, recorded: Recorded | RecordedRatio, sealed_at: datetime, recorded_at: datetime | None
+) -> Finding | None:
     """Return what contradicts that a seal was stamped before its measurement began and was stamped, or None.
 
     The measurement's own start is self-declared; it counts against the order and never for it.

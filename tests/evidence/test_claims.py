@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import attacks
 import builders
 import pytest
 from builders import Ledger, Seal, forecast, manifest_of
@@ -19,6 +21,7 @@ from ledger.analysis.protocols import COLD_GRAPH
 from ledger.canonical import canonical, decode, encode, object_id, object_path, parse_json, record_id, record_path
 from ledger.errors import RecordError
 from ledger.evidence.audit import audit, document
+from ledger.evidence.trust_levels import Trust
 from ledger.measure.comparison import claim_protocol
 from ledger.records import PredictionV2, RatioMeasurement, Revision, SourceFile
 from ledger.render.audit_text import render_audit
@@ -386,6 +389,46 @@ def test_a_squash_of_claim_and_measurement_is_refused(tmp_path: Path):
     ledger.git("reset", "-q", "--soft", "HEAD~2")
     ledger.commit("squashed")
     assert "same-commit" in ledger.codes()
+
+
+def test_a_squash_that_drops_a_claimed_commit_names_it_and_the_remedy(tmp_path: Path):
+    ledger, _ = honest_claim(tmp_path / "ledger")
+    ledger.git("reset", "-q", "--soft", ledger.base)
+    ledger.commit("squashed")
+    (said,) = [one for one in audit(str(ledger.root)).findings if one.code == "revision-unknown"]
+    assert f"its head {ledger.head_commit[:12]} is not in the history" in said.message
+    assert "after a squash or a rebase" in said.message and "with a merge commit" in said.message
+
+
+def test_signed_and_stamped_claims_reach_levels_2_and_3(tmp_path: Path):
+    pytest.importorskip("rfc3161_client", reason="rfc3161_client is not installed: nothing is stamped")
+    ledger = ClaimLedger(tmp_path / "ledger")
+    key = attacks._key(tmp_path / "keys", "mine")
+    attacks._allow(ledger.root, key)
+    for name, value in (("gpg.format", "ssh"), ("user.signingkey", f"{key}.pub"), ("commit.gpgsign", "true")):
+        ledger.git("config", name, value)
+    early = ledger.put_claim()
+    ledger.commit(f"Seal\n\nSeal-Id: {early.id}")
+    late = ledger.put_claim(why="stamped late")
+    ledger.commit(f"Seal\n\nSeal-Id: {late.id}")
+    attacks._stamp(ledger, early.path)
+    time.sleep(1.1)
+    paths = []
+    for sealed, began, speed in ((early, attacks.started(), 1.1), (late, attacks.started(-60), 1.101)):
+        paths.append(ledger.put_settled(sealed, speed=speed, started_at=began))
+        ledger.commit(f"Measure\n\nRecord-Id: {Path(paths[-1]).stem}")
+    attacks._stamp(ledger, late.path, *paths)
+    trust = Trust(allowed_signers=tmp_path / "allowed", tsa_roots=tmp_path / "roots.pem")
+    result = audit(str(ledger.root), trust=trust)
+    assert result.verdict == "holds" and result.book is not None, result.findings
+    assert [view.levels for view in result.book.claims] == [(0, 2, 3), (0, 2)]
+    assert {one.code for one in result.findings} == {"witness-late"}
+    # The token of one seal beside another proves nothing of it.
+    token = next(one for one in (ledger.root / "predictions").rglob("*.tsr") if early.id in one.name)
+    ledger.write(f"{late.path.removesuffix('.json')}.other.tsr", token.read_bytes())
+    ledger.commit("token of another claim")
+    broken = audit(str(ledger.root), trust=trust)
+    assert broken.verdict == "refused" and "token-broken" in {one.code for one in broken.findings}
 
 
 @pytest.mark.parametrize(
