@@ -198,7 +198,7 @@ def _with_level(view: View, runs: Sequence[Recorded | RecordedRatio], reading: _
     if refused & {path.removesuffix(".json") for path in paths}:
         return replace(view, state="refused", levels=())
     run = next((run for run in runs if run.measurement.status == "measured"), None)
-    if run is None or not view.levels or not {view.sealed.id, run.id} & reading.seen:
+    if run is None or view.counted is None or not view.levels or not {view.sealed.id, run.id} & reading.seen:
         return view
     reason = _missing(reading.entries.get(view.sealed.id, []), reading.entries.get(run.id, []))
     if reason is None:
