@@ -50,7 +50,7 @@ def audit(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a whole ledger from a sanitised clone, without trusting its author."""
+    """Check a whole ledger without trusting its author. Works on a sanitised clone."""
     from ledger.evidence import audit as audits
     from ledger.evidence.log_levels import LogTrust
     from ledger.evidence.trust_levels import Trust

@@ -37,7 +37,7 @@ def bench(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time kernels and their library baselines, interleaved in one run on the same cold inputs."""
+    """Time kernels beside the library. Interleaved in one run on the same cold inputs."""
     from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.render.bench_page import render_markdown

@@ -19,7 +19,7 @@ def calibrate(
     force: Annotated[bool, typer.Option("--force", help="Replace a profile that open seals name.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the ceilings of this machine and write them as a profile with a dated copy."""
+    """Measure this machine's ceilings. They are written as a profile with a dated copy."""
     from ledger.workflow.calibrate import write_calibration
 
     root = find_root()

@@ -37,7 +37,9 @@ def challenge(
     secret: Annotated[str | None, typer.Option("--secret", help="The auditor's text that draws, given later.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw a challenge for a measurement; or have shapes drawn from a domain, by a beacon or an auditor's secret."""
+    """Draw a challenge for a measurement, or shapes for forecasts. Shapes come from a domain, by a beacon or an
+    auditor's secret.
+    """
     if domain is not None and draw is not None:
         raise InputError("--domain: given together with --draw; expected one of them")
     if domain is not None:

@@ -14,7 +14,7 @@ from ledger.cli.output import emit, out, working
 def check(
     name: Annotated[str, typer.Argument(help="Kernel; see: ledger kernels list.")], as_json: JsonOption = False
 ) -> None:
-    """Check a kernel file: what it lacks, its work model, and its result over odd shapes. Needs no GPU."""
+    """Check a kernel file without a GPU. What it lacks, its work model, and its result over odd shapes."""
     from ledger.analysis.kernel_check import documents
     from ledger.errors import ThresholdMissed
     from ledger.render.check_text import render_findings

@@ -43,7 +43,7 @@ def claim(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the claims and seal nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Seal what a change does to the time of kernels; ledger verify measures it."""
+    """Seal what a change does to the time of kernels. `ledger verify` measures it."""
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.git.commit import Repository
     from ledger.records import is_gpu

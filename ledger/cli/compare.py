@@ -41,7 +41,7 @@ def compare(
     threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; calls of several wait for the slowest.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Time the kernels of two commits in turn on one device and call only what exceeds the noise.
+    """Time two commits and call what exceeds the noise. They run in turn on one device.
 
     Exit 2 where the base of a case fails: nothing is said of head there.
     """

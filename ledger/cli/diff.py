@@ -16,7 +16,7 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="Another one of the same kind.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the cells of two commits, campaigns or GPUs: times, percents, forecasts, regimes, and what changed."""
+    """Compare the cells of two commits, campaigns or GPUs. Times, percents, forecasts, regimes, and what changed."""
     from ledger.analysis.ledger_diff import diff_document, ledger_diff
     from ledger.analysis.repeats import repeat_spread
     from ledger.render.ledger_diff_text import render_diff

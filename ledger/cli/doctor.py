@@ -17,7 +17,7 @@ def doctor(
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain what is wrong with this machine or this ledger, and repair the ledger's own files; exit 2 if broken."""
+    """Find and repair problems. Of this machine and of the ledger's own files; exit 2 if broken."""
     from ledger.workflow.doctor import examine
 
     with working("examining"):

@@ -42,7 +42,7 @@ def drill(
         bool, typer.Option("--json", help="One JSON document; without --answers the questions.")
     ] = False,
 ) -> None:
-    """Practise: estimate intensity, ridge, regime and percent of measured kernels, or facts of GPUs; see your score."""
+    """Practise forecasts on measured kernels. Intensity, ridge, regime, percent, or facts of GPUs; see your score."""
     from ledger.analysis import drill as drills
     from ledger.analysis import score as scores
     from ledger.render.score_table import render_scores

@@ -19,7 +19,7 @@ def export(
     problems: Annotated[str, typer.Option(help="Folder that problems were imported into.")] = "problems",
     as_json: JsonOption = False,
 ) -> None:
-    """Write definitions, workloads, solutions and traces; imported documents keep their bytes."""
+    """Write definitions, workloads, solutions and traces. Imported documents keep their bytes."""
     from ledger.workflow.export_traces import FORMAT, export_traces
 
     if format != FORMAT:

@@ -47,7 +47,7 @@ def forecast(
     output: Annotated[FilePath | None, typer.Option("-o", "--output", help="Write the heat map as SVG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what forecasters say, what binds and what would move it; seals nothing."""
+    """Show what forecasters say of cells. Also what binds and what would move it; seals nothing."""
     from ledger.forecasters.command import participant
     from ledger.forecasters.registry import answers_of, participants_named
     from ledger.record_files import load_hardware

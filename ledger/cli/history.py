@@ -22,7 +22,7 @@ def history(
     hw: Annotated[str | None, typer.Option("--hw", help="Its hardware profile.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every forecast and measurement of a cell over time: sight, times, gaps, causes, and what changed."""
+    """Show one cell over time. Forecasts, measurements, sight, gaps, causes, and what changed."""
     from ledger.analysis.cell_history import histories, history_document, of_shape
     from ledger.analysis.report_rows import rows
     from ledger.analysis.row_choice import RowChoice, chosen

@@ -25,7 +25,7 @@ def import_problems(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make subjects and a campaign of flashinfer-trace, SOL-ExecBench or KernelBench problems, without running them."""
+    """Make subjects of public benchmark problems. flashinfer-trace, SOL-ExecBench or KernelBench; nothing is run."""
     from ledger.errors import InputError
     from ledger.workflow.import_problems import ImportOptions, import_problems
 

@@ -9,7 +9,7 @@ import typer
 
 
 def init(directory: Annotated[FilePath, typer.Argument(metavar="[DIR]")] = FilePath()) -> None:
-    """Create the folders of a ledger, and a git repository where there is none."""
+    """Create the folders of a ledger. Also a git repository where there is none."""
     from ledger.workflow.init import found
 
     for line in found(directory):

@@ -31,7 +31,7 @@ def inspect(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile a kernel ahead of time: instruction path, registers, spills, occupancy, loads. Needs no GPU."""
+    """Compile a kernel without a GPU. Shows instruction path, registers, spills, occupancy and loads."""
     from ledger.kernel_files import load_kernel
     from ledger.measure.inspection import inspect as run
     from ledger.render.inspection_card import document, render

@@ -31,7 +31,7 @@ def measure(
     price_per_hour: PriceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure an order here or on a cluster; needs the package and the device, not git. Resumes an interrupted run."""
+    """Measure an order where there is no repository. Here or on a cluster; resumes an interrupted run."""
     from ledger.analysis.refusals import check_failures
     from ledger.device.gpu_selection import select_device
     from ledger.record_files import read_record

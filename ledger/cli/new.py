@@ -15,7 +15,7 @@ from ledger.cli.output import emit, say
 def new(
     name: Annotated[str, typer.Argument(help="Name of the kernel, as my_kernel.")], as_json: JsonOption = False
 ) -> None:
-    """Write a kernel file that works as it is, kernels/NAME.py; change it, then check it: ledger check NAME."""
+    """Write a kernel file that works as it is. Change kernels/NAME.py, then: ledger check NAME."""
     from ledger.workflow.new_kernel import write_kernel
 
     path = write_kernel(name, find_root() or FilePath.cwd())

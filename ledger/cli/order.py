@@ -20,7 +20,7 @@ def order(
     output: Annotated[FilePath, typer.Option("-o", "--output", help="File to write.")] = FilePath("order.json"),
     as_json: JsonOption = False,
 ) -> None:
-    """Write the cells to measure, for a machine that has no copy of the repository."""
+    """Write what to measure, for a machine without the repository."""
     from ledger.analysis.formatting import count_text
     from ledger.measure.ordered_kernels import carried_names
     from ledger.record_files import write_record

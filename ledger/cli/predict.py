@@ -82,7 +82,7 @@ def predict(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the roof and the forecast; seal nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Seal a forecast before anything is measured; asks, one question at a time, when given nothing."""
+    """Seal a forecast before anything is measured. Asks, one question at a time, when given nothing."""
     from ledger.analysis.campaign import CellRequest, Request
     from ledger.canonical import record_errors
     from ledger.cli.named import sealed_by

@@ -44,7 +44,7 @@ def report(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reconcile predictions with measurements; refuses to open when a prediction post-dates its measurement."""
+    """Reconcile forecasts with measurements. Refuses to open when a prediction post-dates its measurement."""
     from ledger.analysis.report_rows import rows
     from ledger.analysis.row_choice import BY, RowChoice
     from ledger.cli.options import parse_date

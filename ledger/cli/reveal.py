@@ -20,7 +20,7 @@ def reveal(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reveal hidden forecasts, exactly as they were sealed; those never revealed count as missing."""
+    """Reveal hidden forecasts, as they were sealed. Those never revealed count as missing."""
     from ledger.workflow import hidden
 
     opened = open_ledger()

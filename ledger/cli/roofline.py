@@ -35,7 +35,7 @@ def roofline(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw the roofline with every verified cell, on the terminal or as SVG and PNG."""
+    """Draw the roofline with every verified cell. On the terminal, or as SVG and PNG."""
     from ledger.record_files import read_bytes
     from ledger.render.plot_model import document
     from ledger.render.plot_terminal import print_plot

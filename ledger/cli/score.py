@@ -18,7 +18,7 @@ def score(
     ranking: Annotated[bool, typer.Option("--ranking", help="Only rank forecasters on the cells they share.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Score the forecasters: errors, coverage, proper scores, skill against baselines, and a ranking."""
+    """Score the forecasters. Errors, coverage, proper scores, skill against baselines, and a ranking."""
     from ledger.analysis.machines import machine_lines
     from ledger.analysis.repeats import repeat_spread
     from ledger.analysis.score import document, group_by, score_book

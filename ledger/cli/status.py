@@ -26,7 +26,7 @@ def status(as_json: JsonOption = False) -> None:
 
 
 def log(as_json: JsonOption = False) -> None:
-    """Print the timeline: seals, measurements and withdrawals in the order of the history."""
+    """Print the timeline of seals, measurements and withdrawals."""
     from ledger.render.history_table import render_timeline, timeline
 
     book = open_ledger(uncommitted_is_refused=False).book

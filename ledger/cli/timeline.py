@@ -30,7 +30,7 @@ def timeline(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Record one rotation of a cell, ours and the library's, as a timeline that Perfetto opens."""
+    """Record a cell as a timeline for Perfetto. One rotation, ours and the library's."""
     from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.kernel_files import load_kernel

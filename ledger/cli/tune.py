@@ -35,7 +35,7 @@ def tune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the candidates, time none; needs no GPU.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Time a kernel's launch configurations on this GPU and write the fastest to a file for review."""
+    """Time a kernel's launch configurations. The fastest goes to a file for review."""
     from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.kernel_files import load_kernel

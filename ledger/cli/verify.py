@@ -66,7 +66,7 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure open cells on this machine, or ingest measurements made elsewhere; commit and reconcile them."""
+    """Measure open cells, commit and reconcile them. With --from, take in what was measured elsewhere."""
     from ledger.analysis.refusals import check_failures
     from ledger.device.gpu_selection import select_device
     from ledger.workflow.ingest import Ingested, read_folder

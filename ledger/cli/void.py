@@ -16,7 +16,7 @@ def void(
     why: Annotated[str, typer.Option(help="The reason; shown with the seal.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Withdraw an unmeasured forecast; it stays visible and counts as missing."""
+    """Withdraw an unmeasured forecast. It stays visible and counts as missing."""
     from ledger.workflow.withdraw import withdraw
 
     opened = open_ledger()

@@ -82,7 +82,7 @@ def witness(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the time tokens (RFC 3161) that records still lack, or with --log their entries in a public log."""
+    """Add time tokens (RFC 3161) that records still lack. With --log, their entries in a public log."""
     from ledger.evidence.timestamps import add_tokens
 
     opened = open_ledger()
