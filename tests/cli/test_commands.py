@@ -179,6 +179,11 @@ def test_no_name_is_broken_within_a_word(sealed: Path, command: str, width: int)
         assert "matmul" in done.stdout
 
 
+def test_the_list_of_commands_says_whole_what_each_does(sealed: Path):
+    listed = run(sealed, "--help", width=80).stdout.partition("Commands:")[2]
+    assert "import     " in listed and "..." not in listed
+
+
 def test_a_report_may_be_narrowed_and_summed(sealed: Path):
     rows = printed(sealed, "report", "--json")["rows"]
     assert printed(sealed, "report", "--kernel", rows[0]["kernel"], "--json")["rows"] == rows
