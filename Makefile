@@ -18,7 +18,8 @@ TORCH ?= $(if $(NVIDIA_DRIVER),$(TORCH_RANGE),torch==2.13.0 triton==3.7.1)
 TORCH_ARGS ?=
 CONSTRAINTS ?=
 PIN := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
-PYTEST_ARGS ?= -n auto
+# A file stays with one worker, which builds what its tests share once.
+PYTEST_ARGS ?= -n auto --dist loadfile
 TRITON_ARGS ?=
 BENCH_ARGS ?= rmsnorm_matmul --dtype fp16 --shape B=8,H=4096,O=4096
 
