@@ -253,8 +253,9 @@ BUILDS = builds(_BUILDS, [f"{name}-{shape_id(SHAPES[i])}-{dtype}-{target}" for n
 @pytest.mark.parametrize(("name", "index", "dtype", "target"), BUILDS)
 def test_ahead_takes_the_path_that_the_kernel_names_and_fits(name: str, index: int, dtype: Any, target: str) -> None:
     found = inspected(name, index, dtype, target)
-    # Triton has no tcgen05 for int8: on sm_100 the older instruction multiplies.
-    family = "mma.sync" if (name, target) == ("matmul_int8", "sm_100") else FAMILY[target]
+    # Triton has no tcgen05 for int8, and few unaligned rows lie in shared memory as wgmma cannot read them.
+    older = (name, target) == ("matmul_int8", "sm_100") or found.config.get("variant") == "few_rows"
+    family = "mma.sync" if older else FAMILY[target]
     assert found.instructions.family == family
     assert found.agrees
     assert found.stack_bytes == 0
