@@ -37,9 +37,7 @@ def challenge(
     secret: Annotated[str | None, typer.Option("--secret", help="The auditor's text that draws, given later.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw a challenge for a measurement, or shapes for forecasts. Shapes come from a domain, by a beacon or an
-    auditor's secret.
-    """
+    """Draw a challenge for a measurement, or shapes for forecasts. Shapes are drawn from a sealed domain."""
     if domain is not None and draw is not None:
         raise InputError("--domain: given together with --draw; expected one of them")
     if domain is not None:

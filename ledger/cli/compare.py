@@ -41,10 +41,7 @@ def compare(
     threads: Annotated[int, typer.Option(min=1, help="Threads on a CPU; calls of several wait for the slowest.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Time two commits and call what exceeds the noise. They run in turn on one device.
-
-    Exit 2 where the base of a case fails: nothing is said of head there.
-    """
+    """Time two commits and call what exceeds the noise. Exit 2 where the base of a case fails: no verdict."""
     from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.workflow.compare import failing, without_verdict

@@ -40,7 +40,7 @@ JSON_KEYS = {
     "score": (
         "forecaster sight blind sealed measured bias error intervals vacuous coverage interval_score regimes "
         "regime_right brier log_score group log_error log_bias wis ci95 resampled repeats repeat_percent "
-        "machines machine_percent timing_percent calibration skill"
+        "machines machine_percent timing_percent calibration skill claims"
     ),
     "roofline": "schema head devices ceilings slopes dots",
     "audit": "verdict reason commit findings levels predictions claims challenge notes not_proven log",
