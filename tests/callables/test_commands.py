@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from callables import OPS, RAW
+from covering import one_in
 from desk import Desk
 
 GUESS = ("--hw", "cpu", "--regime", "hbm-bound", "--pct", "30")
@@ -75,7 +76,7 @@ def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     assert states["ops.swiglu-B64-fp32"] == "stale"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_python_predicts_and_measures_a_function_of_the_repository(desk):
     (desk.root / "use.py").write_text(SCRIPT)
     done = desk.run(sys.executable, "use.py")
@@ -88,23 +89,24 @@ def test_python_predicts_and_measures_a_function_of_the_repository(desk):
     assert "hbm-bound 70% (55–85)" in sealed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("ops:swiglu",), "no --args"),
-        (("ops:swiglu", "--args", "x=fp32[B]"), "no size for B"),
-        (("ops:swiglu", "--args", "x=i64[8]<4"), "--dtype"),
-        (("ops:missing", "--args", "x=fp32[8]"), "cannot be loaded"),
-        (("other:swiglu", "--args", "x=fp32[8]"), "not in the work tree"),
-        (("raw:doubled", "--args", "x=fp32[8]"), "expected a function around it: def call(x)"),
-        (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0.5"), "at most 0.05 of each result's root mean square"),
-        (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0"), "tolerance"),
-        (("ops:swiglu:x", "--args", "x=fp32[8]"), "expected module:name"),
-        (("ops:swiglu", "--args", "x=fp32[8]", "--pass", "sideways"), "pass"),
-        (("rmsnorm", "--dtype", "fp32", "--shape", "B=1,H=64", "--args", "x=fp32[8]"), "expected it for a callable"),
-    ],
-)
-def test_what_is_missing_or_wrong_is_said_and_nothing_is_sealed(desk, arguments, said):
+WRONG = [
+    (("ops:swiglu",), "no --args"),
+    (("ops:swiglu", "--args", "x=fp32[B]"), "no size for B"),
+    (("ops:swiglu", "--args", "x=i64[8]<4"), "--dtype"),
+    (("ops:missing", "--args", "x=fp32[8]"), "cannot be loaded"),
+    (("other:swiglu", "--args", "x=fp32[8]"), "not in the work tree"),
+    (("raw:doubled", "--args", "x=fp32[8]"), "expected a function around it: def call(x)"),
+    (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0.5"), "at most 0.05 of each result's root mean square"),
+    (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0"), "tolerance"),
+    (("ops:swiglu:x", "--args", "x=fp32[8]"), "expected module:name"),
+    (("ops:swiglu", "--args", "x=fp32[8]", "--pass", "sideways"), "pass"),
+    (("rmsnorm", "--dtype", "fp32", "--shape", "B=1,H=64", "--args", "x=fp32[8]"), "expected it for a callable"),
+]
+
+
+@pytest.mark.parametrize("wrong", one_in(4, WRONG, lambda wrong: wrong[1]))
+def test_what_is_missing_or_wrong_is_said_and_nothing_is_sealed(desk, wrong):
+    arguments, said = wrong
     assert said in desk.refused(2, "predict", *arguments, *GUESS)
     assert not list((desk.root / "predictions").glob("*/*.json"))
 

@@ -27,7 +27,7 @@ def desk(tmp_path) -> Desk:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_five_lines_of_python_seal_measure_and_report_a_callable(desk):
     assert len(LINES.strip().splitlines()) <= 5
     (desk.root / "use.py").write_text(LINES)

@@ -99,7 +99,7 @@ def test_script_of_the_page_forecasts_and_measures(run: Run):
     assert reference.startswith("self-consistent with mypkg.ops:gather itself in float64")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_kernel_of_a_package_is_sealed_with_its_version_and_agrees_with_its_reference(run: Run):
     small = (CPU, ("fp16", "fp32"), ("B=4096", "B=64"), ("225443840", "3522560"), ("270532608", "8454144"))
     run(*shell(block("sh package"), *small))

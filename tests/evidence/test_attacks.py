@@ -9,6 +9,7 @@ from io import StringIO
 import builders
 import pytest
 from attacks import CASES, trust_of
+from covering import one_in
 from rich.console import Console
 
 from ledger.evidence.audit import audit
@@ -55,8 +56,9 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize(("build", "version"), TWINS.values(), ids=TWINS)
-def test_twin_passes(build, version, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", one_in(3, TWINS, str))
+def test_twin_passes(name, tmp_path, monkeypatch):
+    build, version = TWINS[name]
     monkeypatch.setattr(builders, "VERSION", version)
     _need_keys(build.__name__ == "witnessed")
     folder = build(tmp_path / "twin", tmp_path / "canary")

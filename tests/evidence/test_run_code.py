@@ -86,6 +86,7 @@ def test_honest_samples_agree_and_a_planted_one_is_refused(tmp_path: Path):
         ("endless", "ops:doubled", "ran longer than"),
     ],
 )
+@pytest.mark.exhaustive
 def test_code_that_says_nothing_gives_no_level(tmp_path: Path, monkeypatch, name: str, honest: str, reason: str):
     monkeypatch.setattr(module, "TIME_LIMIT_S", 300 if name != "endless" else 8)
     job, book = job_of(tmp_path, name, honest=honest)
@@ -94,6 +95,7 @@ def test_code_that_says_nothing_gives_no_level(tmp_path: Path, monkeypatch, name
     assert reason in found.skipped[0].reason
 
 
+@pytest.mark.exhaustive
 def test_another_number_of_elements_is_refused(tmp_path: Path):
     job, book = job_of(tmp_path, "doubled")
     job.recorded.measurement.correctness.elements = 4095

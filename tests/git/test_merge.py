@@ -41,7 +41,13 @@ class CampaignDesk(Desk):
         return json.loads(done.stdout)[0]["id"]
 
 
-@pytest.mark.parametrize("names", [("left", "right"), ("same", "same")], ids=["two-names", "one-name"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("left", "right"), id="two-names"),
+        pytest.param(("same", "same"), id="one-name", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_branches_that_each_seal_and_measure_merge_and_hold(tmp_path: Path, names: tuple[str, str]):
     desk = CampaignDesk(tmp_path / "ledger")
     base = desk.git("rev-parse", "HEAD").strip()

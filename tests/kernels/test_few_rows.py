@@ -185,7 +185,7 @@ def test_few_rows_are_not_for_many_or_for_fp32() -> None:
             kernel.check_config(config, {"M": m, "N": 4097, "K": 4096}, dtype, "sm_90")
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("dtype", one_in(2, ["fp16", "bf16"], str))
 @pytest.mark.parametrize("name", KERNELS)
 def test_few_rows_multiply_by_tensor_cores_and_do_not_spill(name: str, dtype: str) -> None:
     pytest.importorskip("triton")

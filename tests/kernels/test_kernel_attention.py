@@ -390,6 +390,7 @@ def test_every_trial_in_cuda_has_a_configuration_that_the_kernel_allows(dtype: A
 
 @needs_triton
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.exhaustive
 def test_attention_in_cuda_ahead_multiplies_on_tensor_cores_and_does_not_spill(dtype: Any) -> None:
     kernel = load_kernel("decode_attention", launch=True).kernel
     for trial in cuda_trials(dtype):

@@ -155,6 +155,7 @@ def test_cluster_config_is_refused(name: str, dtype: Any, edit: dict[str, Any], 
 
 @needs_triton
 @pytest.mark.parametrize(("name", "dtype"), CLUSTERED)
+@pytest.mark.exhaustive
 def test_every_variant_of_the_cluster_kernels_multiplies_by_wgmma_and_does_not_spill(name: str, dtype: Any) -> None:
     kernel = load_kernel(name, launch=True).kernel
     bound = kernel.config.__self__.shared_bytes

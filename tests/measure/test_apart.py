@@ -60,6 +60,7 @@ def test_a_callable_that_ends_its_process_fails(line, said, tmp_path):
     assert said in failure
 
 
+@pytest.mark.exhaustive
 def test_a_call_without_an_end_reaches_the_time_limit(tmp_path):
     failure = failure_of(in_call("while True: pass"), tmp_path, time_s=25)
     assert failure == f"{STOPPED}it ran longer than 25 s; expected a call that returns"

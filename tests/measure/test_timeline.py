@@ -134,6 +134,7 @@ def test_a_wrong_shape_or_another_machine_s_profile_writes_nothing(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.exhaustive
 def test_the_command_prints_its_slices_and_writes_the_trace(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed: nothing can be traced")
     from ledger.record_files import hardware_yaml

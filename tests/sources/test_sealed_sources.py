@@ -168,6 +168,7 @@ def test_an_order_with_an_edited_source_is_refused(desk: KernelDesk, tmp_path: P
     assert "which was sealed" in desk.refused(2, "measure", str(file), "-o", str(tmp_path / "results"))
 
 
+@pytest.mark.exhaustive
 def test_a_pinned_platform_version_is_measured_or_refused(desk: KernelDesk):
     import torch
 
@@ -180,6 +181,7 @@ def test_a_pinned_platform_version_is_measured_or_refused(desk: KernelDesk):
     assert json.loads(desk.ledger("audit", "--json"))["verdict"] == "holds"
 
 
+@pytest.mark.exhaustive
 def test_another_version_of_ledger_and_of_torch_in_between_changes_nothing(desk: KernelDesk):
     """The platform is recorded and not sealed: a seal made without torch is measured with it."""
     without_torch = (

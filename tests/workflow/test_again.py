@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="measuring on a CPU needs torch")
 PREDICT = "predict vector_add --hw cpu --dtype fp32 --shape N=1000000 --regime hbm-bound --pct 50"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_measured_cell_is_measured_again_and_its_first_run_counts(tmp_path: Path):
     desk = Desk(tmp_path / "ledger")
     desk.ledger(*PREDICT.split(), "--json")

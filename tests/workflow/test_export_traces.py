@@ -85,7 +85,7 @@ def test_folder_for_each_problem_keeps_its_documents(tmp_path: Path):
     assert contents(through(source, tmp_path)) == contents(source)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_measured_cells_are_valid_traces_and_come_back(tmp_path: Path):
     desk = Desk(tmp_path / "book")
     source = write_set(tmp_path / "set", [definition()], [solution()], [workload(256)])

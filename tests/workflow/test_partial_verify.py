@@ -47,7 +47,7 @@ def states(desk: Desk) -> list[str]:
     return [row["state"] for row in json.loads(desk.ledger("status", "--json"))["cells"]]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_cells_of_a_device_that_is_not_here_are_named_and_stay_open(desk: Desk):
     seal(desk, 1000, "t4")
     assert "device" in desk.refused(2, "verify")
@@ -71,7 +71,7 @@ def test_a_cell_named_by_the_user_that_is_not_measured_here_ends_with_2_after_th
     assert states(desk) == ["open", "measured"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("finished", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
 def test_an_interrupted_verify_keeps_what_was_finished_and_ends_with_130(desk: Desk, finished: int):
     seal(desk, 1000)

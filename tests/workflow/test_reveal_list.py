@@ -51,7 +51,7 @@ def seal(desk: Desk, kernel: str, shape: str) -> None:
     desk.ledger(*text.split())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_planted_name_is_committed_with_a_measurement(desk):
     seal(desk, "rmsnorm_matmul", "B=1,H=64,O=64")
     done = desk.run(sys.executable, "-P", "-m", "ledger", "verify")
