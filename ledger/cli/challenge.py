@@ -25,7 +25,7 @@ def anchor(challenge: str | None) -> str | None:
 
 def challenge(
     domain: Annotated[
-        FilePath | None, typer.Option("--domain", help="Seal the domain of a YAML file, with the forecaster of --by.")
+        FilePath | None, typer.Option("--domain", help="Seal the domains of a YAML file, with the forecaster of --by.")
     ] = None,
     by: Annotated[str | None, typer.Option("--by", help="Forecaster who will answer; see: ledger forecast.")] = None,
     draw: Annotated[
@@ -43,7 +43,7 @@ def challenge(
     if domain is not None:
         if by is None or pulse is not None or secret is not None:
             raise InputError("--domain: expected with --by NAME, and without --pulse and --secret, which draw later")
-        _seal_domain(domain, by, as_json=as_json)
+        _seal_domains(domain, by, as_json=as_json)
     elif draw is not None:
         if by is not None:
             raise InputError("--by: given together with --draw; the domain's seal names the forecaster")
@@ -68,7 +68,7 @@ def _draw_text(*, as_json: bool) -> None:
     say(f"to draw shapes: give {commitment_to(text)} first (auditor: in the domain), the text once it is sealed")
 
 
-def _seal_domain(path: FilePath, by: str, *, as_json: bool) -> None:
+def _seal_domains(path: FilePath, by: str, *, as_json: bool) -> None:
     from ledger.cli.open_ledger import open_ledger, refuse_if_refused
     from ledger.forecasters.registry import participants_named
     from ledger.git.commit import Repository
@@ -78,22 +78,23 @@ def _seal_domain(path: FilePath, by: str, *, as_json: bool) -> None:
     (one, *more) = participants_named(by)
     if more:
         raise InputError(f"--by: {by!r} names {1 + len(more)} forecasters; expected one, who answers alone")
-    declared, repository, book = draws.read_domain(path), Repository(FilePath.cwd()), None
+    declared, repository, book = draws.read_domains(path), Repository(FilePath.cwd()), None
     if repository.head() is not None:
         book = open_ledger().book
         refuse_if_refused(book)
     with working("sealing"):
-        sealed = draws.seal_domain(repository, book, declared, one)
+        found = draws.seal_domains(repository, book, declared, one)
     if as_json:
-        emit([{"id": sealed.id, "path": sealed.path, "commit": sealed.commit}])
+        emit([{"id": sealed.id, "path": sealed.path, "commit": sealed.commit} for sealed in found])
         return
-    out().print(f"sealed {sealed.id}\n  file   {sealed.path}\n  commit {sealed.commit}", soft_wrap=True)
-    prediction = sealed.prediction
-    assert isinstance(prediction, PredictionV2) and prediction.domain is not None
-    when = draws.due(prediction.domain)
-    if when["round"] is not None:
-        say(f"drawn by round {when['round']} of drand at {when['drawn_at']}; stamp the seal before: ledger witness")
-    say(f"then: ledger challenge --draw {sealed.id[:10]}; measure by {when['deadline']}")
+    for sealed in found:
+        out().print(f"sealed {sealed.id}\n  file   {sealed.path}\n  commit {sealed.commit}", soft_wrap=True)
+        prediction = sealed.prediction
+        assert isinstance(prediction, PredictionV2) and prediction.domain is not None
+        when = draws.due(prediction.domain)
+        if when["round"] is not None:
+            say(f"drawn by round {when['round']} of drand at {when['drawn_at']}; stamp the seal before: ledger witness")
+        say(f"then: ledger challenge --draw {sealed.id[:10]}; measure by {when['deadline']}")
 
 
 def _seal_answers(name: str, source: str | None, secret: str | None, *, as_json: bool) -> None:

@@ -133,3 +133,26 @@ def test_a_wrong_domain_is_named_and_not_sealed(desk, change, message):
         return
     assert message in desk.refused(2, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
     assert desk.git("rev-parse", "HEAD") == before
+
+
+def test_one_file_declares_several_domains_all_sealed_or_none(desk):
+    entries = "domains:\n  - {kernel: rmsnorm, cells: 2}\n  - {kernel: softmax, dtypes: [fp32]}\n"
+    common = DOMAIN.replace("kernel: rmsnorm\n", "")
+    before = desk.git("rev-parse", "HEAD")
+    for broken, message in (
+        (entries.replace("softmax", "softmaxx"), "softmaxx"),
+        (entries.replace("[fp32]", "[fp31]"), "domains.1"),
+        ("domains: [rmsnorm]\n", "domains.0"),
+        ("domains: []\n", "expected a list of 1 to"),
+    ):
+        write(desk, common + broken)
+        assert message in desk.refused(2, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+        assert desk.git("rev-parse", "HEAD") == before
+    write(desk, common + entries)
+    sealed = told(desk, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+    declared = [json.loads((desk.root / one["path"]).read_text())["domain"] for one in sealed]
+    assert [(one["kernel"], one["cells"], one["dtypes"]) for one in declared] == [
+        ("rmsnorm", 2, ["fp16", "bf16"]),
+        ("softmax", 3, ["fp32"]),
+    ]
+    assert told(desk, "audit", ".")["verdict"] == "holds"
