@@ -72,6 +72,9 @@ ELEMENT_BYTES: dict[str, int] = {
 """Bytes of an element of a callable's argument, by the name of its dtype."""
 
 
+_MOST = 10**300
+
+
 def base_units(quantity: Quantity) -> int:
     """Return a quantity in base units (FLOP/s, B/s, B), rounded to an integer.
 
@@ -80,6 +83,14 @@ def base_units(quantity: Quantity) -> int:
     if quantity.unit not in _SCALE:
         raise InputError(f"unit {quantity.unit!r} is not known; expected one of {', '.join(_SCALE)}")
     return _scaled(quantity.value, quantity.unit)
+
+
+def base_float(quantity: Quantity) -> float:
+    """Return a quantity in base units as a float to draw, at most 1e300: a profile may say more than a float holds.
+
+    Raises: as base_units.
+    """
+    return float(min(base_units(quantity), _MOST))
 
 
 @lru_cache(maxsize=1024)

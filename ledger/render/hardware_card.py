@@ -17,7 +17,7 @@ from rich.text import Text
 from ledger.analysis.formatting import PATH_NAMES, duration, harmless, si
 from ledger.records import CeilingKind, Ceilings, Hardware, Path, Quantity
 from ledger.render.kernel_card import kernel_document, render_kernel, render_kernels
-from ledger.roofline import base_units, ridge_point, roof_of, seconds
+from ledger.roofline import base_float, base_units, ridge_point, roof_of, seconds
 
 __all__ = ["document", "kernel_document", "render", "render_kernel", "render_kernels", "render_list"]
 
@@ -46,7 +46,7 @@ def smem_bytes_per_s(hardware: Hardware, ceilings: Ceilings) -> float | None:
     if given.unit == "B/clk/SM":
         clock = hardware.limits.max_clock_mhz
         return None if clock is None else given.value * hardware.limits.sms * clock * 1e6
-    return float(base_units(given))
+    return base_float(given)
 
 
 # JSON
@@ -181,7 +181,7 @@ def _pyramid(hardware: Hardware) -> Table:
 
 
 def _bandwidth(quantity: Quantity | None) -> float | None:
-    return None if quantity is None else float(base_units(quantity))
+    return None if quantity is None else base_float(quantity)
 
 
 def _rate(bytes_per_s: float | None) -> str:

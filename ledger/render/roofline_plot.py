@@ -20,7 +20,7 @@ from ledger.canonical import encode, object_id
 from ledger.errors import InputError
 from ledger.records import CeilingKind, Hardware, Path, Peak, Quantity
 from ledger.render.plot_model import Ceiling, Device, Dot, RooflinePlot, Slope, document, manifest
-from ledger.roofline import arithmetic_intensity, base_units, memory_side
+from ledger.roofline import arithmetic_intensity, base_float, memory_side
 
 KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "datasheet", "burst": "burst", "sustained": "sustained"}
 
@@ -80,7 +80,7 @@ def _ceilings(hardware: Hardware) -> Iterator[Ceiling]:
                 merged.append([(path, peak)])
         for group in merged:
             paths = tuple(path for path, _ in group)
-            value = float(base_units(group[0][1]))
+            value = base_float(group[0][1])
             label = f"{si(value, 'FLOP/s')} {paths_text(paths)}, {KIND_NAMES[kind]}"
             yield Ceiling(hardware.name, kind, paths, value, label, group[0][1].source)
 
@@ -101,7 +101,7 @@ def _slopes(hardware: Hardware) -> Iterator[Slope]:
         )
         for level, quantity in levels:
             if quantity is not None:
-                value = float(base_units(quantity))
+                value = base_float(quantity)
                 label = f"{level} {si(value, 'B/s')}, {KIND_NAMES[kind]}"
                 yield Slope(hardware.name, kind, level, value, label, quantity.source)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -42,6 +43,8 @@ def on_a_terminal(code: str, *arguments: str) -> tuple[int, str]:
     child, terminal = pty.fork()
     if child == 0:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+        # A test run in the background may ignore it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.execve(sys.executable, [sys.executable, "-c", code, *arguments], environment)
     shown = b""
     while True:
