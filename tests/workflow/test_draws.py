@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from attacks import CASES  # noqa: F401  (first: the draws enter themselves into
 from desk import Desk
 from draw_attacks import ROUNDS, by_secret, domain
 
+from ledger.analysis.campaign import CellRequest
 from ledger.errors import EvidenceRefused, InputError, MachineError
-from ledger.workflow.draws import pulse_of
+from ledger.workflow.draws import pulse_of, read_domains
+from ledger.workflow.seal import prepare
 
 DOMAIN = """
 kernel: rmsnorm
@@ -156,3 +159,19 @@ def test_one_file_declares_several_domains_all_sealed_or_none(desk):
         ("softmax", 3, ["fp32"]),
     ]
     assert told(desk, "audit", ".")["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "campaigns").glob("*_domains.yaml")), ids=lambda path: path.stem
+)
+def test_the_declared_domains_hold_cells_that_their_kernels_take(path):
+    for declared in read_domains(path):
+        corners = (
+            {key: size.low for key, size in declared.sizes.items()},
+            {key: size.high - size.high % size.multiple_of for key, size in declared.sizes.items()},
+        )
+        for shape in corners:
+            request = CellRequest(
+                kernel=declared.kernel, hardware=declared.hardware, dtype=declared.dtypes[-1], shape=shape
+            )
+            assert prepare(request, root=Path(__file__).parents[2]).resolved.work.bytes < 8 * 10**9
