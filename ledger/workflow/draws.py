@@ -50,6 +50,7 @@ from ledger.records import (
     Pulse,
     Record,
     ShapeKey,
+    Sight,
     SizeRange,
 )
 from ledger.workflow.named_forecasts import Known, named_drafts
@@ -164,8 +165,18 @@ def _try(domain: Domain, kernel: Kernel) -> None:
         kernel.work(dict(sizes), dtype)
 
 
-def _request(domain: Domain, dtype: Dtype, sizes: Sequence[tuple[str, int]]) -> CellRequest:
-    return CellRequest(kernel=domain.kernel, hardware=domain.hardware, dtype=dtype, shape=dict(sizes))
+def _request(
+    domain: Domain, dtype: Dtype, sizes: Sequence[tuple[str, int]], sight: Sight | None, words: str
+) -> CellRequest:
+    with record_errors("sight"):
+        return CellRequest(
+            kernel=domain.kernel,
+            hardware=domain.hardware,
+            dtype=dtype,
+            shape=dict(sizes),
+            sight=sight,
+            known=words,
+        )
 
 
 def _participant(one: Participating, known: Known) -> tuple[Participant, dict[str, bytes]]:
@@ -240,10 +251,19 @@ def _fetched(url: str) -> bytes:
 
 
 def draw_drafts(
-    repository: Repository, book: Book, origin: Sealed, pulse: Pulse, one: Participating, *, root: FilePath | None
+    repository: Repository,
+    book: Book,
+    origin: Sealed,
+    pulse: Pulse,
+    one: Participating,
+    *,
+    root: FilePath | None,
+    sight: Sight | None = None,
+    words: str = "",
 ) -> tuple[tuple[Draft, ...], Author]:
     """Return what the sealed forecaster answers to the cells that a pulse draws, ready to be sealed.
 
+    sight, words: what had been timed of them before, as declared.
     It knows what was measured before the domain was sealed. Raises: StateError where the forecaster, the kernel or the
     profile is not what was sealed; InputError where it does not answer every cell.
     """
@@ -255,7 +275,7 @@ def draw_drafts(
         raise StateError(f"{one.name}: its code is not what seal {origin.id[:10]} names; expected that version")
     cells: list[Prepared] = []
     for dtype, sizes in drawn_cells(domain, origin.id, randomness_of(pulse)):
-        cells.append(prepare(_request(domain, dtype, sizes), root=root))
+        cells.append(prepare(_request(domain, dtype, sizes, sight, words), root=root))
     for cell in cells:
         if (cell.resolved.file.sha256, object_id(cell.profile)) != (domain.kernel_sha256, domain.hardware_sha256):
             raise StateError(f"kernel {domain.kernel} or profile {domain.hardware} has changed since the domain's seal")

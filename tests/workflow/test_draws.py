@@ -104,9 +104,12 @@ def test_a_domain_is_sealed_drawn_by_a_secret_answered_whole_and_ordered_with_it
     (origin,) = told(desk, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
     assert auditor["challenge"] not in desk.git("show", "HEAD")
     assert "expected the auditor's text" in desk.refused(2, "challenge", "--draw", origin["id"], "--secret", "x" * 20)
-    told(desk, "challenge", "--draw", origin["id"], "--secret", auditor["challenge"])
+    drawing = ("challenge", "--draw", origin["id"], "--secret", auditor["challenge"])
+    assert "sight" in desk.refused(2, *drawing, "--sight", "near")
+    assert "expected with --draw" in desk.refused(2, "challenge", "--sight", "blind")
+    told(desk, *drawing, "--sight", "blind", "--known", "nothing")
     cells = told(desk, "status")["cells"]
-    assert len(cells) == 3 and {cell["state"] for cell in cells} == {"open"}
+    assert len(cells) == 3 and {(cell["state"], cell["sight"]) for cell in cells} == {("open", "blind")}
     desk.ledger("order", "-o", "order.json")
     ordered = json.loads((desk.root / "order.json").read_text())["cells"]
     (anchor,) = {cell["anchor"] for cell in ordered}
