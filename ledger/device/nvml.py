@@ -56,6 +56,10 @@ class Nvml:
             return None
         return text.value.decode("ascii", "replace")
 
+    def power_limit_mw(self) -> int | None:
+        """Return the power limit that the driver enforces."""
+        return self._number("nvmlDeviceGetEnforcedPowerLimit") or None
+
     def sm_clock_mhz(self) -> int | None:
         """Return the current SM clock."""
         return self._number("nvmlDeviceGetClockInfo", _SM_CLOCK)

@@ -1,4 +1,4 @@
-"""Seals a domain with the code of its forecaster, and later the forecaster's answers to what was drawn from it."""
+"""Seals domains with the code of their forecaster, and later the forecaster's answers to what was drawn from it."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ from ledger.records import (
     Pulse,
     Record,
     ShapeKey,
+    Sight,
     SizeRange,
 )
 from ledger.workflow.named_forecasts import Known, named_drafts
@@ -59,6 +60,7 @@ MAX_PULSE_BYTES = 8192
 _PATIENCE_S = 20
 _TRIED = 64
 DEFAULT_DELAY_S = 600
+MAX_DOMAINS = 1000
 
 
 class DomainFile(Record):
@@ -74,17 +76,50 @@ class DomainFile(Record):
     auditor: Digest | None = None
 
 
-def read_domain(path: FilePath) -> DomainFile:
-    """Return the domain that a YAML file declares. Raises: InputError."""
-    with record_errors(str(path)):
-        return DomainFile.model_validate(parse_yaml(read_bytes(path), what=str(path)), strict=False)
+def read_domains(path: FilePath) -> tuple[DomainFile, ...]:
+    """Return the domains that a YAML file declares: one, or a list `domains` whose entries override what is beside it.
+
+    Raises: InputError.
+    """
+    value = parse_yaml(read_bytes(path), what=str(path))
+    if not isinstance(value, dict) or "domains" not in value:
+        with record_errors(str(path)):
+            return (DomainFile.model_validate(value, strict=False),)
+    common, entries = {key: item for key, item in value.items() if key != "domains"}, value["domains"]
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_DOMAINS:
+        raise InputError(f"{path}: domains: expected a list of 1 to {MAX_DOMAINS} domains")
+    made = []
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise InputError(f"{path}: domains.{number}: {entry!r}; expected the keys of a domain")
+        with record_errors(f"{path}: domains.{number}"):
+            made.append(DomainFile.model_validate({**common, **entry}, strict=False))
+    return tuple(made)
 
 
-def seal_domain(
-    repository: Repository, book: Book | None, declared: DomainFile, one: Participating, *, sign: bool = False
-) -> SealedCommit:
-    """Seal a domain with the code of the forecaster who will answer. Raises: InputError, StateError, RecordError."""
+def seal_domains(
+    repository: Repository,
+    book: Book | None,
+    declared: Sequence[DomainFile],
+    one: Participating,
+    *,
+    sign: bool = False,
+) -> tuple[SealedCommit, ...]:
+    """Seal domains with the code of the forecaster who will answer, each by itself, once all of them are checked.
+
+    Raises: InputError, StateError, RecordError.
+    """
     now = datetime.now(UTC).replace(microsecond=0)
+    checked = [_checked(repository, each, now) for each in declared]
+    participant, objects = _participant(one, _known(book, None))
+    return tuple(
+        seal(repository, (), author=Author(one.name, participant, {}, {**objects, **kept}), sign=sign, domain=domain)
+        for domain, kept in checked
+    )
+
+
+def _checked(repository: Repository, declared: DomainFile, now: datetime) -> tuple[Domain, dict[str, bytes]]:
+    """Return a domain with the objects of its kernel and profile. Raises: InputError, RecordError."""
     if is_callable(declared.kernel):
         raise InputError(
             f"domain: kernel {declared.kernel!r} is a callable; expected a kernel, see ledger kernels list"
@@ -119,9 +154,7 @@ def seal_domain(
     if seconds_of(domain.deadline) <= now.timestamp():
         raise InputError(f"domain: deadline {domain.deadline} is past; expected a time to come")
     _try(domain, found.resolved.file.kernel)
-    participant, objects = _participant(one, _known(book, None))
-    kept = {**objects, **found.resolved.file.closure.objects, domain.hardware_sha256: found.profile}
-    return seal(repository, (), author=Author(one.name, participant, {}, kept), sign=sign, domain=domain)
+    return domain, {**found.resolved.file.closure.objects, domain.hardware_sha256: found.profile}
 
 
 def _try(domain: Domain, kernel: Kernel) -> None:
@@ -132,8 +165,18 @@ def _try(domain: Domain, kernel: Kernel) -> None:
         kernel.work(dict(sizes), dtype)
 
 
-def _request(domain: Domain, dtype: Dtype, sizes: Sequence[tuple[str, int]]) -> CellRequest:
-    return CellRequest(kernel=domain.kernel, hardware=domain.hardware, dtype=dtype, shape=dict(sizes))
+def _request(
+    domain: Domain, dtype: Dtype, sizes: Sequence[tuple[str, int]], sight: Sight | None, words: str
+) -> CellRequest:
+    with record_errors("sight"):
+        return CellRequest(
+            kernel=domain.kernel,
+            hardware=domain.hardware,
+            dtype=dtype,
+            shape=dict(sizes),
+            sight=sight,
+            known=words,
+        )
 
 
 def _participant(one: Participating, known: Known) -> tuple[Participant, dict[str, bytes]]:
@@ -208,10 +251,19 @@ def _fetched(url: str) -> bytes:
 
 
 def draw_drafts(
-    repository: Repository, book: Book, origin: Sealed, pulse: Pulse, one: Participating, *, root: FilePath | None
+    repository: Repository,
+    book: Book,
+    origin: Sealed,
+    pulse: Pulse,
+    one: Participating,
+    *,
+    root: FilePath | None,
+    sight: Sight | None = None,
+    words: str = "",
 ) -> tuple[tuple[Draft, ...], Author]:
     """Return what the sealed forecaster answers to the cells that a pulse draws, ready to be sealed.
 
+    sight, words: what had been timed of them before, as declared.
     It knows what was measured before the domain was sealed. Raises: StateError where the forecaster, the kernel or the
     profile is not what was sealed; InputError where it does not answer every cell.
     """
@@ -223,7 +275,7 @@ def draw_drafts(
         raise StateError(f"{one.name}: its code is not what seal {origin.id[:10]} names; expected that version")
     cells: list[Prepared] = []
     for dtype, sizes in drawn_cells(domain, origin.id, randomness_of(pulse)):
-        cells.append(prepare(_request(domain, dtype, sizes), root=root))
+        cells.append(prepare(_request(domain, dtype, sizes, sight, words), root=root))
     for cell in cells:
         if (cell.resolved.file.sha256, object_id(cell.profile)) != (domain.kernel_sha256, domain.hardware_sha256):
             raise StateError(f"kernel {domain.kernel} or profile {domain.hardware} has changed since the domain's seal")
