@@ -12,7 +12,7 @@ from ledger.cli.output import emit, out, say, working
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from ledger.records import Sight
+    from ledger.analysis.campaign import Seen
 
 ChallengeOption = Annotated[
     str | None, typer.Option("--challenge", help="Challenge of an auditor; it enters the generated inputs.")
@@ -32,23 +32,33 @@ def challenge(
     ] = None,
     by: Annotated[str | None, typer.Option("--by", help="Forecaster who will answer; see: ledger forecast.")] = None,
     draw: Annotated[
-        str | None, typer.Option("--draw", metavar="SEAL", help="Draw from that domain, and seal the answers.")
+        str | None,
+        typer.Option(
+            "--draw",
+            metavar="SEAL,…",
+            help="Draw from those domains, and seal the answers; all: every one not drawn yet.",
+        ),
     ] = None,
     pulse: Annotated[
         str | None, typer.Option("--pulse", help="File or URL of the drand round (default: drand's own).")
     ] = None,
     secret: Annotated[str | None, typer.Option("--secret", help="The auditor's text that draws, given later.")] = None,
     sight: Annotated[
-        str | None, typer.Option(help="With --draw: what had been timed before: blind, near or informed.")
+        str | None, typer.Option(help="Of drawn cells, what had been timed before: blind, near or informed.")
     ] = None,
     known: Annotated[str, typer.Option(help="What had been timed, in a sentence; sealed with the sight.")] = "",
+    output: Annotated[
+        FilePath | None, typer.Option("-o", "--output", help="Campaign file of the drawn cells, for other forecasters.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a challenge for a measurement, or shapes for forecasts. Shapes are drawn from a sealed domain."""
+    from ledger.analysis.campaign import Seen
+
     if domain is not None and draw is not None:
         raise InputError("--domain: given together with --draw; expected one of them")
-    if draw is None and (sight is not None or known):
-        raise InputError("--sight, --known: expected with --draw")
+    if draw is None and (sight is not None or known or output is not None):
+        raise InputError("--sight, --known, --output: expected with --draw")
     if domain is not None:
         if by is None or pulse is not None or secret is not None:
             raise InputError("--domain: expected with --by NAME, and without --pulse and --secret, which draw later")
@@ -56,7 +66,8 @@ def challenge(
     elif draw is not None:
         if by is not None:
             raise InputError("--by: given together with --draw; the domain's seal names the forecaster")
-        _seal_answers(draw, pulse, secret, parse_sight(sight), known, as_json=as_json)
+        seen = Seen(sight=parse_sight(sight), known=known)
+        _seal_answers(draw, pulse, secret, seen, output, as_json=as_json)
     elif by is not None or pulse is not None or secret is not None:
         raise InputError("--by, --pulse, --secret: expected with --domain or --draw")
     else:
@@ -107,28 +118,30 @@ def _seal_domains(path: FilePath, by: str, *, as_json: bool) -> None:
 
 
 def _seal_answers(
-    name: str, source: str | None, secret: str | None, sight: Sight | None, words: str, *, as_json: bool
+    names: str, source: str | None, secret: str | None, seen: Seen, output: FilePath | None, *, as_json: bool
 ) -> None:
     from ledger.cli.open_ledger import open_ledger, refuse_if_refused
     from ledger.cli.sealing import Sealing
     from ledger.evidence.draw_checks import domain_of
-    from ledger.forecasters.registry import participants_named
+    from ledger.record_files import write_atomically
     from ledger.workflow import draws
+    from ledger.workflow.pulses import pulses_of
 
     opened = open_ledger()
     refuse_if_refused(opened.book)
-    origin = draws.origin_named(opened.book, name)
-    domain = domain_of(origin)
-    assert domain is not None
-    (one,) = participants_named(origin.prediction.forecaster)
+    origins = draws.origins_named(opened.book, names, secret)
+    domains = [domain for origin in origins if (domain := domain_of(origin)) is not None]
     with working("verifying the pulse"):
-        pulse = draws.pulse_of(domain, source, secret)
-    with working("asking the forecaster"):
-        drafts, author = draws.draw_drafts(
-            opened.repository, opened.book, origin, pulse, one, root=opened.root, sight=sight, words=words
-        )
+        pulses = tuple(pulses_of(domains, source, secret))
+    with working("asking the forecasters"):
+        answered = draws.draw_drafts(opened.repository, opened.book, origins, pulses, root=opened.root, seen=seen)
+    if output is not None:
+        write_atomically(output, draws.drawn_campaign(output, [one for drafts, _ in answered for one in drafts], seen))
     sealing = Sealing(
         opened.repository, pins=(), tsa=None, log=False, sign=False, check=False, dry_run=False, as_json=as_json
     )
-    sealing.show([sealing.seal(drafts, campaign=None, why="", author=author)])
-    say(f"measure them by {domain.deadline}: ledger verify, or ledger order; the pulse is their anchor")
+    sealing.show([sealing.seal(drafts, campaign=None, why="", author=author) for drafts, author in answered])
+    deadline = min(domain.deadline for domain in domains)
+    say(f"measure them by {deadline}: ledger verify, or ledger order; the pulse is their anchor")
+    if output is not None:
+        say(f"for other forecasters: ledger predict --from {output} --by NAME,…, then measure with --once")

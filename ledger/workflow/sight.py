@@ -19,13 +19,12 @@ from ledger.workflow.seal import Draft
 _SHOWN = 10
 
 
-def with_sights(repository: Repository, drafts: Sequence[Draft]) -> tuple[list[Draft], list[str]]:
+def with_sights(book: Book | None, drafts: Sequence[Draft]) -> tuple[list[Draft], list[str]]:
     """Return drafts that each declare a sight where their author or the records do, and what the author should know.
 
     A draft whose author declares none is informed or near where the ledger holds a measurement that shows it, and
     stays undeclared otherwise: that nothing like it was timed elsewhere only its author can say.
     """
-    book = _book(repository)
     profiles = {item.hardware.name: item.hardware for item in drafts}
     held = [view.hardware for view in book.cells if view.hardware is not None] if book is not None else []
     devices = Devices([*{id(profile): profile for profile in held}.values(), *profiles.values()])
@@ -58,7 +57,7 @@ def _shortened(lines: Sequence[str], undeclared: int) -> Iterator[str]:
         yield f"sight: {cells} undeclared, which counts as blind nowhere; declare it with --sight and --known"
 
 
-def _book(repository: Repository) -> Book | None:
+def book_of(repository: Repository) -> Book | None:
     """Return the judged ledger; None where there is none that can be read."""
     with suppress(LedgerError):
         if repository.head() is not None:

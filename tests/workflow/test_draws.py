@@ -15,7 +15,8 @@ from draw_attacks import ROUNDS, by_secret, domain
 
 from ledger.analysis.campaign import CellRequest
 from ledger.errors import EvidenceRefused, InputError, MachineError
-from ledger.workflow.draws import pulse_of, read_domains
+from ledger.workflow.draws import read_domains
+from ledger.workflow.pulses import pulse_of
 from ledger.workflow.seal import prepare
 
 DOMAIN = """
@@ -178,3 +179,27 @@ def test_the_declared_domains_hold_cells_that_their_kernels_take(path):
                 kernel=declared.kernel, hardware=declared.hardware, dtype=declared.dtypes[-1], shape=shape
             )
             assert prepare(request, root=Path(__file__).parents[2]).resolved.work.bytes < 8 * 10**9
+
+
+def test_several_domains_are_drawn_at_once_with_their_sight_for_other_forecasters_and_measured_once(desk):
+    auditor = told(desk, "challenge")
+    entries = "domains:\n  - {kernel: rmsnorm, cells: 2}\n  - {kernel: softmax, cells: 1}\n"
+    write(desk, DOMAIN.replace("kernel: rmsnorm\n", "") + f"auditor: {auditor['commitment']}\n" + entries)
+    sealed = told(desk, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+    before = desk.git("rev-parse", "HEAD")
+    draw = ["challenge", "--draw", "all", "--secret", auditor["challenge"]]
+    assert "expected with --draw" in desk.refused(2, "challenge", "--sight", "blind")
+    assert "expected a sentence" in desk.refused(2, *draw, "--sight", "near")
+    assert "Wrong Name" in desk.refused(2, *draw, "-o", "Wrong Name.yaml")
+    assert desk.git("rev-parse", "HEAD") == before
+    told(desk, *draw, "--sight", "blind", "-o", "others.yaml")
+    assert "still to be drawn" in desk.refused(2, *draw)
+    told(desk, "predict", "--from", "others.yaml", "--by", "rule-of-thumb,no-overlap")
+    cells = told(desk, "status")["cells"]
+    assert len(cells) == 9 and {cell["sight"] for cell in cells} == {"blind"}
+    assert told(desk, "order", "-o", "all.json")["cells"] == 9
+    assert told(desk, "order", "--once", "-o", "order.json")["cells"] == 3
+    ordered = json.loads((desk.root / "order.json").read_text())["cells"]
+    answers = {f"predictions/{cell['seal'][:2]}/{cell['seal']}.json" for cell in ordered}
+    first = [json.loads((desk.root / path).read_text())["cells"][0] for path in answers]
+    assert {cell["draw"]["domain_seal"] for cell in first} == {one["id"] for one in sealed}
