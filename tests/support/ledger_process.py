@@ -27,7 +27,8 @@ from launch_server import SCRIPT, read_message, write_message
 _WITH_TORCH = {"verify", "measure", "calibrate", "check", "compare", "bench", "tune"}
 # Read when the interpreter or a library starts, so a fork would not see a change.
 _AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "TORCH", "TRITON_", "CUDA_", "GIT_PYTHON_")
-_HANDLED = {"PYTHONIOENCODING", "PYTHONUTF8", "PYTHONPATH"}
+# The last is set where ledger loads triton, in any process.
+_HANDLED = {"PYTHONIOENCODING", "PYTHONUTF8", "PYTHONPATH", "TRITON_DEFAULT_FP_FUSION"}
 _PATH = str(Path(__file__).parents[2])
 _servers: dict[bool, Server] = {}
 
