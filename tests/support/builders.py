@@ -279,9 +279,10 @@ class Ledger:
     def head(self) -> str:
         # Read as git stores it, which saves a process, where it stands in one file.
         folder = self.root / ".git"
-        named = (folder / "HEAD").read_text().strip().removeprefix("ref: ") if folder.is_dir() else ""
-        if named.startswith("refs/") and (folder / named).is_file():
-            return (folder / named).read_text().strip()
+        named = (folder / "HEAD").read_bytes().strip().removeprefix(b"ref: ") if folder.is_dir() else b""
+        reference = folder / os.fsdecode(named)
+        if named.startswith(b"refs/") and reference.is_file():
+            return reference.read_text().strip()
         return self.git("rev-parse", "HEAD")
 
     # Files and commits
