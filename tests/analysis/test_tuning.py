@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ledger_process import run_ledger
+from loaded_kernels import load_kernel
 from samples import TOY
 
 from ledger.analysis.tuning import (
@@ -32,7 +33,7 @@ from ledger.analysis.tuning import (
 )
 from ledger.errors import InputError, MachineError
 from ledger.kernel import Candidate, Kernel, variations
-from ledger.kernel_files import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names
 from ledger.record_files import load_hardware
 from ledger.records import Work
 from ledger.roofline import roof_of

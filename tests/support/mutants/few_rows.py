@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from loaded_kernels import load_kernel
 from mutants.checker import Trial
 from mutants.kernels import Mutant
-
-from ledger.kernel_files import load_kernel
 
 KERNELS = ("matmul", "matmul_bias_relu")
 # M, N, K, split_k: whole tiles and one element, rows of A that begin at whole vectors, even and odd elements, parts
