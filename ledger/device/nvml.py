@@ -34,7 +34,7 @@ class Nvml:
         """Open the driver's library. Raises: OSError when there is none or it does not know the device."""
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
         self._device = c_void_p()
-        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+        name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
         for result in (
             self._library.nvmlInit_v2(),
             self._library.nvmlDeviceGetHandleByUUID(c_char_p(name.encode()), byref(self._device)),
