@@ -115,7 +115,7 @@ class KnownCases:
     def _add(self, entry: _Entry, case: Case, sources: str, operation: str | None) -> None:
         device = self._devices.of(case.hardware)
         cell = (device, case.dtype, entry.shape)
-        self._hold((cell, "sources", _sources(case, sources)), entry)
+        self._hold((cell, "sources", code_of(case, sources)), entry)
         self._hold((cell, "kernel", case.kernel), entry)
         if operation is not None:
             self._hold((cell, "operation", operation, case.kernel), entry)
@@ -137,7 +137,7 @@ class KnownCases:
 
     def same_sources(self, forecast: Forecast, seal: str) -> Shown | None:
         """Return a record of the forecast's own case: same sources, shape, dtype and device."""
-        return self._first(forecast, seal, "informed", "sources", _sources(forecast.case, forecast.kernel_sha256))
+        return self._first(forecast, seal, "informed", "sources", code_of(forecast.case, forecast.kernel_sha256))
 
     def same_kernel(self, forecast: Forecast, seal: str) -> Shown | None:
         """Return a record of another version of the kernel at the forecast's shape, dtype and device."""
@@ -185,7 +185,7 @@ class KnownCases:
         return shown
 
 
-def _sources(case: Case, digest: str) -> str:
+def code_of(case: Case, digest: str) -> str:
     """Return what stands for the code of a case: its sources, and which callable of them with which arguments."""
     return f"{digest} {case.cell[0]}" if is_callable(case.kernel) else digest
 

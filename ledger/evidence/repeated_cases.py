@@ -1,9 +1,9 @@
 """Finds forecasts of one case, so that each is scored: none is dropped that was sealed before the case ran. Pure.
 
-A case is what exactly runs: sources, shape, dtype, device, implementation, configuration and threads. Of many forecasts
-of one case those without a run of their own are scored by the first run of the case, if they were sealed before it:
-other cells of the same seal, and forecasts that a later one revised. One that was withdrawn stays missing, unless
-its own seal forecasts the case again.
+A case is what exactly runs: sources, and which callable of them with which arguments, shape, dtype, device,
+implementation, configuration and threads. Of many forecasts of one case those without a run of their own are scored by
+the first run of the case, if they were sealed before it: other cells of the same seal, and forecasts that a later one
+revised. One that was withdrawn stays missing, unless its own seal forecasts the case again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from ledger.analysis.book import CellView, Run
 from ledger.analysis.formatting import harmless
 from ledger.analysis.sight import Devices, shape_of
+from ledger.evidence.known_cases import code_of
 from ledger.records import Finding, ForecastV2
 
 REPEATED = "case-repeated"
@@ -72,7 +73,7 @@ def _grouped(cells: Iterable[CellView], devices: Devices, *, within_seal: bool) 
     groups: dict[object, list[CellView]] = {}
     for view in cells:
         case = view.forecast.case
-        what = (devices.of(case.hardware), shape_of(case.shape), case.dtype, view.forecast.kernel_sha256)
+        what = (devices.of(case.hardware), shape_of(case.shape), case.dtype, code_of(case, view.forecast.kernel_sha256))
         how = (case.implementation, case.threads, tuple(sorted(case.config.items())))
         groups.setdefault((*what, *how, view.sealed.id if within_seal else None), []).append(view)
     return groups.values()

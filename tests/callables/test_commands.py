@@ -37,6 +37,13 @@ def rows(desk: Desk) -> dict:
     return {row["cell"]: row for row in json.loads(desk.ledger("report", "--json"))["rows"]}
 
 
+def test_two_callables_of_one_module_are_two_cases(desk):
+    for name in ("swiglu", "fused"):
+        desk.ledger("predict", f"ops:{name}", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS)
+    desk.ledger("predict", "ops:fused", "--args", "x=fp32[B,96] y=fp32[B,96]", "--shape", "B=64", *GUESS, "--pct", "20")
+    assert json.loads(desk.ledger("order", "--once", "-o", "order.json", "--json"))["cells"] == 2
+
+
 @pytest.mark.exhaustive
 def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     desk.ledger("predict", "ops:decorated", *GUESS)
