@@ -150,6 +150,7 @@ class _Case:
             (sealed.id, claim.cell): claim.operation for sealed in self.seals for claim in claims_of(sealed)
         }
         self.compared: set[tuple[str, str]] = set()
+        self.unlike: dict[str, tuple[Finding, ...]] = {}
 
     def book(self, notes: SightNotes, ratios: ClaimChecks) -> Book:
         """Make checks 8 to 18 and return the book."""
@@ -334,7 +335,10 @@ class _Case:
             found += unlike_path(forecast, hardware)
             if (sealed.path, forecast.hardware_sha256) not in self.compared:
                 self.compared.add((sealed.path, forecast.hardware_sha256))
-                found += unlike_shipped(hardware, shipped_like(hardware))
+                digest = forecast.hardware_sha256
+                if digest not in self.unlike:
+                    self.unlike[digest] = tuple(unlike_shipped(hardware, shipped_like(hardware)))
+                found += self.unlike[digest]
         for finding in found:
             self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
 
