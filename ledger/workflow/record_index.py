@@ -83,14 +83,8 @@ class RecordIndex:
         bounds = "".join(f" and size{index} between ? and ?" for index in range(min(len(shape), 3)))
         sizes = [bound for _, size in shape[:3] for bound in ((size + 1) // 2, 2 * size)]
         rows = self._connection.execute(f"{_TIMED} keys = ?{bounds} order by held.path", (_keys(shape), *sizes))
-        made = map(self._timed, rows)
-        alike = (
-            (timed, operation)
-            for timed, operation in made
-            if operation == forecast.operation
-            and devices.of(timed.hardware) == device
-            and is_neighbour(timed.shape, shape)
-        )
+        near = (row for row in rows if devices.of(row[9]) == device and is_neighbour(_shape(row[6]), shape))
+        alike = (found for found in map(self._timed, near) if found[1] == forecast.operation)
         return list(islice(alike, MOST_COMPARED))
 
     def _timed(self, row: Sequence[Any]) -> tuple[Timed, str | None]:
@@ -99,8 +93,7 @@ class RecordIndex:
             "select operation from sealed join held on held.blob = sealed.blob where seal = ? and cell = ? limit 1",
             (seal, cell),
         ).fetchone()
-        sizes = tuple((key, size) for key, size in json.loads(shape))
-        return Timed(path, kernel, sources, sizes, dtype, hardware), None if found is None else found[0]
+        return Timed(path, kernel, sources, _shape(shape), dtype, hardware), None if found is None else found[0]
 
     def _profiles(self) -> list[Hardware]:
         """Return the profiles that the seals of the commit name, of those that can be read."""
@@ -193,6 +186,10 @@ def _decoded(path: str, blob: str, blobs: Blobs) -> Evidence | None:
 
 def _text(shape: Shape) -> str:
     return json.dumps(shape)
+
+
+def _shape(text: str) -> Shape:
+    return tuple((key, size) for key, size in json.loads(text))
 
 
 def _keys(shape: Shape) -> str:
