@@ -21,6 +21,7 @@ from ledger.budgets import (
     MAX_OBJECT_BYTES,
     MAX_PASSING_BYTES,
     MAX_PROFILE_BYTES,
+    MAX_PROFILES_BYTES,
     MAX_RECORD_BYTES,
     MAX_RECORD_SAMPLES,
     MAX_RECORDS,
@@ -370,7 +371,7 @@ class Objects:
         data = self._bytes(path, digest, named_by, limit=limit)
         self._sound[path] = data is not None
         self._weight[kept] += weight_bytes(data or b"")
-        most, what = (MAX_WEIGHT_BYTES // 4, "profiles and manifests") if kept else (MAX_PASSING_BYTES, "answers")
+        most, what = (MAX_PROFILES_BYTES, "profiles and manifests") if kept else (MAX_PASSING_BYTES, "answers")
         if self._weight[kept] > most:
             raise BudgetExceeded(f"{what} need more than {most} bytes of memory, all together; expected less")
         try:
