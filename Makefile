@@ -24,6 +24,8 @@ TRITON_ARGS ?=
 BENCH_ARGS ?= rmsnorm_matmul --dtype fp16 --shape B=8,H=4096,O=4096
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Tests start Python often: it compiles this repository once, not at each start.
+unexport PYTHONDONTWRITEBYTECODE
 
 ifeq ($(VENV),none)
 READY :=

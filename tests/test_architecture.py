@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,13 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT / "ledger").with_suffix("").parts)
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield each imported module with the column of its statement: 0 means at import."""
+@cache
+def imports(path: Path) -> list[tuple[str, int]]:
+    """Return each imported module with the column of its statement: 0 means at import."""
+    return list(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.col_offset) for alias in node.names)
@@ -190,43 +196,41 @@ def test_no_module_imports_what_kernels_share():
         assert not [name for name, _ in imports(path) if name.startswith("ledger.kernels")], path.name
 
 
-def ledger(*arguments: str, folder: Path) -> str:
-    """Run a command in a fresh interpreter and return its stdout; fail when it loaded torch or triton."""
-    code = (
-        "import sys\nsys.argv = ['ledger', *sys.argv[1:]]\nfrom ledger.cli import main\n"
-        "try:\n    main()\nfinally:\n"
-        "    heavy = sorted({'torch', 'triton'} & set(sys.modules))\n"
-        "    print('LOADED', *heavy, file=sys.stderr)\n"
-    )
-    names = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org"}
-    names |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org"}
+# Runs each command line of the arguments, all in this one interpreter, and says what it had loaded after each.
+COMMANDS = """
+import shlex, sys
+from ledger.cli import main
+for command in sys.argv[1:]:
+    sys.argv = ["ledger", *shlex.split(command)]
+    try:
+        main()
+    except SystemExit as done:
+        assert not done.code, f"{command}: {done.code}"
+    heavy = sorted({"torch", "triton"} & set(sys.modules))
+    assert not heavy, f"ledger {command} loaded {heavy}"
+"""
+PREDICT = "predict rmsnorm_matmul --hw h200 --dtype fp16 --shape B=8,H=4096,O=4096 --regime hbm-bound --pct 60"
+
+
+def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
+    commands = (
+        "init .", PREDICT,
+        "--help", "hardware list", "hardware show h100_sxm", "kernels list", "kernels show matmul", "status", "log",
+        "report", "report --json", "audit .", "audit --json", "order -o order.json",
+        "forecast rmsnorm_matmul --hw h200 --json",
+    )  # fmt: skip
+    names = {f"GIT_{role}_{field}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
+        [sys.executable, "-c", COMMANDS, *commands],
+        cwd=tmp_path,
         env={**os.environ, **names, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, f"ledger {' '.join(arguments)}: {done.stderr}"
-    assert done.stderr.rstrip().endswith("LOADED"), f"ledger {' '.join(arguments)} loaded: {done.stderr[-200:]}"
-    return done.stdout
-
-
-PREDICT = "predict rmsnorm_matmul --hw h200 --dtype fp16 --shape B=8,H=4096,O=4096 --regime hbm-bound --pct 60"
-
-
-def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
-    ledger("init", ".", folder=tmp_path)
-    ledger(*PREDICT.split(), folder=tmp_path)
-    for command in (
-        "--help", "hardware list", "hardware show h100_sxm", "kernels list", "kernels show matmul", "status", "log",
-        "report", "report --json", "audit .", "audit --json", "order -o order.json",
-        "forecast rmsnorm_matmul --hw h200 --json",
-    ):  # fmt: skip
-        ledger(*command.split(), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def seconds(*command: str) -> float:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from desk import Desk
-from ledger_process import repository_report
+from ledger_process import repository_report, run_ledger
 
 import ledger
 from ledger import api, notebook
@@ -63,14 +63,12 @@ def test_only_a_sealed_forecast_is_measured(desk: Desk):
 
 
 def test_a_ranking_of_nothing_is_told(desk: Desk):
-    done = subprocess.run(
-        [sys.executable, "-m", "ledger", "score", "--ranking"],
-        cwd=desk.root,
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_ledger("score", "--ranking", cwd=desk.root)
+    assert (
+        done.returncode == 0
+        and done.stdout == ""
+        and "nothing to rank: no two forecasters share a measured cell" in done.stderr
     )
-    assert done.stdout == "" and "nothing to rank: no two forecasters share a measured cell" in done.stderr
 
 
 def test_a_result_shows_its_percent_to_a_tenth():

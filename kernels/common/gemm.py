@@ -372,10 +372,12 @@ class Gemm(Family):
         a, b, bias = inputs["a"], inputs["b"], inputs["bias"] if self.bias else None
         if not config["tma"]:
             return self._product(a, b, bias, out, config, scale=scale)
-        (a, b), copy = pad_rows.pad_rows((a, b))
-        product = self._product(a, b, bias, out, config, scale=scale)
+        (a, b), copy = pad_rows.pad_rows((a, b), overlap=bool(config.get("pdl")))
         if copy is None:
-            return product
+            return self._product(a, b, bias, out, config, scale=scale)
+        # The product begins before the copy has ended.
+        early = {"pdl": 1} if config["variant"] == CUDA else {}
+        product = self._product(a, b, bias, out, {**config, **early}, scale=scale)
 
         def launch() -> None:
             copy()

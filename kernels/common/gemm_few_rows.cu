@@ -45,12 +45,13 @@ DEVICE void store_word(u32 to, u32 word) {
 DEVICE u32 load_element(u64 from) {
     return *(const u16*)from;
 }
-// Copies a vector of which so many elements, none where they are negative, belong to a row, and fills up with zeros. No
-// access reaches beyond the end of the matrix.
-DEVICE void copy_up_to(u32 to, u64 from, int elements, u64 matrix_end) {
-    const int bytes = 2 * min(elements, 8);
-    if (bytes == 16) copy_vector(to, from);
-    else if (bytes > 0 && matrix_end - from >= 32 - bytes) copy_first(to, from, bytes);
+DEVICE void store_zeros(u32 to) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" :: "r"(to), "r"(0) : "memory");
+}
+// Copies the first elements of a vector, 1 to 7, and fills up with zeros. No access reaches beyond the end of the matrix.
+DEVICE void copy_elements(u32 to, u64 from, int elements, u64 matrix_end) {
+    const int bytes = 2 * elements;
+    if (matrix_end - from >= 32 - bytes) copy_first(to, from, bytes);
     else
         UNROLL for (int i = 0; i < 16; i += 4)
             if (bytes >= i + 4) copy_word(to + i, from + i);
@@ -92,15 +93,15 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCK_M > 64 ? 1 :
     // Four threads load a row: vectors 0 to 3, 4 to 7, and one of them the ninth.
     const int row = thread / 4, vector = thread % 4;
     const u32 to = ring + row * PITCH + 16 * vector;
-    // Elements from a thread's first vector to the end of a row of B, and of A at its first step.
-    auto skipped = [&](u64 begin) { return (int)(begin & 15) / 2 - 8 * vector; };
-    const int left_b = n_cols - col + skipped(of_b(row)), left_a = n_inner - first * BLOCK_K + skipped(of_a(row));
+    // Elements from a thread's first vector to the end of a row of A at its first step.
+    const int left_a = n_inner - first * BLOCK_K + (int)(of_a(row) & 15) / 2 - 8 * vector;
     const u64 end_a = (u64)(a + (i64)n_rows * n_inner), end_b = (u64)(b + (i64)n_inner * n_cols);
     const u64 next_b = 2ull * BLOCK_K * n_cols;
     u64 from_b = (of_b(row) & ~15ull) + 16 * vector, from_a = (of_a(row) & ~15ull) + 16 * vector;
-    // Steps of which all vectors, the ninth too, lie inside the rows.
+    // Steps of which all vectors, the ninth too, lie inside the rows of A and the matrix B: what follows a row of B falls
+    // into columns that nobody stores.
     const int inner_left = n_inner - first * BLOCK_K - BLOCK_K - 8;
-    const int whole_steps = n_cols - col < BLOCK_N + 8 || inner_left < 0 ? 0 : inner_left / BLOCK_K + 1;
+    const int whole_steps = n_cols < 9 || inner_left < 0 ? 0 : inner_left / BLOCK_K + 1;
     int to_load = 0, stage_to_load = 0;
     // What the rows of A after the last one hold nobody stores.
     auto load_whole = [&](u32 stage) {
@@ -113,14 +114,29 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCK_M > 64 ? 1 :
                     copy_vector(stage + A_AT + o * PITCH + 64 * i, from_a + 2ll * o * n_inner + 64 * i);
         }
     };
+    // A thread has part of at most one vector of a row of A, and of B in its last row; these are copied at the end.
     auto load_rest = [&](u32 stage) {
-        const int elements_b = (first + to_load) * BLOCK_K + row < n_inner ? left_b : 0;
-        NO_UNROLL for (int i = 0; i < (vector ? 2 : 3); ++i)
-            copy_up_to(stage + 64 * i, from_b + 64 * i, elements_b - 32 * i, end_b);
-        UNROLL for (int o = 0; o < BLOCK_M; o += 64)
-            NO_UNROLL for (int i = 0; i < (A_LOADS && vector == 0 ? 3 : 2) && o + row < n_rows; ++i)
-                copy_up_to(stage + A_AT + o * PITCH + 64 * i, from_a + 2ll * o * n_inner + 64 * i,
-                    left_a - BLOCK_K * to_load - 32 * i, end_a);
+        const bool is_row = (first + to_load) * BLOCK_K + row < n_inner;
+        int part = 0, part_at = 0;
+        UNROLL for (int i = 0; i < (vector ? 2 : 3); ++i) {
+            const i64 left = (i64)(end_b - from_b) / 2 - 32 * i;
+            if (!is_row) store_zeros(stage + 64 * i);
+            else if (left >= 8) copy_vector(stage + 64 * i, from_b + 64 * i);
+            else if (left > 0) part = (int)left, part_at = 64 * i;
+        }
+        if (part) copy_elements(stage + part_at, from_b + part_at, part, end_b);
+        NO_UNROLL for (int o = 0; o < BLOCK_M && o + row < n_rows; o += 64) {
+            const u32 of_row = stage + A_AT + o * PITCH;
+            const u64 from = from_a + 2ll * o * n_inner;
+            part = 0;
+            UNROLL for (int i = 0; i < (A_LOADS && vector == 0 ? 3 : 2); ++i) {
+                const int left = left_a - BLOCK_K * to_load - 32 * i;
+                if (left >= 8) copy_vector(of_row + 64 * i, from + 64 * i);
+                else if (left <= 0) store_zeros(of_row + 64 * i);
+                else part = left, part_at = 64 * i;
+            }
+            if (part) copy_elements(of_row + part_at, from + part_at, part, end_a);
+        }
     };
     auto load_step = [&] {
         if (to_load < count) {

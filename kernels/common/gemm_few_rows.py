@@ -82,7 +82,7 @@ class FewRows:
     def _config(self, generic: Settings, block_m: int, split: int) -> dict[str, Any]:
         chosen = {
             **generic, **_FIXED, "variant": FEW_ROWS, "block_m": block_m, "group_m": 1, "split_k": split, "stream_k": 0,
-            "pdl": 1,
+            "pdl": 0,
         }  # fmt: skip
         most = _HALF_BYTES if block_m <= _SHARING_ROWS else SHARED_BYTES[TARGET]
         stages = [n for n in _STAGES if few_rows_bytes({**chosen, "num_stages": n}) <= most]

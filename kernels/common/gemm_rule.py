@@ -224,7 +224,7 @@ def _fixed(config: Settings, frame: Frame, sms: int) -> dict[str, Any]:
 
 def _cluster_config(config: Settings, frame: Frame, shape: Shape, sms: int) -> dict[str, Any]:
     """Return a configuration with a frame of the CUDA C++."""
-    chosen = {**config, **_fixed(config, frame, sms), "pdl": 1}
+    chosen = {**config, **_fixed(config, frame, sms)}
     return {**chosen, "group_m": group_rows(chosen, shape)}
 
 

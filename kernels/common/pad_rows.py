@@ -34,9 +34,10 @@ def padded(columns: int, size: int) -> int:
     return ceil_div(columns * size, PITCH_BYTES) * PITCH_BYTES // size
 
 
-def pad_rows(matrices: Sequence[Tensor]) -> tuple[list[Tensor], Launch | None]:
+def pad_rows(matrices: Sequence[Tensor], *, overlap: bool) -> tuple[list[Tensor], Launch | None]:
     """Return one or two matrices as TMA can read them, and the launch that copies those that it cannot, if any.
 
+    overlap: whether that launch begins before the one ahead of it has ended (programmatic dependent launch).
     Shapes: (rows, columns), contiguous; the results have the same shapes, copies with a wider row pitch.
     Assumes: the launch has run before a copy is read; one prepared launch runs on one stream at a time.
     """
@@ -51,10 +52,10 @@ def pad_rows(matrices: Sequence[Tensor]) -> tuple[list[Tensor], Launch | None]:
         copy = matrix.new_empty((rows, pitch))
         copied.append((matrix, copy))
         results.append(copy[:, :columns])
-    return results, _copy(copied) if copied else None
+    return results, _copy(copied, overlap=overlap) if copied else None
 
 
-def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> Launch:
+def _copy(pairs: Sequence[tuple[Tensor, Tensor]], *, overlap: bool) -> Launch:
     arguments: list[Argument] = []
     ctas: list[int] = []
     for matrix, copy in pairs:
@@ -72,5 +73,5 @@ def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> Launch:
         threads=_THREADS,
         shared_bytes=0,
         arguments=arguments,
-        overlap=True,
+        overlap=overlap,
     )

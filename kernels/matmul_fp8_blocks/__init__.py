@@ -182,7 +182,9 @@ class FP8Blocks(Family):  # type: ignore[misc]
         (n_rows, n_inner), n_cols = inputs["a"].shape, out.shape[1]
         scales = [inputs["a_scale"], inputs["b_scale"]]
         if config["variant"] == CUDA:
-            (a, b), copy = pad_rows.pad_rows((inputs["a"], inputs["b"]))
+            (a, b), copy = pad_rows.pad_rows((inputs["a"], inputs["b"]), overlap=bool(config["pdl"]))
+            # After a copy the product begins before that has ended.
+            config = {**config, "pdl": 1} if copy else config
             product = self.cluster.prepare(a, b, out, config, dtype="fp8_e4m3", bias=None, scale=None, more=scales)
             launches = [product] if copy is None else [copy, product]
 

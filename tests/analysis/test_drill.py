@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from ledger.workflow.seal import TOOL
 ROOT = Path(__file__).parents[2]
 if not (ROOT / ".git").exists():
     pytest.skip("this copy has no git history to make a drill of", allow_module_level=True)
-SHIPPED = shipped_drill()
+shipped = cache(shipped_drill)
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     "COLUMNS": "100", "TERM": "dumb",
@@ -42,7 +43,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a drill file of two cells."""
     path = tmp_path_factory.mktemp("few") / "few.json"
-    write_drill(path, SHIPPED.model_copy(update={"questions": SHIPPED.questions[:2]}))
+    write_drill(path, shipped().model_copy(update={"questions": shipped().questions[:2]}))
     return path
 
 
@@ -51,17 +52,17 @@ def guesses(questions, **changes):
 
 
 def test_shipped_cells_cover_several_regimes_and_show_no_answer():
-    regimes = {answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50)).view.runs[0].verification.measured_regime
-               for q in SHIPPED.questions}  # fmt: skip
+    regimes = {answer(shipped(), q, Guess(regime="hbm-bound", pct=50)).view.runs[0].verification.measured_regime
+               for q in shipped().questions}  # fmt: skip
     assert {"hbm-bound", "latency-bound", "compute-bound"} <= regimes
-    for question in SHIPPED.questions:
+    for question in shipped().questions:
         shown = json.dumps(question_document(question))
         assert "measured" not in shown and "regime" not in shown and "percent" not in shown
 
 
 def test_a_guess_is_judged_like_a_forecast():
-    question = next(q for q in SHIPPED.questions if q.forecast.cell == "matmul-K4096-M4096-N4096-fp16")
-    told = result_document(answer(SHIPPED, question, Guess(regime="compute-bound", pct=90, low=80, high=95)))
+    question = next(q for q in shipped().questions if q.forecast.cell == "matmul-K4096-M4096-N4096-fp16")
+    told = result_document(answer(shipped(), question, Guess(regime="compute-bound", pct=90, low=80, high=95)))
     # By hand: 2 · 4096³ operations over 989.4 TFLOP/s are 138.91 µs.
     assert told["measured_percent"] == pytest.approx(100 * 138.91 / told["measured_us"], abs=0.01)
     assert told["gap_points"] == pytest.approx(told["measured_percent"] - 90)
@@ -69,8 +70,8 @@ def test_a_guess_is_judged_like_a_forecast():
 
 
 def test_score_is_that_of_ledger_score():
-    questions = choose(SHIPPED, count=3, seed=1)
-    answered = [answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50, prob={"hbm-bound": 1.0})) for q in questions]
+    questions = choose(shipped(), count=3, seed=1)
+    answered = [answer(shipped(), q, Guess(regime="hbm-bound", pct=50, prob={"hbm-bound": 1.0})) for q in questions]
     (scored,) = score.score_book(book_of(answered))
     gaps = [result_document(one)["gap_points"] for one in answered]
     hits = [result_document(one)["regime_right"] for one in answered]
@@ -82,10 +83,10 @@ def test_score_is_that_of_ledger_score():
 
 
 def test_same_seed_asks_the_same_and_each_shape_once_first():
-    assert choose(SHIPPED, count=6, seed=7) == choose(SHIPPED, count=6, seed=7)
-    cases = [q.forecast.case for q in choose(SHIPPED, count=13, seed=7)]
+    assert choose(shipped(), count=6, seed=7) == choose(shipped(), count=6, seed=7)
+    cases = [q.forecast.case for q in choose(shipped(), count=13, seed=7)]
     assert len({(case.kernel, tuple(case.shape.items())) for case in cases}) == 13
-    assert len(choose(SHIPPED, count=1000, seed=7)) == len(SHIPPED.questions)
+    assert len(choose(shipped(), count=1000, seed=7)) == len(shipped().questions)
 
 
 def test_a_ledger_gives_its_measured_cells_only(tmp_path: Path):
@@ -125,9 +126,9 @@ def test_shipped_cells_are_those_verified_in_this_repository():
         pytest.skip("this copy has no git history")
     book = read_book(ROOT)
     verified = {(c.sealed.id, c.forecast.cell): c.counted for c in book.cells if c.counted}
-    for question in SHIPPED.questions:
+    for question in shipped().questions:
         run = verified[question.seal, question.forecast.cell]
-        mine = result_document(answer(SHIPPED, question, Guess(regime="hbm-bound", pct=50)))
+        mine = result_document(answer(shipped(), question, Guess(regime="hbm-bound", pct=50)))
         assert mine["measured_percent"] == run.verification.measured_percent
         assert mine["measured_regime"] == run.verification.measured_regime
 
@@ -257,7 +258,7 @@ def test_a_student_at_a_terminal(tmp_path: Path):
 
 
 def test_the_score_is_readable_at_80_columns():
-    answered = [answer(SHIPPED, q, Guess(regime="hbm-bound", pct=50)) for q in choose(SHIPPED, count=2, seed=1)]
+    answered = [answer(shipped(), q, Guess(regime="hbm-bound", pct=50)) for q in choose(shipped(), count=2, seed=1)]
     console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     render_scores(score.score_book(book_of(answered)), console)
     assert "you, blind" in console.export_text()

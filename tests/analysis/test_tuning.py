@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ledger_process import run_ledger
+from loaded_kernels import load_kernel
 from samples import TOY
 
 from ledger.analysis.tuning import (
@@ -32,7 +33,7 @@ from ledger.analysis.tuning import (
 )
 from ledger.errors import InputError, MachineError
 from ledger.kernel import Candidate, Kernel, variations
-from ledger.kernel_files import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names
 from ledger.record_files import load_hardware
 from ledger.records import Work
 from ledger.roofline import roof_of
@@ -285,6 +286,12 @@ def test_a_rule_that_left_what_was_tuned_is_named() -> None:
 def test_rules_take_what_the_reviewed_files_found_fast(path: Path) -> None:
     document = json.loads(path.read_text(encoding="utf-8"))
     kernel, target = load_kernel(document["kernel"]).kernel, load_hardware(document["hardware"]).target
+    if kernel.name == "matmul":
+        # Tuned back to back, where early launches gain; its rule leaves them out (docs/notes/gemm.md).
+        rule = kernel.config
+        kernel = replace(
+            kernel, config=lambda *case: (own := rule(*case)) | ({"pdl": 1} if own["variant"] == "cuda" else {})
+        )
     assert not [words for one in document["rows"] if (words := drifted(kernel, one, target))]
 
 

@@ -6,12 +6,13 @@ import math
 import shutil
 
 import pytest
+from loaded_kernels import load_kernel
 from mutants.checker import source_file
 
 from ledger.analysis.campaign import Request
 from ledger.analysis.work_model import elements, excess, usual_flops
 from ledger.errors import InputError
-from ledger.kernel_files import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names
 from ledger.operations import MATMUL, OPERATIONS, RMSNORM
 from ledger.records import Work
 from ledger.roofline import DTYPE_BYTES, ELEMENT_BYTES

@@ -7,12 +7,12 @@ import os
 import random
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from ledger_process import run_ledger
 from stress import report_bits
 
 from ledger.analysis.metric_readings import readings
@@ -136,14 +136,10 @@ class Desk:
     def verify(self, report: Path, *more: str, cell: str = CELL) -> subprocess.CompletedProcess[str]:
         who = {f"GIT_{r}_{f}": "a@example.org" for r in ("AUTHOR", "COMMITTER") for f in ("NAME", "EMAIL")}
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        return subprocess.run(
-            [
-                sys.executable, "-P", "-m", "ledger", "verify",
-                "--from", str(self.results), "--ncu-report", str(report),
-                "--cell", f"{self.record.seal[:10]}#{cell}", *more,
-            ],
-            cwd=self.root, env={**os.environ, **who, "PYTHONPATH": path, "COLUMNS": "200"},
-            capture_output=True, text=True, check=False,
+        return run_ledger(
+            "verify", "--from", str(self.results), "--ncu-report", str(report),
+            "--cell", f"{self.record.seal[:10]}#{cell}", *more,
+            cwd=self.root, env={**os.environ, **who, "PYTHONPATH": path, "COLUMNS": "200"}, safe_path=True,
         )  # fmt: skip
 
     @property

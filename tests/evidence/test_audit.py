@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from builders import Ledger, forecast, honest, honest_samples
+from ledger_process import run_ledger
 
 from ledger.canonical import object_path
 from ledger.errors import InputError, StateError
@@ -23,10 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does, outside of any shadowing folder."""
-    program = f"import sys; sys.path[0] = {str(ROOT)!r}; from ledger.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    return run_ledger(*arguments, cwd=cwd or Path.cwd(), safe_path=True)
 
 
 def test_exit_codes_and_json_of_the_three_verdicts(tmp_path):

@@ -200,6 +200,14 @@ class _nothing:  # noqa: N801
 # Sources
 
 
+@pytest.fixture(scope="module")
+def holding(tmp_path_factory):
+    """Return the folder of a ledger that holds."""
+    ledger, _ = honest(tmp_path_factory.mktemp("holding") / "ledger")
+    assert audit(str(ledger.root)).verdict == "holds"
+    return ledger.root
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -210,11 +218,9 @@ class _nothing:  # noqa: N801
         "git://host", "git@host:path", "host:path", "https:x", "//host/path", "ftp://host/x", "data:,x", "~", "$UNSET",
     ],
 )  # fmt: skip
-def test_a_source_that_names_no_repository_is_bad_input(source, tmp_path, monkeypatch):
+def test_a_source_that_names_no_repository_is_bad_input(source, holding, monkeypatch):
     """None of them is the current folder, which holds a ledger that holds."""
-    ledger, _ = honest(tmp_path / "ledger")
-    monkeypatch.chdir(ledger.root)
-    assert audit(".").verdict == "holds"
+    monkeypatch.chdir(holding)
     with pytest.raises(InputError) as caught:
         audit(source)
     assert not isinstance(caught.value, StateError)

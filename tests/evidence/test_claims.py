@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import attacks
 import builders
 import pytest
+from authority import next_second
 from builders import Ledger, Seal, forecast, manifest_of
 from claimed import BASE_SOURCE, FILE, HEAD_SOURCE, ClaimLedger, honest_claim, settled
 from claimed import settled as settled_record
@@ -412,7 +412,7 @@ def test_signed_and_stamped_claims_reach_levels_2_and_3(tmp_path: Path):
     late = ledger.put_claim(why="stamped late")
     ledger.commit(f"Seal\n\nSeal-Id: {late.id}")
     attacks._stamp(ledger, early.path)
-    time.sleep(1.1)
+    next_second()
     paths = []
     for sealed, began, speed in ((early, attacks.started(), 1.1), (late, attacks.started(-60), 1.101)):
         paths.append(ledger.put_settled(sealed, speed=speed, started_at=began))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sigstore")
-from authority import Authority
+from authority import Authority, next_second
 from builders import Ledger, forecast
 from public_log import ADA, ISSUER, LocalLog
 from rich.console import Console
@@ -155,13 +155,12 @@ def test_an_index_counts_where_the_times_are_another_order(ledger, log):
 
 
 def test_a_token_of_the_seal_after_that_of_its_measurement_reaches_no_level_4(ledger, log):
-    import time
 
     sealed = ledger.seal()
     record = ledger.measure(sealed)
     first, second = (log.bundle(record_of(path)) for path in (sealed.path, record))
     put(ledger, record, second, log.stamp(json.dumps(second).encode()))
-    time.sleep(1.1)
+    next_second()
     put(ledger, sealed.path, first, log.stamp(json.dumps(first).encode()))
     assert "does not precede" in reason(audited(ledger, log))
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from attacks import started
-from authority import Authority
+from authority import Authority, next_second
 from builders import Ledger, forecast
 
 from ledger.canonical import id_input, record_id
@@ -76,7 +75,7 @@ def test_level_3_needs_a_root_that_the_auditor_names(ledger, authority, stranger
     (token,) = add_tokens(repository, [sealed.path], authority.url)
     assert token == f"{sealed.path.removesuffix('.json')}.127-0-0-1.tsr"
     assert add_tokens(repository, [sealed.path], authority.url) == []
-    time.sleep(1.1)
+    next_second()
     record = ledger.measure(sealed, started_at=started())
     alone = audited(ledger, authority)
     assert (alone.verdict, alone.book.cells[0].levels, codes(alone)) == ("holds", (0,), {"witness-missing"})
@@ -110,7 +109,7 @@ def test_a_seal_stamped_after_its_measurement_reaches_no_level_3(ledger, authori
     sealed = ledger.seal()
     record = ledger.measure(sealed)
     add_tokens(Repository(ledger.root), [record], authority.url)
-    time.sleep(1.1)
+    next_second()
     add_tokens(Repository(ledger.root), [sealed.path], authority.url)
     result = audited(ledger, authority)
     assert (result.book.cells[0].levels, codes(result)) == ((0,), {"witness-late"})
@@ -216,7 +215,7 @@ def test_keys_are_judged_now_and_never_at_the_commits_date_or_the_records(ledger
     assert 2 in audited(ledger, authority, signers=valid).book.cells[0].levels
     # A token over the record is none over the signature, which may be younger.
     expired = allow(tmp_path, (mine, f'valid-before="{datetime.now(UTC).strftime("%Y%m%d%H%M%SZ")}"'))
-    time.sleep(1.1)
+    next_second()
     assert 2 not in audited(ledger, authority, signers=expired).book.cells[0].levels
 
 

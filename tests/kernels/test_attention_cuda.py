@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from covering import one_in
+from loaded_kernels import load_kernel
 from mutants.attention import CUDA_MUTANTS
 from mutants.kernels import Mutant
 from mutants.twin import load_twin
-
-from ledger.kernel_files import load_kernel
 
 EMULATED = Path(__file__).parents[1] / "emulated"
 EMPTY = 0x7FFFDEAD
@@ -165,13 +164,13 @@ RUNS = (
 
 
 @needs_compiler
-@pytest.mark.parametrize("run", one_in(3, RUNS, lambda run: run.id))
+@pytest.mark.parametrize("run", one_in(4, RUNS, lambda run: run.id))
 def test_attention_in_cuda_is_right_on_a_cpu(run: Run, tmp_path: Path) -> None:
     assert _error(load_kernel("decode_attention", launch=True).kernel, run, tmp_path) < TOLERANCE
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", one_in(4, CUDA_MUTANTS, lambda case: case[1].name))
+@pytest.mark.parametrize("case", one_in(8, CUDA_MUTANTS, lambda case: case[1].name))
 def test_a_wrong_twin_of_attention_in_cuda_shows_on_a_cpu(case: tuple[str, Mutant], tmp_path: Path) -> None:
     run, mutant = RUNS[case[0]], case[1]
     assert _error(load_twin(mutant, tmp_path), run, tmp_path) > TOLERANCE

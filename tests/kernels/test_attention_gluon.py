@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 from covering import one_in
+from loaded_kernels import load_kernel
 from mutants.kernels import Mutant
 from mutants.twin import load_twin
 from warps import Deadlock, Descriptor, Pointer, run_specialised
 
 from ledger.kernel import Kernel
-from ledger.kernel_files import load_kernel
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "triton")),

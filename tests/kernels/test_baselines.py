@@ -7,9 +7,10 @@ import weakref
 from typing import Any
 
 import pytest
+from loaded_kernels import load_kernel
 
 from ledger.kernel import Launch, keeping
-from ledger.kernel_files import kernel_names, load_kernel
+from ledger.kernel_files import kernel_names
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no library to compare with")
 

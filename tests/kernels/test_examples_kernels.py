@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from compiled import compile_ahead
 from kernel_suite import gpu_dtypes, interpreted, mutants_of, trials_of
+from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs
 from mutants.examples import ROOT
-
-from ledger.kernel_files import load_kernel
 
 NAME = "absmax_norm"
 MOST_LINES = 150

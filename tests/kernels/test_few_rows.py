@@ -18,13 +18,13 @@ import pytest
 from compiled import compile_ahead
 from covering import one_in
 from kernel_suite import gpu_target, shape_id
+from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
-from mutants.few_rows import KERNELS, MUTANTS, few_rows_trials
+from mutants.few_rows import BEYOND_THE_MATRIX, KERNELS, MUTANTS, few_rows_trials
 from mutants.kernels import Mutant
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 
 EMULATED = Path(__file__).parents[1] / "emulated"
 COMMAND = ("-std=c++20", "-O1", "-w", "-pthread")
@@ -35,6 +35,7 @@ BODIES = {
     " memcpy(program->memory + to, (void*)from, bytes);",
     "void copy_word": "need_readable((void*)from, from % 4 ? 1 << 30 : 4);"
     " memcpy(program->memory + to, (void*)from, 4);",
+    "void store_zeros": "memset(program->memory + to, 0, 16);",
     "void store_word": "memcpy(program->memory + to, &word, 4);",
     "u32 load_element": "need_readable((void*)from, 2); return *(const u16*)from;",
     "u32 load_two": "u16 two[2]; memcpy(two, program->memory + first, 2); memcpy(two + 1, program->memory + second, 2);"
@@ -122,7 +123,7 @@ def _error(kernel: Any, trial: Trial, folder: Path) -> float:
 
 
 TRIALS = [
-    pytest.param(name, at, id=f"{name}-{shape_id(trial.shape)}")
+    pytest.param(name, at, id=f"{name}-{shape_id(trial.shape)}", marks=pytest.mark.exhaustive if at % 2 == 0 else ())
     for name in KERNELS
     for at, trial in enumerate(few_rows_trials(name, "fp16"))
     if trial.shape["N"] * trial.shape["K"] <= 100_000 and (name == "matmul" or at % 3 == 1)
@@ -136,7 +137,7 @@ def test_few_rows_are_right_on_a_cpu(name: str, at: int, tmp_path: Path) -> None
 
 
 @needs_compiler
-@pytest.mark.parametrize("mutant", one_in(4, MUTANTS, lambda mutant: mutant.name))
+@pytest.mark.parametrize("mutant", one_in(8, (*MUTANTS, BEYOND_THE_MATRIX), lambda mutant: mutant.name))
 def test_a_wrong_twin_of_few_rows_shows_on_a_cpu(mutant: Mutant, tmp_path: Path) -> None:
     trials = few_rows_trials(mutant.kernel, "fp16")
     twin = load_twin(mutant, tmp_path)

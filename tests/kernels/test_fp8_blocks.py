@@ -16,13 +16,13 @@ from compiled import compile_ahead
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import cpu_errors, element_errors, gpu_target
+from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
 from mutants.fp8_blocks import CUDA_MUTANTS, MUTANTS, NAME, cuda_trials, generic_trials
 from mutants.kernels import Mutant
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 DTYPE: Any = "fp8_e4m3"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from compiled import SHARED_LIMIT, TENSOR_CORE, compile_ahead, counts, instructions, overwritten
 from covering import builds, one_in
+from loaded_kernels import load_kernel
 from mutants.checker import Trial
 from mutants.kernels import CLUSTER_MUTANTS, Mutant
 from mutants.trials import CLUSTER_TRIALS
@@ -19,7 +20,6 @@ from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import AheadCuda
-from ledger.kernel_files import load_kernel
 from ledger.kernels.common.cuda import CudaSource, compile_cuda
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
@@ -48,7 +48,8 @@ _BUILDS = [
     for dtype in ("fp16", "bf16")
     if (dtype, target) != ("bf16", "sm_75")
 ]
-BUILDS = builds(_BUILDS, [f"{name}-{index}-{dtype}-{target}" for name, index, dtype, target in _BUILDS])
+BUILDS = builds(_BUILDS, [f"{name}-{index}-{dtype}-{target}" for name, index, dtype, target in _BUILDS], together=1)
+FLASH = [(name, dtype) for name in ("flash_attention", "flash_attention_causal") for dtype in ("fp16", "bf16")]
 # The second number: one in how many configurations.
 PARTS = [("bf16", 8), *(pytest.param(dtype, 1, marks=pytest.mark.exhaustive) for dtype in ("fp16", "bf16"))]
 
@@ -159,7 +160,10 @@ def test_every_variant_of_rmsnorm_matmuls_cuda_cpp_multiplies_by_wgmma_and_does_
     assert seen
 
 
-@pytest.mark.parametrize(("dtype", "split"), [("fp16", False), ("bf16", False), ("bf16", True)])
+@pytest.mark.parametrize(
+    ("dtype", "split"),
+    [*(pytest.param(dtype, False, marks=pytest.mark.exhaustive) for dtype in ("fp16", "bf16")), ("bf16", True)],
+)
 def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(dtype: Any, split: bool) -> None:
     kernel = load_kernel("mla_decode", launch=True).kernel
     trial = CLUSTER_TRIALS["mla_decode"](dtype)[-1 if split else 0]
@@ -175,8 +179,10 @@ def test_mla_decodes_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(
     assert counts(code, "HGMMA", "WARPGROUP.DEPBAR") == [4 * 36 + 2 * 8, 4 + 2 * 2]
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("name", ["flash_attention", "flash_attention_causal"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    builds(FLASH, ["-".join(case) for case in FLASH], together=1),
+)
 def test_attentions_cuda_cpp_multiplies_by_wgmma_in_batches_and_does_not_spill(name: str, dtype: Any) -> None:
     kernel = load_kernel(name, launch=True).kernel
     trial = CLUSTER_TRIALS[name](dtype)[0]
@@ -203,7 +209,7 @@ def test_ahead_for_sm_90_loads_through_tma_unless_rows_are_ragged(name: str) -> 
     assert "cp.async.bulk.tensor" in build(name, 0, "fp16", "sm_90").ptx
 
 
-@pytest.mark.parametrize("mutant", one_in(40, CLUSTER_MUTANTS, lambda mutant: f"{mutant.kernel}-{mutant.name}"))
+@pytest.mark.parametrize("mutant", one_in(60, CLUSTER_MUTANTS, lambda mutant: f"{mutant.kernel}-{mutant.name}"))
 def test_a_wrong_twin_of_cuda_cpp_compiles_and_is_another_kernel(mutant: Mutant, tmp_path: Path) -> None:
     kernel = load_kernel(mutant.kernel, launch=True)
     twin = load_twin(mutant, tmp_path)

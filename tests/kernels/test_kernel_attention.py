@@ -27,13 +27,13 @@ from kernel_suite import (
     shape_id,
     trials_of,
 )
+from loaded_kernels import load_kernel
 from mutants.attention import GPU_MUTANTS, MUTANTS, ODD_SHAPES, TRIALS, cuda_trials
 from mutants.checker import Trial, judge
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
 from ledger.kernel import Tolerance
-from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 NAMES = ("decode_attention", "flash_attention", "flash_attention_causal", "mla_decode")
@@ -81,22 +81,26 @@ _BUILDS = [
 ] + [
     (name, shape, dtype, "sm_90") for name, shapes in ON_SM_90.items() for shape in shapes for dtype in ("fp16", "bf16")
 ]
-BUILDS = builds(_BUILDS, [f"{name}-{shape_id(shape)}-{dtype}-{target}" for name, shape, dtype, target in _BUILDS])
+BUILDS = builds(
+    _BUILDS, [f"{name}-{shape_id(shape)}-{dtype}-{target}" for name, shape, dtype, target in _BUILDS], together=1
+)
 
 # Rows of a size that is no multiple of 16 bytes, and groups of query heads that several programs share.
 _RAGGED = {"B": 3, "HQ": 14, "HKV": 2, "S": 1031, "D": 67}
-UNCOMMON = [
-    pytest.param(name, shape, dtype, target, id=f"{name}-{shape_id(shape)}-{dtype}-{target}")
-    for name, shape, dtype, target in (
-        ("decode_attention", _RAGGED, "fp32", "sm_90"),
-        ("decode_attention", _RAGGED, "fp16", "sm_75"),
-        ("decode_attention", {**_RAGGED, "HQ": 32, "D": 128}, "fp32", "sm_90"),
-        ("decode_attention", {**_RAGGED, "HQ": 32, "D": 128}, "fp32", "sm_75"),
-        ("flash_attention", _RAGGED, "fp16", "sm_90"),
-        ("flash_attention_causal", _RAGGED, "bf16", "sm_80"),
-        ("flash_attention_causal", {**_RAGGED, "D": 131}, "bf16", "sm_90"),
-    )
+_UNCOMMON = [
+    ("decode_attention", _RAGGED, "fp32", "sm_90"),
+    ("decode_attention", _RAGGED, "fp16", "sm_75"),
+    ("decode_attention", {**_RAGGED, "HQ": 32, "D": 128}, "fp32", "sm_90"),
+    ("decode_attention", {**_RAGGED, "HQ": 32, "D": 128}, "fp32", "sm_75"),
+    ("flash_attention", _RAGGED, "fp16", "sm_90"),
+    ("flash_attention_causal", _RAGGED, "bf16", "sm_80"),
+    ("flash_attention_causal", {**_RAGGED, "D": 131}, "bf16", "sm_90"),
 ]
+UNCOMMON = builds(
+    _UNCOMMON,
+    [f"{name}-{shape_id(shape)}-{dtype}-{target}" for name, shape, dtype, target in _UNCOMMON],
+    together=1,
+)
 
 
 @pytest.mark.parametrize(

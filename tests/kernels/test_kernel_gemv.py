@@ -25,12 +25,12 @@ from kernel_suite import (
     shape_id,
     trials_of,
 )
+from loaded_kernels import load_kernel
 from mutants.checker import Trial, judge
 from mutants.gemv import MUTANTS, TRIALS
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 DTYPES = ("fp16", "bf16", "fp32")
@@ -44,7 +44,7 @@ _BUILDS = [
     for target in TARGETS
     for dtype in gpu_dtypes(target, DTYPES)
 ]
-BUILDS = builds(_BUILDS, [f"{shape_id(shape)}-{dtype}-{target}" for shape, dtype, target in _BUILDS])
+BUILDS = builds(_BUILDS, [f"{shape_id(shape)}-{dtype}-{target}" for shape, dtype, target in _BUILDS], together=1)
 
 
 def test_gemv_work_is_as_worked_by_hand() -> None:

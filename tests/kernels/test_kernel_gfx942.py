@@ -4,11 +4,12 @@ import json
 import re
 
 import pytest
+from loaded_kernels import load_kernel
 
 from ledger.analysis import amdgcn
 from ledger.analysis.occupancy import occupancy
 from ledger.errors import InputError, MachineError
-from ledger.kernel_files import build_case, load_kernel
+from ledger.kernel_files import build_case
 from ledger.record_files import load_hardware
 
 pytest.importorskip("triton", reason="triton is not installed: nothing can be compiled")

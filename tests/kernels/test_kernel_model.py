@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loaded_kernels import load_kernel
 
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 from ledger.records import Work
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")

@@ -13,12 +13,12 @@ from covering import builds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_suite import TARGETS, cpu_errors, element_errors, gpu_target, interpreted, mutants_of, shape_id, trials_of
+from loaded_kernels import load_kernel
 from mutants.checker import Trial, judge
 from mutants.products import PIPELINED_MUTANTS, PIPELINED_TRIALS, TRIALS
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
 from ledger.records import Work
 
@@ -247,7 +247,9 @@ def inspected(name: str, index: int, dtype: Any, target: str) -> Any:
 _BUILDS = [
     (name, index, dtype, target) for name, dtype, target in CELLS for index in range(len(SHAPES)) if dtype != "fp32"
 ]
-BUILDS = builds(_BUILDS, [f"{name}-{shape_id(SHAPES[i])}-{dtype}-{target}" for name, i, dtype, target in _BUILDS])
+BUILDS = builds(
+    _BUILDS, [f"{name}-{shape_id(SHAPES[i])}-{dtype}-{target}" for name, i, dtype, target in _BUILDS], together=1
+)
 
 
 @needs_triton

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loaded_kernels import load_kernel
 
 from ledger.analysis.model_shapes import FIT_SCHEMA, TIMES_SCHEMA, cells, drawn
 from ledger.cost_model import cost
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 from ledger.kernels.rmsnorm_matmul.candidates import candidates
 from ledger.kernels.rmsnorm_matmul.cost import (
     LIBRARY,

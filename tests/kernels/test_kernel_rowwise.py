@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -26,12 +25,12 @@ from kernel_suite import (
     shape_id,
     trials_of,
 )
+from loaded_kernels import load_kernel
 from mutants.checker import Trial, judge
 from mutants.rowwise import MUTANTS, TRIALS
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 from ledger.operations import OPERATIONS, SAMPLE_TOLERANCES
 from ledger.records import Work
 
@@ -53,7 +52,25 @@ _BUILDS = [
     for target in TARGETS
     for dtype in gpu_dtypes(target, DTYPES)
 ]
-BUILDS = builds(_BUILDS, [f"{name}-{shape_id(shape)}-{dtype}-{target}" for name, shape, dtype, target in _BUILDS])
+BUILDS = builds(
+    _BUILDS, [f"{name}-{shape_id(shape)}-{dtype}-{target}" for name, shape, dtype, target in _BUILDS], together=1
+)
+
+
+def _on_targets(*cases: tuple[str, dict[str, int]]) -> list[Any]:
+    every = [(name, shape, target) for name, shape in cases for target in TARGETS]
+    return builds(every, [f"{name}-{shape_id(shape)}-{target}" for name, shape, target in every], together=1)
+
+
+VECTORS = _on_targets(
+    ("vector_add", {"N": 1 << 20}),
+    *((name, {"M": 4096, "N": n}) for name in ROWS for n in (6144, 8101)),
+    # Enough bytes for shifted copies of the gain.
+    *((name, {"M": 9000, "N": 1001}) for name in ROWS),
+)
+NO_BARRIER = _on_targets(
+    *((name, shape) for name in ROWS for shape in ({"M": 60_000, "N": 200}, {"M": 8000, "N": 768}))
+)
 
 
 @pytest.mark.parametrize(
@@ -73,17 +90,12 @@ def test_rowwise_work_is_as_worked_by_hand(name: str, shape: dict[str, int], exp
     assert load_kernel(name).kernel.work(shape, "fp16") == expected
 
 
-@functools.cache
-def _kernel(name: str) -> Any:
-    return load_kernel(name).kernel
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ROWS)
 @settings(max_examples=60)
 @given(m=st.integers(1, 65_536), n=st.integers(1, 70_000) | st.integers(1, 300_000).map(lambda n: 8 * n))
 def test_rowwise_rule_gives_what_the_architecture_can_run(name: str, target: str, m: int, n: int) -> None:
-    kernel, shape = _kernel(name), {"M": m, "N": n}
+    kernel, shape = load_kernel(name).kernel, {"M": m, "N": n}
     for dtype in gpu_dtypes(target, DTYPES):
         kernel.check_config(kernel.config(shape, dtype, target), shape, dtype, target)
 
@@ -188,17 +200,7 @@ def test_rowwise_ahead_fits_does_not_spill_and_takes_plain_pipes(
 
 
 @needs_triton
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("vector_add", {"N": 1 << 20}),
-        *((name, {"M": 4096, "N": n}) for name in ROWS for n in (6144, 8101)),
-        # Enough bytes for shifted copies of the gain.
-        *((name, {"M": 9000, "N": 1001}) for name in ROWS),
-    ],
-    ids=lambda value: value if isinstance(value, str) else shape_id(value),
-)
+@pytest.mark.parametrize(("name", "shape", "target"), VECTORS)
 def test_rowwise_ahead_loads_and_stores_16_bytes_at_a_time(name: str, shape: dict[str, int], target: str) -> None:
     ptx = compiled(name, tuple(shape.items()), "fp16", target).ptx
     assert re.search(r"ld\.global\S*\.v4\.b32", ptx)
@@ -210,9 +212,7 @@ def test_rowwise_ahead_loads_and_stores_16_bytes_at_a_time(name: str, shape: dic
 
 
 @needs_triton
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("shape", [{"M": 60_000, "N": 200}, {"M": 8000, "N": 768}], ids=shape_id)
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(("name", "shape", "target"), NO_BARRIER)
 def test_warps_with_rows_of_their_own_need_no_barrier(name: str, shape: dict[str, int], target: str) -> None:
     config = load_kernel(name).kernel.config(shape, "fp16", target)  # type: ignore[arg-type]
     assert 1 < config["num_warps"] <= config["block_m"]

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from loaded_kernels import load_kernel
+
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 
 KERNEL = load_kernel("rmsnorm_matmul").kernel
 PING_PONG: Any = vars(sys.modules[KERNEL.check_config.__module__])["ping_pong"]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from compiled import resources
 from kernel_suite import gpu_target
+from loaded_kernels import load_kernel
 from mutants.checker import judge
 from mutants.kernels import Mutant
 from mutants.rowwise import CLUSTER_MUTANTS, cluster_trials
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel_files import load_kernel
 
 NAMES = ("rmsnorm", "layernorm", "softmax")
 TIMES = Path(__file__).parents[2] / "benchmarks" / "rows-h200.json"

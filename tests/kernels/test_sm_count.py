@@ -7,9 +7,10 @@ import sys
 from typing import Any
 
 import pytest
+from loaded_kernels import load_kernel
 
 from ledger.errors import InputError
-from ledger.kernel_files import build_case, kernel_names, load_kernel
+from ledger.kernel_files import build_case, kernel_names
 from ledger.kernels.common import configs, gemm_config, targets
 from ledger.record_files import load_hardware
 from ledger.records import Target

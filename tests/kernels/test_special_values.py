@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from kernel_suite import gpu_target, shape_id
+from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs
-
-from ledger.kernel_files import load_kernel
 
 pytestmark = pytest.mark.gpu
 

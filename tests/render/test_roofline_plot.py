@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 import struct
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ledger_process import run_ledger
 from plotted import book
 from rich.console import Console
 from samples import (
@@ -339,7 +339,7 @@ def test_fields_are_text_in_a_picture() -> None:
 
 def test_readme_shows_what_the_command_draws(tmp_path: Path) -> None:
     command = ["roofline", "--campaign", "h200_kernels", "-o", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "ledger", *command], cwd=ROOT, capture_output=True, check=True)
+    run_ledger(*command, cwd=ROOT).check_returncode()
     assert (tmp_path / "roofline.svg").read_text() == (ROOT / "docs" / "roofline.svg").read_text(), (
         f"draw it again: ledger {' '.join(command)}, then copy roofline.svg to docs/"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from authority import Authority
+from authority import Authority, next_second
 from builders import (
     KERNEL_SOURCE,
     PROFILE,
@@ -1706,11 +1705,11 @@ def _sign_with(ledger: Ledger, key: Path, when: str | None = None, *, stamped: b
     if stamped:
         _stamp(ledger, sealed.path)
         # Tokens tell whole seconds.
-        time.sleep(1.1)
+        next_second()
     path = ledger.put_measurement(sealed, started_at=started())
     ledger.commit(f"Measure\n\nRecord-Id: {Path(path).stem}", when)
     if stamped:
-        time.sleep(1.1)
+        next_second()
         _stamp(ledger, path)
     return sealed
 
@@ -1773,7 +1772,7 @@ def seal_stamped_after_its_measurement(folder, _canary):
     """Stamp the measurement first and the seal later."""
     ledger, sealed = honest(folder)
     _stamp(ledger, ledger.book().records[0].path)
-    time.sleep(1.1)
+    next_second()
     _stamp(ledger, sealed.path)
     return ledger.root
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -32,6 +33,11 @@ digests = sha256, sha512
 accuracy = secs:1
 ess_cert_id_alg = sha256
 """
+
+
+def next_second() -> None:
+    """Wait until a token tells a later time: tokens tell whole seconds."""
+    time.sleep(1.02 - time.time() % 1)
 
 
 class Authority:

@@ -59,8 +59,20 @@ def _load(*, with_torch: bool) -> None:
         if found.name != "ledger.__main__" and not found.name.startswith(_OPTIONAL):
             with contextlib.suppress(ImportError):
                 import_module(found.name)
+    _read_shipped()
     assert with_torch or "torch" not in sys.modules
     assert threading.active_count() == 1, "a process with threads must not be forked"
+
+
+def _read_shipped() -> None:
+    """Fill the caches, by content, of the profiles and sources that come with the package."""
+    from ledger.kernel_files import kernel_closure, kernel_names
+    from ledger.record_files import hardware_names, load_hardware
+
+    for name in hardware_names():
+        load_hardware(name)
+    for name in kernel_names():
+        kernel_closure(name)
 
 
 def _serve(address: str) -> None:

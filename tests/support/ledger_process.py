@@ -46,7 +46,7 @@ def run_ledger_bytes(
     """Run `python -m ledger` as run_ledger does; return its output as bytes."""
     command = [sys.executable, *(["-P"] if safe_path else []), "-m", "ledger", *arguments]
     environment = dict(os.environ if env is None else env)
-    if not hasattr(os, "fork") or _started_with(environment) != _started_with(os.environ):
+    if not hasattr(os, "fork") or _asks_another_start(environment):
         return subprocess.run(
             command,
             cwd=cwd,
@@ -98,6 +98,15 @@ def _text(output: bytes) -> str:
 
 def _started_with(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_AT_START) and name not in _HANDLED}
+
+
+_at_first = _started_with(os.environ)
+
+
+def _asks_another_start(environment: Mapping[str, str]) -> bool:
+    """Tell whether a variable of the start is neither as this process began nor as a library has set it here since."""
+    asked, here = _started_with(environment), _started_with(os.environ)
+    return any(asked.get(name) not in (_at_first.get(name), here.get(name)) for name in {*asked, *_at_first, *here})
 
 
 class Server:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import KEYS, _allow, _key, _stamp, attack, authority, begin, started, witnessed
+from authority import next_second
 from builders import KERNEL_SOURCE, Ledger, Seal, forecast, measurement, timing
 
 from ledger.analysis.protocols import COLD_GRAPH
@@ -276,7 +277,7 @@ def seal_stamped_after_its_measurement_began(folder, _canary):
     sealed = ledger.seal()
     path = ledger.measure(sealed, started_at=started(-60))
     _stamp(ledger, sealed.path)
-    time.sleep(1.1)
+    next_second()
     _stamp(ledger, path)
     return ledger.root
 
@@ -287,7 +288,7 @@ def start_that_no_calendar_has(folder, _canary):
     ledger = begin(folder)
     sealed = ledger.seal()
     _stamp(ledger, sealed.path)
-    time.sleep(1.1)
+    next_second()
     _stamp(ledger, ledger.measure(sealed, started_at="2027-13-32T00:00:00Z"))
     return ledger.root
 
@@ -312,7 +313,7 @@ def signatures_made_after_their_key_had_expired(folder, _canary):
     _allow(folder, key, f'valid-before="{expiry.strftime("%Y%m%d%H%M%SZ")}"')
     sealed = ledger.put_seal()
     seal = _stamped(ledger, sealed.prediction, "predictions")
-    time.sleep(1.1)
+    next_second()
     staged = ledger.git("write-tree")
     record = measurement(sealed.forecast, seal=seal, started_at=started())
     identity = _stamped(ledger, record, "verifications")

@@ -181,8 +181,9 @@ def changed(sealed: Seal, cell: int = 0, **changes) -> Incoming:
     """Return a measurement of which one digit of one sample was changed on its way."""
     record = measurement(sealed.prediction.cells[cell], seal=sealed.id, **changes)
     first, *others = record.samples.bits
-    digit = "0" if first[1] != "0" else "8"
-    samples = record.samples.model_copy(update={"bits": (first[0] + digit + first[2:], *others)})
+    # Of fp16: a value of 32 or more, or another sign; a lower digit may be within the tolerance of a sample near 0.
+    digit = "5" if first[0] != "5" else "d"
+    samples = record.samples.model_copy(update={"bits": (digit + first[1:], *others)})
     return incoming_of(record.model_copy(update={"samples": samples}), {})
 
 

@@ -1,7 +1,7 @@
 """Judge the kernels and their wrong twins under Triton's interpreter; run by tests/kernels/test_kernel_interpreter.py.
 
 The interpreter must be asked for before triton is imported, hence a process of its own. Prints one JSON document:
-{"kernel/trial": what is wrong or null} for the kernels, {"kernel/mutant": the first rejection or null} for the twins.
+{"kernel/trial": what is wrong or null} for the kernels, {"kernel/mutant": why it is rejected, or null} for the twins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path[:0] = [str(TESTS), str(TESTS.parents[1])]
 def main() -> None:
     """Judge everything and print the verdicts."""
     assert os.environ.get("TRITON_INTERPRET") == "1", "the interpreter must be asked for in the environment"
-    from mutants.checker import judge
+    from mutants.checker import judge, rejection
     from mutants.kernels import MUTANTS
     from mutants.trials import TRIALS
     from mutants.twin import load_twin
@@ -37,8 +37,7 @@ def main() -> None:
             for mutant in MUTANTS:
                 if mutant.kernel == name:
                     twin = load_twin(mutant, Path(folder))
-                    reasons = (judge(twin, trial, "cpu") for trial in trials("fp16", tma=True))
-                    mutants[f"{name}/{mutant.name}"] = next((reason for reason in reasons if reason), None)
+                    mutants[f"{name}/{mutant.name}"] = rejection(twin, trials("fp16", tma=True), "cpu")
     json.dump({"kernels": kernels, "mutants": mutants}, sys.stdout)
 
 

@@ -3,7 +3,7 @@
 The interpreter must be asked for before triton is imported, hence a process of its own. The module, named on the
 command line (`mutants.rowwise`), has TRIALS (kernel -> dtype -> trials) and MUTANTS, and ROOT where the kernels are
 those of another repository. Standard input is a JSON list of what to judge, `KERNEL/trial/ID` and `KERNEL/mutant/NAME`.
-Prints a JSON document: for each what is wrong with the trial, or the twin's first rejection, or null.
+Prints a JSON document: for each what is wrong with the trial, or why the twin is rejected, or null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path[:0] = [str(TESTS), str(TESTS.parents[1])]
 def main() -> None:
     """Judge everything and print the verdicts."""
     assert os.environ.get("TRITON_INTERPRET") == "1", "the interpreter must be asked for in the environment"
-    from mutants.checker import judge
+    from mutants.checker import judge, rejection
     from mutants.twin import load_twin
 
     from ledger.kernel_files import load_kernel
@@ -41,8 +41,7 @@ def main() -> None:
             for mutant in module.MUTANTS:
                 if mutant.kernel == name and (judged := f"{name}/mutant/{mutant.name}") in asked:
                     twin = load_twin(mutant, Path(folder), root)
-                    reasons = (judge(twin, trial, "cpu") for trial in trials(dtypes[0]))
-                    verdicts[judged] = next((reason for reason in reasons if reason), None)
+                    verdicts[judged] = rejection(twin, trials(dtypes[0]), "cpu")
     json.dump(verdicts, sys.stdout)
 
 
