@@ -60,7 +60,7 @@ LAYERS = (
         seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
         forecaster_checks claim_checks judge
         judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps
-        trust_levels log_proof log_bundle log_entries log_levels beyond_commit audit
+        trust_levels log_proof log_bundle log_entries log_levels beyond_commit checkpoint audit
         """,
     ),
     (
