@@ -48,7 +48,7 @@ def test_a_long_list_is_one_aligned_line_a_row():
 def test_a_long_audit_spells_out_what_could_act_on_a_terminal():
     book = book_of(501)
     lines = printed(render_audit, Audit("here", "holds", "for a test", book, ()))
-    assert sum("ada <U+202E> evil" in line for line in lines) == 501
+    assert sum("ada <U+202E> evil" in line for line in lines) == 501 + len(book.seals) + len(book.records)
     assert not any("\u202e" in line for line in lines)
     assert lines[-1] == "verdict: holds: for a test"
 
