@@ -70,11 +70,11 @@ def timeline(book: Book) -> list[dict[str, Any]]:
         {
             "commit": commit.sha,
             "date_self_declared": commit.when,
-            "author": commit.author,
-            "forecaster": forecasters.get(seal),
             "kind": kind,
             "id": identity,
             "what": what,
+            "author": commit.author,
+            "forecaster": forecasters.get(seal),
         }
         for commit, kind, identity, seal, what in sorted(events, key=lambda event: (event[0].position, event[2]))
     ]
