@@ -21,6 +21,7 @@ KERNELS = {
     for path in (ROOT / "kernels").rglob("*")
     if path.suffix in (".py", ".cu", ".cuh")
 }
+WITHOUT_PATH = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 DRILL = "ledger/drills/recorded.json"
 PROFILES = {path.name for path in (ROOT / "hardware").glob("*.yaml")} - {"cpu.yaml"}
 # Python 3.11.4 and newer.
@@ -99,8 +100,7 @@ def test_wheel_of_the_sdist_holds_the_cells_that_were_made_with_it(built: Path, 
         archive.extractall(tmp_path, **SAFELY)
     (source,) = tmp_path.iterdir()
     build = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    subprocess.run(build, cwd=source, env=environment, check=True, capture_output=True)
+    subprocess.run(build, cwd=source, env=WITHOUT_PATH, check=True, capture_output=True)
     again = zipfile.ZipFile(tmp_path / "dist" / wheel.name)
     assert again.read(DRILL) == zipfile.ZipFile(wheel).read(DRILL)
     (tmp_path / "drill.json").write_bytes(again.read(DRILL))
@@ -147,8 +147,9 @@ def use(python: Path, *arguments: str, folder: Path) -> str:
 
 def test_wheel_works_outside_the_repository(installed: Path, tmp_path: Path):
     where = subprocess.run(
-        [installed, "-c", "import ledger; print(ledger.__file__)"], cwd=tmp_path, capture_output=True, text=True
-    ).stdout
+        [installed, "-c", "import ledger; print(ledger.__file__)"],
+        cwd=tmp_path, env=WITHOUT_PATH, capture_output=True, text=True,
+    ).stdout  # fmt: skip
     assert where.startswith(str(installed.parent.parent))
     assert "predict" in use(installed, "--help", folder=tmp_path)
     assert {"h100_sxm", "t4"} <= set(use(installed, "hardware", "list", folder=tmp_path).split())

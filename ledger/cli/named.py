@@ -33,7 +33,7 @@ def sealed_by(
     from ledger.forecasters.registry import participants_named
     from ledger.record_files import parse_yaml, read_bytes
     from ledger.sources.platform import parse_pin
-    from ledger.workflow.named_forecasts import named_drafts
+    from ledger.workflow.named_forecasts import all_named_drafts
     from ledger.workflow.seal import check_new, prepare
 
     repository, pins, campaign, why = sealing.repository, list(sealing.pins), None, ""
@@ -49,9 +49,11 @@ def sealed_by(
         prepared = [prepare(cell, root=repository.root, ceilings=ceilings) for cell in cells]
     with working("asking the forecasters"):
         known = known_now()
-        answered = [named_drafts(prepared, one, known, pins=pinned) for one in chosen]
+        answered, silent = all_named_drafts(prepared, chosen, known, pins=pinned)
+    for reason in silent:
+        say(f"{reason}; sealed nothing")
     seals = []
-    for one, drafts in zip(chosen, answered, strict=True):
+    for one, drafts in answered:
         say(f"{one.name} {one.version}:")
         for name, reason in list(drafts.left_out.items())[:_SHOWN]:
             say(f"{one.name}: left out {name}: {reason}")

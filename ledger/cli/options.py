@@ -26,6 +26,9 @@ TimeLimitOption = Annotated[
 AgainOption = Annotated[
     bool, typer.Option("--again", help="Measured cells again, as later runs; the first run still counts.")
 ]
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="One forecast of each case; its run scores the others. Drawn ones all.")
+]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda or cuda:N (default: the first GPU, or the CPU without one).")
 ]

@@ -9,13 +9,14 @@ import typer
 
 from ledger.cli.challenge import ChallengeOption, anchor
 from ledger.cli.open_ledger import OpenLedger, open_ledger, refuse_if_refused
-from ledger.cli.options import AgainOption, Ids, JsonOption
+from ledger.cli.options import AgainOption, Ids, JsonOption, OnceOption
 from ledger.cli.output import emit, out, say
 
 
 def order(
     ids: Ids = None,
     again: AgainOption = False,
+    once: OnceOption = False,
     challenge: ChallengeOption = None,
     output: Annotated[FilePath, typer.Option("-o", "--output", help="File to write.")] = FilePath("order.json"),
     as_json: JsonOption = False,
@@ -30,7 +31,8 @@ def order(
     opened = open_ledger()
     refuse_if_refused(opened.book)
     report_stale(opened)
-    record = write_order(select(opened.book, ids or [], again=again), root=opened.root, anchor=anchor(challenge))
+    chosen = select(opened.book, ids or [], again=again, once=once)
+    record = write_order(chosen, root=opened.root, anchor=anchor(challenge))
     write_record(output, record)
     carried = carried_names(record)
     if as_json:

@@ -22,6 +22,7 @@ from ledger.cli.options import (
     FullOption,
     Ids,
     JsonOption,
+    OnceOption,
     PriceOption,
     TimeLimitOption,
 )
@@ -42,6 +43,7 @@ def verify(
     ids: Ids = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Folder written by: ledger measure.")] = None,
     again: AgainOption = False,
+    once: OnceOption = False,
     counters: CountersOption = "auto",
     full: FullOption = None,
     device: DeviceOption = None,
@@ -72,7 +74,7 @@ def verify(
     from ledger.workflow.ingest import Ingested, read_folder
 
     select_device(device)
-    _check_options(source, challenge, ncu_report, cell, again=again, ray=ray)
+    _check_options(source, challenge, ncu_report, cell, again=again, once=once, ray=ray)
     check_ray(ray, node_limit, device)
     with _alone() as waited:
         opened = open_ledger()
@@ -86,7 +88,7 @@ def verify(
             if not claims or names or (_open_cells(opened) and not ids):
                 run = partial(_run, opened.root, folder, counters, full, time_limit, ray, node_limit)
                 summary, elsewhere = _measure(
-                    opened, names, folder, run, challenge, price_per_hour, again=again, ray=ray
+                    opened, names, folder, run, challenge, price_per_hour, again=again, once=once, ray=ray
                 )
         incoming = read_folder(folder, say) if source is not None or summary is not None else []
         if source is None:
@@ -193,12 +195,14 @@ def _check_options(
     cell: str | None,
     *,
     again: bool,
+    once: bool,
     ray: str | None,
 ) -> None:
     if ray is not None and source is not None:
         raise InputError("--ray: expected without --from, which was measured already")
-    if again and source is not None:
-        raise InputError("--again: expected without --from, which was measured already: give it to ledger order")
+    for name, given in (("--again", again), ("--once", once)):
+        if given and source is not None:
+            raise InputError(f"{name}: expected without --from, which was measured already: give it to ledger order")
     if (ncu_report is None) != (cell is None) or (ncu_report is not None and source is None):
         raise InputError("--ncu-report: expected together with --cell SEAL#CELL and --from DIR, where it was measured")
     if challenge is not None and source is not None:
@@ -232,6 +236,7 @@ def _measure(
     price: float | None,
     *,
     again: bool,
+    once: bool,
     ray: str | None,
 ) -> tuple[RunSummary, str]:
     """Measure what can be measured, naming the rest; return also which cells that were asked for are elsewhere.
@@ -245,7 +250,7 @@ def _measure(
 
     refuse_if_refused(opened.book)
     report_stale(opened)
-    chosen = select(opened.book, ids, again=again)
+    chosen = select(opened.book, ids, again=again, once=once)
     here, elsewhere = split_by_device(chosen) if ray is None else (list(chosen), [])
     if elsewhere and not here:
         raise MachineError(elsewhere[0][1])

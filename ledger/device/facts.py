@@ -122,6 +122,7 @@ def cpu_facts() -> DeviceFactsV2:
         driver=f"{platform.system()} {platform.release()}",
         software=software(),
         uuid=None,
+        power_limit_mw=None,
     )
 
 
@@ -208,6 +209,7 @@ def _cuda_facts(index: int) -> DeviceFactsV2:
         driver=None if nvml is None else nvml.driver(),
         software={**software(), **compilers(), "cuda": str(torch.version.cuda)},
         uuid=gpu_digest(),
+        power_limit_mw=None if nvml is None else nvml.power_limit_mw(),
     )
 
 

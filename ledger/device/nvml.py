@@ -34,7 +34,7 @@ class Nvml:
         """Open the driver's library. Raises: OSError when there is none or it does not know the device."""
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
         self._device = c_void_p()
-        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+        name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
         for result in (
             self._library.nvmlInit_v2(),
             self._library.nvmlDeviceGetHandleByUUID(c_char_p(name.encode()), byref(self._device)),
@@ -55,6 +55,10 @@ class Nvml:
         if self._library.nvmlSystemGetDriverVersion(text, c_uint(len(text))) != 0:
             return None
         return text.value.decode("ascii", "replace")
+
+    def power_limit_mw(self) -> int | None:
+        """Return the power limit that the driver enforces."""
+        return self._number("nvmlDeviceGetEnforcedPowerLimit") or None
 
     def sm_clock_mhz(self) -> int | None:
         """Return the current SM clock."""

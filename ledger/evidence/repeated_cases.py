@@ -14,7 +14,7 @@ from dataclasses import replace
 from ledger.analysis.book import CellView, Run
 from ledger.analysis.formatting import harmless
 from ledger.analysis.sight import Devices, shape_of
-from ledger.records import Finding
+from ledger.records import Finding, ForecastV2
 
 REPEATED = "case-repeated"
 _SHOWN_NAMES = 4_000
@@ -45,6 +45,23 @@ def answering(cells: Sequence[CellView], devices: Devices, answer: Answer) -> tu
                 if view.counted is None and view.name not in found and not dropped and (said := answer(view, run)):
                     found[view.name] = said
     return tuple(replace(view, answer=found.get(view.name)) if view.name in found else view for view in cells)
+
+
+def one_of_each_case(cells: Sequence[CellView], devices: Devices) -> tuple[CellView, ...]:
+    """Return one forecast of each case, whose run will answer the others; drawn ones, which need a run of their own.
+
+    Left out is what another forecast's run answers already.
+    """
+    chosen = {
+        view.name
+        for group in _grouped(cells, devices, within_seal=False)
+        for view in _drawn(group) or [view for view in group if view.answer is None][:1]
+    }
+    return tuple(view for view in cells if view.name in chosen)
+
+
+def _drawn(cells: Iterable[CellView]) -> list[CellView]:
+    return [view for view in cells if isinstance(view.forecast, ForecastV2) and view.forecast.draw is not None]
 
 
 def _first(runs: Iterable[Run | None]) -> Run | None:

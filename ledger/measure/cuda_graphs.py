@@ -242,8 +242,7 @@ def time_graph(launches: Sequence[Launch], parameters: Parameters) -> Timed:
     """Time the launches, one an input set, by cold-graph/1; states are read under the same load, between batches."""
     rounds = GraphRounds(launches)
     samples, interval = enough_rounds(rounds, parameters)
-    clocks = tuple(state.sm_clock_mhz for state in rounds.states if state.sm_clock_mhz is not None)
-    return Timed(samples, rounds.calls, interval, rounds.states[0], rounds.states[-1], clocks, rounds=rounds)
+    return Timed(samples, rounds.calls, interval, rounds.states[0], rounds.states[-1], (), rounds=rounds)
 
 
 def empty_node_ps(nodes: int = 1000) -> int:

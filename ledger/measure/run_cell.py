@@ -296,5 +296,5 @@ def _timing(timed: Timed, sets: Sequence[InputSet], *, launch_ps: int | None) ->
         high_ps=timed.interval.high,
         confidence_ppm=CONFIDENCE_PPM,
         launch_ps=launch_ps,
-        sm_clock_mhz=tuple(timed.clocks_mhz),
+        sm_clock_mhz=timed.clocks_mhz,
     )

@@ -135,7 +135,7 @@ def median_interval(samples: Sequence[int]) -> Interval:
 
 @dataclass(frozen=True)
 class Timed:
-    """Hold one timing run. Units: rounds in picoseconds per call, clocks in MHz, one a batch of rounds."""
+    """Hold one timing run. Units: rounds in picoseconds per call, clocks in MHz, one a round or none."""
 
     rounds_ps: tuple[int, ...]
     calls_per_round: int

@@ -22,6 +22,8 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 CellKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=-]{0,159}$")]
 ShapeKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,15}$")]
+Moment = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
+"""UTC to the second, in the digits 0 to 9."""
 Text = Annotated[str, StringConstraints(max_length=8000)]
 MOST_LINE = 400
 Line = Annotated[str, StringConstraints(max_length=MOST_LINE, pattern=r"^[^\x00-\x1f\x7f]*$")]

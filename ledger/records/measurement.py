@@ -6,12 +6,23 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from ledger.records.base import IN_KEY_ORDER, CellKey, Count, Digest, Dtype, Integer, Line, Positive, Stored, Text
+from ledger.records.base import (
+    IN_KEY_ORDER,
+    CellKey,
+    Count,
+    Digest,
+    Dtype,
+    Integer,
+    Line,
+    Moment,
+    Positive,
+    Stored,
+    Text,
+)
 from ledger.records.case import Case, CaseV2, Protocol, Tool
 
 MEASUREMENT_SCHEMA: Literal["ledger/measurement/1"] = "ledger/measurement/1"
 MEASUREMENT_SCHEMA_V2: Literal["ledger/measurement/2"] = "ledger/measurement/2"
-Moment = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 
 class DeviceState(Stored):
@@ -168,23 +179,37 @@ class Measurement(Stored):
 
 
 class Binary(Stored):
-    """Name compiled code that one call launched: its language, its kernel's name and the SHA-256 of its cubin."""
+    """Name compiled code that one call launched: its language, its kernel's name and the SHA-256 of its binary.
 
-    language: Literal["triton", "gluon", "cuda"]
+    language: triton, gluon or cuda; a later version may record others.
+    """
+
+    language: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
     name: Annotated[str, StringConstraints(max_length=2000)]
     sha256: Digest
 
 
 class DeviceFactsV2(DeviceFacts):
-    """Identify the device by a digest of its UUID as well; `software` holds every platform package by name."""
+    """Identify the device by a digest of its UUID as well; `software` holds every platform package by name.
 
-    uuid: Line | None
+    power_limit_mw: the limit that the driver enforces, in milliwatts; None where it does not tell.
+    """
+
+    uuid: Digest | None
+    power_limit_mw: Positive | None
 
 
 class TimingV2(Timing):
     """Hold what the timer saw, with the SM clock inside each timed round where the device tells. Units: MHz."""
 
     sm_clock_mhz: Annotated[tuple[Count | None, ...], Field(max_length=100_000)]
+
+    @model_validator(mode="after")
+    def _clock_of_each_round(self) -> Self:
+        clocks, rounds = len(self.sm_clock_mhz), len(self.rounds_ps)
+        if clocks not in (0, rounds):
+            raise ValueError(f"{clocks} clocks for {rounds} rounds; expected one a round, or none")
+        return self
 
 
 class Attempt(Stored):
@@ -206,6 +231,7 @@ class MeasurementV2(Measurement):
     case: CaseV2
     device: DeviceFactsV2
     timing: TimingV2 | None
+    started_at: Moment
     ran: Annotated[tuple[Binary, ...], Field(max_length=1000)]
     attempts: Annotated[tuple[Attempt, ...], Field(max_length=1000)]
     node: Line | None

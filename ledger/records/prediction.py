@@ -18,6 +18,7 @@ from ledger.records.base import (
     Digest,
     Dtype,
     Line,
+    Moment,
     Name,
     Positive,
     Regime,
@@ -196,7 +197,7 @@ class SizeRange(Stored):
 class Beacon(Stored):
     """Name the round of drand's quicknet that will draw: the first one at or after sealed_at + delay_s."""
 
-    sealed_at: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    sealed_at: Moment
     delay_s: Positive
     round: Positive
 
@@ -211,7 +212,7 @@ class Domain(Stored):
     kernel_sha256: Digest
     hardware_sha256: Digest
     cells: Annotated[int, Field(ge=1, le=1000)]
-    deadline: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    deadline: Moment
     beacon: Beacon | None
     auditor_sha256: Digest | None
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1, max_length=16)]

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ledger.records.base import IN_KEY_ORDER, CellKey, Count, Digest, Line, Positive, Stored, Text
+from ledger.records.base import IN_KEY_ORDER, CellKey, Count, Digest, Line, Moment, Positive, Stored, Text
 from ledger.records.case import CaseV2, Config, Protocol, Tool
-from ledger.records.measurement import Correctness, DeviceFactsV2, Moment, Samples
+from ledger.records.measurement import Correctness, DeviceFactsV2, Samples
 from ledger.records.prediction import CommitName
 
 RATIO_SCHEMA: Literal["ledger/ratio/1"] = "ledger/ratio/1"

@@ -1,19 +1,18 @@
-"""Seals a domain with the code of its forecaster, and later the forecaster's answers to what was drawn from it."""
+"""Seals domains with the code of their forecaster, and later the forecaster's answers to what was drawn from it."""
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
+import yaml
 from pydantic import Field
 
 from ledger.analysis.book import Book, Sealed
-from ledger.analysis.campaign import CellRequest
+from ledger.analysis.campaign import CellRequest, Seen, parse_open_campaign
 from ledger.analysis.draws import (
     commitment_to,
     contradictions,
@@ -24,18 +23,16 @@ from ledger.analysis.draws import (
     seconds_of,
 )
 from ledger.callables.subject import is_callable
-from ledger.canonical import encode, object_id, parse_json, record_errors
-from ledger.errors import InputError, MachineError, StateError, UnknownName
-from ledger.evidence.beacon import CHAIN, check_signature
+from ledger.canonical import encode, object_id, record_errors
+from ledger.errors import InputError, StateError, UnknownName
 from ledger.evidence.draw_checks import domain_of
 from ledger.forecasters.code import code_objects, package_sources
-from ledger.forecasters.registry import Participating
+from ledger.forecasters.registry import Participating, participants_named
 from ledger.forecasters.track import measured_runs
 from ledger.git.commit import Repository
 from ledger.kernel import Kernel
 from ledger.record_files import parse_yaml, read_bytes
 from ledger.records import (
-    PULSE_SCHEMA,
     Beacon,
     Count,
     Digest,
@@ -55,10 +52,9 @@ from ledger.records import (
 from ledger.workflow.named_forecasts import Known, named_drafts
 from ledger.workflow.seal import Author, Draft, Prepared, SealedCommit, prepare, seal
 
-MAX_PULSE_BYTES = 8192
-_PATIENCE_S = 20
 _TRIED = 64
 DEFAULT_DELAY_S = 600
+MAX_DOMAINS = 1000
 
 
 class DomainFile(Record):
@@ -74,17 +70,50 @@ class DomainFile(Record):
     auditor: Digest | None = None
 
 
-def read_domain(path: FilePath) -> DomainFile:
-    """Return the domain that a YAML file declares. Raises: InputError."""
-    with record_errors(str(path)):
-        return DomainFile.model_validate(parse_yaml(read_bytes(path), what=str(path)), strict=False)
+def read_domains(path: FilePath) -> tuple[DomainFile, ...]:
+    """Return the domains that a YAML file declares: one, or a list `domains` whose entries override what is beside it.
+
+    Raises: InputError.
+    """
+    value = parse_yaml(read_bytes(path), what=str(path))
+    if not isinstance(value, dict) or "domains" not in value:
+        with record_errors(str(path)):
+            return (DomainFile.model_validate(value, strict=False),)
+    common, entries = {key: item for key, item in value.items() if key != "domains"}, value["domains"]
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_DOMAINS:
+        raise InputError(f"{path}: domains: expected a list of 1 to {MAX_DOMAINS} domains")
+    made = []
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise InputError(f"{path}: domains.{number}: {entry!r}; expected the keys of a domain")
+        with record_errors(f"{path}: domains.{number}"):
+            made.append(DomainFile.model_validate({**common, **entry}, strict=False))
+    return tuple(made)
 
 
-def seal_domain(
-    repository: Repository, book: Book | None, declared: DomainFile, one: Participating, *, sign: bool = False
-) -> SealedCommit:
-    """Seal a domain with the code of the forecaster who will answer. Raises: InputError, StateError, RecordError."""
+def seal_domains(
+    repository: Repository,
+    book: Book | None,
+    declared: Sequence[DomainFile],
+    one: Participating,
+    *,
+    sign: bool = False,
+) -> tuple[SealedCommit, ...]:
+    """Seal domains with the code of the forecaster who will answer, each by itself, once all of them are checked.
+
+    Raises: InputError, StateError, RecordError.
+    """
     now = datetime.now(UTC).replace(microsecond=0)
+    checked = [_checked(repository, each, now) for each in declared]
+    participant, objects = _participant(one, _known(book, None))
+    return tuple(
+        seal(repository, (), author=Author(one.name, participant, {}, {**objects, **kept}), sign=sign, domain=domain)
+        for domain, kept in checked
+    )
+
+
+def _checked(repository: Repository, declared: DomainFile, now: datetime) -> tuple[Domain, dict[str, bytes]]:
+    """Return a domain with the objects of its kernel and profile. Raises: InputError, RecordError."""
     if is_callable(declared.kernel):
         raise InputError(
             f"domain: kernel {declared.kernel!r} is a callable; expected a kernel, see ledger kernels list"
@@ -119,9 +148,7 @@ def seal_domain(
     if seconds_of(domain.deadline) <= now.timestamp():
         raise InputError(f"domain: deadline {domain.deadline} is past; expected a time to come")
     _try(domain, found.resolved.file.kernel)
-    participant, objects = _participant(one, _known(book, None))
-    kept = {**objects, **found.resolved.file.closure.objects, domain.hardware_sha256: found.profile}
-    return seal(repository, (), author=Author(one.name, participant, {}, kept), sign=sign, domain=domain)
+    return domain, {**found.resolved.file.closure.objects, domain.hardware_sha256: found.profile}
 
 
 def _try(domain: Domain, kernel: Kernel) -> None:
@@ -132,8 +159,16 @@ def _try(domain: Domain, kernel: Kernel) -> None:
         kernel.work(dict(sizes), dtype)
 
 
-def _request(domain: Domain, dtype: Dtype, sizes: Sequence[tuple[str, int]]) -> CellRequest:
-    return CellRequest(kernel=domain.kernel, hardware=domain.hardware, dtype=dtype, shape=dict(sizes))
+def _request(domain: Domain, dtype: Dtype, sizes: Sequence[tuple[str, int]], seen: Seen) -> CellRequest:
+    with record_errors("--sight, --known"):
+        return CellRequest(
+            kernel=domain.kernel,
+            hardware=domain.hardware,
+            dtype=dtype,
+            shape=dict(sizes),
+            sight=seen.sight,
+            known=seen.known,
+        )
 
 
 def _participant(one: Participating, known: Known) -> tuple[Participant, dict[str, bytes]]:
@@ -158,72 +193,72 @@ def _known(book: Book | None, ancestors: Collection[str] | None) -> Known:
 # The draw
 
 
-def origin_named(book: Book, name: str) -> Sealed:
-    """Return the seal of a domain, by four or more digits of its id. Raises: UnknownName."""
+def origins_named(book: Book, names: str, secret: str | None) -> tuple[Sealed, ...]:
+    """Return the seals of domains, each by four or more digits of its id, in the order given.
+
+    names: comma-separated; `all`: every domain from which nothing was drawn and that this secret, or drand, draws.
+    Raises: UnknownName.
+    """
+    if names == "all":
+        wanted = None if secret is None else commitment_to(secret.strip())
+        drawn = {one.origin.id for one in book.drawn}
+        origins = [sealed for sealed in book.seals if sealed.id not in drawn and _drawn_by(sealed, wanted)]
+        if not origins:
+            raise UnknownName("all: no domain here is still to be drawn by that; see ledger log")
+        return tuple(origins)
+    named = [_origin_named(book, name.strip()) for name in names.split(",")]
+    return tuple({sealed.id: sealed for sealed in named}.values())
+
+
+def _drawn_by(sealed: Sealed, auditor: Digest | None) -> bool:
+    domain = domain_of(sealed)
+    return domain is not None and domain.auditor_sha256 == auditor
+
+
+def _origin_named(book: Book, name: str) -> Sealed:
     found = [sealed for sealed in book.seals if sealed.id.startswith(name) and domain_of(sealed) is not None]
     if len(name) < 4 or len(found) != 1:
         raise UnknownName(f"{name!r} names {len(found)} seals of a domain; expected four or more digits that name one")
     return found[0]
 
 
-def pulse_of(domain: Domain, source: str | None, secret: str | None) -> Pulse:
-    """Return the pulse that a domain names, its signature verified. source: file or URL of the round; None: drand's.
-
-    Raises: InputError, EvidenceRefused for a signature that is not quicknet's, MachineError.
-    """
-    if domain.beacon is None:
-        if secret is None or source is not None:
-            raise InputError("this domain is drawn by an auditor's secret; expected --secret TEXT, without --pulse")
-        pulse = Pulse(schema=PULSE_SCHEMA, round=None, signature=None, secret=secret.strip())
-        if commitment_to(secret.strip()) != domain.auditor_sha256:
-            raise InputError("--secret: its digest is not the one that the domain names; expected the auditor's text")
-        return pulse
-    if secret is not None:
-        raise InputError("this domain is drawn by a round of drand; expected --pulse FILE or URL, without --secret")
-    wanted = domain.beacon.round
-    where = source or f"https://api.drand.sh/{CHAIN}/public/{wanted}"
-    value = parse_json(_fetched(where) if "://" in where else read_bytes(FilePath(where)), what=where)
-    fields = value if isinstance(value, dict) else {}
-    if fields.get("round") != wanted:
-        raise InputError(f"{where}: is round {fields.get('round')}; expected {wanted}, which the domain names")
-    with record_errors(where):
-        pulse = Pulse(schema=PULSE_SCHEMA, round=wanted, signature=fields.get("signature"), secret=None)
-    assert pulse.signature is not None
-    check_signature(wanted, pulse.signature)
-    return pulse
-
-
-def _fetched(url: str) -> bytes:
-    """Return what lies at a web address. Raises: InputError, MachineError."""
-    if not url.startswith(("https://", "http://")):
-        raise InputError(f"{url}: no address of the web; expected https://… or a file")
-    try:
-        with urllib.request.urlopen(url, timeout=_PATIENCE_S) as answer:
-            data: bytes = answer.read(MAX_PULSE_BYTES + 1)
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise MachineError(f"{url}: {error}; expected a round of drand: give it as a file, --pulse FILE") from error
-    if len(data) > MAX_PULSE_BYTES:
-        raise InputError(f"{url}: more than {MAX_PULSE_BYTES} bytes; expected a round of drand")
-    return data
-
-
 def draw_drafts(
-    repository: Repository, book: Book, origin: Sealed, pulse: Pulse, one: Participating, *, root: FilePath | None
-) -> tuple[tuple[Draft, ...], Author]:
-    """Return what the sealed forecaster answers to the cells that a pulse draws, ready to be sealed.
+    repository: Repository,
+    book: Book,
+    origins: Sequence[Sealed],
+    pulses: Sequence[Pulse],
+    *,
+    root: FilePath | None,
+    seen: Seen,
+) -> tuple[tuple[tuple[Draft, ...], Author], ...]:
+    """Return what the sealed forecasters answer to the cells that pulses draw, ready to be sealed, a seal a domain.
 
-    It knows what was measured before the domain was sealed. Raises: StateError where the forecaster, the kernel or the
+    Each knows what was measured before its domain was sealed. Raises: StateError where a forecaster, a kernel or a
     profile is not what was sealed; InputError where it does not answer every cell.
     """
+    knowns: dict[tuple[str, ...], Known] = {}
+    found = []
+    for origin, pulse in zip(origins, pulses, strict=True):
+        known = _known(book, set(repository.git("rev-list", origin.commit.sha).split()))
+        # Forecasters are asked once about what several domains know.
+        known = knowns.setdefault(tuple(run.record for run in known.runs), known)
+        found.append(_answered(origin, pulse, known, root=root, seen=seen))
+    return tuple(found)
+
+
+def _answered(
+    origin: Sealed, pulse: Pulse, known: Known, *, root: FilePath | None, seen: Seen
+) -> tuple[tuple[Draft, ...], Author]:
+    """Return what the sealed forecaster answers to the cells that a pulse draws. Raises: as `draw_drafts`."""
     domain, prediction = domain_of(origin), origin.prediction
     assert domain is not None and isinstance(prediction, PredictionV2)
-    known = _known(book, set(repository.git("rev-list", origin.commit.sha).split()))
+    (one,) = participants_named(prediction.forecaster)
     participant, _ = _participant(one, known)
-    if (one.name, participant) != (prediction.forecaster, prediction.participant):
+    if participant != prediction.participant:
         raise StateError(f"{one.name}: its code is not what seal {origin.id[:10]} names; expected that version")
     cells: list[Prepared] = []
     for dtype, sizes in drawn_cells(domain, origin.id, randomness_of(pulse)):
-        cells.append(prepare(_request(domain, dtype, sizes), root=root))
+        cells.append(prepare(_request(domain, dtype, sizes, seen), root=root))
     for cell in cells:
         if (cell.resolved.file.sha256, object_id(cell.profile)) != (domain.kernel_sha256, domain.hardware_sha256):
             raise StateError(f"kernel {domain.kernel} or profile {domain.hardware} has changed since the domain's seal")
@@ -238,6 +273,18 @@ def draw_drafts(
     )
     author = replace(answered.author, objects={**answered.author.objects, object_id(data): data})
     return drafts, author
+
+
+def drawn_campaign(path: FilePath, drafts: Sequence[Draft], seen: Seen) -> bytes:
+    """Return drawn cells as a campaign file without regime and percent, named after the file. Raises: InputError."""
+    cells = [item.forecast.case for item in drafts]
+    entries = [
+        {"kernel": case.kernel, "hardware": case.hardware, "dtype": case.dtype, "shape": dict(case.shape)}
+        for case in cells
+    ]
+    document = {"campaign": path.stem, **seen.model_dump(exclude_defaults=True), "cells": entries}
+    parse_open_campaign(document, what=str(path))
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=None).encode()
 
 
 def _draw(seal_id: Digest, challenge: Digest, number: int) -> Draw:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,10 @@ from ledger.records import (
 from ledger.workflow.seal import Author, Draft, Prepared, draft_of
 
 _LEAST_PERCENT = 0.001
+
+
+class NothingAnswered(InputError):
+    """A forecaster that answers none of the cells that it was asked about."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def named_drafts(
 ) -> NamedDrafts:
     """Return a forecaster's drafts of cells; those that it does not answer are left out.
 
-    Raises: InputError where it answers none of them; RecordError.
+    Raises: NothingAnswered where it answers none of them; RecordError.
     """
     drafts, stored, left_out, how = [], {}, {}, set()
     transcripts: dict[str, bytes] = {}
@@ -86,10 +91,28 @@ def named_drafts(
         with record_errors(f"{one.name}: {name}"):
             drafts.append(draft_of(_explained(cell, said), _guess(said, said.regime), pins=pins))
     if not drafts:
-        reasons = "; ".join(sorted({f"{reason}" for reason in left_out.values()})[:3])
-        raise InputError(f"{one.name} answers none of {count_text(len(cells), 'cell')}: {reasons}")
+        reasons = "; ".join(reason for reason, _ in Counter(left_out.values()).most_common(3))
+        raise NothingAnswered(f"{one.name} answers none of {count_text(len(cells), 'cell')}: {reasons}")
     author = _author(one, stored, left_out, "; ".join(sorted(how)), known, transcripts)
     return NamedDrafts(tuple(drafts), author, left_out)
+
+
+def all_named_drafts(
+    cells: Sequence[Prepared], chosen: Sequence[Participating], known: Known, *, pins: Mapping[str, str] | None = None
+) -> tuple[list[tuple[Participating, NamedDrafts]], list[str]]:
+    """Return the drafts of each forecaster, and why others, who answer no cell, seal nothing.
+
+    Raises: NothingAnswered where none of them answers any; RecordError.
+    """
+    answered, silent = [], []
+    for one in chosen:
+        try:
+            answered.append((one, named_drafts(cells, one, known, pins=pins)))
+        except NothingAnswered as error:
+            silent.append(str(error))
+    if not answered:
+        raise NothingAnswered("; ".join(silent))
+    return answered, silent
 
 
 def _guess(said: Answer, regime: Regime) -> Guess:

@@ -9,11 +9,13 @@ from pathlib import Path as FilePath
 from typing import Literal
 
 from ledger.analysis.book import Book, CellView, ClaimView
+from ledger.analysis.sight import Devices
 from ledger.callables.subject import is_callable
 from ledger.callables.subject_files import closure_named
 from ledger.canonical import encode, object_id
 from ledger.errors import EvidenceRefused, InputError, UnknownName
 from ledger.evidence.judge import CurrentDigest
+from ledger.evidence.repeated_cases import one_of_each_case
 from ledger.kernel_files import kernel_names
 from ledger.record_files import hardware_names, load_hardware
 from ledger.records import ForecastV2
@@ -40,12 +42,16 @@ def current_digests(root: FilePath) -> CurrentDigest:
     return digest
 
 
-def select(book: Book, wanted: Sequence[str], *, again: bool = False) -> tuple[CellView, ...]:
+def select(book: Book, wanted: Sequence[str], *, again: bool = False, once: bool = False) -> tuple[CellView, ...]:
     """Return the cells that a user named, or every open one; with `again` the measured ones that can be repeated.
 
+    once: one forecast of each case, and all that were drawn.
     wanted: seal ids, or SEAL#CELL names; a seal's id may be shortened to four digits or more. Raises: UnknownName for
     a name that fits nothing or several seals; EvidenceRefused for a named cell that is stale, void or refused.
     """
+    if once:
+        devices = Devices(view.hardware for view in book.cells if view.hardware is not None)
+        return one_of_each_case(select(book, wanted, again=again), devices)
     if again:
         return _repeatable(book, wanted)
     if not wanted:

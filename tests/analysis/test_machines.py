@@ -30,7 +30,7 @@ def forecast(size: int) -> ForecastV2:
 def measured(of: ForecastV2, milliseconds: float, chip: str | None, run: int, node: str | None = None) -> MeasurementV2:
     device = DeviceFactsV2(
         name="Toy 1", target="sm_90", sms=10, memory_bytes=80 * 10**9, l2_bytes=None, driver=None, software={},
-        uuid=chip,
+        uuid=chip, power_limit_mw=None,
     )  # fmt: skip
     timing = TimingV2(**{**dict(make_timing(round(milliseconds * MS))), "sm_clock_mhz": ()})
     return make_measurement(of, device=device, timing=timing, run=run, node=node)

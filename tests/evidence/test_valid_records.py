@@ -11,6 +11,7 @@ import builders
 import pytest
 from attacks import counters
 from builders import KERNEL_SOURCE, MANIFEST, PROFILE, forecast, honest_samples, measurement, prediction
+from covering import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -122,7 +123,8 @@ def shown(book: Book) -> None:
         recompute(book)
 
 
-many = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def tried(examples: int) -> settings:
+    return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("version", KINDS)
@@ -132,9 +134,10 @@ def test_the_records_hold_as_they_are(version):
     shown(book)
 
 
+@examples(100, 300)
 @pytest.mark.parametrize("version", KINDS)
-def test_any_valid_records_are_judged_and_shown(version):
-    @many
+def test_any_valid_records_are_judged_and_shown(version, examples):
+    @tried(examples)
     @given(changed(version))
     def run(made):
         book = judged(version, made)
@@ -144,18 +147,22 @@ def test_any_valid_records_are_judged_and_shown(version):
     run()
 
 
-@many
-@example(0.5)
-@given(st.floats(allow_nan=False, allow_infinity=False, min_value=5e-324))
-def test_a_profile_of_any_rate_is_judged(value):
-    made = copy.deepcopy(PARTS[2])
-    for ceilings in made["profile"]["ceilings"].values():
-        for peak in filter(None, ceilings["peaks"].values()):
-            peak["value"] = value
-        ceilings["dram_bandwidth"]["value"] = value
-    made["profile"]["limits"]["max_clock_mhz"] = value
-    book = judged(2, made)
-    assert book is not None and len(book.cells) == 1
+@examples(100, 300)
+def test_a_profile_of_any_rate_is_judged(examples):
+    @tried(examples)
+    @example(0.5)
+    @given(st.floats(allow_nan=False, allow_infinity=False, min_value=5e-324))
+    def run(value):
+        made = copy.deepcopy(PARTS[2])
+        for ceilings in made["profile"]["ceilings"].values():
+            for peak in filter(None, ceilings["peaks"].values()):
+                peak["value"] = value
+            ceilings["dram_bandwidth"]["value"] = value
+        made["profile"]["limits"]["max_clock_mhz"] = value
+        book = judged(2, made)
+        assert book is not None and len(book.cells) == 1
+
+    run()
 
 
 @pytest.mark.parametrize("value", ["1e999", "-1e999", "1.7e308", "-1", "0", "1e-320", "9" * 300])

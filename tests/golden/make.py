@@ -16,6 +16,9 @@ sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent.parent)]
 
 import builders
 from builders import Ledger, forecast, timing
+from claimed import ClaimLedger
+from draw_attacks import answer, by_secret, declare, domain, drawn, measure_all, pulse_of
+from hidden_attacks import hide, reveal
 from samples import failed
 
 from ledger.canonical import encode, record_id, record_path
@@ -23,8 +26,8 @@ from ledger.evidence.audit import audit, document
 
 
 def build(folder: Path) -> Ledger:
-    """Build a small ledger with one of everything that both versions know."""
-    ledger = Ledger(folder)
+    """Build a small ledger with one of everything."""
+    ledger = ClaimLedger(folder)
     ledger.write("README.md", b"the golden ledger\n")
     ledger.commit("begin")
     pair = ledger.seal(forecast(B=1), forecast(B=2, dtype="bf16"), campaign="pair", why="a campaign: é, 中, \U0001f600")
@@ -46,6 +49,20 @@ def build(folder: Path) -> Ledger:
     ledger.merge("left", "right")
     ledger.seal(forecast(B=1, percent_milli=200))
     ledger.void(ledger.seal(forecast(B=5)))
+    ledger.settle(ledger.claim())
+    ledger.claim(ratio_ppm=1_120_000)
+    told = (
+        forecast(B=6).model_copy(update={"sight": "blind"}),
+        forecast(B=7).model_copy(update={"sight": "near", "known": "B = 4 was timed"}),
+    )
+    hidden = hide(ledger, *told, forecaster="Grace")
+    ledger.measure(hidden)
+    reveal(ledger, hidden)
+    hide(ledger, forecast(B=8))
+    for pulse, how in ((pulse_of(), {}), (pulse_of(None), by_secret())):
+        origin = declare(ledger, domain(**how))
+        measure_all(ledger, answer(ledger, pulse, drawn(origin, pulse)))
+    declare(ledger, domain(cells=2))
     return ledger
 
 

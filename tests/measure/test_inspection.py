@@ -6,6 +6,7 @@ A statement about Triton holds for the versions named with it; a version that di
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from covering import builds, one_in
 from typer.testing import CliRunner
 
 from ledger.cli.app import app
@@ -37,18 +39,24 @@ def inspected(name: str, target: str, dtype: Any = "fp16", **changes: int | str)
     return inspect(kernel, load_hardware(PROFILE[target]), shape=LARGE[name], dtype=dtype, config=changes)
 
 
-@pytest.mark.parametrize("name", list(LARGE))
-@pytest.mark.parametrize(
-    ("target", "family"), [("sm_80", "mma.sync"), ("sm_89", "mma.sync"), ("sm_90", "wgmma"), ("sm_100", "tcgen05")]
-)
-def test_inspect_names_the_instruction_of_each_architecture(name: str, target: str, family: str):
+FAMILY = {"sm_80": "mma.sync", "sm_89": "mma.sync", "sm_90": "wgmma", "sm_100": "tcgen05"}
+
+
+def product(*axes: Any, together: int) -> list[Any]:
+    """Return parameters of every combination of the axes; see `builds`."""
+    cases = list(itertools.product(*axes))
+    return builds(cases, ["-".join(map(str, case)) for case in cases], together)
+
+
+@pytest.mark.parametrize(("name", "target"), product(LARGE, FAMILY, together=1))
+def test_inspect_names_the_instruction_of_each_architecture(name: str, target: str):
     found = inspected(name, target)
-    assert (found.instructions.family, found.instructions.path) == (family, "fp16_tensor")
+    assert (found.instructions.family, found.instructions.path) == (FAMILY[target], "fp16_tensor")
     assert found.agrees
     assert (found.instructions.spill_store_bytes, found.instructions.spill_load_bytes, found.stack_bytes) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("dtype", one_in(3, ["fp16", "bf16", "fp32"], str))
 def test_a_kernel_that_only_adds_has_the_roof_of_memory_on_any_scalar_path(dtype: str):
     kernel = load_kernel("vector_add", launch=True).kernel
     found = inspect(kernel, load_hardware("h200"), shape={"N": 1 << 20}, dtype=dtype)
@@ -60,8 +68,7 @@ def test_a_kernel_that_only_adds_has_the_roof_of_memory_on_any_scalar_path(dtype
     assert not inspect(kernel, unnamed, shape={"N": 1 << 20}, dtype=dtype).wrong_roof
 
 
-@pytest.mark.parametrize("name", list(LARGE))
-@pytest.mark.parametrize("tma", [0, 1])
+@pytest.mark.parametrize(("name", "tma"), product(LARGE, (0, 1), together=1))
 def test_block_k_of_16_on_sm_90_emits_wgmma(name: str, tma: int):
     # With triton 3.7.1: one k-step of wgmma is 16 two-byte elements, so 16 is enough.
     plain = {"variant": "generic", "cluster_m": 1, "x_stages": 0, "scaling_warpgroups": 0, "pdl": 0}
@@ -102,9 +109,7 @@ def test_without_the_launchers_hints_loads_are_narrow():
     assert not re.search(r"cp\.async\.cg\.shared\.global[^;]*, 0x10", bare.asm["ptx"])
 
 
-@pytest.mark.parametrize("name", list(LARGE))
-@pytest.mark.parametrize("shape", ["large", "one"])
-@pytest.mark.parametrize("target", ["sm_75", "sm_90"])
+@pytest.mark.parametrize(("name", "shape", "target"), product(LARGE, ("large", "one"), ("sm_75", "sm_90"), together=2))
 def test_what_is_inspected_is_what_a_launch_compiles(name: str, shape: str, target: str, monkeypatch: Any, tmp_path):
     import torch
     from triton.backends.compiler import GPUTarget

@@ -152,10 +152,20 @@ def test_a_measurement_of_version_2_says_what_ran_and_where():
         "attempts": [{"started_at": "2026-01-02T03:04:05Z", "node": "n1", "reason": "the node was lost"}],
         "node": "n2",
     }
-    value["device"]["uuid"] = "GPU-0"
-    value["timing"]["sm_clock_mhz"] = [1980, None]
+    value["device"] |= {"uuid": "cd" * 32, "power_limit_mw": 700_000}
+    value["timing"]["sm_clock_mhz"] = [1980, *[None] * (len(value["timing"]["rounds_ps"]) - 1)]
     data = canonical(value)
     assert encode(decode(MeasurementV2, data, what="m")) == data
+    for part, field, wrong in (
+        ("device", "uuid", "GPU-0"),
+        ("device", "power_limit_mw", 0),
+        ("timing", "sm_clock_mhz", value["timing"]["sm_clock_mhz"][:-1]),
+    ):
+        with pytest.raises(LedgerError, match=field if part == "device" else "clocks for"):
+            validate(MeasurementV2, {**value, part: {**value[part], field: wrong}}, what="m")
+    for moment in ("2026-01-02", "٢٠٢٦-01-02T03:04:05Z"):
+        with pytest.raises(LedgerError, match="started_at"):
+            validate(MeasurementV2, {**value, "started_at": moment}, what="m")
 
 
 # Manifests

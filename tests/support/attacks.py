@@ -29,6 +29,7 @@ from builders import (
     seal_kind,
     timing,
 )
+from builders import begun as begin
 from samples import TOY, make_hardware, state
 
 from ledger.analysis.metrics import metric_names
@@ -111,13 +112,6 @@ def trust_of(folder: Path) -> Trust:
     """Return what the auditor of a case trusts: the files that its builder left beside the folder, if any."""
     roots, allowed = folder.parent / "roots.pem", folder.parent / "allowed"
     return Trust(tsa_roots=roots if roots.exists() else None, allowed_signers=allowed if allowed.exists() else None)
-
-
-def begin(folder: Path) -> Ledger:
-    ledger = Ledger(folder)
-    ledger.write("README.md", b"a project\n")
-    ledger.commit("begin")
-    return ledger
 
 
 def late_seal(ledger: Ledger) -> Seal:

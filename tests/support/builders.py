@@ -416,13 +416,27 @@ def honest(folder: Path) -> tuple[Ledger, Seal]:
     return Ledger(folder, exists=True), sealed
 
 
+def begun(folder: Path) -> Ledger:
+    """Return a ledger with one commit of another file; copied as `honest` is."""
+    shutil.copytree(_begun(), folder, dirs_exist_ok=True)
+    return Ledger(folder, exists=True)
+
+
 @cache
-def _honest(_version: int) -> tuple[Path, Seal]:
-    kept = tempfile.mkdtemp(prefix="honest-ledger-")
+def _begun() -> Path:
+    kept = tempfile.mkdtemp(prefix="begun-ledger-")
     atexit.register(shutil.rmtree, kept, ignore_errors=True)
     ledger = Ledger(Path(kept) / "ledger")
     ledger.write("README.md", b"a project\n")
     ledger.commit("begin")
+    return ledger.root
+
+
+@cache
+def _honest(_version: int) -> tuple[Path, Seal]:
+    kept = tempfile.mkdtemp(prefix="honest-ledger-")
+    atexit.register(shutil.rmtree, kept, ignore_errors=True)
+    ledger = begun(Path(kept) / "ledger")
     sealed = ledger.seal()
     ledger.measure(sealed)
     return ledger.root, sealed

@@ -40,6 +40,11 @@ def builds(cases: Sequence[tuple[Any, ...]], ids: Sequence[str], together: int =
     ]
 
 
+def examples(few: int, all_of_them: int) -> pytest.MarkDecorator:
+    """Give a property test its argument `examples`, how many it tries: few in `make test`."""
+    return pytest.mark.parametrize("examples", [few, pytest.param(all_of_them, marks=pytest.mark.exhaustive)])
+
+
 def one_in(step: int, cases: Iterable[Any], name: Callable[[Any], str]) -> list[Any]:
     """Return a parameter for each case; only one in `step` runs in `make test`. name: the id of a case."""
     return [

@@ -228,7 +228,7 @@ def second(kind: type[Record], fields: dict[str, Any]) -> dict[str, Any]:
         },
         ForecastV2: {"sight": None, "known": "", "pins": {}, "draw": None},
         CaseV2: {"arguments": None},
-        DeviceFactsV2: {"uuid": None},
+        DeviceFactsV2: {"uuid": None, "power_limit_mw": None},
         TimingV2: {"sm_clock_mhz": ()},
         RoofV2: {},
     }  # fmt: skip

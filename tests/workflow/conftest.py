@@ -6,7 +6,7 @@ from pathlib import Path
 
 import builders
 import pytest
-from builders import Ledger
+from builders import Ledger, begun
 
 
 @pytest.fixture
@@ -14,7 +14,4 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     monkeypatch.setattr(builders, "VERSION", 2)
     for name, value in builders.EMPTY_GIT.items():
         monkeypatch.setenv(name, value)
-    made = Ledger(tmp_path / "ledger")
-    made.write("README.md", b"a project\n")
-    made.commit("begin")
-    return made
+    return begun(tmp_path / "ledger")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from attacks import CASES  # noqa: F401  (first: the draws enter themselves into
 from desk import Desk
 from draw_attacks import ROUNDS, by_secret, domain
 
+from ledger.analysis.campaign import CellRequest
 from ledger.errors import EvidenceRefused, InputError, MachineError
-from ledger.workflow.draws import pulse_of
+from ledger.workflow.draws import read_domains
+from ledger.workflow.pulses import pulse_of
+from ledger.workflow.seal import prepare
 
 DOMAIN = """
 kernel: rmsnorm
@@ -101,9 +105,12 @@ def test_a_domain_is_sealed_drawn_by_a_secret_answered_whole_and_ordered_with_it
     (origin,) = told(desk, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
     assert auditor["challenge"] not in desk.git("show", "HEAD")
     assert "expected the auditor's text" in desk.refused(2, "challenge", "--draw", origin["id"], "--secret", "x" * 20)
-    told(desk, "challenge", "--draw", origin["id"], "--secret", auditor["challenge"])
+    drawing = ("challenge", "--draw", origin["id"], "--secret", auditor["challenge"])
+    assert "sight" in desk.refused(2, *drawing, "--sight", "near")
+    assert "expected with --draw" in desk.refused(2, "challenge", "--sight", "blind")
+    told(desk, *drawing, "--sight", "blind", "--known", "nothing")
     cells = told(desk, "status")["cells"]
-    assert len(cells) == 3 and {cell["state"] for cell in cells} == {"open"}
+    assert len(cells) == 3 and {(cell["state"], cell["sight"]) for cell in cells} == {("open", "blind")}
     desk.ledger("order", "-o", "order.json")
     ordered = json.loads((desk.root / "order.json").read_text())["cells"]
     (anchor,) = {cell["anchor"] for cell in ordered}
@@ -133,3 +140,66 @@ def test_a_wrong_domain_is_named_and_not_sealed(desk, change, message):
         return
     assert message in desk.refused(2, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
     assert desk.git("rev-parse", "HEAD") == before
+
+
+def test_one_file_declares_several_domains_all_sealed_or_none(desk):
+    entries = "domains:\n  - {kernel: rmsnorm, cells: 2}\n  - {kernel: softmax, dtypes: [fp32]}\n"
+    common = DOMAIN.replace("kernel: rmsnorm\n", "")
+    before = desk.git("rev-parse", "HEAD")
+    for broken, message in (
+        (entries.replace("softmax", "softmaxx"), "softmaxx"),
+        (entries.replace("[fp32]", "[fp31]"), "domains.1"),
+        ("domains: [rmsnorm]\n", "domains.0"),
+        ("domains: []\n", "expected a list of 1 to"),
+    ):
+        write(desk, common + broken)
+        assert message in desk.refused(2, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+        assert desk.git("rev-parse", "HEAD") == before
+    write(desk, common + entries)
+    sealed = told(desk, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+    declared = [json.loads((desk.root / one["path"]).read_text())["domain"] for one in sealed]
+    assert [(one["kernel"], one["cells"], one["dtypes"]) for one in declared] == [
+        ("rmsnorm", 2, ["fp16", "bf16"]),
+        ("softmax", 3, ["fp32"]),
+    ]
+    assert told(desk, "audit", ".")["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "campaigns").glob("*_domains.yaml")), ids=lambda path: path.stem
+)
+def test_the_declared_domains_hold_cells_that_their_kernels_take(path):
+    for declared in read_domains(path):
+        corners = (
+            {key: size.low for key, size in declared.sizes.items()},
+            {key: size.high - size.high % size.multiple_of for key, size in declared.sizes.items()},
+        )
+        for shape in corners:
+            request = CellRequest(
+                kernel=declared.kernel, hardware=declared.hardware, dtype=declared.dtypes[-1], shape=shape
+            )
+            assert prepare(request, root=Path(__file__).parents[2]).resolved.work.bytes < 8 * 10**9
+
+
+def test_several_domains_are_drawn_at_once_with_their_sight_for_other_forecasters_and_measured_once(desk):
+    auditor = told(desk, "challenge")
+    entries = "domains:\n  - {kernel: rmsnorm, cells: 2}\n  - {kernel: softmax, cells: 1}\n"
+    write(desk, DOMAIN.replace("kernel: rmsnorm\n", "") + f"auditor: {auditor['commitment']}\n" + entries)
+    sealed = told(desk, "challenge", "--domain", "domain.yaml", "--by", "naive-roofline")
+    before = desk.git("rev-parse", "HEAD")
+    draw = ["challenge", "--draw", "all", "--secret", auditor["challenge"]]
+    assert "expected with --draw" in desk.refused(2, "challenge", "--sight", "blind")
+    assert "expected a sentence" in desk.refused(2, *draw, "--sight", "near")
+    assert "Wrong Name" in desk.refused(2, *draw, "-o", "Wrong Name.yaml")
+    assert desk.git("rev-parse", "HEAD") == before
+    told(desk, *draw, "--sight", "blind", "-o", "others.yaml")
+    assert "still to be drawn" in desk.refused(2, *draw)
+    told(desk, "predict", "--from", "others.yaml", "--by", "rule-of-thumb,no-overlap")
+    cells = told(desk, "status")["cells"]
+    assert len(cells) == 9 and {cell["sight"] for cell in cells} == {"blind"}
+    assert told(desk, "order", "-o", "all.json")["cells"] == 9
+    assert told(desk, "order", "--once", "-o", "order.json")["cells"] == 3
+    ordered = json.loads((desk.root / "order.json").read_text())["cells"]
+    answers = {f"predictions/{cell['seal'][:2]}/{cell['seal']}.json" for cell in ordered}
+    first = [json.loads((desk.root / path).read_text())["cells"][0] for path in answers]
+    assert {cell["draw"]["domain_seal"] for cell in first} == {one["id"] for one in sealed}

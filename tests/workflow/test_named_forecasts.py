@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -254,6 +255,8 @@ def test_predict_by_takes_no_forecast_of_ones_own(tmp_path):
     cell = ("predict", "vector_add", "--hw", "h200", "--dtype", "fp32", "--shape", "N=1048576")
     told = desk.refused(2, *cell, "--by", "naive-roofline", "--pct", "80")
     assert "--by: given together with a forecast of your own" in told
+    sealed = desk.run(sys.executable, "-P", "-m", "ledger", *cell, "--by", "persistence,naive-roofline", "--json")
+    assert len(json.loads(sealed.stdout)) == 1 and "persistence answers none of 1 cell" in sealed.stderr
     told = desk.refused(2, *cell, "--by", "persistence")
     assert "persistence answers none of 1 cell: no fp32 cell of vector_add on h200 is measured here" in told
 
