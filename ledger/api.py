@@ -41,7 +41,7 @@ from ledger.workflow.ingest import Ingested, ingest, read_folder
 from ledger.workflow.order import write_order
 from ledger.workflow.seal import draft, seal
 from ledger.workflow.select import current_digests, select
-from ledger.workflow.sight import book_of, with_sights
+from ledger.workflow.sight import with_sights
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class OpenBook:
                 flops=flops, bytes=bytes,
             )  # fmt: skip
         made = draft(request, root=self.repository.root, arguments=given)
-        (item,), _ = with_sights(book_of(self.repository), [made])
+        (item,), _ = with_sights(self.repository, [made])
         sealed = seal(self.repository, [item])
         return SealedForecast(sealed.id, item.forecast.cell, sealed.commit, item.forecast)
 

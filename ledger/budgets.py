@@ -45,9 +45,11 @@ MAX_RECORDS = 300_000
 """Seals, measurements and withdrawals at the commit."""
 MAX_READ_BYTES = 16 * 1024**3
 """Bytes of all records and objects together, unpacked."""
-MAX_WEIGHT_BYTES = 5 * 1024**3 // 4
-"""Memory of all records and objects that are kept, estimated by `weight_bytes` before they are parsed."""
-MAX_PASSING_BYTES = 4 * MAX_WEIGHT_BYTES
+MAX_WEIGHT_BYTES = 5 * 1024**3 // 2
+"""Memory of all records that are kept, estimated by `weight_bytes` before they are parsed: twice what most need."""
+MAX_PROFILES_BYTES = 5 * 1024**3 // 16
+"""The same of profiles and manifests."""
+MAX_PASSING_BYTES = 5 * 1024**3
 """The same of manifests and answers of forecasters, which are dropped once they are checked."""
 MAX_RESTED = 20_000_000
 """Measurements that the answers of forecasters rest on, of all seals together."""

@@ -60,7 +60,7 @@ LAYERS = (
         seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
         forecaster_checks claim_checks judge
         judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps
-        trust_levels log_proof log_bundle log_entries log_levels beyond_commit audit
+        trust_levels log_proof log_bundle log_entries log_levels beyond_commit checkpoint audit
         """,
     ),
     (
@@ -88,7 +88,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor question resolve_callable seal named_forecasts sight path_check select compared local_cells order
+        init doctor question index_file answers record_index resolve_callable seal named_forecasts sight path_check
+        select compared local_cells order
         withdraw hidden pulses draws ingest
         reveal_list attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
         import_problems export_traces revisions compare_plan compare_suite compare claim settle
@@ -100,7 +101,7 @@ LAYERS = (
         report_text tables claim_text counter_card markdown_page command_reference svg plot_model plot_layout
         roofline_svg strips_svg plot_terminal plot_table roofline_plot html_parts page_rows page_document
         page_sections html_page report forecast_table answers_text forecast_map status_table
-        history_table
+        history_table score_sheet
         cell_history_text ledger_diff_text score_table audit_text kernel_card hardware_card inspection_card
         timeline_table bench_page before_after_page bench_points tuning_page candidates_text self_test_text
         comparison_text timer_page rules_page check_text audit_page site

@@ -26,6 +26,9 @@ Unit = Literal["kernel", "cell"]
 DRAWS = 1_000
 LEAST_UNITS = 5
 CONFIDENCE = 0.95
+_PARTS = 20
+_SHORT = 5_000
+"""Units beyond which the draws are kept as short integers; below, as what they are multiplied with."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,16 @@ def resampling_of(kernels: Sequence[str]) -> Resampling:
     return Resampling("cell", tuple(range(len(kernels))), len(kernels))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _weights(units: int) -> Array:
     """Return how often each unit is drawn, DRAWS times. Shapes: (DRAWS, units)."""
     import numpy as np
 
     generator = np.random.Generator(np.random.PCG64(units))
-    return generator.multinomial(units, [1 / units] * units, size=DRAWS).astype(float)
+    shares = [1 / units] * units
+    # In parts and as short integers: of 50,000 units all draws are 400 MB as numpy makes them, and 100 MB as kept.
+    parts = (generator.multinomial(units, shares, size=DRAWS // _PARTS) for _ in range(_PARTS))
+    return np.concatenate([part.astype(np.uint16 if units > _SHORT else float) for part in parts])
 
 
 def interval_of(drawn: Array) -> tuple[float, float] | None:

@@ -45,6 +45,12 @@ def audit(
     challenge: Annotated[
         str | None, typer.Option("--challenge", help="Your challenge: exit 1 unless a measurement answers it.")
     ] = None,
+    since: Annotated[
+        FilePath | None, typer.Option("--since", help="Your checkpoint: recompute and show only what is new since.")
+    ] = None,
+    checkpoint: Annotated[
+        FilePath | None, typer.Option("--checkpoint", help="Write a checkpoint, if the audit holds.")
+    ] = None,
     page: Annotated[
         FilePath | None, typer.Option("--page", help="Write one page for an interviewer: timeline, sight, scores.")
     ] = None,
@@ -52,6 +58,7 @@ def audit(
 ) -> None:
     """Check a whole ledger without trusting its author. Works on a sanitised clone."""
     from ledger.evidence import audit as audits
+    from ledger.evidence.checkpoint import read_checkpoint, write_checkpoint
     from ledger.evidence.log_levels import LogTrust
     from ledger.evidence.trust_levels import Trust
 
@@ -69,8 +76,14 @@ def audit(
             progress=show,
             log=log,
             code=run_code,
+            since=None if since is None else read_checkpoint(since),
+            checkpointed=checkpoint is not None,
         )
     freeze_records()
+    if checkpoint is not None:
+        if result.checkpoint is not None:
+            write_checkpoint(checkpoint, result.checkpoint)
+        say(f"wrote {checkpoint}" if result.checkpoint else f"{checkpoint} is not written: the audit does not hold")
     if page is not None:
         from ledger.render.audit_page import audit_page
 

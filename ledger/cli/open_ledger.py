@@ -6,12 +6,14 @@ import gc
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import working
 from ledger.errors import EvidenceRefused, StateError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ledger.analysis.book import Book
     from ledger.evidence.judge import CurrentDigest
     from ledger.git.commit import Repository
@@ -25,17 +27,38 @@ class OpenLedger:
 
     repository: Repository
     reader: Reader
-    history: History
+    head: str
+
+    @cached_property
+    def history(self) -> History:
+        """Return the history of the ledger, read on first use; git may still be walking its changes."""
+        from ledger.git.history import read_history
+
+        return read_history(self.reader, self.head, wait=False)
 
     @cached_property
     def book(self) -> Book:
         """Return the book of the ledger, judged on first use."""
+        return self._judged(self.current)
+
+    @cached_property
+    def book_of_commit(self) -> Book:
+        """Return the book as the commit alone gives it: what is stale by the work tree counts as open."""
+        return self._judged(None)
+
+    def _judged(self, current: CurrentDigest | None) -> Book:
         from ledger.evidence.judged_ledger import judged_ledger
 
         with working("judging the ledger"):
-            book = judged_ledger(self.reader, self.history, current=self.current)
+            book = judged_ledger(self.reader, self.history, current=current)
         freeze_records()
         return book
+
+    def remembered(self, name: str, make: Callable[[Book], Any]) -> Any:
+        """Return a JSON value that follows from the commit's book: kept from an earlier command, or made and kept."""
+        from ledger.workflow.answers import remembered
+
+        return remembered(self.repository.git_dir, name, self.head, lambda: make(self.book_of_commit))
 
     @cached_property
     def current(self) -> CurrentDigest:
@@ -62,12 +85,12 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
     """
     from ledger.git.commit import Repository
-    from ledger.git.history import read_history
     from ledger.git.reader import Reader, quiet_environment
 
     repository = Repository(FilePath.cwd())
     repository.recover()
-    if repository.head() is None:
+    head = repository.head()
+    if head is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
     changed = repository.uncommitted_at_rest()
     if changed and uncommitted_is_refused:
@@ -76,7 +99,7 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
             "ledger alone: restore with git checkout, or see ledger doctor"
         )
     reader = Reader(repository.git_dir, quiet_environment())
-    return OpenLedger(repository, reader, read_history(reader, wait=False))
+    return OpenLedger(repository, reader, head)
 
 
 def freeze_records() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ledger.cli.open_ledger import open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
+
+if TYPE_CHECKING:
+    from ledger.analysis.book import Book
 
 ByOption = Annotated[str | None, typer.Option("--by", help="Score groups apart: kernel, hw or regime.")]
 
@@ -19,41 +22,43 @@ def score(
     as_json: JsonOption = False,
 ) -> None:
     """Score the forecasters. Errors, coverage, proper scores, skill against baselines, and a ranking."""
-    from ledger.analysis.machines import machine_lines
-    from ledger.analysis.repeats import repeat_spread
-    from ledger.analysis.score import document, group_by, score_book
-    from ledger.forecasters.baselines import compared, rankings, skills
+    from importlib.util import find_spec
+
+    from ledger.analysis.score import document, group_by
     from ledger.render import score_table as table
-    from ledger.render.claim_text import SCORE_HEADINGS, score_rows, scores_of, with_claims
+    from ledger.render.claim_text import SCORE_HEADINGS, score_rows, with_claims
+    from ledger.render.score_sheet import as_value, from_value, score_sheet
     from ledger.render.tables import print_rows
 
     group = None if by is None else group_by(by)
-    book = open_ledger().book
-    refuse_if_refused(book)
-    found = compared(book)
-    ranked = rankings(found)
+
+    def made(book: Book) -> object:
+        refuse_if_refused(book)
+        return as_value(score_sheet(book, group))
+
+    with_wis = find_spec("scoringrules") is not None
+    sheet = from_value(open_ledger().remembered(f"score by {group}, WIS {with_wis}", made))
     if ranking:
         if as_json:
-            emit(table.ranking_document(ranked))
+            emit(table.ranking_document(sheet.rankings))
         else:
-            table.render_rankings(ranked, out())
-            if not ranked:
+            table.render_rankings(sheet.rankings, out())
+            if not sheet.rankings:
                 say("nothing to rank: no two forecasters share a measured cell; run: ledger verify, ledger score")
         return
-    scores, skilled = score_book(book, group), skills(found)
+    claims = sheet.claims
     if as_json:
-        scored = table.with_skills(document(scores), skilled if group is None else ())
-        emit(with_claims(scored, scores_of(book) if group is None else ()))
+        scored = table.with_skills(document(sheet.scores), sheet.skills if group is None else ())
+        emit(with_claims(scored, claims if group is None else ()))
         return
-    claims = scores_of(book)
     if claims:
         print_rows(out(), SCORE_HEADINGS, score_rows(claims), folding=("forecaster",))
-        if not scores:
+        if not sheet.scores:
             return
-    table.render_scores(scores, out(), repeats=repeat_spread(book), machines=machine_lines(book))
-    if scores and all(one.wis is None for one in scores if one.measured):
+    table.render_scores(sheet.scores, out(), repeats=sheet.repeats, machines=sheet.machines)
+    if sheet.scores and all(one.wis is None for one in sheet.scores if one.measured):
         say("WIS needs scoringrules: pip install 'roofline-ledger[score]'")
     if group is None:
-        table.render_skills(skilled, out())
-        table.render_rankings(ranked, out())
-        table.render_calibration(scores, out())
+        table.render_skills(sheet.skills, out())
+        table.render_rankings(sheet.rankings, out())
+        table.render_calibration(sheet.scores, out())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from ledger.cli.witness import log_records, stamp_records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.analysis.book import Book
     from ledger.analysis.campaign import Request
     from ledger.git.commit import Repository
     from ledger.records import CeilingKind
@@ -62,13 +61,6 @@ class Sealing:
         with working("resolving"):
             return [draft(request, root=self.repository.root, ceilings=kind, pins=pinned) for request in requests]
 
-    @cached_property
-    def _before(self) -> Book | None:
-        """Return the ledger before the first seal: what is sealed here times nothing."""
-        from ledger.workflow.sight import book_of
-
-        return book_of(self.repository)
-
     def seal(
         self, drafts: Sequence[Draft], *, campaign: str | None, why: str, author: Author | None = None
     ) -> SealedCommit | None:
@@ -82,7 +74,7 @@ class Sealing:
 
         check_distinct(drafts)
         with working("looking for what was timed before"):
-            drafts, told = with_sights(self._before, drafts)
+            drafts, told = with_sights(self.repository, drafts)
         with working("compiling"):
             told += check_paths(drafts, self.repository.root) if self.check else ()
         for line in told:

@@ -9,28 +9,22 @@ from ledger.cli.output import emit, out
 
 def status(as_json: JsonOption = False) -> None:
     """List what is open, stale, void and measured."""
-    from ledger.analysis.report_rows import sight_document
-    from ledger.render.claim_text import claim_rows
-    from ledger.render.status_table import render_status
+    from ledger.render.status_table import render_status, status_document, status_of, with_stale
 
-    book = open_ledger(uncommitted_is_refused=False).book
+    ledger = open_ledger(uncommitted_is_refused=False)
+    found = with_stale(ledger.remembered("status", status_of), ledger.current)
     if as_json:
-        cells = [
-            {"seal": c.sealed.id, "cell": c.forecast.cell, "state": c.state, "blind": c.blind, **sight_document(c)}
-            for c in (*book.cells, *book.hidden)
-        ]
-        refused = [finding.model_dump(mode="json") for finding in book.refused]
-        emit({"head": book.head, "cells": cells, "claims": claim_rows(book), "refused": refused})
+        emit(status_document(found))
     else:
-        render_status(book, out())
+        render_status(found, out())
 
 
 def log(as_json: JsonOption = False) -> None:
     """Print the timeline of seals, measurements and withdrawals."""
     from ledger.render.history_table import render_timeline, timeline
 
-    book = open_ledger(uncommitted_is_refused=False).book
+    events = open_ledger(uncommitted_is_refused=False).remembered("log", timeline)
     if as_json:
-        emit(timeline(book))
+        emit(events)
     else:
-        render_timeline(book, out())
+        render_timeline(events, out())

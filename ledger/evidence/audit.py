@@ -6,7 +6,7 @@ those of judge. What each level proves, and what nobody can prove, is printed wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from ledger.budgets import MAX_NOTES
 from ledger.errors import BudgetExceeded, EvidenceRefused, StateError
 from ledger.evidence.beyond_commit import other_refs, uncommitted
 from ledger.evidence.challenge import Answer, anchor_of, answers
+from ledger.evidence.checkpoint import Checkpoint, checkpoint_of, contradictions, old_paths, only_new, since_note
 from ledger.evidence.draw_checks import with_draws
 from ledger.evidence.judge import judge, uncollected
 from ledger.evidence.log_levels import LogTrust, apply_log
@@ -90,6 +91,7 @@ class Audit:
     findings: tuple[Finding, ...] = ()
     answers: tuple[Answer, ...] | None = None
     log: str | None = None
+    checkpoint: Checkpoint | None = None
 
 
 def audit(
@@ -102,6 +104,8 @@ def audit(
     progress: Progress | None = None,
     log: LogTrust | None = None,
     code: bool = False,
+    since: Checkpoint | None = None,
+    checkpointed: bool = False,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
@@ -109,6 +113,7 @@ def audit(
     text that the auditor gave; the audit names the measurements that answer it and recomputes their samples. progress:
     called before each measurement that is recomputed. log: the roots and the identity of a public log that the auditor
     trusts. code: run the sealed sources of callables, with the auditor's rights, to recompute their samples.
+    since: what an earlier audit saw; only what is new is recomputed and shown. checkpointed: return what this one saw.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
@@ -116,6 +121,8 @@ def audit(
         with uncollected(), sanitised_clone(source) as clone:
             reader = Reader(clone.git_dir, clone.environment)
             history = read_history(reader, revision, wait=False)
+            broken = () if since is None else tuple(contradictions(since, history, reader))
+            old = frozenset[str]() if since is None or broken else old_paths(since, reader)
             with reader.blobs() as blobs:
                 notes_on_sight = read_notes(reader, history.head, blobs.read)
                 blobs.plan(record_blobs(history))
@@ -133,12 +140,16 @@ def audit(
     except EvidenceRefused as error:
         finding = Finding(code="unsound-object", severity="refused", path="", message=str(error))
         return Audit(source, "refused", str(error), None, (), (finding,))
-    book = logged.book
+    book = replace(logged.book, findings=(*logged.book.findings, *broken))
     notes += [*trusted.notes, *logged.notes, *_old_customs(clone)]
     found: tuple[Answer, ...] | None = None
     left_over: list[Skipped] = []
+    if since is not None and not broken:
+        notes.insert(0, since_note(since, book, recomputed=recomputed))
     if recomputed or anchor is not None:
-        result = recompute(book, progress=progress)
+        # A challenge, and code that is run, ask for old measurements too.
+        rests = old if since is not None and since.recomputed and anchor is None and not code else frozenset[str]()
+        result = recompute(book, only=_without(book, rests) if rests else None, progress=progress)
         book = with_recomputed(book, result)
         agreed = result.agreed
         if code:
@@ -157,7 +168,21 @@ def audit(
     doubts = [f"object {name[:12]} breaks git's own rules ({message})" for name, message in clone.warnings]
     doubts += [f"{item.name} is not recomputed: {item.reason}" for item in left_over]
     audited = _conclude(source, book, (*notes, *_challenge_notes(found)), doubts)
-    return replace(audited, answers=found, log=logged.status)
+    audited = replace(audited, answers=found, log=logged.status)
+    if not checkpointed and since is None:
+        return audited
+    shown = _shown(book)
+    if checkpointed and audited.verdict == "holds":
+        audited = replace(audited, checkpoint=checkpoint_of(book, history.tree, shown, recomputed=recomputed))
+    if since is not None and not broken:
+        new = only_new(since, book, old, shown)
+        audited = replace(audited, book=new, findings=new.findings)
+    return audited
+
+
+def _without(book: Book, paths: Set[str]) -> list[str]:
+    every = [*(one.path for one in book.records), *(one.path for one in book.ratios)]
+    return [path for path in every if path not in paths]
 
 
 @contextmanager
@@ -245,6 +270,16 @@ def document(result: Audit) -> dict[str, Any]:
         "not_proven": list(NOT_PROVEN),
         "log": result.log,
     }
+
+
+def _shown(book: Book) -> dict[str, Any]:
+    """Return what is shown of each cell and claim, without what depends on the auditor's options."""
+    told = {view.name: _cell_document(view) for view in book.cells}
+    told |= {view.name: _claim_document(view) for view in book.claims}
+    return {name: {key: value for key, value in one.items() if key not in _OPTIONAL} for name, one in told.items()}
+
+
+_OPTIONAL = ("levels", "samples")
 
 
 def _claim_document(view: ClaimView) -> dict[str, Any]:

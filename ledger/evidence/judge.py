@@ -35,7 +35,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ledger.analysis.book import Binding, Book, CellView, Recorded, RecordedRatio, Revealed, Run, Sealed, State, Voided
 from ledger.analysis.hiding import public_part
@@ -110,6 +110,27 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+class SealedSubject(NamedTuple):
+    """Hold what a forecast is of: the names of its kernel's sources and its profile, and their sealed digests."""
+
+    sources: str
+    hardware: str
+    kernel_sha256: str
+    hardware_sha256: str
+
+
+def subject_of_seal(forecast: Forecast) -> SealedSubject:
+    """Return what a forecast is of."""
+    case = forecast.case
+    return SealedSubject(sources_name(case), case.hardware, forecast.kernel_sha256, forecast.hardware_sha256)
+
+
+def is_stale(subject: SealedSubject, current: CurrentDigest) -> bool:
+    """Tell whether the kernel or the profile of an open forecast is another one now."""
+    now = (current("kernel", subject.sources), current("hardware", subject.hardware))
+    return now != (subject.kernel_sha256, subject.hardware_sha256)
+
+
 class _Case:
     """Bring measurements and seals together."""
 
@@ -150,6 +171,7 @@ class _Case:
             (sealed.id, claim.cell): claim.operation for sealed in self.seals for claim in claims_of(sealed)
         }
         self.compared: set[tuple[str, str]] = set()
+        self.unlike: dict[str, tuple[Finding, ...]] = {}
 
     def book(self, notes: SightNotes, ratios: ClaimChecks) -> Book:
         """Make checks 8 to 18 and return the book."""
@@ -334,7 +356,10 @@ class _Case:
             found += unlike_path(forecast, hardware)
             if (sealed.path, forecast.hardware_sha256) not in self.compared:
                 self.compared.add((sealed.path, forecast.hardware_sha256))
-                found += unlike_shipped(hardware, shipped_like(hardware))
+                digest = forecast.hardware_sha256
+                if digest not in self.unlike:
+                    self.unlike[digest] = tuple(unlike_shipped(hardware, shipped_like(hardware)))
+                found += self.unlike[digest]
         for finding in found:
             self.gathered.findings.add(finding.model_copy(update={"path": sealed.path}))
 
@@ -358,11 +383,7 @@ class _Case:
         return "stale" if self._is_stale(forecast) else "open"
 
     def _is_stale(self, forecast: Forecast) -> bool:
-        if self.current is None:
-            return False
-        kernel = self.current("kernel", sources_name(forecast.case))
-        hardware = self.current("hardware", forecast.case.hardware)
-        return (kernel, hardware) != (forecast.kernel_sha256, forecast.hardware_sha256)
+        return self.current is not None and is_stale(subject_of_seal(forecast), self.current)
 
     def _binding(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> Binding:
         """Return what is known of the samples of the run that counts; their values are recomputed by audit alone."""

@@ -11,14 +11,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from ledger.analysis.book import Book, Recorded, RecordedRatio
+from ledger.analysis.book import Recorded, RecordedRatio
 from ledger.analysis.formatting import harmless
 from ledger.analysis.sight import NEIGHBOUR_FACTOR, Devices, Shape, Shown, measured_shapes, shape_of
 from ledger.callables.subject import is_callable
 from ledger.git.ancestry import Ancestry, FileSet, Meter
-from ledger.records import Case, Dtype, Forecast, Measurement, Sight
+from ledger.records import Case, Dtype, Forecast, Measurement, RatioMeasurement, Sight
 from ledger.roofline import DTYPE_BYTES
 
 MOST_COMPARED = 256
@@ -26,6 +26,31 @@ MOST_COMPARED = 256
 
 Before = Callable[[Iterable[int]], FileSet]
 """Return the seals that come before each of some commits."""
+
+
+class Timed(NamedTuple):
+    """Hold a shape that a record timed. sources: what stands for the code that ran."""
+
+    path: str
+    kernel: str
+    sources: str
+    shape: Shape
+    dtype: Dtype
+    hardware: str
+
+
+def timed_by(path: str, measurement: Measurement | RatioMeasurement) -> Iterator[Timed]:
+    """Yield what a finished measurement timed: its shape and those of its interventions, or both sides of a ratio."""
+    case = measurement.case
+    if isinstance(measurement, Measurement):
+        digests: tuple[str, ...] = (measurement.kernel_sha256,)
+        shapes = measured_shapes(measurement)
+    else:
+        digests = (measurement.base.kernel_sha256, measurement.head.kernel_sha256)
+        shapes = (shape_of(case.shape),)
+    for shape in shapes:
+        for digest in digests:
+            yield Timed(path, case.kernel, code_of(case, digest), shape, case.dtype, case.hardware)
 
 
 @dataclass(frozen=True)
@@ -101,25 +126,20 @@ class KnownCases:
 
     def add(self, recorded: Recorded | RecordedRatio, operation: str | None, positions: tuple[int, ...]) -> None:
         """Add a finished measurement, in the order of the history. operation: that of its seal, where it has one."""
-        measurement = recorded.measurement
-        case, before = measurement.case, self._before(positions)
-        if isinstance(measurement, Measurement):
-            for shape in measured_shapes(measurement):
-                entry = _Entry(recorded.path, case.kernel, shape, case.dtype, before)
-                self._add(entry, case, measurement.kernel_sha256, operation)
-            return
-        entry = _Entry(recorded.path, case.kernel, shape_of(case.shape), case.dtype, before)
-        for side in (measurement.base, measurement.head):
-            self._add(entry, case, side.kernel_sha256, operation)
+        before = self._before(positions)
+        for timed in timed_by(recorded.path, recorded.measurement):
+            self.put(timed, operation, before)
 
-    def _add(self, entry: _Entry, case: Case, sources: str, operation: str | None) -> None:
-        device = self._devices.of(case.hardware)
-        cell = (device, case.dtype, entry.shape)
-        self._hold((cell, "sources", code_of(case, sources)), entry)
-        self._hold((cell, "kernel", case.kernel), entry)
+    def put(self, timed: Timed, operation: str | None, before: FileSet) -> None:
+        """Add one shape that a record timed. before: the seals that come before the record."""
+        device = self._devices.of(timed.hardware)
+        cell = (device, timed.dtype, timed.shape)
+        entry = _Entry(timed.path, timed.kernel, timed.shape, timed.dtype, before)
+        self._hold((cell, "sources", timed.sources), entry)
+        self._hold((cell, "kernel", timed.kernel), entry)
         if operation is not None:
-            self._hold((cell, "operation", operation, case.kernel), entry)
-            self._kernels.setdefault((cell, operation), {})[case.kernel] = None
+            self._hold((cell, "operation", operation, timed.kernel), entry)
+            self._kernels.setdefault((cell, operation), {})[timed.kernel] = None
             self._near(entry, operation, device)
 
     def _hold(self, key: object, entry: _Entry) -> None:
@@ -212,14 +232,3 @@ def known_cases(
 def in_order(recorded: Sequence[Recorded], ratios: Sequence[RecordedRatio]) -> list[Recorded | RecordedRatio]:
     """Return measurements of cells and of claims in the order of the history."""
     return sorted((*recorded, *ratios), key=lambda item: (item.commit.position, item.path)) if ratios else [*recorded]
-
-
-def known_now(book: Book, devices: Devices) -> KnownCases:
-    """Return all that a ledger has measured, as it stands before a forecast that is about to be sealed."""
-    operations = {(view.sealed.id, view.forecast.cell): view.forecast.operation for view in book.cells}
-    operations |= {(view.sealed.id, view.claim.cell): view.claim.operation for view in book.claims}
-    known = KnownCases(devices, lambda _positions: FileSet(0, 0), lambda _seal: 0)
-    for item in in_order(book.records, book.ratios):
-        if item.measurement.status == "measured":
-            known.add(item, operations.get((item.measurement.seal, item.measurement.cell)), (item.commit.position,))
-    return known

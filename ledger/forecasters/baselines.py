@@ -6,8 +6,11 @@ commits that the seal's commit comes after in the book's order. Nothing of it wa
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.ranking import Loss, Ranking, rank
@@ -17,11 +20,14 @@ from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, persistence, rule_of_thumb
 from ledger.forecasters.answer import Answer, Measured, Question
 from ledger.forecasters.track import measured_with_positions
+from ledger.records import Case
 
 BASELINES = {
     module.NAME: module.forecast
     for module in (naive_roofline, measured_roofline, no_overlap, rule_of_thumb, persistence)
 }
+_ROUNDING = 1e-9
+"""Doublings by which the distances of two shapes differ at most when they are computed in another way."""
 PREFIX = "baseline "
 """What the names of baselines begin with in a ranking, so that they are no forecaster's."""
 
@@ -71,24 +77,55 @@ def _scored(result: Result, name: str, answer: Answer) -> Result:
     return replace(result, forecaster=PREFIX + name, predicted=answer.percent, quantiles=(0.0, 0.0, 0.0))
 
 
-def _earlier(book: Book) -> dict[tuple[str, str, str], list[tuple[int, Measured]]]:
-    """Return the measured runs of each kernel, dtype and profile, with the positions of their commits."""
-    found: dict[tuple[str, str, str], list[tuple[int, Measured]]] = {}
+@dataclass(frozen=True)
+class _Runs:
+    """Hold measured runs of one kernel, dtype, profile and set of shape keys, by the positions of their commits."""
+
+    positions: list[int]
+    runs: list[Measured]
+
+    @cached_property
+    def _sizes(self) -> Any:
+        import numpy as np
+
+        return np.log2([_sizes(run.case) for run in self.runs], dtype=np.float64)
+
+    def nearest(self, case: Case, position: int) -> tuple[Measured, ...]:
+        """Return the runs before a position that are nearest to a case, to within rounding; persistence decides."""
+        import numpy as np
+
+        before = bisect_left(self.positions, position)
+        if not before:
+            return ()
+        apart = np.abs(self._sizes[:before] - np.log2(_sizes(case), dtype=np.float64)).sum(axis=1)
+        return tuple(self.runs[index] for index in np.flatnonzero(apart <= apart.min() + _ROUNDING))
+
+
+def _sizes(case: Case) -> list[int]:
+    return [case.shape[key] for key in sorted(case.shape)]
+
+
+def _alike(case: Case) -> tuple[object, ...]:
+    return case.kernel, case.dtype, case.hardware, tuple(sorted(case.shape))
+
+
+def _earlier(book: Book) -> dict[tuple[object, ...], _Runs]:
+    """Return the measured runs that persistence compares with each other."""
+    found: dict[tuple[object, ...], _Runs] = {}
     for position, run in measured_with_positions(book):
-        case = run.case
-        found.setdefault((case.kernel, case.dtype, case.hardware), []).append((position, run))
+        alike = found.setdefault(_alike(run.case), _Runs([], []))
+        alike.positions.append(position)
+        alike.runs.append(run)
     return found
 
 
-def _question(
-    view: CellView, earlier: Mapping[tuple[str, str, str], Sequence[tuple[int, Measured]]]
-) -> Question | None:
+def _question(view: CellView, earlier: Mapping[tuple[object, ...], _Runs]) -> Question | None:
     """Return the question that a seal's forecast answers; None without its profile, or for a cell without work."""
     forecast, case = view.forecast, view.forecast.case
     if view.hardware is None or not (forecast.work.flops or forecast.work.bytes):
         return None
-    alike = earlier.get((case.kernel, case.dtype, case.hardware), ())
-    known = tuple(run for position, run in alike if position < view.sealed.commit.position)
+    alike = earlier.get(_alike(case))
+    known = () if alike is None else alike.nearest(case, view.sealed.commit.position)
     return Question(case, forecast.work, forecast.roof, view.hardware, known)
 
 

@@ -142,6 +142,11 @@ def _changes(answer: bytes, position_of: Mapping[str, int]) -> Iterator[Change]:
         yield Change(position, fields[-1], fields[sides], fields[2 * sides + 1], _text(next(tokens)))
 
 
+def ledger_tree(reader: Reader, commit: str) -> dict[str, tuple[str, str]]:
+    """Return mode and blob of each ledger file of a commit. Raises: StateError."""
+    return _tree(reader, commit)[0]
+
+
 def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], tuple[str, ...]]:
     tree: dict[str, tuple[str, str]] = {}
     doubled: list[str] = []

@@ -13,7 +13,7 @@ from ledger.analysis.sight import sight_name
 from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
 from ledger.render.claim_text import table_rows as claim_rows
-from ledger.render.history_table import render_timeline
+from ledger.render.history_table import render_timeline, timeline
 from ledger.render.report_text import seal_text
 from ledger.render.tables import MANY, print_rows
 
@@ -28,7 +28,7 @@ def render_audit(result: Audit, console: Console) -> None:
         for note in result.notes:
             console.print(f"note: {harmless(note)}", markup=False, soft_wrap=True)
         console.print()
-        render_timeline(book, console)
+        render_timeline(timeline(book), console)
         console.print()
         _predictions(book, console)
         _claims(book, console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,16 +11,28 @@ from rich.console import Console
 from ledger.analysis.book import Book, Commit
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.evidence.draw_checks import domain_of
-from ledger.records import PredictionV2
+from ledger.records import Prediction, PredictionV2
 from ledger.render.claim_text import measured_text
 from ledger.render.tables import print_rows
 
-_WIDE = 100
+_WIDE = 110
+_LONGEST_NAME = 30
+
+
+def forecaster_text(prediction: Prediction) -> str:
+    """Return who forecast: a name, and of a named forecaster its version and kind."""
+    participant = prediction.participant if isinstance(prediction, PredictionV2) else None
+    if participant is None:
+        return prediction.forecaster
+    return f"{prediction.forecaster} {participant.version or ''}".rstrip() + f" ({participant.kind})"
 
 
 def timeline(book: Book) -> list[dict[str, Any]]:
-    """Return seals, measurements and withdrawals in the order of the history; dates are self-declared."""
-    events: list[tuple[Commit, str, str, str]] = []
+    """Return seals, measurements and withdrawals in the order of the history; dates are self-declared.
+
+    author: the committer. forecaster: of the seal, or of the one that the event is about.
+    """
+    events: list[tuple[Commit, str, str, str, str]] = []
     hidden_of = Counter(view.sealed.id for view in book.hidden)
     for sealed in book.seals:
         prediction = sealed.prediction
@@ -34,34 +47,51 @@ def timeline(book: Book) -> list[dict[str, Any]]:
             counts.insert(
                 0, count_text(len(prediction.cells) + hidden, "cell") + (f", {hidden} hidden" if hidden else "")
             )
-        events.append((sealed.commit, "seal", sealed.id, f"{what} ({', '.join(counts)})"))
+        events.append((sealed.commit, "seal", sealed.id, sealed.id, f"{what} ({', '.join(counts)})"))
     for recorded in book.records:
         measurement = recorded.measurement
         words = f"{case_text(measurement.case)} run {measurement.run} {measurement.status}"
-        events.append((recorded.commit, "measurement", recorded.id, words))
+        events.append((recorded.commit, "measurement", recorded.id, measurement.seal, words))
     for settled in book.ratios:
         measured = settled.measurement
         words = f"{case_text(measured.case)} run {measured.run} {measured_text(measured)}"
-        events.append((settled.commit, "measurement", settled.id, words))
+        events.append((settled.commit, "measurement", settled.id, measured.seal, words))
     for revealed in book.reveals:
         told = count_text(len(revealed.reveal.openings), "forecast")
-        events.append((revealed.commit, "reveal", revealed.id, f"{revealed.reveal.seal[:10]} {told}"))
+        events.append(
+            (revealed.commit, "reveal", revealed.id, revealed.reveal.seal, f"{revealed.reveal.seal[:10]} {told}")
+        )
     for voided in book.voids:
-        events.append((voided.commit, "void", voided.id, f"{voided.void.seal[:10]} {voided.void.why}"))
+        events.append(
+            (voided.commit, "void", voided.id, voided.void.seal, f"{voided.void.seal[:10]} {voided.void.why}")
+        )
+    forecasters = {sealed.id: forecaster_text(sealed.prediction) for sealed in book.seals}
     return [
-        {"commit": commit.sha, "date_self_declared": commit.when, "kind": kind, "id": identity, "what": what}
-        for commit, kind, identity, what in sorted(events, key=lambda event: (event[0].position, event[2]))
+        {
+            "commit": commit.sha,
+            "date_self_declared": commit.when,
+            "kind": kind,
+            "id": identity,
+            "what": what,
+            "author": commit.author,
+            "forecaster": forecasters.get(seal),
+        }
+        for commit, kind, identity, seal, what in sorted(events, key=lambda event: (event[0].position, event[2]))
     ]
 
 
-def render_timeline(book: Book, console: Console) -> None:
+def render_timeline(events: Sequence[dict[str, Any]], console: Console) -> None:
     """Print the timeline with each commit's own date, labelled as what it is."""
-    headings = ("commit", "self-declared date", "kind", "id", "what")
-    # On a narrow terminal the id gives way: the commit names the event as well.
-    shown = tuple(heading for heading in headings if heading != "id" or console.width >= _WIDE)
+    headings = ("commit", "self-declared date", "author", "forecaster", "kind", "id", "what")
+    # On a narrow terminal the id gives way, as the commit names the event, and names that are all the same.
+    hidden = set() if console.width >= _WIDE else {"id"}
+    if all(event["forecaster"] in (None, event["author"]) for event in events):
+        hidden.add("forecaster")
+    shown = tuple(heading for heading in headings if heading not in hidden)
     rows: list[tuple[str, ...]] = []
-    for event in timeline(book):
+    for event in events:
         when = event["date_self_declared"][:16].replace("T", " ")
-        words = (event["commit"][:10], when, event["kind"], event["id"][:10], event["what"])
+        names = (harmless(event["author"], _LONGEST_NAME), harmless(event["forecaster"] or "", _LONGEST_NAME))
+        words = (event["commit"][:10], when, *names, event["kind"], event["id"][:10], event["what"])
         rows.append(tuple(harmless(w) for heading, w in zip(headings, words, strict=True) if heading in shown))
-    print_rows(console, shown, rows, folding=("what",))
+    print_rows(console, shown, rows, folding=("author", "forecaster", "what"))

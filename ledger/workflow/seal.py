@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -14,7 +13,6 @@ from ledger.analysis.campaign import CellRequest, Guess, Request, milli, million
 from ledger.analysis.formatting import count_text
 from ledger.analysis.protocols import protocol_for
 from ledger.analysis.work_model import excess
-from ledger.budgets import MAX_RECORD_BYTES
 from ledger.callables.subject import is_callable
 from ledger.canonical import (
     cell_key,
@@ -24,13 +22,12 @@ from ledger.canonical import (
     next_link,
     object_id,
     object_path,
-    parse_json,
     record_errors,
     record_id,
     record_path,
 )
 from ledger.device.facts import cpu_cores
-from ledger.errors import InputError, LedgerError
+from ledger.errors import InputError
 from ledger.git.commit import Repository
 from ledger.git.reader import Reader, quiet_environment
 from ledger.kernel import Kernel
@@ -57,6 +54,8 @@ from ledger.records import (
     is_gpu,
 )
 from ledger.roofline import roof_of
+from ledger.workflow.index_file import ask_index
+from ledger.workflow.record_index import RecordIndex
 from ledger.workflow.resolve_callable import Resolved, resolve_callable
 
 TOOL = Tool(name="roofline-ledger", version=__version__)
@@ -341,25 +340,14 @@ def _prediction(
 
 def check_new(repository: Repository, campaign: str, commit: str | None, forecaster: str) -> None:
     """Check that no seal of a forecaster at a commit carries a campaign's name. Raises: InputError."""
-    for path, name, by in _campaigns(repository, commit):
-        if (name, by) == (campaign, forecaster[:400]):
-            raise InputError(f"campaign {campaign!r} was sealed before ({path}); expected a new name")
-
-
-def _campaigns(repository: Repository, commit: str | None) -> Iterator[tuple[str, object, object]]:
-    """Yield path, campaign and forecaster of each seal at a commit; None and None of one that cannot be read."""
-    listing = repository.git("ls-tree", "-r", "-z", commit, "--", "predictions") if commit else ""
-    entries = [line.partition("\t") for line in filter(None, listing.split("\0"))]
-    seals = {path: meta.split(" ")[2] for meta, _, path in entries if path.endswith(".json")}
-    with Reader(repository.git_dir, quiet_environment()).blobs() as blobs:
-        blobs.plan(seals.values())
-        for path, blob in seals.items():
-            value = None
-            # The report refuses what is no seal.
-            with suppress(LedgerError):
-                value = parse_json(blobs.read(blob, MAX_RECORD_BYTES) or b"", what=path)
-            fields = value if isinstance(value, dict) else {}
-            yield path, fields.get("campaign"), fields.get("forecaster")
+    if commit is None:
+        return
+    reader = Reader(repository.git_dir, quiet_environment())
+    path = ask_index(
+        repository.git_dir, lambda index: RecordIndex(index, reader, commit).campaign(campaign, forecaster[:400])
+    )
+    if path is not None:
+        raise InputError(f"campaign {campaign!r} was sealed before ({path}); expected a new name")
 
 
 def chain_tips(repository: Repository, parent: str | None) -> dict[str, int]:

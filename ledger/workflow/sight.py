@@ -6,29 +6,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ledger.analysis.book import Book
-from ledger.analysis.sight import SIGHTS, Devices
+from ledger.analysis.sight import SIGHTS
 from ledger.errors import LedgerError
-from ledger.evidence.judged_ledger import judged_ledger
-from ledger.evidence.known_cases import KnownCases, known_now
+from ledger.evidence.known_cases import KnownCases
 from ledger.git.commit import Repository
-from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
+from ledger.workflow.index_file import ask_index
+from ledger.workflow.record_index import RecordIndex
 from ledger.workflow.seal import Draft
 
 _SHOWN = 10
 
 
-def with_sights(book: Book | None, drafts: Sequence[Draft]) -> tuple[list[Draft], list[str]]:
+def with_sights(repository: Repository, drafts: Sequence[Draft]) -> tuple[list[Draft], list[str]]:
     """Return drafts that each declare a sight where their author or the records do, and what the author should know.
 
     A draft whose author declares none is informed or near where the ledger holds a measurement that shows it, and
     stays undeclared otherwise: that nothing like it was timed elsewhere only its author can say.
     """
-    profiles = {item.hardware.name: item.hardware for item in drafts}
-    held = [view.hardware for view in book.cells if view.hardware is not None] if book is not None else []
-    devices = Devices([*{id(profile): profile for profile in held}.values(), *profiles.values()])
-    known = known_now(book, devices) if book is not None else None
+    known = _known(repository, drafts)
     told = [_told(item, known) for item in drafts]
     lines = [line for _, line in told if line]
     undeclared = sum(item.forecast.sight is None for item, _ in told)
@@ -57,10 +53,15 @@ def _shortened(lines: Sequence[str], undeclared: int) -> Iterator[str]:
         yield f"sight: {cells} undeclared, which counts as blind nowhere; declare it with --sight and --known"
 
 
-def book_of(repository: Repository) -> Book | None:
-    """Return the judged ledger; None where there is none that can be read."""
+def _known(repository: Repository, drafts: Sequence[Draft]) -> KnownCases | None:
+    """Return what the ledger timed that is like the drafts; None where there is none that can be read."""
+    head, profiles = repository.head(), [item.hardware for item in drafts]
+    if head is None:
+        return None
+    reader = Reader(repository.git_dir, quiet_environment())
+    forecasts = [item.forecast for item in drafts]
     with suppress(LedgerError):
-        if repository.head() is not None:
-            reader = Reader(repository.git_dir, quiet_environment())
-            return judged_ledger(reader, read_history(reader, wait=False))
+        return ask_index(
+            repository.git_dir, lambda index: RecordIndex(index, reader, head).known_to(forecasts, profiles)
+        )
     return None

@@ -36,7 +36,7 @@ JSON_KEYS = {
     "history": "head cells",
     "diff": "head a b mean_time_ratio cells only_a only_b same",
     "status": "head cells claims refused",
-    "log": "commit date_self_declared kind id what",
+    "log": "commit date_self_declared kind id what author forecaster",
     "score": (
         "forecaster sight blind sealed measured bias error intervals vacuous coverage interval_score regimes "
         "regime_right brier log_score group log_error log_bias wis ci95 resampled repeats repeat_percent "

@@ -13,7 +13,7 @@ from ledger.analysis.formatting import case_text
 from ledger.cli.output import emit
 from ledger.evidence.audit import Audit
 from ledger.render.audit_text import render_audit
-from ledger.render.status_table import render_status
+from ledger.render.status_table import render_status, status_of
 
 FORECAST = make_forecast()
 
@@ -32,13 +32,13 @@ def printed(render, subject) -> list[str]:
 
 @pytest.mark.parametrize("count", [500, 501], ids=["table", "lines"])
 def test_status_names_every_cell(count):
-    lines = printed(render_status, book_of(count))
+    lines = printed(render_status, status_of(book_of(count)))
     assert sum(line.startswith("measured") for line in lines) == count
     assert lines[-1] == f"0 open, 0 stale, {count} measured, 0 void"
 
 
 def test_a_long_list_is_one_aligned_line_a_row():
-    head, *rows, _ = printed(render_status, book_of(501))
+    head, *rows, _ = printed(render_status, status_of(book_of(501)))
     words = case_text(FORECAST.case)
     assert len(rows) == 501
     assert {row.index(words) for row in rows} == {head.index("cell")}
@@ -48,7 +48,7 @@ def test_a_long_list_is_one_aligned_line_a_row():
 def test_a_long_audit_spells_out_what_could_act_on_a_terminal():
     book = book_of(501)
     lines = printed(render_audit, Audit("here", "holds", "for a test", book, ()))
-    assert sum("ada <U+202E> evil" in line for line in lines) == 501
+    assert sum("ada <U+202E> evil" in line for line in lines) == 501 + len(book.seals) + len(book.records)
     assert not any("\u202e" in line for line in lines)
     assert lines[-1] == "verdict: holds: for a test"
 

@@ -22,46 +22,10 @@ sys.path[:0] = [
     str(Path(__file__).parent.parent.parent),
 ]
 
-from builders import KERNEL_SOURCE, PROFILE, forecast, measurement, prediction, timing
-
-from ledger.canonical import encode, object_id, object_path, record_id, record_path
-from ledger.records import Measurement, Prediction
+from many_records import write_many
 
 ROOT = str(Path(__file__).parent.parent.parent)
 ROUNDS = 3
-
-
-def build(folder: Path, count: int) -> None:
-    """Import `count` seals and their measurements, a commit each, and pack them."""
-    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder)], check=True)
-    command = ["git", "-C", str(folder), "fast-import", "--quiet", "--force"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        say = process.stdin.write
-
-        def commit(files: dict[str, bytes], number: int) -> None:
-            say(
-                b"commit refs/heads/main\ncommitter Ada <ada@example.org> %d +0000\ndata 1\nx\n"
-                % (1_700_000_000 + number)
-            )
-            for path, data in files.items():
-                say(b"M 100644 inline %s\ndata %d\n" % (path.encode(), len(data)))
-                say(data + b"\n")
-
-        tips: dict[str, int] = {}
-        objects = {object_path("predictions", object_id(data)): data for data in (KERNEL_SOURCE, PROFILE)}
-        for number in range(count):
-            cell = forecast(B=1 + number // 100, H=64 + number % 100)
-            record = prediction(cell, tips=tips)
-            data = encode(record)
-            identity = record_id(Prediction, data)
-            commit({record_path("predictions", identity): data, **objects}, 2 * number)
-            objects, tips = {}, {identity: record.sequence}
-            rounds = tuple(2_000_000 + number + k for k in range(31))
-            times = timing(2_000_015 + number, rounds_ps=rounds, low_ps=rounds[10], high_ps=rounds[20])
-            measured = encode(measurement(cell, seal=identity, timing=times))
-            commit({record_path("verifications", record_id(Measurement, measured)): measured}, 2 * number + 1)
-    subprocess.run(["git", "-C", str(folder), "repack", "-q", "-a", "-d"], check=True)
 
 
 @dataclass(frozen=True)
@@ -110,7 +74,7 @@ def main() -> None:
     for count in map(int, sys.argv[1:]):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "large.git"
-            build(folder, count)
+            write_many(folder, count)
             verdict = json.loads(spend(sys.executable, "-m", "ledger", "audit", "--json", str(folder)).stdout)
             said = f"{verdict['verdict']} ({verdict['reason']}), {len(verdict['findings'])} findings"
             print(f"{count} seals + {count} measurements: {said}; load {os.getloadavg()[0]:.1f}", flush=True)

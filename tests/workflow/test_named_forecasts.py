@@ -193,7 +193,7 @@ def test_answers_do_not_count_as_what_is_kept(ledger, monkeypatch):
     history = read_history(Reader(ledger.root / ".git", quiet_environment()))
     gathered = GatheredRecords(history, {}, Findings())
     objects = Objects(gathered, lambda _blob, _limit: held(ledger, code))
-    monkeypatch.setattr("ledger.evidence.object_checks.MAX_WEIGHT_BYTES", 4 * one)
+    monkeypatch.setattr("ledger.evidence.object_checks.MAX_PROFILES_BYTES", one)
     monkeypatch.setattr("ledger.evidence.object_checks.MAX_PASSING_BYTES", 3 * one)
     for _ in range(3):
         assert objects.decoded(ForecasterCode, code, "a seal") is not None

@@ -12,7 +12,7 @@ from builders import Ledger, toy_draft
 from desk import Desk
 
 from ledger.git.commit import Repository
-from ledger.workflow.sight import book_of, with_sights
+from ledger.workflow.sight import with_sights
 
 CELL = "--hw cpu --dtype fp32 --regime hbm-bound --pct 30 --shape"
 
@@ -32,7 +32,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def told(ledger: Ledger, *drafts):
-    found, lines = with_sights(book_of(Repository(ledger.root)), drafts)
+    found, lines = with_sights(Repository(ledger.root), drafts)
     return [(item.forecast.sight, item.forecast.known) for item in found], lines
 
 

@@ -1,0 +1,59 @@
+"""Gathers all that `ledger score` prints, so that it can be kept as one JSON value and printed later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ledger.analysis.book import Book
+from ledger.analysis.claims import ClaimScore
+from ledger.analysis.machines import machine_lines
+from ledger.analysis.ranking import Ranking
+from ledger.analysis.repeats import RepeatSpread, repeat_spread
+from ledger.analysis.score import GroupBy, Score, score_book
+from ledger.forecasters.baselines import Skill, compared, rankings, skills
+from ledger.render.claim_text import scores_of
+
+
+@dataclass(frozen=True)
+class ScoreSheet:
+    """Hold the scores of a book, with what they are compared with."""
+
+    scores: tuple[Score, ...]
+    skills: tuple[Skill, ...]
+    rankings: Mapping[str, Ranking]
+    claims: tuple[ClaimScore, ...]
+    repeats: RepeatSpread | None
+    machines: tuple[str, ...]
+
+
+def score_sheet(book: Book, group: GroupBy | None) -> ScoreSheet:
+    """Return the scores of a book. group: as for score_book."""
+    found = compared(book)
+    return ScoreSheet(
+        scores=score_book(book, group),
+        skills=skills(found),
+        rankings=rankings(found),
+        claims=scores_of(book),
+        repeats=repeat_spread(book),
+        machines=tuple(machine_lines(book)),
+    )
+
+
+def as_value(sheet: ScoreSheet) -> Any:
+    """Return a sheet as a JSON value."""
+    return _adapter().dump_python(sheet, mode="json")
+
+
+def from_value(value: Any) -> ScoreSheet:
+    """Return the sheet of a JSON value."""
+    return _adapter().validate_python(value)
+
+
+@cache
+def _adapter() -> TypeAdapter[ScoreSheet]:
+    return TypeAdapter(ScoreSheet)
