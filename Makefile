@@ -43,7 +43,7 @@ endif
 help:
 	@echo 'make demo      the whole loop on the device that is here: calibrate, predict, seal, measure, report'
 	@echo 'make test      all tests that need no GPU        make test-gpu  those that need one'
-	@echo 'make test-exhaustive  every combination of shape, dtype and target that make test covers in pairs; CI runs both'
+	@echo 'make test-exhaustive  every combination of shape, dtype and target of which make test runs some; CI runs both'
 	@echo 'make bench     one cell of the bench table       make lint      ruff and mypy'
 	@echo 'make test-stress  faults at the system calls of a seal (needs strace), 200 cells on a failing fleet (needs ray)'
 	@echo 'make test-triton  compile every kernel with each supported Triton for sm_75, sm_80 and sm_90 (TRITON_ARGS)'
@@ -68,7 +68,7 @@ demo: $(READY)
 test: $(READY)
 	$(PY) -m pytest -m 'not gpu and not stress and not exhaustive' -ra $(PYTEST_ARGS)
 
-# What CI runs: also each combination of shape, dtype and target that `make test` covers in pairs.
+# What CI runs: also each combination of shape, dtype and target of which `make test` runs some.
 test-exhaustive: $(READY)
 	$(if $(READY),$(PY) -m pip install --quiet $(PIN) --editable '.[fleet]')
 	$(PY) -m pytest -m 'exhaustive and not gpu and not stress' -ra $(PYTEST_ARGS)
