@@ -8,6 +8,8 @@
                  and the latency of products that wait for one another
     L2           all requested bytes; DRAM: compulsory reads and writes, and what a wave of tiles reads again
 
+A kernel whose tiles are not known takes longer than its compulsory work, as calls of torch's did.
+
 SMs, L2 and DRAM overlap; near equality they slow each other, which a norm of exponent `overlap` models. The clock of
 the tensor cores falls with power: from its burst value for launches up to `short_s` to its sustained one. Left out:
 bank conflicts, the number of stages, TLB misses, temperature.
@@ -22,7 +24,7 @@ import math
 from dataclasses import dataclass
 
 from ledger.analysis.regime import ResourceLoads, decide
-from ledger.forecasters.analytic_constants import CONSTANTS, Constants
+from ledger.forecasters.analytic_constants import CONSTANTS, SHORT_S, UNKNOWN, Constants, Unlike
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
 from ledger.forecasters.geometry import Geometry, geometry_of
 from ledger.records import Regime, is_gpu
@@ -225,7 +227,8 @@ def regime_at(question: Question, found: Cost, rates: Rates, time_s: float) -> R
 
 def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
     """Return the answer that a cost gives, with its terms."""
-    work, time_s = question.work, found.total
+    work, more = question.work, unlike(question, found)
+    time_s = found.total * (more.median if more else 1.0)
     terms = (
         *(Term(name, getattr(found, name), "s") for name in ("launch", "ends", "split")),
         Term("SMs", found.sm, "s"),
@@ -241,9 +244,10 @@ def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
         Term("clock", found.clock_hz, "Hz"),
         Term("L2 requests", found.l2_bytes, "B"),
         Term("DRAM traffic", found.dram_bytes, "B"),
+        *([Term("calls whose tiles are not known", more.median, "1")] if more else []),
     )
-    known = geometry_of(question.case, work, rates.sms).known
-    unknown = () if known else ("compulsory work alone: this kernel's tiles are not known",)
+    unknown = () if more is None else ("compulsory work alone: this kernel's tiles are not known",)
+    low, high = interval(question, found.total, more)
     return Answer(
         forecaster=NAME,
         version=VERSION,
@@ -252,7 +256,24 @@ def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
         time_s=time_s,
         terms=terms,
         assumes=(*rates.assumed, *unknown, "cold operands, launches of a graph back to back"),
+        low=low,
+        high=high,
     )
+
+
+def unlike(question: Question, found: Cost) -> Unlike | None:
+    """Return how many times its cost a call takes whose tiles are not known; None of one whose tiles are."""
+    if geometry_of(question.case, question.work, question.hardware.limits.sms).known:
+        return None
+    return UNKNOWN["short" if found.total < SHORT_S else "long"]
+
+
+def interval(question: Question, cost_s: float, more: Unlike | None) -> tuple[float | None, float | None]:
+    """Return the percents that 80% of calls reach whose tiles are not known; none where tiles are known."""
+    if more is None:
+        return None, None
+    low, high = (percent_of_roof(question.work, question.roof, cost_s * times) for times in (more.high, more.low))
+    return low, high
 
 
 def _arithmetic(question: Question, found: Cost) -> float:

@@ -82,7 +82,8 @@ def _answer(question: Question, fit: _Fit) -> Answer:
     near = _covariance(_inputs(question)[None, :], (question.case.kernel,), fit.inputs, fit.kernels)[0]
     correction = float(fit.mean + near @ fit.weights)
     found = analytic.cost(question, DECLARED)
-    time_s = found.total * math.exp(correction)
+    time_s = _declared_s(question, found) * math.exp(correction)
+    low, high = analytic.interval(question, found.total * math.exp(correction), analytic.unlike(question, found))
     closest = int(np.argmax(near))
     return Answer(
         forecaster=NAME,
@@ -91,7 +92,7 @@ def _answer(question: Question, fit: _Fit) -> Answer:
         percent=percent_of_roof(question.work, question.roof, time_s),
         time_s=time_s,
         terms=(
-            Term("analytic, as declared", found.total, "s"),
+            Term("analytic, as declared", _declared_s(question, found), "s"),
             Term("correction", math.exp(correction), "1"),
             Term("of it for any cell", math.exp(fit.mean), "1"),
             Term("measured cells", len(fit.runs), "1"),
@@ -99,6 +100,8 @@ def _answer(question: Question, fit: _Fit) -> Answer:
             Term("its time", fit.runs[closest].time_s, "s"),
         ),
         assumes=("software and kernels as when the cells were measured",),
+        low=low,
+        high=high,
     )
 
 
@@ -210,7 +213,13 @@ def _covariance(
 def _taught(one: Measured) -> tuple[tuple[float, ...], float]:
     """Return the inputs of a run, and ln(measured time ÷ analytic time)."""
     found = analytic.cost(one.question, DECLARED)
-    return tuple(_inputs(one.question).tolist()), math.log(one.time_s / found.total)
+    return tuple(_inputs(one.question).tolist()), math.log(one.time_s / _declared_s(one.question, found))
+
+
+def _declared_s(question: Question, found: analytic.Cost) -> float:
+    """Return the time that the analytic model gives a call, of one whose tiles are not known the median of such."""
+    more = analytic.unlike(question, found)
+    return found.total * (1.0 if more is None else more.median)
 
 
 def _inputs(question: Question) -> NDArray[Any]:

@@ -106,6 +106,10 @@ def test_a_kernel_that_is_not_known_has_its_compulsory_work() -> None:
     )  # fmt: skip
     answer = said(Question(case, question.work, question.roof, question.hardware))
     assert any("compulsory work alone" in text for text in answer.assumes)
+    least = analytic.cost(Question(case, question.work, question.roof, question.hardware)).total
+    assert answer.time_s == pytest.approx(1.85 * least)
+    assert answer.low is not None and answer.high is not None
+    assert (answer.low / answer.percent, answer.high / answer.percent) == pytest.approx((1.85 / 2.79, 1.85 / 1.34))
 
 
 def test_no_gpu_no_answer() -> None:
