@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,7 @@ def claim(
     why: Annotated[str, typer.Option(help="The reason in words.")] = "",
     sight: Annotated[str | None, typer.Option(help="What was timed before: blind, near or informed.")] = None,
     known: Annotated[str, typer.Option(help="What was timed before, in words.")] = "",
+    pin: Annotated[list[str] | None, typer.Option(help="Version to seal of torch, triton, …: torch==2.11.*")] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the commit with git's signing key.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the claims and seal nothing.")] = False,
     as_json: JsonOption = False,
@@ -47,6 +49,7 @@ def claim(
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.git.commit import Repository
     from ledger.records import is_gpu
+    from ledger.sources.platform import parse_pin
     from ledger.workflow.claim import draft_claims
     from ledger.workflow.claim import unchanged as same_time
     from ledger.workflow.compare_suite import suite_requests
@@ -59,14 +62,14 @@ def claim(
     repository = Repository(FilePath.cwd())
     repository.recover()
     hardware = profile_of_this_machine(repository.root, hw)
-    told = _claimed(1.0, 1.0, 1.0, why, sight, known)
+    told = replace(_claimed(1.0, 1.0, 1.0, why, sight, known), pins=dict(parse_pin(text) for text in pin or ()))
     with working("resolving both commits"):
         drafts, left_out = draft_claims(
             repository,
             hardware,
             base=base,
             head=head,
-            named=_named(subject, shape, dtype, args, ratio, low, high, why, sight, known),
+            named=_named(subject, shape, dtype, args, ratio, low, high, told),
             others=None if unchanged is None else same_time(_percent(unchanged), told),
             suite=() if suite is None else suite_requests(suite, hardware.name),
             threads=None if is_gpu(hardware.target) else threads,
@@ -106,11 +109,9 @@ def _named(
     ratio: float | None,
     low: float | None,
     high: float | None,
-    why: str,
-    sight: str | None,
-    known: str,
+    told: Claimed,
 ) -> tuple[Subject, Claimed] | None:
-    """Return the case of which a ratio is claimed, with the claim. Raises: InputError."""
+    """Return the case of which a ratio is claimed, with the claim. told: what else it says. Raises: InputError."""
     from ledger.workflow.claim import Subject
 
     if name is None or ratio is None:
@@ -123,7 +124,7 @@ def _named(
         None if dtype is None else parse_dtype(dtype),
         args,
     )
-    return subject, _claimed(ratio, low, high, why, sight, known)
+    return subject, replace(told, ratio=ratio, low=low, high=high)
 
 
 def _seal(

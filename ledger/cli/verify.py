@@ -140,13 +140,14 @@ def _claims(
 def _settle(opened: OpenLedger, claims: Sequence[ClaimView]) -> tuple[list[Incoming], bool]:
     """Time the claims whose device is here, naming the others; return the records, and whether it was interrupted."""
     from ledger.workflow.ingest import incoming_of
-    from ledger.workflow.settle import claims_here, settle
+    from ledger.workflow.local_cells import split_claims_by_device
+    from ledger.workflow.settle import settle
 
     made: list[Incoming] = []
     if not claims:
         return made, False
     refuse_if_refused(opened.book)
-    here, elsewhere = claims_here(claims)
+    here, elsewhere = split_claims_by_device(claims)
     for view, reason in elsewhere:
         say(f"skipped {view.short_name}: {reason}")
     try:

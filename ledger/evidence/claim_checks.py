@@ -38,6 +38,7 @@ from ledger.records import (
     TimedSide,
 )
 from ledger.sources.closure import MAX_SOURCE_BYTES, SHIPPED_PATH, normalised
+from ledger.sources.platform import contradicted_pins, unreadable_pins
 
 FilesAt = Callable[[str, Sequence[str]], Mapping[str, str]]
 """Return the blobs of regular files of a commit by path, of those that are there. Raises: StateError."""
@@ -177,6 +178,8 @@ class ClaimChecks:
             refuse("place-unknown", path, f"{name}: {problem}")
         if not name.startswith(cell_key(claim.case)):
             flag("cell-misnamed", path, f"cell {name} is {cell_key(claim.case)} by its case")
+        for problem in unreadable_pins(claim.pins):
+            refuse("pin-unreadable", path, f"{name}: {problem}")
         operation = OPERATIONS.get(claim.operation)
         if is_callable(claim.case.kernel):
             flag("callable", path, f"{name}: its samples are not recomputed")
@@ -292,6 +295,8 @@ class ClaimChecks:
                 message = f"its {side} is {timed.commit[:12]} with sources {timed.kernel_sha256[:12]}; "
                 message += f"sealed is {sought.commit[:12]} with {sought.kernel_sha256[:12]}"
                 refuse("revision-changed", path, message)
+        for words in contradicted_pins(claim.pins, measured.device.versions):
+            refuse("pin-changed", path, words)
         if measured.head.config != measured.case.config:
             refuse("case-changed", path, "the configuration of its head is not that of its case")
         if measured.hardware_sha256 != claim.hardware_sha256:

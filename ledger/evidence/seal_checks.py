@@ -37,7 +37,7 @@ from ledger.records import (
     Samples,
 )
 from ledger.roofline import DTYPE_BYTES, roof_of
-from ledger.sources.platform import parse_pin
+from ledger.sources.platform import unreadable_pins
 
 VACUOUS_MILLI = 75_000
 _TOGETHER = 1 << 15
@@ -214,11 +214,8 @@ def unknown_features(prediction: Prediction, *hidden: ForecastV2) -> Iterator[Fi
     for name in sorted(set(used)):
         yield _refuse("place-unknown", f"{name} cannot be judged by this version; expected none: use a newer ledger")
     for forecast in cells:
-        for package, version in forecast.pins.items():
-            try:
-                parse_pin(f"{package}{version}")
-            except InputError as error:
-                yield _refuse("pin-unreadable", f"{forecast.cell}: {error}")
+        for problem in unreadable_pins(forecast.pins):
+            yield _refuse("pin-unreadable", f"{forecast.cell}: {problem}")
 
 
 def _misused(forecast: ForecastV2) -> list[str]:

@@ -161,7 +161,7 @@ class Revision(Stored):
 class Ratio(Stored):
     """Claim what time at `base` divided by time at `head` is for one case. Units: millionths.
 
-    case: that of the head. sight, known: as in a forecast.
+    case: that of the head. sight, known, pins: as in a forecast.
     """
 
     cell: CellKey
@@ -176,6 +176,7 @@ class Ratio(Stored):
     high_ppm: Positive
     sight: Sight | None
     known: Text
+    pins: Annotated[dict[Line, Line], Field(max_length=64), IN_KEY_ORDER]
     why: Text
 
     @model_validator(mode="after")

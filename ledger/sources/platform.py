@@ -54,6 +54,15 @@ def parse_pin(text: str) -> tuple[str, str]:
         raise InputError(f"pin {text!r}: version is not valid ({error}); expected a form such as ==2.11.*") from error
 
 
+def unreadable_pins(pins: Mapping[str, str]) -> Iterator[str]:
+    """Yield a message about each pin that names no platform package or no version."""
+    for name, version in pins.items():
+        try:
+            parse_pin(f"{name}{version}")
+        except InputError as error:
+            yield str(error)
+
+
 def contradicted_pins(pins: Mapping[str, str], software: Mapping[str, str]) -> Iterator[str]:
     """Yield a message about each pinned package whose recorded version is another or is not recorded."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet

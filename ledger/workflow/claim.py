@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ledger.analysis.campaign import Request
 from ledger.canonical import cell_key, encode, object_id, record_errors
@@ -23,7 +23,7 @@ MOST = 1000.0
 
 @dataclass(frozen=True)
 class Claimed:
-    """Hold what is said of a ratio, time of base ÷ time of head. why, sight, known: as in a forecast."""
+    """Hold what is said of a ratio, time of base ÷ time of head. why, sight, known, pins: as in a forecast."""
 
     ratio: float
     low: float
@@ -31,6 +31,7 @@ class Claimed:
     why: str = ""
     sight: Sight | None = None
     known: str = ""
+    pins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the numbers. Raises: InputError."""
@@ -162,6 +163,7 @@ def _draft(pair: Pair, claimed: Claimed, base: Side, head: Side, hardware: Hardw
             high_ppm=round(1e6 * claimed.high),
             sight=claimed.sight,
             known=claimed.known,
+            pins=dict(claimed.pins),
             why=claimed.why,
         )
     objects = {**pair.base.file.closure.objects, **pair.head.file.closure.objects, claim.hardware_sha256: profile}

@@ -1,10 +1,10 @@
-"""Tells which cells this machine can measure."""
+"""Tells which cells and claims this machine can measure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ledger.analysis.book import CellView
+from ledger.analysis.book import CellView, ClaimView
 from ledger.device.facts import facts_for, require_profile
 from ledger.errors import MachineError
 from ledger.records import ForecastV2, Hardware
@@ -27,6 +27,21 @@ def split_by_device(cells: Sequence[CellView]) -> tuple[list[CellView], list[tup
             elsewhere.append((cell, found))
         else:
             here.append(cell)
+    return here, elsewhere
+
+
+def split_claims_by_device(claims: Sequence[ClaimView]) -> tuple[list[ClaimView], list[tuple[ClaimView, str]]]:
+    """Return the claims whose device and pinned software are here, and the others, each with the reason."""
+    here: list[ClaimView] = []
+    elsewhere: list[tuple[ClaimView, str]] = []
+    for view in claims:
+        found = _software_or_problem(view.hardware)
+        if not isinstance(found, str):
+            found = next(contradicted_pins(view.claim.pins, found), found)
+        if isinstance(found, str):
+            elsewhere.append((view, found))
+        else:
+            here.append(view)
     return here, elsewhere
 
 

@@ -14,9 +14,9 @@ from ledger.analysis.book import ClaimView
 from ledger.analysis.claims import stored
 from ledger.analysis.formatting import shape_text
 from ledger.analysis.revealing import masked_text
-from ledger.device.facts import facts_for, require_profile
+from ledger.device.facts import facts_for
 from ledger.device.machine_names import machine_names
-from ledger.errors import InputError, LedgerError, MachineError
+from ledger.errors import InputError, LedgerError
 from ledger.measure.comparison import Compared, Origin, SideResult, claim_protocol, compare_once, effort_of
 from ledger.records import (
     RATIO_SCHEMA,
@@ -33,21 +33,6 @@ from ledger.workflow.compare_plan import Pair, Wanted, plan
 from ledger.workflow.revisions import Side, two_sides
 
 Progress = Callable[[str], None]
-
-
-def claims_here(claims: Sequence[ClaimView]) -> tuple[list[ClaimView], list[tuple[ClaimView, str]]]:
-    """Return the claims whose device is here, and the others, each with the reason."""
-    here: list[ClaimView] = []
-    elsewhere: list[tuple[ClaimView, str]] = []
-    for view in claims:
-        assert view.hardware is not None
-        try:
-            require_profile(view.hardware, facts_for(view.hardware))
-        except MachineError as error:
-            elsewhere.append((view, str(error)))
-        else:
-            here.append(view)
-    return here, elsewhere
 
 
 def settle(claims: Sequence[ClaimView], start: FilePath, *, on_progress: Progress) -> Iterator[RatioMeasurement]:

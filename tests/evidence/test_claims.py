@@ -283,6 +283,14 @@ def claim_of_an_unknown_seal(ledger: ClaimLedger) -> None:
     ledger.settle(ledger.claim(), seal="ab" * 32)
 
 
+def another_version_than_pinned(ledger: ClaimLedger) -> None:
+    ledger.settle(ledger.claim(pins={"torch": "==1.0"}))
+
+
+def pin_of_nothing(ledger: ClaimLedger) -> None:
+    ledger.claim(pins={"torch": "newest"})
+
+
 def withdrawn_cell_that_is_not_there(ledger: ClaimLedger) -> None:
     ledger.void(ledger.claim(), cell="nothing-N1-fp16")
 
@@ -318,6 +326,8 @@ def withdrawn_cell_that_is_not_there(ledger: ClaimLedger) -> None:
         (two_versions_of_what_ships, "revision-differs"),
         (another_case, "case-changed"),
         (another_device, "device-mismatch"),
+        (another_version_than_pinned, "pin-changed"),
+        (pin_of_nothing, "pin-unreadable"),
         (claim_of_an_unknown_seal, "seal-unknown"),
         (withdrawn_cell_that_is_not_there, "seal-unknown"),
     ],

@@ -59,7 +59,8 @@ def with_everything() -> PredictionV2:
         "cell": "faster", "case": other, "base": revision, "head": {**revision, "commit": "2" * 40},
         "operation": plain.operation, "hardware_sha256": plain.hardware_sha256,
         "protocol": {"name": "interleaved/1", "parameters": {"fold": 1}}, "sight": None, "known": "",
-        "ratio_ppm": 1_050_000, "low_ppm": 1_000_000, "high_ppm": 1_100_000, "why": "fewer bytes",
+        "pins": {"triton": ">=3"}, "ratio_ppm": 1_050_000, "low_ppm": 1_000_000, "high_ppm": 1_100_000,
+        "why": "fewer bytes",
     }  # fmt: skip
     domain = {
         "kernel": "matmul", "kernel_sha256": "aa" * 32, "dtypes": ["fp16"], "hardware": "h200",

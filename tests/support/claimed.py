@@ -47,6 +47,7 @@ class ClaimLedger(Ledger):
             "high_ppm": 1_150_000,
             "sight": "blind",
             "known": "",
+            "pins": {},
             "why": "",
         }
         return Ratio(**{**fields, **changes})

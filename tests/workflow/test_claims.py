@@ -66,7 +66,8 @@ def test_a_claim_is_sealed_measured_and_audited(scratch: Scratch, quick: None, c
     scratch.kernel("worse", WORSE)
     wanted = ("--base", "first", "--head", "worse", "--ratio", "0.25", "--low", "0.1", "--high", "0.7", "--why", "x")
     (sealed,) = shown(capsys, "claim", *CASE, *wanted)
-    ledger("claim", *CASE, "--base", "worse", "--head", "first", "--ratio", "1", "--low", "0.9", "--high", "1.1")
+    other = ("--base", "worse", "--head", "first", "--ratio", "1", "--low", "0.9", "--high", "1.1")
+    ledger("claim", *CASE, *other, "--pin", "torch>=1")
     said = shown(capsys, "status")
     assert [(one["state"], one["claim"]["ratio"]) for one in said["claims"]] == [("open", 0.25), ("open", 1.0)]
     done = shown(capsys, "verify", "--device", "cpu")
@@ -147,6 +148,7 @@ def test_a_wrong_head_fails_and_a_callable_is_claimed(
         ((*CASE, "--ratio", "-1", "--low", "-2", "--high", "3"), "expected ratios from"),
         (("--unchanged", "200%", "--hw", "cpu"), "between 0 and 100"),
         (("--unchanged", "x", "--hw", "cpu"), "got 'x'"),
+        (("--unchanged", "2%", "--hw", "cpu", "--pin", "torch"), "expected a package and a version"),
         (("--unchanged", "2%", "--head", "first", "--hw", "cpu"), "nothing to claim"),
         (("--unchanged", "2%", "--base", "aside", "--hw", "cpu"), "not in the history of HEAD"),
         (("--unchanged", "2%", "--base", "nowhere", "--hw", "cpu"), "names no commit"),
