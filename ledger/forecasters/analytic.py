@@ -8,7 +8,8 @@
                  and the latency of products that wait for one another
     L2           all requested bytes; DRAM: compulsory reads and writes, and what a wave of tiles reads again
 
-A kernel whose tiles are not known takes longer than its compulsory work, as calls of torch's did.
+Of a callable that is a product the fastest tiles count, as a library would choose them; any other takes longer than its
+compulsory work, by its kind (calls.py).
 
 SMs, L2 and DRAM overlap; near equality they slow each other, which a norm of exponent `overlap` models. The clock of
 the tensor cores falls with power: from its burst value for launches up to `short_s` to its sustained one. Left out:
@@ -21,12 +22,13 @@ of the datasheet, which is told.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ledger.analysis.regime import ResourceLoads, decide
-from ledger.forecasters.analytic_constants import CONSTANTS, SHORT_S, UNKNOWN, Constants, Unlike
+from ledger.forecasters.analytic_constants import CONSTANTS, Constants
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
-from ledger.forecasters.geometry import Geometry, geometry_of
+from ledger.forecasters.calls import LIBRARY_S, SLOWER, UNALIGNED_S, Kind, Product, described, tiles_of
+from ledger.forecasters.geometry import Geometry, geometry_of, library_geometry
 from ledger.records import Regime, is_gpu
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
 
@@ -97,7 +99,10 @@ def rates_of(question: Question, k: Constants) -> Rates:
 
 @dataclass(frozen=True)
 class Cost:
-    """Hold the terms of a time, in seconds; those of the SMs each as if it alone limited them. l2_bytes: requested."""
+    """Hold the terms of a time, in seconds; those of the SMs each as if it alone limited them. l2_bytes: requested.
+
+    kind: what its time is to be multiplied by, of a kernel whose tiles are not known.
+    """
 
     launch: float
     ends: float
@@ -118,6 +123,8 @@ class Cost:
     dram_bytes: float
     tensor_flops: float
     overlap: float
+    geometry: Geometry
+    kind: Kind | None = None
 
     @property
     def sm(self) -> float:
@@ -146,8 +153,43 @@ class Cost:
 
 def cost(question: Question, k: Constants = CONSTANTS) -> Cost:
     """Return the terms of a question's time."""
-    rates, work = rates_of(question, k), question.work
-    g = geometry_of(question.case, work, rates.sms)
+    rates = rates_of(question, k)
+    g = geometry_of(question.case, question.work, rates.sms)
+    if g.known:
+        return _cost(question, g, rates, k)
+    call = described(question.case, question.work)
+    if call.product is not None:
+        return replace(_library_cost(question, call.product, rates, k), kind=call.kind)
+    found = _cost(question, g, rates, k)
+    more = call.kind.launches - 1
+    steps = call.kind.step_us * 1e-6 * question.case.shape.get("T", 1)
+    return replace(
+        found,
+        launch=found.launch * (1 + more),
+        ends=found.ends * (1 + more / 2),
+        chain=steps,
+        dram=found.dram if question.work.bytes_written else question.work.bytes / math.sqrt(rates.read * rates.write),
+        kind=call.kind,
+    )
+
+
+def _library_cost(question: Question, product: Product, rates: Rates, k: Constants) -> Cost:
+    """Return the terms of a library's product: those of its fastest tiles, slower where rows are not aligned."""
+    kind = question.case.dtype
+    tried = (
+        _cost(question, library_geometry(product, kind, *tiles), rates, k) for tiles in tiles_of(product, rates.sms)
+    )
+    best = min(tried, key=lambda one: one.total)
+    slower = SLOWER.get(product.alignment, 1.0) if kind in ("fp16", "bf16") else 1.0
+    if slower == 1.0:
+        return replace(best, ends=best.ends + LIBRARY_S)
+    slowed = {name: getattr(best, name) * slower for name in ("tensor", "request", "shared", "l2", "dram")}
+    return replace(best, ends=best.ends + UNALIGNED_S, **slowed)
+
+
+def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
+    """Return the terms of a launch."""
+    work = question.work
     full = g.ctas / rates.sms
     waves = max(full, 1.0 if g.known else 0.0) if g.spread else float(math.ceil(full))
     turns = waves * g.steps
@@ -176,6 +218,7 @@ def cost(question: Question, k: Constants = CONSTANTS) -> Cost:
         dram_bytes=dram_bytes + work.bytes_written,
         tensor_flops=flops,
         overlap=k.overlap,
+        geometry=g,
     )
 
 
@@ -209,10 +252,13 @@ def forecast(question: Question) -> Answer | NoAnswer:
 def regime_at(question: Question, found: Cost, rates: Rates, time_s: float) -> Regime | None:
     """Return the regime that rule regime/1 gives the loads which a cost implies in a time."""
     bandwidth = question.roof.bandwidth_bytes_per_s
+    kind = found.kind
+    # What makes such calls slower is traffic that their compulsory work does not count.
+    moved = found.dram_bytes * (kind.median if kind is not None and kind.traffic else 1.0)
     loads = ResourceLoads(
-        dram_milli=_milli(found.dram_bytes / (bandwidth * time_s)),
+        dram_milli=_milli(moved / (bandwidth * time_s)),
         # What passes DRAM passes L2, and loads it a little more.
-        l2_milli=_milli(max(found.l2_bytes / rates.l2, CONSTANTS.l2_of_dram * found.dram_bytes / bandwidth) / time_s),
+        l2_milli=_milli(max(found.l2_bytes / rates.l2, CONSTANTS.l2_of_dram * moved / bandwidth) / time_s),
         smem_milli=_milli(CONSTANTS.shared_load * found.shared / time_s),
         arithmetic_milli=_milli(_arithmetic(question, found) / time_s),
     )
@@ -227,8 +273,8 @@ def regime_at(question: Question, found: Cost, rates: Rates, time_s: float) -> R
 
 def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
     """Return the answer that a cost gives, with its terms."""
-    work, more = question.work, unlike(question, found)
-    time_s = found.total * (more.median if more else 1.0)
+    work, kind = question.work, found.kind
+    time_s = found.total * (kind.median if kind else 1.0)
     terms = (
         *(Term(name, getattr(found, name), "s") for name in ("launch", "ends", "split")),
         Term("SMs", found.sm, "s"),
@@ -244,10 +290,9 @@ def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
         Term("clock", found.clock_hz, "Hz"),
         Term("L2 requests", found.l2_bytes, "B"),
         Term("DRAM traffic", found.dram_bytes, "B"),
-        *([Term("calls whose tiles are not known", more.median, "1")] if more else []),
+        *([Term(kind.name, kind.median, "1")] if kind else []),
     )
-    unknown = () if more is None else ("compulsory work alone: this kernel's tiles are not known",)
-    low, high = interval(question, found.total, more)
+    low, high = interval(question, found)
     return Answer(
         forecaster=NAME,
         version=VERSION,
@@ -255,24 +300,28 @@ def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
         percent=percent_of_roof(work, question.roof, time_s),
         time_s=time_s,
         terms=terms,
-        assumes=(*rates.assumed, *unknown, "cold operands, launches of a graph back to back"),
+        assumes=(*rates.assumed, *assumed(kind), "cold operands, launches of a graph back to back"),
         low=low,
         high=high,
     )
 
 
-def unlike(question: Question, found: Cost) -> Unlike | None:
-    """Return how many times its cost a call takes whose tiles are not known; None of one whose tiles are."""
-    if geometry_of(question.case, question.work, question.hardware.limits.sms).known:
-        return None
-    return UNKNOWN["short" if found.total < SHORT_S else "long"]
+def assumed(kind: Kind | None) -> tuple[str, ...]:
+    """Return what a forecast of a callable assumes, in words."""
+    if kind is None:
+        return ()
+    known = "as calls of its kind on an H200" if kind.timed else "none of its kind was timed"
+    return (f"compulsory work and the kind of the call alone ({kind.name}; {known})",)
 
 
-def interval(question: Question, cost_s: float, more: Unlike | None) -> tuple[float | None, float | None]:
-    """Return the percents that 80% of calls reach whose tiles are not known; none where tiles are known."""
-    if more is None:
+def interval(question: Question, found: Cost, times: float = 1.0) -> tuple[float | None, float | None]:
+    """Return the percents that 80% of calls of a kind reach, at so many times their cost; none of known tiles."""
+    kind = found.kind
+    if kind is None:
         return None, None
-    low, high = (percent_of_roof(question.work, question.roof, cost_s * times) for times in (more.high, more.low))
+    low, high = (
+        percent_of_roof(question.work, question.roof, found.total * times * one) for one in (kind.high, kind.low)
+    )
     return low, high
 
 

@@ -73,19 +73,6 @@ CONSTANTS = DECLARED._replace(
     overlap=3,
 )
 
-
-class Unlike(NamedTuple):
-    """Hold how many times as long calls take of whose kernels only the compulsory work is known: 80% and the median."""
-
-    low: float
-    median: float
-    high: float
-
-
-UNKNOWN = {"short": Unlike(1.34, 1.85, 2.79), "long": Unlike(1.05, 1.27, 2.2)}
-"""Of 51 calls below 10 µs and 181 others of torch on an H200, eager, compiled, products and attention, back to back
-(benchmarks/h200.json): measured ÷ this model with the compulsory work alone."""
-SHORT_S = 1e-5
 FITTED = (
     "read", "write", "tensor", "sustained", "products", "request", "shared", "l2", "convert", "chain", "exponentials",
     "early", "ahead", "ends_us", "split_memory_us", "split_cluster_us", "overlap",

@@ -1,7 +1,7 @@
 """Describes a sealed launch as equal CTAs and what each moves and computes, from shape and configuration alone. Pure.
 
 It reads the keys of configurations by name, those of sealed records included, and knows no kernel's code. A kernel
-that it does not know, and every callable, has its compulsory work alone.
+that it does not know has its compulsory work alone. A callable that is a product gets the tiles that it is asked about.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ledger.records import Case, Work
+from ledger.forecasters.calls import Product
+from ledger.records import Case, Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
 
@@ -67,6 +68,23 @@ def geometry_of(case: Case, work: Work, sms: int) -> Geometry:
             pass
     tensor = work.flops if "fp32" != case.dtype != "fp64" else 0
     return Geometry(sms, 1.0, spread=True, tensor=tensor / sms, request=work.bytes / sms, known=False)
+
+
+def library_geometry(product: Product, dtype: Dtype, tall: int, wide: int, split: int) -> Geometry:
+    """Return the launch of a library's product with these tiles: TMA, wgmma, no early launch."""
+    element = DTYPE_BYTES[dtype]
+    deep = 128 // element
+    rows, columns = product.m / _parts(product.m, tall), product.n / _parts(product.n, wide)
+    return Geometry(
+        ctas=product.batch * _parts(product.m, tall) * _parts(product.n, wide) * split,
+        steps=_parts(_parts(product.k, deep), split),
+        tensor=2 * tall * wide * deep,
+        request=element * deep * (rows + columns),
+        exchanged=element * deep * (rows + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1)),
+        multiplied=tall * wide * deep if dtype in ("fp32", "fp64") else 0,
+        split=split,
+        together=True,
+    )
 
 
 def _product(case: Case, _sms: int) -> Geometry:

@@ -3,7 +3,8 @@
 The target is ln(measured time ÷ analytic time), the analytic model at its declared constants, which no fit has moved.
 Inputs are what that model knows of a launch: its size, the share of each term, waves, split and early launch, dtype,
 and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls back to what all
-others have in common. The training set is every measured cell of a GPU that the question knows; a seal names it.
+others have in common. Callables teach about callables alone; until enough are measured their answer is the analytic
+model's. The training set is every measured cell of a GPU that the question knows; a seal names it.
 
 Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1.
 """
@@ -13,15 +14,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ledger.callables.subject import is_callable
 from ledger.forecasters import analytic
-from ledger.forecasters.analytic_constants import DECLARED
+from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
-from ledger.forecasters.geometry import geometry_of
-from ledger.records import is_gpu
+from ledger.records import Case, is_gpu
 from ledger.roofline import percent_of_roof
 
 if TYPE_CHECKING:
@@ -43,37 +44,46 @@ _TERMS = ("tensor", "request", "shared", "convert", "cuda", "exponentials", "cha
 
 def forecast(question: Question) -> Answer | NoAnswer:
     """Return the forecast of a GPU's cell; none where too little was measured."""
-    runs = _of_gpus(question.earlier)
-    return _refusal(question, runs) or _answer(question, _fitted(runs))
+    runs = _alike(question.case, question.earlier)
+    return _unlearned(question, runs) or _answer(question, _fitted(runs))
 
 
 def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | NoAnswer]:
     """Return what answers as `forecast` does where a question knows these runs but for a few.
 
-    One matrix serves all such questions, so that asking about every case takes O(N^3) and not O(N^4).
+    One matrix for kernels and one for callables serve all such questions, so that asking about every case takes O(N^3)
+    and not O(N^4).
     """
-    known = _of_gpus(runs)
-    if len(known) < LEAST:
-        return forecast
-    whole = _Whole.of(known)
+    wholes: dict[bool, _Whole] = {}
 
     def ask(question: Question) -> Answer | NoAnswer:
-        earlier = _of_gpus(question.earlier)
-        return _refusal(question, earlier) or _answer(question, whole.fit_of(frozenset(earlier)))
+        earlier, group = _alike(question.case, question.earlier), is_callable(question.case.kernel)
+        if (said := _unlearned(question, earlier)) is not None:
+            return said
+        if group not in wholes:
+            wholes[group] = _Whole.of(_alike(question.case, runs))
+        return _answer(question, wholes[group].fit_of(frozenset(earlier)))
 
     return ask
 
 
-def _of_gpus(runs: tuple[Measured, ...]) -> tuple[Measured, ...]:
-    return tuple(one for one in runs if is_gpu(one.hardware.target))
+def _alike(case: Case, runs: tuple[Measured, ...]) -> tuple[Measured, ...]:
+    """Return the runs that teach about a case: on GPUs, of kernels about a kernel, of callables about a callable."""
+    group = is_callable(case.kernel)
+    return tuple(one for one in runs if is_gpu(one.hardware.target) and is_callable(one.case.kernel) == group)
 
 
-def _refusal(question: Question, runs: tuple[Measured, ...]) -> NoAnswer | None:
+def _unlearned(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAnswer | None:
+    """Return what is said where nothing was learned; of a callable what the analytic model says."""
     if not is_gpu(question.hardware.target):
         return NoAnswer(NAME, VERSION, f"{question.hardware.name} is no GPU")
-    if len(runs) < LEAST:
+    if len(runs) >= LEAST:
+        return None
+    if not is_callable(question.case.kernel):
         return NoAnswer(NAME, VERSION, f"{len(runs)} measured GPU cells here; expected at least {LEAST}")
-    return None
+    said = analytic.answer_of(question, analytic.cost(question), analytic.rates_of(question, CONSTANTS))
+    why = f"the analytic model: {len(runs)} measured callables here; expected at least {LEAST} to learn of"
+    return replace(said, forecaster=NAME, version=VERSION, assumes=(*said.assumes, why))
 
 
 def _answer(question: Question, fit: _Fit) -> Answer:
@@ -81,38 +91,38 @@ def _answer(question: Question, fit: _Fit) -> Answer:
 
     near = _covariance(_inputs(question)[None, :], (question.case.kernel,), fit.inputs, fit.kernels)[0]
     correction = float(fit.mean + near @ fit.weights)
-    found = analytic.cost(question, DECLARED)
-    time_s = _declared_s(question, found) * math.exp(correction)
-    low, high = analytic.interval(question, found.total * math.exp(correction), analytic.unlike(question, found))
+    k = _constants(question.case)
+    found = analytic.cost(question, k)
+    time_s = _declared_s(found) * math.exp(correction)
     closest = int(np.argmax(near))
     return Answer(
         forecaster=NAME,
         version=VERSION,
-        regime=analytic.regime_at(question, found, analytic.rates_of(question, DECLARED), time_s),
+        regime=analytic.regime_at(question, found, analytic.rates_of(question, k), time_s),
         percent=percent_of_roof(question.work, question.roof, time_s),
         time_s=time_s,
         terms=(
-            Term("analytic, as declared", _declared_s(question, found), "s"),
+            Term("analytic", _declared_s(found), "s"),
             Term("correction", math.exp(correction), "1"),
             Term("of it for any cell", math.exp(fit.mean), "1"),
             Term("measured cells", len(fit.runs), "1"),
             Term("weight of the closest", float(near[closest]) / SIGNAL**2, "1"),
             Term("its time", fit.runs[closest].time_s, "s"),
         ),
-        assumes=("software and kernels as when the cells were measured",),
-        low=low,
-        high=high,
+        assumes=("software and kernels as when the cells were measured", *analytic.assumed(found.kind)),
     )
 
 
 def model_bytes(runs: tuple[Measured, ...]) -> bytes:
-    """Return the fitted parameters as canonical JSON, 9 digits each; of too few runs an empty object."""
-    known = _of_gpus(runs)
-    if len(known) < LEAST:
-        return b"{}"
-    fit = _fitted(known)
-    parts = {one.record: f"{weight:.9g}" for one, weight in zip(known, fit.weights, strict=True)}
-    return json.dumps({"mean": f"{fit.mean:.9g}", "weights": parts}, sort_keys=True, separators=(",", ":")).encode()
+    """Return the fitted parameters, of kernels and of callables, as canonical JSON, 9 digits each."""
+    made = {}
+    for name, group in (("kernels", False), ("callables", True)):
+        known = tuple(one for one in runs if is_gpu(one.hardware.target) and is_callable(one.case.kernel) == group)
+        if len(known) >= LEAST:
+            fit = _fitted(known)
+            parts = {one.record: f"{weight:.9g}" for one, weight in zip(known, fit.weights, strict=True)}
+            made[name] = {"mean": f"{fit.mean:.9g}", "weights": parts}
+    return json.dumps(made, sort_keys=True, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
@@ -212,23 +222,27 @@ def _covariance(
 @lru_cache(maxsize=4096)
 def _taught(one: Measured) -> tuple[tuple[float, ...], float]:
     """Return the inputs of a run, and ln(measured time ÷ analytic time)."""
-    found = analytic.cost(one.question, DECLARED)
-    return tuple(_inputs(one.question).tolist()), math.log(one.time_s / _declared_s(one.question, found))
+    found = analytic.cost(one.question, _constants(one.case))
+    return tuple(_inputs(one.question).tolist()), math.log(one.time_s / _declared_s(found))
 
 
-def _declared_s(question: Question, found: analytic.Cost) -> float:
-    """Return the time that the analytic model gives a call, of one whose tiles are not known the median of such."""
-    more = analytic.unlike(question, found)
-    return found.total * (1.0 if more is None else more.median)
+def _constants(case: Case) -> Constants:
+    """Return the constants that errors refer to: as declared, of callables those to which their kinds were set."""
+    return CONSTANTS if is_callable(case.kernel) else DECLARED
+
+
+def _declared_s(found: analytic.Cost) -> float:
+    """Return the time that the analytic model gives, of a callable the median of its kind."""
+    return found.total * (1.0 if found.kind is None else found.kind.median)
 
 
 def _inputs(question: Question) -> NDArray[Any]:
     """Return the inputs of a cell, each scaled so that a distance of 1 is a notable difference."""
     import numpy as np
 
-    found = analytic.cost(question, DECLARED)
+    found = analytic.cost(question, _constants(question.case))
     sms = question.hardware.limits.sms
-    g = geometry_of(question.case, question.work, sms)
+    g = found.geometry
     total = found.total
     last = 1.0 if g.spread else g.ctas / sms / math.ceil(g.ctas / sms)
     parts = (found.launch + found.ends, found.split, found.sm, found.l2, found.dram)

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term, answer_of_time
+from ledger.forecasters.calls import product_sizes
 from ledger.records import Distribution, Dtype
 
 NAME = "lookup"
@@ -37,9 +38,10 @@ def forecast(question: Question) -> Answer | NoAnswer:
     case = question.case
     if question.hardware.name not in TABLES:
         return NoAnswer(NAME, VERSION, f"no published table of {question.hardware.name}; expected: {', '.join(TABLES)}")
-    if case.kernel not in _SIZES or case.dtype not in DTYPES:
+    sizes = product_sizes(case, question.work, _SIZES)
+    if sizes is None or case.dtype not in DTYPES:
         return NoAnswer(NAME, VERSION, f"{case.kernel} {case.dtype} is no product of the published tables")
-    m, n, k = (case.shape[key] for key in _SIZES[case.kernel])
+    m, n, k = sizes
     try:
         rows = _rows(TABLES[question.hardware.name], (m, n, k), DTYPES[case.dtype])
     except ImportError:
@@ -48,6 +50,7 @@ def forecast(question: Question) -> Answer | NoAnswer:
     if not times:
         return NoAnswer(NAME, VERSION, f"no published row of M={m}, N={n}, K={k} in {DTYPES[case.dtype]}")
     time_s = median(times) * 1e-3
+    alone = ("the product alone",) if case.kernel == "rmsnorm_matmul" else ()
     terms = (Term(f"{row['framework']} {row['kernel_source']}"[:200], row["latency"] * 1e-3, "s") for row in rows)
     return answer_of_time(
         question,
@@ -56,7 +59,10 @@ def forecast(question: Question) -> Answer | NoAnswer:
         time_s=time_s,
         launch_s=0.0,
         terms=(*tuple(terms)[:50], Term("rows", len(rows), "1")),
-        assumes=("the library's product in their protocol", *(("the product alone",) if "B" in case.shape else ())),
+        assumes=(
+            "the library's product in their protocol",
+            *alone,
+        ),
     )
 
 

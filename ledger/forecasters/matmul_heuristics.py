@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term, answer_of_time
+from ledger.forecasters.calls import product_sizes
 from ledger.records import Distribution, Dtype
 from ledger.roofline import memory_side
 
@@ -36,7 +37,8 @@ _SIZES = {"matmul": ("M", "N", "K"), "matmul_bias_relu": ("M", "N", "K"), "rmsno
 def forecast(question: Question) -> Answer | NoAnswer:
     """Return the corrected time of the package's best configuration; none for what it does not know."""
     case = question.case
-    if case.kernel not in _SIZES or case.dtype not in PRECISIONS:
+    sizes = product_sizes(case, question.work, _SIZES)
+    if sizes is None or case.dtype not in PRECISIONS:
         return NoAnswer(NAME, VERSION, f"{case.kernel} {case.dtype} is no product in {' or '.join(PRECISIONS)}")
     if question.hardware.name not in GPUS:
         return NoAnswer(NAME, VERSION, f"{PACKAGE} does not know {question.hardware.name}; expected: {', '.join(GPUS)}")
@@ -44,7 +46,7 @@ def forecast(question: Question) -> Answer | NoAnswer:
         found = _asked(GPUS[question.hardware.name])
     except ImportError:
         return NoAnswer(NAME, VERSION, f"{PACKAGE} is not installed; run: pip install 'roofline-ledger[heuristics]'")
-    m, n, k = (case.shape[key] for key in _SIZES[case.kernel])
+    m, n, k = sizes
     raw_s, config = _best(found, (m, n, k), PRECISIONS[case.dtype])
     if not 0 < raw_s < 1e3:
         return NoAnswer(NAME, VERSION, f"{PACKAGE} gives {raw_s:g} s for M={m}, N={n}, K={k}")

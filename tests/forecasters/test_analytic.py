@@ -9,6 +9,7 @@ import pytest
 from ledger.forecasters import analytic
 from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED
 from ledger.forecasters.answer import Answer, NoAnswer, Question
+from ledger.forecasters.calls import ROWS
 from ledger.forecasters.geometry import geometry_of
 from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
@@ -105,11 +106,13 @@ def test_a_kernel_that_is_not_known_has_its_compulsory_work() -> None:
         threads=None, arguments=(),
     )  # fmt: skip
     answer = said(Question(case, question.work, question.roof, question.hardware))
-    assert any("compulsory work alone" in text for text in answer.assumes)
+    assert any("compulsory work and the kind of the call alone (rows;" in text for text in answer.assumes)
     least = analytic.cost(Question(case, question.work, question.roof, question.hardware)).total
-    assert answer.time_s == pytest.approx(1.85 * least)
+    assert answer.time_s == pytest.approx(ROWS.median * least)
     assert answer.low is not None and answer.high is not None
-    assert (answer.low / answer.percent, answer.high / answer.percent) == pytest.approx((1.85 / 2.79, 1.85 / 1.34))
+    assert (answer.low / answer.percent, answer.high / answer.percent) == pytest.approx(
+        (ROWS.median / ROWS.high, ROWS.median / ROWS.low)
+    )
 
 
 def test_no_gpu_no_answer() -> None:
