@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from ledger.analysis.regime import ResourceLoads, decide
 from ledger.forecasters.analytic_constants import CONSTANTS, Constants
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
-from ledger.forecasters.calls import LIBRARY_S, SLOWER, UNALIGNED_S, Kind, Product, described, tiles_of
+from ledger.forecasters.calls import LIBRARY_S, SLOWER, SPLIT_S, UNALIGNED_S, Kind, Product, described, tiles_of
 from ledger.forecasters.geometry import Geometry, geometry_of, library_geometry
 from ledger.records import Regime, is_gpu
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
@@ -175,23 +175,31 @@ def cost(question: Question, k: Constants = CONSTANTS) -> Cost:
 
 def _library_cost(question: Question, product: Product, rates: Rates, k: Constants) -> Cost:
     """Return the terms of a library's product: those of its fastest tiles, slower where rows are not aligned."""
-    kind = question.case.dtype
+    dtype = question.case.dtype
+    slower = SLOWER.get(product.alignment) if dtype in ("fp16", "bf16") else None
     tried = (
-        _cost(question, library_geometry(product, kind, *tiles), rates, k) for tiles in tiles_of(product, rates.sms)
+        _by_library(_cost(question, library_geometry(product, dtype, *tiles), rates, k), slower)
+        for tiles in tiles_of(product, rates.sms)
     )
-    best = min(tried, key=lambda one: one.total)
-    slower = SLOWER.get(product.alignment, 1.0) if kind in ("fp16", "bf16") else 1.0
-    if slower == 1.0:
-        return replace(best, ends=best.ends + LIBRARY_S)
-    slowed = {name: getattr(best, name) * slower for name in ("tensor", "request", "shared", "l2", "dram")}
-    return replace(best, ends=best.ends + UNALIGNED_S, **slowed)
+    return min(tried, key=lambda one: one.total)
+
+
+def _by_library(found: Cost, slower: tuple[float, float] | None) -> Cost:
+    """Return a cost with what a library adds, splits included. slower: times that SMs and DRAM take."""
+    split = found.geometry.split
+    added = SPLIT_S[0] + SPLIT_S[1] * math.log2(split) if split > 1 else 0.0
+    if slower is None:
+        return replace(found, ends=found.ends + LIBRARY_S, split=added)
+    slowed = {name: getattr(found, name) * slower[0] for name in ("tensor", "request", "shared", "l2")}
+    return replace(found, ends=found.ends + UNALIGNED_S, split=added, dram=found.dram * slower[1], **slowed)
 
 
 def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     """Return the terms of a launch."""
     work = question.work
     full = g.ctas / rates.sms
-    waves = max(full, 1.0 if g.known else 0.0) if g.spread else float(math.ceil(full))
+    least = max(full, 1.0 if g.known else 0.0)
+    waves = least if g.spread else least + g.tail * (math.ceil(full) - least)
     turns = waves * g.steps
     sms, clock = rates.sms, rates.clock_hz
     flops = g.tensor * g.ctas * g.steps

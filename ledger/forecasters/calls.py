@@ -3,8 +3,8 @@
 A product of two matrices is taken to be a library's, which picks among tiles. Others have a kind, by the words of
 their names: how many kernels a call launches, and how many times as long it takes as its compulsory work says, 80% and
 the median. Kinds marked `timed` rest on calls of torch on an H200 (benchmarks/h200.json, matmul-draw-h200.json,
-model-shapes-fit-h200.json); the others on reading such kernels: what they store between passes, how many steps follow
-each other. Nobody has timed those here, so their intervals are wide.
+model-shapes-fit-h200.json), whose times chose them; the others on reading such kernels: what they store between
+passes, how many steps follow each other. Nobody has timed those here, so their intervals are wide.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Kind(NamedTuple):
     step_us: float = 0.0
 
 
-LIBRARY = Kind("library product", (), 0.9, 1.0, 1.22, timed=True)
-UNALIGNED = Kind("product of unaligned rows", (), 0.72, 1.0, 1.32, timed=True)
+LIBRARY = Kind("library product", (), 0.88, 1.0, 1.15, timed=True)
+UNALIGNED = Kind("product of unaligned rows", (), 0.77, 1.0, 1.26, timed=True)
 INT8_LIBRARY = Kind("library product of int8", (), 1.2, 1.55, 1.9, timed=True)
 OTHER_PRODUCT = Kind("product of Triton", (), 1.0, 1.3, 2.0)
 BACKWARD_ROWS = Kind("backward pass of rows", (), 1.05, 1.35, 2.3, launches=2, traffic=True)
@@ -69,15 +69,18 @@ KINDS = (
 )  # fmt: skip
 """The first kind counts of which all names hold a word; a longer word goes before a shorter one."""
 
-LIBRARY_S, UNALIGNED_S = 1.0e-6, 2.4e-6
+LIBRARY_TAIL, SPLIT_S = 0.2, (1.5e-6, 0.4e-6)
+"""Of a library's product: the share of the last wave's idle time that counts; what splits of K take, once and for each
+doubling."""
+LIBRARY_S, UNALIGNED_S = 0.2e-6, 1.5e-6
 """What a library's product takes beside the tiles that would be fastest, and one whose rows are not aligned."""
-SLOWER = {1: 4.4, 2: 2.7, 4: 2.7}
-"""Elements to which rows are aligned -> times the body of a product of 16 bits: its kernels copy element by element."""
+SLOWER = {1: (6.0, 3.8), 2: (3.4, 1.8), 4: (3.4, 1.8)}
+"""Elements of 16 bits to which rows are aligned -> times the SMs and DRAM take: without TMA, element by element."""
 _FEW = 8
 """Operations a byte below which a call without a kind of its own is one of rows."""
 _ALIGNED = 8
 _TILES = ((64, 64), (64, 128), (64, 192), (128, 64), (128, 128), (128, 192), (128, 256), (256, 64), (256, 128))
-_SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)
+_SPLITS, _FEW_SPLITS = (1, 2, 3, 4, 6, 8, 16, 32), (1, 2, 3, 4, 6, 8)
 
 
 class Product(NamedTuple):
@@ -178,6 +181,6 @@ def _tiles(product: Product, sms: int) -> Iterator[tuple[int, int, int]]:
     for tall, wide in _TILES:
         for high, broad in {(tall, wide), (wide, tall)}:
             tiles = product.batch * -(-product.m // high) * -(-product.n // broad)
-            for split in _SPLITS:
+            for split in _SPLITS if product.alignment == _ALIGNED else _FEW_SPLITS:
                 if split == 1 or (tiles <= sms and product.k // 64 // split >= 4):
                     yield high, broad, split

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ledger.forecasters.calls import Product
+from ledger.forecasters.calls import LIBRARY_TAIL, Product
 from ledger.records import Case, Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
@@ -18,9 +18,10 @@ from ledger.roofline import DTYPE_BYTES
 class Geometry:
     """Hold a launch of equal CTAs. Units: bytes, operations and elements of one step of one CTA where not said.
 
-    steps: of a CTA, one after the other. spread: whether CTAs divide the work without a last wave. tensor: operations,
-    padding included. request: bytes requested from L2. exchanged: through shared memory. converted: elements that pass
-    through registers on their way to the tensor cores, by so many converters (warpgroups). chained: dependent products
+    steps: of a CTA, one after the other. spread: whether CTAs divide the work without a last wave; tail: the share of
+    that wave's idle time that counts. tensor: operations, padding included. request: bytes requested from L2.
+    exchanged: through shared memory. converted: elements that pass through registers on their way to the tensor cores,
+    by so many converters (warpgroups). chained: dependent products
     of a step, each waiting for the one before. exponentials: of a softmax. multiplied: products of CUDA cores.
     split: CTAs that add up one result; together: in one cluster. phases: dependent passes over memory. early: launch
     overlaps with the one ahead (programmatic dependent launch); ahead: it even loads most of its bytes before that one
@@ -30,6 +31,7 @@ class Geometry:
     ctas: int
     steps: float
     spread: bool = False
+    tail: float = 1.0
     tensor: float = 0.0
     request: float = 0.0
     exchanged: float = 0.0
@@ -71,19 +73,22 @@ def geometry_of(case: Case, work: Work, sms: int) -> Geometry:
 
 
 def library_geometry(product: Product, dtype: Dtype, tall: int, wide: int, split: int) -> Geometry:
-    """Return the launch of a library's product with these tiles: TMA, wgmma, no early launch."""
+    """Return the launch of a library's product with these tiles: TMA, wgmma, no early launch.
+
+    A library has more tiles than are tried here, so that its last wave idles less.
+    """
     element = DTYPE_BYTES[dtype]
     deep = 128 // element
     rows, columns = product.m / _parts(product.m, tall), product.n / _parts(product.n, wide)
     return Geometry(
         ctas=product.batch * _parts(product.m, tall) * _parts(product.n, wide) * split,
         steps=_parts(_parts(product.k, deep), split),
+        tail=LIBRARY_TAIL,
         tensor=2 * tall * wide * deep,
         request=element * deep * (rows + columns),
         exchanged=element * deep * (rows + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1)),
         multiplied=tall * wide * deep if dtype in ("fp32", "fp64") else 0,
         split=split,
-        together=True,
     )
 
 
