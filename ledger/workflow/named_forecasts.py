@@ -13,9 +13,10 @@ from ledger.errors import InputError
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
 from ledger.forecasters.code import code_objects, package_sources
 from ledger.forecasters.registry import Participating, check_work
-from ledger.forecasters.track import Outcome, outcomes, with_uncertainty
+from ledger.forecasters.track import Outcomes, blind_outcomes, is_blind, outcomes, with_uncertainty
 from ledger.records import (
     FORECASTER,
+    Case,
     ForecasterAnswers,
     MeasurementSet,
     Participant,
@@ -38,16 +39,17 @@ class Known:
 
     commit: str | None = None
     runs: tuple[Measured, ...] = ()
-    _outcomes: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
+    _outcomes: dict[tuple[str, bool], Outcomes] = field(default_factory=dict)
 
-    def outcomes(self, one: Participating) -> tuple[Outcome, ...]:
-        """Return how a forecaster's answers to the measured cases turn out; none for one that is asked once only."""
+    def outcomes(self, one: Participating, case: Case) -> Outcomes:
+        """Return how a forecaster's answers to measured cases turn out, as hard as a case; none if asked once only."""
         if not one.repeatable:
-            return ()
-        if one.name not in self._outcomes:
+            return Outcomes()
+        key = one.name, is_blind(case, self.runs)
+        if key not in self._outcomes:
             ask = one.forecast if one.asked_without is None else one.asked_without(self.runs)
-            self._outcomes[one.name] = outcomes(ask, self.runs)
-        return self._outcomes[one.name]
+            self._outcomes[key] = blind_outcomes(ask, self.runs) if key[1] else outcomes(ask, self.runs)
+        return self._outcomes[key]
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def answer(question: Question, one: Participating, known: Known) -> tuple[Answer
     said = one.forecast(Question(question.case, question.work, question.roof, question.hardware, known.runs))
     if isinstance(said, NoAnswer):
         return said, ""
-    return with_uncertainty(said, question.case.kernel, known.outcomes(one))
+    return with_uncertainty(said, question.case.kernel, known.outcomes(one, question.case))
 
 
 def named_drafts(

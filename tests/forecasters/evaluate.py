@@ -3,7 +3,8 @@
 Each kernel is forecast without any measurement of it: constants are fitted and models are trained on the others. This
 is a first look and proves nothing: the forms of the models were chosen with these cells in sight. Regimes are those of
 the cells' own rule, regime/1, and as regime/2, which seals name now, would give them. --fit prints the
-analytic constants fitted to all cells; --residuals NAME its worst cells.
+analytic constants fitted to all cells; --residuals NAME its worst cells; --coverage how many cells, asked about without
+their neighbours, are inside 80% intervals of other cells.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from ledger.cli.open_ledger import open_ledger
 from ledger.forecasters import analytic
 from ledger.forecasters.analytic_constants import DECLARED, FITTED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
-from ledger.forecasters.registry import FORECASTERS
-from ledger.forecasters.track import measured_runs, subject
+from ledger.forecasters.registry import FORECASTERS, PARTICIPANTS
+from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, outcomes, ratios, subject
 from ledger.records import Regime
 
 Ask = Callable[[Question], Answer | NoAnswer]
@@ -110,14 +111,36 @@ def without_a_case(name: str, runs: Sequence[Measured]) -> list[tuple[Measured, 
     return found
 
 
+def coverage(name: str, runs: Sequence[Measured]) -> str:
+    """Return one line: the share of cells inside intervals by cases without themselves, and as blind cells get them."""
+    one = PARTICIPANTS[name]
+    ask = one.forecast if one.asked_without is None else one.asked_without(tuple(runs))
+    # Each run has an outcome of the first and two of the second, of which the first was asked without its neighbours.
+    plain, blind = outcomes(ask, runs).found, blind_outcomes(ask, runs).found
+    shares = []
+    for known, of in ((plain, runs), (blind, (*runs, *runs))):
+        inside = 0
+        for run, outcome in zip(runs, blind, strict=False):
+            apart = [other for other, at in zip(known, of, strict=True) if is_blind(run.case, [at])]
+            own = [other for other in apart if other.kernel == run.case.kernel]
+            fast, slow = ratios(own if len(own) >= LEAST * len(of) / len(runs) else apart)
+            inside += min(fast, 1) <= math.exp(outcome.log_ratio) <= max(slow, 1)
+        shares.append(f"{100 * inside / len(runs):.0f}%")
+    return f"{name}: {shares[0]} by cases without themselves, {shares[1]} as blind"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--by")
     parser.add_argument("--residuals")
+    parser.add_argument("--coverage", action="store_true")
     given = parser.parse_args()
     book = open_ledger().book
     runs, now = measured_runs(book), regimes_now(book)
+    if given.coverage:
+        print("\n".join(coverage(name, runs) for name in (analytic.NAME, "learned", "rule-of-thumb")))
+        return
     if given.fit:
         print(fit(runs))
         return
