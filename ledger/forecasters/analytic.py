@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from ledger.analysis.regime import ResourceLoads, decide
 from ledger.forecasters.analytic_constants import CONSTANTS, Constants
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
-from ledger.forecasters.calls import LIBRARY_S, SLOWER, SPLIT_S, UNALIGNED_S, Kind, Product, described, tiles_of
+from ledger.forecasters.calls import LIBRARY_S, NORMING_S, SLOWER, SPLIT_S, UNALIGNED_S, Kind, Product, described, tiles_of
 from ledger.forecasters.geometry import Geometry, geometry_of, library_geometry
 from ledger.records import Regime, is_gpu
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
@@ -157,6 +157,8 @@ def cost(question: Question, k: Constants = CONSTANTS) -> Cost:
     g = geometry_of(question.case, question.work, rates.sms)
     if g.known:
         return _cost(question, g, rates, k)
+    if question.case.config.get("variant") == "library" and question.case.kernel == "rmsnorm_matmul":
+        return _normed_library_cost(question, rates, k)
     call = described(question.case, question.work)
     if call.product is not None:
         return replace(_library_cost(question, call.product, rates, k), kind=call.kind)
@@ -171,6 +173,13 @@ def cost(question: Question, k: Constants = CONSTANTS) -> Cost:
         dram=found.dram if question.work.bytes_written else question.work.bytes / math.sqrt(rates.read * rates.write),
         kind=call.kind,
     )
+
+
+def _normed_library_cost(question: Question, rates: Rates, k: Constants) -> Cost:
+    """Return the terms of a launch that normalises x, and of the library's product after it."""
+    rows, columns, inner = (question.case.shape[key] for key in ("B", "O", "H"))
+    found = _library_cost(question, Product(1, rows, columns, inner, (inner, columns)), rates, k)
+    return replace(found, launch=found.launch + NORMING_S)
 
 
 def _library_cost(question: Question, product: Product, rates: Rates, k: Constants) -> Cost:

@@ -74,6 +74,8 @@ LIBRARY_TAIL, SPLIT_S = 0.2, (1.5e-6, 0.4e-6)
 doubling."""
 LIBRARY_S, UNALIGNED_S = 0.2e-6, 1.5e-6
 """What a library's product takes beside the tiles that would be fastest, and one whose rows are not aligned."""
+NORMING_S = 3.4e-6
+"""What a launch takes that normalises the rows ahead of a library's product."""
 SLOWER = {1: (6.0, 3.8), 2: (3.4, 1.8), 4: (3.4, 1.8)}
 """Elements of 16 bits to which rows are aligned -> times the SMs and DRAM take: without TMA, element by element."""
 _FEW = 8
