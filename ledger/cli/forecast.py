@@ -16,7 +16,7 @@ from ledger.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ledger.forecasters.answer import Measured, Question
+    from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
     from ledger.forecasters.registry import Participating
     from ledger.records import Hardware
     from ledger.render.forecast_map import MapCell
@@ -26,8 +26,12 @@ _BATCHES = "1,8,32,128,512"
 
 
 def forecast(
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="A kernel, or a model's config.json.")],
-    hw: Annotated[list[str], typer.Option("--hw", help="Hardware profiles; see: ledger hardware list.")],
+    subject: Annotated[
+        str | None, typer.Argument(metavar="SUBJECT", help="A kernel, or a model's config.json.", show_default=False)
+    ] = None,
+    hw: Annotated[
+        list[str] | None, typer.Option("--hw", help="Hardware profiles; see: ledger hardware list.", show_default=False)
+    ] = None,
     dtype: Annotated[
         list[str] | None, typer.Option(help="Data types (default: the config.json's, or the kernel's first).")
     ] = None,
@@ -44,6 +48,9 @@ def forecast(
         str | None, typer.Option("--by", help="Forecasters, comma-separated (default: all; of a grid analytic).")
     ] = None,
     program: ProgramOption = None,
+    source: Annotated[
+        FilePath | None, typer.Option("--from", help="Campaign file: its cells, of callables too.")
+    ] = None,
     output: Annotated[FilePath | None, typer.Option("-o", "--output", help="Write the heat map as SVG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,8 +58,18 @@ def forecast(
     from ledger.forecasters.command import participant
     from ledger.forecasters.registry import answers_of, participants_named
     from ledger.record_files import load_hardware
-    from ledger.render.answers_text import answers_document, render_answers
 
+    if source is not None:
+        if subject or hw or dtype or shape or grid or batch or gpus or output:
+            raise InputError("--from: given together with cells of its own; expected one or the other")
+        programs = [participant(text) for text in program or ()]
+        chosen = participants_named(by, programs)
+        asked = list(_campaign(source, _earlier(chosen)))
+        _show([(question, answers_of(question, chosen)) for question in asked], as_json=as_json)
+        return
+    if subject is None or not hw:
+        missing = "SUBJECT" if subject is None else "--hw"
+        raise InputError(f"{missing}: not given; expected a kernel or a config.json, with --hw; or --from FILE")
     model = subject.endswith(".json")
     many = model or grid is not None
     if model and grid is not None:
@@ -78,11 +95,31 @@ def forecast(
     if output is not None:
         raise InputError("--output: a heat map needs a grid or a config.json; expected --grid")
     questions = list(_cells(subject, shape, dtype, profiles, earlier))
-    answered = [(question, answers_of(question, chosen)) for question in questions]
+    _show([(question, answers_of(question, chosen)) for question in questions], as_json=as_json)
+
+
+def _show(answered: Sequence[tuple[Question, tuple[Answer | NoAnswer, ...]]], *, as_json: bool) -> None:
+    """Show what forecasters say of cells."""
+    from ledger.render.answers_text import answers_document, render_answers
+
     if as_json:
         emit({"cells": answers_document(answered)})
     else:
         render_answers(answered, out())
+
+
+def _campaign(source: FilePath, earlier: tuple[Measured, ...]) -> Iterator[Question]:
+    """Yield the questions of a campaign file; what a person forecasts there is not used."""
+    from ledger.analysis.campaign import parse_open_campaign
+    from ledger.forecasters.answer import Question
+    from ledger.record_files import parse_yaml, read_bytes
+    from ledger.workflow.seal import prepare
+
+    found, cells = parse_open_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
+    root = find_root()
+    for cell in cells:
+        one = prepare(cell, root=root, ceilings=found.ceilings)
+        yield Question(one.resolved.case, one.resolved.work, one.roof, one.hardware, earlier)
 
 
 def _cells(

@@ -5,9 +5,11 @@ their k-th greatest, hold a further one in at least 80% of all draws if it is dr
 A question that has no neighbour among what was measured on its device is harder: there each case is forecast without
 its neighbours, and again without its kernel. Of both the ratios count. On the H200's first 248 cells such intervals of
 `learned` held 79% of cells asked about without their neighbours, those of cases without themselves 54%
-(tests/forecasters/evaluate.py --coverage). Those of the kernel asked about count alone where there are enough. Probabilities: how often each regime was measured
-where the forecaster named this one, and two more cases by which no regime is impossible. Assumes: what comes is drawn
-as what was measured. A forecaster whose constants were chosen with these records in sight is off by more.
+(tests/forecasters/evaluate.py --coverage). Those of the kernel asked about count alone where there are enough.
+
+Probabilities: how often each regime was measured where the forecaster named this one, and two more cases by which no
+regime is impossible. Assumes: what comes is drawn as what was measured. A forecaster whose constants were chosen with
+these records in sight is off by more.
 
 Source: Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005 (conformal prediction).
 """

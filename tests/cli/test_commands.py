@@ -144,6 +144,18 @@ def test_a_forecast_needs_no_repository(tmp_path: Path):
     assert [one["forecaster"] for one in cell["answers"]] == ["naive-roofline"]
 
 
+def test_a_forecast_of_a_campaign_answers_its_cells(tmp_path: Path):
+    campaign = tmp_path / "c.yaml"
+    campaign.write_text(
+        "campaign: c\nhardware: h200\ncells:\n  - {kernel: softmax, dtype: fp16, shape: {M: [64, 4096], N: 512}}\n"
+    )
+    cells = printed(tmp_path, "forecast", "--from", str(campaign), "--by", "analytic", "--json")["cells"]
+    assert [cell["shape"]["M"] for cell in cells] == [64, 4096]
+    for wrong in (["softmax", "--from", str(campaign)], ["softmax"], ["--hw", "h200"]):
+        done = run(tmp_path, "forecast", *wrong)
+        assert done.returncode == 2 and "expected" in done.stderr
+
+
 def test_an_order_contains_the_anchor_of_a_challenge(sealed: Path, tmp_path: Path):
     handed = printed(sealed, "challenge", "--json")
     path = tmp_path / "order.json"
