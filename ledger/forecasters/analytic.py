@@ -27,7 +27,17 @@ from dataclasses import dataclass, replace
 from ledger.analysis.regime import ResourceLoads, decide
 from ledger.forecasters.analytic_constants import CONSTANTS, Constants
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
-from ledger.forecasters.calls import LIBRARY_S, NORMING_S, SLOWER, SPLIT_S, UNALIGNED_S, Kind, Product, described, tiles_of
+from ledger.forecasters.calls import (
+    LIBRARY_S,
+    NORMING_S,
+    SLOWER,
+    SPLIT_S,
+    UNALIGNED_S,
+    Kind,
+    Product,
+    described,
+    tiles_of,
+)
 from ledger.forecasters.geometry import Geometry, geometry_of, library_geometry
 from ledger.records import Regime, is_gpu
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
@@ -138,7 +148,7 @@ class Cost:
         if not longest:
             return 0.0
         total = sum((part / longest) ** self.overlap for part in (self.sm, self.l2, self.dram))
-        return float(longest * total ** (1 / self.overlap))
+        return float(self.geometry.slower * longest * total ** (1 / self.overlap))
 
     @property
     def fixed(self) -> float:
@@ -215,9 +225,12 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     rate = _tensor_rate(work.flops, rates, k)
     dram_bytes = work.bytes_read + _read_again(g, work.bytes_read, rates)
     hidden = k.ahead if g.ahead else k.early if g.early else 1.0
+    ends = k.ends_us * 1e-6 * g.phases * hidden
+    if g.realigned:
+        ends += rates.launch_s + k.ends_us * 1e-6 + 2 * g.realigned / math.sqrt(rates.read * rates.write)
     return Cost(
         launch=rates.launch_s * hidden,
-        ends=k.ends_us * 1e-6 * g.phases * hidden,
+        ends=ends,
         split=(k.split_cluster_us if g.together else k.split_memory_us) * 1e-6 if g.split > 1 else 0.0,
         tensor=turns * g.tensor * sms / rate if "_tensor" in question.roof.path else 0.0,
         request=turns * g.request / (k.request * clock),

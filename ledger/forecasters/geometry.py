@@ -21,8 +21,9 @@ class Geometry:
     steps: of a CTA, one after the other. spread: whether CTAs divide the work without a last wave; tail: the share of
     that wave's idle time that counts. tensor: operations, padding included. request: bytes requested from L2.
     exchanged: through shared memory. converted: elements that pass through registers on their way to the tensor cores,
-    by so many converters (warpgroups). chained: dependent products
-    of a step, each waiting for the one before. exponentials: of a softmax. multiplied: products of CUDA cores.
+    by so many converters (warpgroups). chained: dependent products of a step, each waiting for the one before.
+    exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
+    threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
     split: CTAs that add up one result; together: in one cluster. phases: dependent passes over memory. early: launch
     overlaps with the one ahead (programmatic dependent launch); ahead: it even loads most of its bytes before that one
     ends. known: whether the tiles are known.
@@ -40,6 +41,8 @@ class Geometry:
     chained: float = 0.0
     exponentials: float = 0.0
     multiplied: float = 0.0
+    slower: float = 1.0
+    realigned: float = 0.0
     split: int = 1
     together: bool = False
     phases: float = 1.0
@@ -109,6 +112,7 @@ def _product(case: Case, _sms: int) -> Geometry:
         # Ping-pong warpgroups scale the weights, the others x; of the warp-specialised variant some do nothing else.
         converted = (wide if variant == "ping_pong" else loaded) * deep
         converters = max(_number(config, "scalers", 0), _number(config, "scaling_warpgroups", 0)) or converters
+    few = variant == "few_rows"
     return Geometry(
         ctas=ctas,
         steps=steps,
@@ -119,6 +123,9 @@ def _product(case: Case, _sms: int) -> Geometry:
         converted=converted,
         converters=converters,
         multiplied=tall * wide * deep if case.dtype in ("fp32", "fp64") else 0,
+        chained=_FEW_CHAIN * tall if few else 0.0,
+        slower=_FEW_SLOWER if few else 1.0,
+        realigned=0.0 if fused or few else _realigned(rows, columns, inner, element),
         split=split,
         together=variant not in ("generic", "warp_specialised"),
         # The weights do not wait for the launch ahead, where x has stages of its own: all of them fit in the stages.
@@ -128,9 +135,15 @@ def _product(case: Case, _sms: int) -> Geometry:
     )
 
 
-def _loads_ahead(config: Mapping[str, int | str], variant: str, steps: int) -> bool:
-    """Tell whether all weights of a CTA are loaded before the launch ahead ends: x, which waits, has other stages."""
-    return variant == "ping_pong" and _number(config, "x_stages", 0) > 0 and _number(config, "num_stages", 0) >= steps
+_FEW_SLOWER, _FEW_CHAIN = 1.5, 0.1
+"""Of the variant few_rows, whose threads copy B: times its body, waits a row and step (benchmarks/matmul-draw-h200)."""
+_TMA_BYTES = 16
+
+
+def _realigned(rows: int, columns: int, inner: int, element: int) -> float:
+    """Return the bytes of those operands whose rows TMA cannot read."""
+    a, b = element * rows * inner, element * inner * columns
+    return a * bool(element * inner % _TMA_BYTES) + b * bool(element * columns % _TMA_BYTES)
 
 
 def _lines(pitch: int, element: int) -> int:
@@ -225,8 +238,9 @@ def _flash(case: Case, _sms: int) -> Geometry:
     )
 
 
+_PRODUCTS = ("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_fp8_blocks", "matmul_int8", "rmsnorm_matmul")
 _BY_KERNEL: Mapping[str, Callable[[Case, int], Geometry]] = {
-    **dict.fromkeys(("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_int8", "rmsnorm_matmul"), _product),
+    **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(("rmsnorm", "softmax", "layernorm", "vector_add"), _rows),
     **dict.fromkeys(("flash_attention", "flash_attention_causal"), _flash),
     "gemv": _gemv,

@@ -3,8 +3,9 @@
 The target is ln(measured time ÷ analytic time), the analytic model at its declared constants, which no fit has moved.
 Inputs are what that model knows of a launch: its size, the share of each term, waves, split and early launch, dtype,
 and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls back to what all
-others have in common. Callables teach about callables alone; until enough are measured their answer is the analytic
-model's. The training set is every measured cell of a GPU that the question knows; a seal names it.
+others have in common. Other code, callables and a library's products, teaches about such alone; until enough of it is
+measured its answer is the analytic model's. The training set is every measured cell of a GPU that the question knows;
+a seal names it.
 
 Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1.
 """
@@ -57,7 +58,7 @@ def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | N
     wholes: dict[bool, _Whole] = {}
 
     def ask(question: Question) -> Answer | NoAnswer:
-        earlier, group = _alike(question.case, question.earlier), is_callable(question.case.kernel)
+        earlier, group = _alike(question.case, question.earlier), _foreign(question.case)
         if (said := _unlearned(question, earlier)) is not None:
             return said
         if group not in wholes:
@@ -67,22 +68,27 @@ def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | N
     return ask
 
 
+def _foreign(case: Case) -> bool:
+    """Tell whether other code than this project's kernels takes most of a call: a callable, or a library's product."""
+    return is_callable(case.kernel) or case.config.get("variant") == "library"
+
+
 def _alike(case: Case, runs: tuple[Measured, ...]) -> tuple[Measured, ...]:
-    """Return the runs that teach about a case: on GPUs, of kernels about a kernel, of callables about a callable."""
-    group = is_callable(case.kernel)
-    return tuple(one for one in runs if is_gpu(one.hardware.target) and is_callable(one.case.kernel) == group)
+    """Return the runs that teach about a case: on GPUs, of own kernels about one, of other code about such."""
+    group = _foreign(case)
+    return tuple(one for one in runs if is_gpu(one.hardware.target) and _foreign(one.case) == group)
 
 
 def _unlearned(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAnswer | None:
-    """Return what is said where nothing was learned; of a callable what the analytic model says."""
+    """Return what is said where nothing was learned; of other code what the analytic model says."""
     if not is_gpu(question.hardware.target):
         return NoAnswer(NAME, VERSION, f"{question.hardware.name} is no GPU")
     if len(runs) >= LEAST:
         return None
-    if not is_callable(question.case.kernel):
+    if not _foreign(question.case):
         return NoAnswer(NAME, VERSION, f"{len(runs)} measured GPU cells here; expected at least {LEAST}")
     said = analytic.answer_of(question, analytic.cost(question), analytic.rates_of(question, CONSTANTS))
-    why = f"the analytic model: {len(runs)} measured callables here; expected at least {LEAST} to learn of"
+    why = f"the analytic model: {len(runs)} measured cells of other code here; expected at least {LEAST} to learn of"
     return replace(said, forecaster=NAME, version=VERSION, assumes=(*said.assumes, why))
 
 
@@ -117,7 +123,7 @@ def model_bytes(runs: tuple[Measured, ...]) -> bytes:
     """Return the fitted parameters, of kernels and of callables, as canonical JSON, 9 digits each."""
     made = {}
     for name, group in (("kernels", False), ("callables", True)):
-        known = tuple(one for one in runs if is_gpu(one.hardware.target) and is_callable(one.case.kernel) == group)
+        known = tuple(one for one in runs if is_gpu(one.hardware.target) and _foreign(one.case) == group)
         if len(known) >= LEAST:
             fit = _fitted(known)
             parts = {one.record: f"{weight:.9g}" for one, weight in zip(known, fit.weights, strict=True)}
@@ -228,7 +234,7 @@ def _taught(one: Measured) -> tuple[tuple[float, ...], float]:
 
 def _constants(case: Case) -> Constants:
     """Return the constants that errors refer to: as declared, of callables those to which their kinds were set."""
-    return CONSTANTS if is_callable(case.kernel) else DECLARED
+    return CONSTANTS if _foreign(case) else DECLARED
 
 
 def _declared_s(found: analytic.Cost) -> float:
