@@ -13,6 +13,7 @@ from statistics import median_high, median_low
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import si
 from ledger.analysis.protocols import STEADY_GRAPH
+from ledger.callables.subject import is_callable
 from ledger.records import (
     CeilingKind,
     Finding,
@@ -219,6 +220,10 @@ def tensor_operations(forecast: Forecast, totals: CounterTotals) -> Iterator[Fin
             )
         return
     counted = totals.tensor_ops_by_path.get(path)
+    if counted == 0 and not totals.tensor_ops and is_callable(forecast.case.kernel) and totals.fma_pct:
+        # A library chooses CUDA cores for some shapes, which are slower and no less precise.
+        yield _flag("tensor-cores-idle", f"the CUDA cores did what was sealed as {si(flops, 'FLOP')} of {path}")
+        return
     if counted is not None and counted < TENSOR_OPS_SHARE * flops:
         others = [f"{si(n, 'FLOP')} of {name}" for name, n in totals.tensor_ops_by_path.items() if n and name != path]
         yield _refuse(

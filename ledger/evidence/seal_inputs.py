@@ -47,7 +47,7 @@ class SealInputs:
         import numpy as np
 
         number, spec = self._specs[name]
-        values = values_of_bytes(spec.generated, self._dtype)
+        values = values_of_bytes(spec.generated, spec.dtype or self._dtype)
         width = index.shape[-1]
         rows = index.reshape(-1, width)
         if width < _SHORTEST_RUN or not (np.diff(rows, axis=1) == 1).all():

@@ -20,7 +20,7 @@ from samples import (
     state,
 )
 
-from ledger.analysis.consistency import check_all, settled
+from ledger.analysis.consistency import check_all, settled, tensor_operations
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.protocols import STEADY_GRAPH
 from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Work
@@ -209,6 +209,22 @@ def test_small_input_sets_are_flagged() -> None:
 def test_tensor_operations_cover_the_work(by_path: dict[str, int], refused: bool) -> None:
     totals = make_totals(tensor_ops=sum(by_path.values()) if by_path else None, tensor_ops_by_path=by_path)
     assert codes(make_measurement(FORECAST), totals=totals) == ([("dtype-contradicted", "refused")] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fma_pct", "operations", "code"),
+    [
+        ("mypkg.ops:linear", 5.0, 0, "tensor-cores-idle"),
+        ("mypkg.ops:linear", 0.0, 0, "dtype-contradicted"),
+        ("mypkg.ops:linear", 5.0, 10**9, "dtype-contradicted"),
+        ("matmul", 5.0, 0, "dtype-contradicted"),
+    ],
+)
+def test_a_callable_may_use_cuda_cores(kernel: str, fma_pct: float, operations: int, code: str) -> None:
+    """A library chooses its kernel for a shape: cuBLAS takes CUDA cores for 11 x 101 x 147 in bf16."""
+    forecast = make_forecast(case=FORECAST.case.model_copy(update={"kernel": kernel}))
+    totals = make_totals(tensor_ops=operations, tensor_ops_by_path={"fp16_tensor": operations}, fma_pct=fma_pct)
+    assert [one.code for one in tensor_operations(forecast, totals)] == [code]
 
 
 def test_tensor_operations_on_a_cuda_core_path_are_refused() -> None:

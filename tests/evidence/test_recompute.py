@@ -133,6 +133,25 @@ def test_a_cell_of_8192_squared_takes_seconds():
 # Rows of inputs, made a block at a time
 
 
+def test_inputs_are_what_the_device_holds():
+    """Scales of block-scaled fp8 are fp32, whatever the dtype of the cell."""
+    torch = pytest.importorskip("torch", reason="a device fills tensors")
+    from ledger.measure.inputs import input_sets
+
+    operation, shape = OPERATIONS["matmul_fp8_blocks/1"], {"M": 3, "N": 140, "K": 272}
+    cell = forecast(dtype="fp8_e4m3")
+    bare = bare_measurement(cell)
+    read = SealInputs(operation, shape, bare)
+    made = next(
+        input_sets(
+            operation, shape, "fp8_e4m3", seal=bare.seal, cell=bare.cell, run=0, anchor=None, count=1, device="cpu"
+        )
+    )
+    for name, tensor in made.inputs.items():
+        held = tensor.to(torch.float64).reshape(-1).numpy()
+        assert held.any() and (read(name, np.arange(held.size)) == held).all(), name
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp8_e4m3", "int8"])
 def test_inputs_of_any_index_are_the_elements_one_by_one(dtype):
     """Compare runs, strided and single elements with the definition, rounded as torch rounds."""
