@@ -91,9 +91,9 @@ def test_cells_are_a_data_frame_with_the_numbers_of_the_report():
         pytest.skip("this copy has no git history")
     frame, rows = ledger.open(ROOT).cells(), repository_report()["rows"]
     assert len(frame) == len(rows) and list(frame.columns) == list(flat_row(rows[0]))
-    assert frame["gap"].tolist() == [row["gap"]["percent"] for row in rows]
+    assert frame["gap"].dropna().tolist() == [row["gap"]["percent"] for row in rows if row["gap"]]
     assert frame.groupby("kernel")["time_us"].min()["softmax"] == min(
-        row["measured"]["duration_us"] for row in rows if row["kernel"] == "softmax"
+        row["measured"]["duration_us"] for row in rows if row["kernel"] == "softmax" and row["measured"]
     )
 
 

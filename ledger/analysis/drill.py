@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from statistics import median_low
 from typing import Any, Literal
 
 from pydantic import Field
@@ -34,6 +35,7 @@ from ledger.records import (
     MeasurementV2,
     Prediction,
     Record,
+    TimingV2,
 )
 from ledger.records import Tool as RecordTool
 from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_s
@@ -101,9 +103,12 @@ def _reduced(measurement: Measurement, hardware: Hardware) -> Measurement:
     """Return a measurement without what no verdict needs."""
     timing, counters = measurement.timing, measurement.counters
     assert timing is not None
+    one: dict[str, Any] = {"rounds_ps": (timing.median_ps,)}
+    if isinstance(timing, TimingV2) and timing.sm_clock_mhz:
+        one["sm_clock_mhz"] = (median_low(timing.sm_clock_mhz),)
     return measurement.model_copy(
         update={
-            "timing": timing.model_copy(update={"rounds_ps": (timing.median_ps,)}),
+            "timing": timing.model_copy(update=one),
             "counters": None if counters is None else _few(counters, hardware),
             "samples": None if measurement.samples is None else _none_of(measurement.samples),
             "attachments": (),
@@ -169,7 +174,12 @@ def answer(drill: Drill, question: Question, guess: Guess, estimates: tuple[Esti
     hardware = drill.hardware[question.forecast.hardware_sha256]
     forecast = _forecast(question.forecast, guess)
     verdict = verify_cell(
-        forecast=forecast, measurement=question.measurement, hardware=hardware, blind=True, findings=()
+        forecast=forecast,
+        measurement=question.measurement,
+        hardware=hardware,
+        blind=True,
+        findings=(),
+        rule="regime/2" if isinstance(question.forecast, ForecastV2) else "regime/1",
     )
     no_commit = Commit(sha="0" * 40, when="", author=STUDENT, position=0)
     recorded = Recorded(id=question.seal, path="", commit=no_commit, measurement=question.measurement)

@@ -67,6 +67,8 @@ def _plot(
 
     book = _book(required=not hw)
     cells = () if book is None else book.cells
+    if campaigns is not None:
+        cells = tuple(cell for cell in cells if cell.sealed.prediction.campaign in campaigns) or cells
     measured = [cell for cell in cells if cell.counted]
     names = hw or sorted({cell.forecast.case.hardware for cell in measured or cells})
     if not names:

@@ -13,7 +13,9 @@ from ledger.roofline import TENSOR_PATH, base_units
 
 ROOT = Path(__file__).parents[2]
 # A time that beats a ceiling stands here with its reason, or a new calibration is due.
-NAMED: dict[tuple[str, str], str] = {}
+NAMED: dict[tuple[str, str], str] = {
+    ("h200.json", "matmul_int8 {'K': 8192, 'M': 8192, 'N': 8192} int8 ours_us"): "another chip, 1% above the peak",
+}
 # Columns that are no time of a call: bounds, intervals, and what a chain adds.
 NOT_TIMED = ("floor_us", "ours_low_us", "ours_high_us", "elementwise_us")
 
@@ -32,7 +34,7 @@ def benched() -> Iterator[tuple[str, str, dict, str, dict[str, float]]]:
 def recorded() -> Iterator[tuple[str, str, dict, str, dict[str, float]]]:
     for path in sorted((ROOT / "verifications").glob("*/*.json")):
         found = json.loads(path.read_bytes())
-        if found.get("timing") and found["case"]["hardware"] == "h200":
+        if found.get("timing") and found["case"]["hardware"] == "h200" and ":" not in found["case"]["kernel"]:
             case = found["case"]
             yield path.stem, case["kernel"], case["shape"], case["dtype"], {"us": found["timing"]["median_ps"] / 1e6}
 

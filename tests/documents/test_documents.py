@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from ledger_process import repository_report
+from ledger_process import rows_of_version_1
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {".venv", "site", "build", "dist", ".git", ".hypothesis", ".pytest_cache"}
@@ -130,7 +130,7 @@ def test_nothing_rendered_is_committed():
 def rows() -> list[dict[str, Any]]:
     if not (ROOT / ".git").exists():
         pytest.skip("this copy has no git history")
-    return [row for row in repository_report()["rows"] if row["counts"]]
+    return [row for row in rows_of_version_1() if row["counts"]]
 
 
 def side(row: dict[str, Any]) -> int:

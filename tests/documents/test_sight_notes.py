@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_process import repository_report
+from ledger_process import repository_report, rows_of_version_1
 
 from ledger.analysis.sight_notes import SightFile
 from ledger.canonical import validate
@@ -59,7 +59,7 @@ def test_the_cells_that_version_1_counted_as_blind_are_near_or_informed(seals):
     """105 cells have no earlier record of their kernel, shape, dtype and profile; none of them was blind."""
     document = repository_report()
     first: dict[tuple[Any, ...], Any] = {}
-    for row in document["rows"]:
+    for row in rows_of_version_1():
         first.setdefault((row["kernel"], tuple(row["shape"].items()), row["dtype"], row["hardware"]), row)
     sights = [row["sight"] for row in first.values()]
     assert (len(sights), sights.count("informed"), sights.count("near")) == (105, 30, 75)

@@ -4,7 +4,8 @@ Each kernel is forecast without any measurement of it: constants are fitted and 
 is a first look and proves nothing: the forms of the models were chosen with these cells in sight. Regimes are those of
 the cells' own rule, regime/1, and as regime/2, which seals name now, would give them. --fit prints the
 analytic constants fitted to all cells; --residuals NAME its worst cells; --coverage how many cells, asked about without
-their neighbours, are inside 80% intervals of other cells.
+their neighbours, are inside 80% intervals of other cells. --sealed is no first look: it prints how far sealed blind
+forecasts of format 2 were off, those of other packages' kernels, torch's products and this project's kernels apart.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from dataclasses import replace
 from statistics import median
 
 from ledger.analysis.book import Book
-from ledger.analysis.reconcile import preview_timed_loads
+from ledger.analysis.reconcile import measured_regime, preview_timed_loads
 from ledger.cli.open_ledger import open_ledger
 from ledger.forecasters import analytic
 from ledger.forecasters.analytic_constants import DECLARED, FITTED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
 from ledger.forecasters.registry import FORECASTERS, PARTICIPANTS
 from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, outcomes, ratios, subject
-from ledger.records import Regime
+from ledger.records import PredictionV2, Regime
+from ledger.roofline import percent_of_roof
 
 Ask = Callable[[Question], Answer | NoAnswer]
 PRIOR = 0.35
@@ -131,14 +133,54 @@ def coverage(name: str, runs: Sequence[Measured]) -> str:
     return f"{name}: {shares[0]} by cases without themselves, {shares[1]} as blind"
 
 
+def sealed(book: Book) -> list[str]:
+    """Return a line for each device, group of kernels and forecaster: errors of time, intervals, regimes."""
+    found: dict[tuple[str, str, str], list[tuple[float, bool | None, bool | None]]] = {}
+    for view in book.cells:
+        prediction, forecast, run = view.sealed.prediction, view.forecast, view.scored
+        timing = run and run.recorded.measurement.timing
+        if not (run and timing and view.hardware and view.sight == "blind" and isinstance(prediction, PredictionV2)):
+            continue
+        case = forecast.case
+        group = "own" if ":" not in case.kernel else "torch" if "torch_products" in case.kernel else "packages"
+        took = timing.median_ps * 1e-12
+        percent = 1000 * percent_of_roof(forecast.work, forecast.roof, took)
+        low, high = forecast.low_milli, forecast.high_milli
+        inside = None if low is None or high is None else low <= percent <= high
+        verdict = measured_regime(forecast, run.recorded.measurement, view.hardware, rule=prediction.rule)
+        right = forecast.regime in verdict.regimes if verdict.regimes else None
+        name = prediction.forecaster or "a person"
+        # Percents are as 1 ÷ time: this is |measured ÷ forecast time - 1|.
+        error = abs(forecast.percent_milli / percent - 1)
+        found.setdefault((case.hardware, group, name), []).append((error, inside, right))
+    lines = [f"{'percent':44} {'n':>4} {'median':>6} {'90th':>6} {'inside':>6} {'regime':>6}"]
+    for key, cells in sorted(found.items()):
+        errors = sorted(error for error, _, _ in cells)
+        ninth = errors[math.ceil(0.9 * len(errors)) - 1]
+        shares = [_share([one[place] for one in cells]) for place in (1, 2)]
+        lines.append(
+            f"{' '.join(key):44} {len(cells):4} {100 * median(errors):6.1f} {100 * ninth:6.1f} {shares[0]} {shares[1]}"
+        )
+    return lines
+
+
+def _share(found: Sequence[bool | None]) -> str:
+    known = [one for one in found if one is not None]
+    return f"{100 * sum(known) / len(known):6.0f}" if known else f"{'-':>6}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--by")
     parser.add_argument("--residuals")
     parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--sealed", action="store_true")
     given = parser.parse_args()
     book = open_ledger().book
+    if given.sealed:
+        print("\n".join(sealed(book)))
+        return
     runs, now = measured_runs(book), regimes_now(book)
     if given.coverage:
         print("\n".join(coverage(name, runs) for name in (analytic.NAME, "learned", "rule-of-thumb")))

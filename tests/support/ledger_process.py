@@ -92,6 +92,14 @@ def repository_report() -> dict[str, Any]:
     return found
 
 
+def rows_of_version_1() -> list[dict[str, Any]]:
+    """Return the rows of that report whose seal is of version 1: the 248 cells that the pages speak of."""
+    first = {
+        path.stem for path in Path(_PATH, "predictions").glob("??/*.json") if b"ledger/seal/1" in path.read_bytes()
+    }
+    return [row for row in repository_report()["rows"] if row["seal"] in first]
+
+
 def _text(output: bytes) -> str:
     return output.decode("utf-8").replace("\r\n", "\n")
 

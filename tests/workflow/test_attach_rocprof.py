@@ -23,6 +23,8 @@ HEADER = (ROOT / "tests/assets/rocprof/counter_collection.csv").read_text(encodi
 def measured() -> Measurement:
     """Return a record of an H200 without its counters, to stand for one of an MI300X: there is none."""
     for path in sorted((ROOT / "verifications").glob("??/*.json")):
+        if b"ledger/measurement/1" not in path.read_bytes():
+            continue
         record = decode(Measurement, path.read_bytes(), what=path.name)
         if record.timing and record.case.kernel == "matmul":
             return record.model_copy(update={"counters": None, "counters_missing": "none here", "attachments": ()})
