@@ -104,8 +104,10 @@ def _reduced(measurement: Measurement, hardware: Hardware) -> Measurement:
     timing, counters = measurement.timing, measurement.counters
     assert timing is not None
     one: dict[str, Any] = {"rounds_ps": (timing.median_ps,)}
-    if isinstance(timing, TimingV2) and timing.sm_clock_mhz:
-        one["sm_clock_mhz"] = (median_low(timing.sm_clock_mhz),)
+    if isinstance(timing, TimingV2) and (clocks := [clock for clock in timing.sm_clock_mhz if clock is not None]):
+        one["sm_clock_mhz"] = (median_low(clocks),)
+    elif isinstance(timing, TimingV2):
+        one["sm_clock_mhz"] = ()
     return measurement.model_copy(
         update={
             "timing": timing.model_copy(update=one),
