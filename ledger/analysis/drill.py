@@ -11,7 +11,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from statistics import median_low
 from typing import Any, Literal
 
 from pydantic import Field
@@ -22,6 +21,7 @@ from ledger.analysis.estimate import Estimate, estimate_document
 from ledger.analysis.formatting import PATH_NAMES
 from ledger.analysis.metrics import TABLE, capability_of
 from ledger.analysis.reconcile import verify_cell
+from ledger.analysis.steady_timing import rounds_clock_mhz
 from ledger.canonical import record_errors, validate
 from ledger.errors import InputError
 from ledger.records import (
@@ -104,10 +104,9 @@ def _reduced(measurement: Measurement, hardware: Hardware) -> Measurement:
     timing, counters = measurement.timing, measurement.counters
     assert timing is not None
     one: dict[str, Any] = {"rounds_ps": (timing.median_ps,)}
-    if isinstance(timing, TimingV2) and (clocks := [clock for clock in timing.sm_clock_mhz if clock is not None]):
-        one["sm_clock_mhz"] = (median_low(clocks),)
-    elif isinstance(timing, TimingV2):
-        one["sm_clock_mhz"] = ()
+    if isinstance(timing, TimingV2):
+        clock = rounds_clock_mhz(timing)
+        one["sm_clock_mhz"] = () if clock is None else (round(clock),)
     return measurement.model_copy(
         update={
             "timing": timing.model_copy(update=one),
