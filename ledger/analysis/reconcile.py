@@ -13,7 +13,7 @@ from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
 from ledger.analysis.metric_readings import MetricReadings, readings, totals
-from ledger.analysis.regime_v2 import Profile, Resource, TimedCall, Verdict, decide, timed_loads
+from ledger.analysis.regime_v2 import MOST_MILLI, Profile, Resource, TimedCall, Verdict, decide, timed_loads
 from ledger.analysis.steady_timing import rounds_clock_mhz
 from ledger.errors import RecordError
 from ledger.records import (
@@ -81,6 +81,19 @@ def preview_timed_loads(forecast: Forecast, measurement: Measurement, hardware: 
     if measurement.counters is None or measurement.timing is None:
         return None
     return _by_timed_loads(forecast, measurement, readings(measurement.counters, hardware.target), special=False)
+
+
+def call_loads(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> dict[Resource, int] | None:
+    """Return the loads of a timed call by rule regime/2, in thousandths of a percent; None unless all are known."""
+    if measurement.counters is None or measurement.timing is None:
+        return None
+    seen = readings(measurement.counters, hardware.target)
+    if "duration" not in seen.values:
+        return None
+    call = timed_call_of(forecast, measurement)
+    found = timed_loads(profile_of(seen), call, forecast.roof.path, special=False)
+    known = {name: milli for name, milli in found.items() if milli is not None}
+    return known if len(known) == len(found) and max(known.values()) <= MOST_MILLI else None
 
 
 def profile_of(seen: MetricReadings) -> Profile:

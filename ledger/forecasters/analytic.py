@@ -195,9 +195,10 @@ def _normed_library_cost(question: Question, rates: Rates, k: Constants) -> Cost
 def _library_cost(question: Question, product: Product, rates: Rates, k: Constants) -> Cost:
     """Return the terms of a library's product: those of its fastest tiles, slower where rows are not aligned."""
     dtype = question.case.dtype
+    written = question.work.bytes_written // (product.batch * product.m * product.n)
     slower = SLOWER.get(product.alignment) if dtype in ("fp16", "bf16") else None
     tried = (
-        _by_library(_cost(question, library_geometry(product, dtype, *tiles), rates, k), slower)
+        _by_library(_cost(question, library_geometry(product, dtype, written, *tiles), rates, k), slower)
         for tiles in tiles_of(product, rates.sms)
     )
     return min(tried, key=lambda one: one.total)
@@ -238,9 +239,9 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
         convert=turns * g.converted / (k.convert * g.converters * clock),
         cuda=turns * 2 * g.multiplied * sms / (rates.burst * k.products) if g.multiplied else 0.0,
         exponentials=turns * g.exponentials / (k.exponentials * clock),
-        chain=turns * g.chained * k.chain / clock,
+        chain=(turns * g.chained + max(waves - 1, 0.0) * g.apart) * k.chain / clock,
         l2=g.ctas * g.steps * g.request / rates.l2,
-        dram=dram_bytes / rates.read + work.bytes_written / rates.write,
+        dram=dram_bytes / rates.read + work.bytes_written / rates.write * (k.scattered if g.scattered else 1.0),
         waves=full,
         whole_waves=not g.spread,
         clock_hz=clock * rate / rates.burst if g.tensor else clock,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.analysis.regime import ResourceLoads, decide
+from ledger.analysis.regime_v2 import Resource
 from ledger.records import Case, Hardware, Regime, Roof, Work
 from ledger.roofline import memory_side, percent_of_roof
 
@@ -20,7 +21,8 @@ from ledger.roofline import memory_side, percent_of_roof
 class Measured:
     """Hold one measured run of a cell, equal to itself alone. Units: seconds.
 
-    regimes: those that the verdict names; none where it was not determined. record: id of the measurement.
+    regimes: those that the verdict names; none where it was not determined. record: id of the measurement. loads: of
+    each resource by rule regime/2, in thousandths of a percent, None without counters. launch_s: an empty graph node.
     """
 
     case: Case
@@ -30,6 +32,8 @@ class Measured:
     time_s: float
     regimes: tuple[Regime, ...]
     record: str
+    loads: Mapping[Resource, int] | None = None
+    launch_s: float | None = None
 
     @property
     def regime(self) -> Regime | None:
@@ -67,7 +71,7 @@ class Answer:
     """Hold what a forecaster says of a cell. Units: seconds; percent of the question's roof; probabilities from 0 to 1.
 
     regime, probabilities, low and high: None where the forecaster names none. transcript: what was asked and answered
-    of a program outside.
+    of a program outside. deviation: of ln time, by which an interval from earlier outcomes scales.
     """
 
     forecaster: str
@@ -81,6 +85,7 @@ class Answer:
     low: float | None = None
     high: float | None = None
     transcript: bytes | None = None
+    deviation: float | None = None
 
 
 @dataclass(frozen=True)

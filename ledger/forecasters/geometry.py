@@ -24,6 +24,7 @@ class Geometry:
     by so many converters (warpgroups). chained: dependent products of a step, each waiting for the one before.
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
+    scattered: whether rows of the result start within a sector of 32 bytes, so that tiles write parts of sectors.
     split: CTAs that add up one result; together: in one cluster. phases: dependent passes over memory. early: launch
     overlaps with the one ahead (programmatic dependent launch); ahead: it even loads most of its bytes before that one
     ends. known: whether the tiles are known.
@@ -39,10 +40,12 @@ class Geometry:
     converted: float = 0.0
     converters: float = 1.0
     chained: float = 0.0
+    apart: float = 0.0
     exponentials: float = 0.0
     multiplied: float = 0.0
     slower: float = 1.0
     realigned: float = 0.0
+    scattered: bool = False
     split: int = 1
     together: bool = False
     phases: float = 1.0
@@ -65,7 +68,7 @@ def geometry_of(case: Case, work: Work, sms: int) -> Geometry:
     found = _BY_KERNEL.get(case.kernel)
     if found is not None and case.implementation == "triton":
         try:
-            made = found(case, sms)
+            made = found(case, work, sms)
             early = _number(case.config, "pdl", 0) > 0
             return replace(made, early=early, ahead=made.ahead and early)
         except (KeyError, ZeroDivisionError, TypeError):
@@ -75,10 +78,11 @@ def geometry_of(case: Case, work: Work, sms: int) -> Geometry:
     return Geometry(sms, 1.0, spread=True, tensor=tensor / sms, request=work.bytes / sms, known=False)
 
 
-def library_geometry(product: Product, dtype: Dtype, tall: int, wide: int, split: int) -> Geometry:
+def library_geometry(product: Product, dtype: Dtype, written: int, tall: int, wide: int, split: int) -> Geometry:
     """Return the launch of a library's product with these tiles: TMA, wgmma, no early launch.
 
-    A library has more tiles than are tried here, so that its last wave idles less.
+    written: bytes of an element of the result. A library has more tiles than are tried here, so that its last wave
+    idles less.
     """
     element = DTYPE_BYTES[dtype]
     deep = 128 // element
@@ -91,11 +95,13 @@ def library_geometry(product: Product, dtype: Dtype, tall: int, wide: int, split
         request=element * deep * (rows + columns),
         exchanged=element * deep * (rows + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1)),
         multiplied=tall * wide * deep if dtype in ("fp32", "fp64") else 0,
+        apart=_TILE_CHAIN,
+        scattered=bool(written * product.n % SECTOR_BYTES),
         split=split,
     )
 
 
-def _product(case: Case, _sms: int) -> Geometry:
+def _product(case: Case, work: Work, _sms: int) -> Geometry:
     shape, config = case.shape, case.config
     fused = case.kernel == "rmsnorm_matmul"
     rows, columns, inner = (shape[key] for key in ("B", "O", "H")) if fused else (shape[key] for key in ("M", "N", "K"))
@@ -124,8 +130,10 @@ def _product(case: Case, _sms: int) -> Geometry:
         converters=converters,
         multiplied=tall * wide * deep if case.dtype in ("fp32", "fp64") else 0,
         chained=_FEW_CHAIN * tall if few else 0.0,
+        apart=_TILE_CHAIN,
         slower=_FEW_SLOWER if few else 1.0,
         realigned=0.0 if fused or few else _realigned(rows, columns, inner, element),
+        scattered=bool(work.bytes_written // rows % SECTOR_BYTES),
         split=split,
         together=variant not in ("generic", "warp_specialised"),
         # The weights do not wait for the launch ahead, where x has stages of its own: all of them fit in the stages.
@@ -135,6 +143,11 @@ def _product(case: Case, _sms: int) -> Geometry:
     )
 
 
+SECTOR_BYTES = 32
+_TILE_CHAIN = 12.0
+"""Waits, each as long as a dependent product, between two tiles of an SM: last product, stores, first loads."""
+_ROW_WAITS = 4.0
+"""Waits, each as long as a dependent product, of a block of a row that is read in blocks."""
 _FEW_SLOWER, _FEW_CHAIN = 1.5, 0.1
 """Of the variant few_rows, whose threads copy B: times its body, waits a row and step (benchmarks/matmul-draw-h200)."""
 _TMA_BYTES = 16
@@ -172,18 +185,26 @@ def _variant(case: Case) -> tuple[str, int, int]:
     return "cuda", digits[-2] if len(digits) == 3 else digits[0], digits[-1] if len(digits) == 3 else 1
 
 
-def _gemv(case: Case, _sms: int) -> Geometry:
+def _gemv(case: Case, _work: Work, _sms: int) -> Geometry:
     element = DTYPE_BYTES[case.dtype]
     wide = int(case.config["block_n"])
     return Geometry(ctas=_parts(case.shape["N"], wide), steps=1, spread=True, request=element * wide * case.shape["K"])
 
 
-def _rows(case: Case, sms: int) -> Geometry:
+def _rows(case: Case, _work: Work, sms: int) -> Geometry:
     elements = case.shape.get("M", 1) * case.shape["N"]
-    return Geometry(ctas=sms, steps=1, spread=True, request=2 * DTYPE_BYTES[case.dtype] * elements / sms)
+    # A row longer than a block is read in several steps, each of which waits for its loads, and twice.
+    blocks = _parts(case.shape["N"], _number(case.config, "block_n", case.shape["N"]))
+    return Geometry(
+        ctas=sms,
+        steps=1,
+        spread=True,
+        request=2 * DTYPE_BYTES[case.dtype] * elements / sms,
+        chained=_ROW_WAITS * blocks if blocks > 1 and "block_m" in case.config else 0.0,
+    )
 
 
-def _decode(case: Case, sms: int) -> Geometry:
+def _decode(case: Case, _work: Work, sms: int) -> Geometry:
     shape, config, element = case.shape, case.config, DTYPE_BYTES[case.dtype]
     splits, deep = int(config["splits"]), int(config["block_s"])
     variant = config.get("variant", config.get("pipeline", 0))
@@ -205,7 +226,7 @@ def _decode(case: Case, sms: int) -> Geometry:
     )
 
 
-def _latent(case: Case, _sms: int) -> Geometry:
+def _latent(case: Case, _work: Work, _sms: int) -> Geometry:
     shape, config, element = case.shape, case.config, DTYPE_BYTES[case.dtype]
     splits, heads, deep = (int(config[key]) for key in ("splits", "block_h", "block_s"))
     # 512 latent and 64 rotary columns for the scores, 512 for the values.
@@ -222,7 +243,7 @@ def _latent(case: Case, _sms: int) -> Geometry:
     )
 
 
-def _flash(case: Case, _sms: int) -> Geometry:
+def _flash(case: Case, _work: Work, _sms: int) -> Geometry:
     shape, config, element = case.shape, case.config, DTYPE_BYTES[case.dtype]
     tall, deep, width, length = int(config["block_m"]), int(config["block_n"]), shape["D"], shape["S"]
     tiles, steps = _parts(length, tall), float(_parts(length, deep))
@@ -234,12 +255,13 @@ def _flash(case: Case, _sms: int) -> Geometry:
         spread=True,
         tensor=4 * tall * deep * width,
         request=2 * element * deep * width,
+        apart=_TILE_CHAIN,
         exponentials=tall * deep,
     )
 
 
 _PRODUCTS = ("matmul", "matmul_bias_relu", "matmul_fp8", "matmul_fp8_blocks", "matmul_int8", "rmsnorm_matmul")
-_BY_KERNEL: Mapping[str, Callable[[Case, int], Geometry]] = {
+_BY_KERNEL: Mapping[str, Callable[[Case, Work, int], Geometry]] = {
     **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(("rmsnorm", "softmax", "layernorm", "vector_add"), _rows),
     **dict.fromkeys(("flash_attention", "flash_attention_causal"), _flash),

@@ -1,52 +1,55 @@
-"""Forecasts what the ledger's own measurements teach about the analytic model: a Gaussian process on its error. Pure.
+"""Forecasts what the ledger's own measurements teach about the analytic model: Gaussian processes on its errors. Pure.
 
-The target is ln(measured time ÷ analytic time), the analytic model at its declared constants, which no fit has moved.
-Inputs are what that model knows of a launch: its size, the share of each term, waves, split and early launch, dtype,
-and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls back to what all
-others have in common. Other code, callables and a library's products, teaches about such alone; until enough of it is
-measured its answer is the analytic model's. The training set is every measured cell of a GPU that the question knows;
-a seal names it.
+One process learns ln(measured time ÷ analytic time), with the analytic model at its declared constants, which no fit
+has moved; another ln(measured ÷ analytic load) of DRAM, L2, shared memory and arithmetic, from runs with counters. Rule
+regime/2 makes the regime of the loads and the time.
 
-Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1.
+Inputs are what that model knows of a launch: its size, the share of each term, waves, steps, split and early launch,
+dtype, and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls back to what
+all others have in common. Other code, callables and a library's products, teaches about such alone; until enough of it
+is measured its answer is the analytic model's. The training set is every measured cell of a GPU that the question
+knows; a seal names it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from statistics import median
 
+from ledger.analysis.regime_v2 import MOST_MILLI, Resource, TimedCall, decide
 from ledger.callables.subject import is_callable
 from ledger.forecasters import analytic
 from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
-from ledger.records import Case, is_gpu
-from ledger.roofline import percent_of_roof
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ledger.forecasters.gaussian_process import Deviations, Fit, Predicted, Process
+from ledger.records import Case, Regime, is_gpu
+from ledger.roofline import memory_side, percent_of_roof
 
 NAME = "learned"
-VERSION = "1"
+VERSION = "2"
 LEAST = 20
 """Measured cells below which nothing is learned."""
-# Chosen on the cells of this repository with one kernel left out (tests/forecasters/evaluate.py), coarsely.
-SIGNAL = 0.25
-"""Deviation of the analytic model's error, in ln."""
-NOISE = 0.04
-"""Deviation between runs, chips and configurations that the inputs do not tell apart, in ln."""
-OTHER_KERNEL = 1.0
-"""Distance between two kernels."""
-_TERMS = ("tensor", "request", "shared", "convert", "cuda", "exponentials", "chain")
+# The greatest likelihood of this repository's first 464 runs of its kernels gave these, and the scales of the inputs;
+# rounded (tests/forecasters/evaluate.py --likelihood).
+TIMES = Deviations(inputs=0.23, within=0.08, kernel=0.09, every=0.09, noise=0.025, sooner=15.0)
+LOADS = Deviations(inputs=0.46, within=0.16, kernel=0.18, every=0.18, noise=0.05, sooner=15.0)
+RESOURCES: tuple[Resource, ...] = ("dram", "l2", "smem", "arithmetic")
+_TERMS = {
+    "tensor": 3.0, "request": 0.76, "shared": 1.0, "convert": 0.42, "cuda": 0.72, "exponentials": 0.77, "chain": 0.8,
+}  # fmt: skip
+_LEAST_LOAD_MILLI = 300
+_IDLE_SHARE, _L2_OF_DRAM = 0.05, 0.5
+"""Of the time, that counts as load beside what the model counts; load of L2 where DRAM has one of 1 and no more."""
 
 
 def forecast(question: Question) -> Answer | NoAnswer:
     """Return the forecast of a GPU's cell; none where too little was measured."""
     runs = _alike(question.case, question.earlier)
-    return _unlearned(question, runs) or _answer(question, _fitted(runs))
+    return _unlearned(question, runs) or _answer(question, runs, _taught_by(runs))
 
 
 def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | NoAnswer]:
@@ -55,15 +58,15 @@ def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | N
     One matrix for kernels and one for callables serve all such questions, so that asking about every case takes O(N^3)
     and not O(N^4).
     """
-    wholes: dict[bool, _Whole] = {}
+    wholes: dict[bool, _Taught] = {}
 
     def ask(question: Question) -> Answer | NoAnswer:
         earlier, group = _alike(question.case, question.earlier), _foreign(question.case)
         if (said := _unlearned(question, earlier)) is not None:
             return said
         if group not in wholes:
-            wholes[group] = _Whole.of(_alike(question.case, runs))
-        return _answer(question, wholes[group].fit_of(frozenset(earlier)))
+            wholes[group] = _taught_by(_alike(question.case, runs))
+        return _answer(question, earlier, wholes[group])
 
     return ask
 
@@ -92,144 +95,108 @@ def _unlearned(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAns
     return replace(said, forecaster=NAME, version=VERSION, assumes=(*said.assumes, why))
 
 
-def _answer(question: Question, fit: _Fit) -> Answer:
-    import numpy as np
+@dataclass(frozen=True)
+class _Taught:
+    """Hold what runs teach of times and of loads; loads is None where too few have counters."""
 
-    near = _covariance(_inputs(question)[None, :], (question.case.kernel,), fit.inputs, fit.kernels)[0]
-    correction = float(fit.mean + near @ fit.weights)
-    k = _constants(question.case)
+    runs: tuple[Measured, ...]
+    counted: tuple[Measured, ...]
+    times: Process
+    loads: Process | None
+
+    def fits(self, known: Sequence[Measured]) -> tuple[Fit, Fit | None]:
+        """Return the fits of those runs that are known."""
+        held = set(known)
+        times = self.times.without([row for row, one in enumerate(self.runs) if one not in held])
+        left = [row for row, one in enumerate(self.counted) if one not in held]
+        few = self.loads is None or len(self.counted) - len(left) < LEAST
+        return times, None if few or self.loads is None else self.loads.without(left)
+
+
+@lru_cache(maxsize=4)
+def _taught_by(runs: tuple[Measured, ...]) -> _Taught:
+    counted = tuple(one for one in runs if one.loads is not None)
+    loads = _process(counted, [_loads_taught(one) for one in counted], LOADS) if len(counted) >= LEAST else None
+    return _Taught(runs, counted, _process(runs, [(_time_taught(one),) for one in runs], TIMES), loads)
+
+
+def _process(runs: Sequence[Measured], targets: Sequence[Sequence[float]], of: Deviations) -> Process:
+    return Process.of([_inputs_taught(one) for one in runs], [one.case.kernel for one in runs], targets, of)
+
+
+def _answer(question: Question, known: tuple[Measured, ...], taught: _Taught) -> Answer:
+    times, loads = taught.fits(known)
+    inputs, kernel, k = _inputs(question), question.case.kernel, _constants(question.case)
     found = analytic.cost(question, k)
-    time_s = _declared_s(found) * math.exp(correction)
-    closest = int(np.argmax(near))
+    said = times.at(inputs, kernel)
+    time_s = _declared_s(found) * math.exp(said.means[0])
+    if loads is None:
+        regime = analytic.regime_at(question, found, analytic.rates_of(question, k), time_s)
+        predicted: dict[Resource, int] = {}
+    else:
+        predicted = _loads(question, found, loads.at(inputs, kernel), time_s)
+        regime = _regime(question, predicted, time_s, known, found)
+    closest = taught.runs[said.closest]
     return Answer(
         forecaster=NAME,
         version=VERSION,
-        regime=analytic.regime_at(question, found, analytic.rates_of(question, k), time_s),
+        regime=regime,
         percent=percent_of_roof(question.work, question.roof, time_s),
         time_s=time_s,
         terms=(
             Term("analytic", _declared_s(found), "s"),
-            Term("correction", math.exp(correction), "1"),
-            Term("of it for any cell", math.exp(fit.mean), "1"),
-            Term("measured cells", len(fit.runs), "1"),
-            Term("weight of the closest", float(near[closest]) / SIGNAL**2, "1"),
-            Term("its time", fit.runs[closest].time_s, "s"),
+            Term("correction", math.exp(said.means[0]), "1"),
+            Term("of it for any cell", math.exp(float(times.mean[0])), "1"),
+            Term("deviation of ln time", said.deviation, "1"),
+            Term("measured cells", len(known), "1"),
+            Term("weight of the closest", said.near, "1"),
+            Term("its time", closest.time_s, "s"),
+            *(Term(f"load of {name}", milli / 1e5, "1") for name, milli in predicted.items()),
         ),
         assumes=("software and kernels as when the cells were measured", *analytic.assumed(found.kind)),
+        deviation=said.deviation,
     )
 
 
+def _loads(question: Question, found: analytic.Cost, said: Predicted, time_s: float) -> dict[Resource, int]:
+    """Return the loads of the timed call, in thousandths of a percent, at most what the rule takes."""
+    counted = _amounts(question, found)
+    return {
+        name: min(round(1e5 * amount * math.exp(ratio) / time_s), MOST_MILLI)
+        for (name, amount), ratio in zip(counted.items(), said.means, strict=True)
+    }
+
+
+def _regime(
+    question: Question, loads: Mapping[Resource, int], time_s: float, known: Sequence[Measured], found: analytic.Cost
+) -> Regime:
+    """Return the regime that rule regime/2 names first. An empty launch takes what it took on this device."""
+    empty = [one.launch_s for one in known if one.launch_s and one.hardware.name == question.hardware.name]
+    call = TimedCall(
+        call_ps=max(1, round(time_s * 1e12)),
+        clock_hz=None,
+        launch_ps=round(1e12 * (median(empty) if empty else found.launch)),
+    )
+    return decide(loads, call, on_memory_side=memory_side(question.work, question.roof)).regimes[0]
+
+
 def model_bytes(runs: tuple[Measured, ...]) -> bytes:
-    """Return the fitted parameters, of kernels and of callables, as canonical JSON, 9 digits each."""
+    """Return the fitted weights, of kernels and of callables, as canonical JSON, 9 digits each."""
     made = {}
     for name, group in (("kernels", False), ("callables", True)):
         known = tuple(one for one in runs if is_gpu(one.hardware.target) and _foreign(one.case) == group)
         if len(known) >= LEAST:
-            fit = _fitted(known)
-            parts = {one.record: f"{weight:.9g}" for one, weight in zip(known, fit.weights, strict=True)}
-            made[name] = {"mean": f"{fit.mean:.9g}", "weights": parts}
+            taught = _taught_by(known)
+            times, loads = taught.fits(known)
+            made[name] = {"times": _weights(times, taught.runs)}
+            if loads is not None:
+                made[name]["loads"] = _weights(loads, taught.counted)
     return json.dumps(made, sort_keys=True, separators=(",", ":")).encode()
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """Hold the process that some runs teach."""
-
-    runs: tuple[Measured, ...]
-    inputs: NDArray[Any]
-    kernels: tuple[str, ...]
-    weights: NDArray[Any]
-    mean: float
-
-
-@lru_cache(maxsize=4)
-def _fitted(runs: tuple[Measured, ...]) -> _Fit:
-    import numpy as np
-
-    inputs, errors, kernels = _teaching(runs)
-    mean = _mean(errors, kernels)
-    return _Fit(runs, inputs, kernels, np.linalg.solve(_noisy(inputs, kernels), errors - mean), mean)
-
-
-@dataclass(frozen=True)
-class _Whole:
-    """Hold what all runs teach, from which a fit without a few of them follows. inverse: of the covariance."""
-
-    runs: tuple[Measured, ...]
-    inputs: NDArray[Any]
-    errors: NDArray[Any]
-    kernels: tuple[str, ...]
-    inverse: NDArray[Any]
-
-    @classmethod
-    def of(cls, runs: tuple[Measured, ...]) -> _Whole:
-        import numpy as np
-
-        inputs, errors, kernels = _teaching(runs)
-        return cls(runs, inputs, errors, kernels, np.linalg.inv(_noisy(inputs, kernels)))
-
-    @cached_property
-    def _products(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self.inverse @ self.errors, self.inverse.sum(axis=1)
-
-    def fit_of(self, known: Set[Measured]) -> _Fit:
-        """Return the fit of those runs that are known.
-
-        Source: the inverse of a principal submatrix by Schur complement (Rasmussen, Williams, section 5.4.2).
-        """
-        import numpy as np
-
-        chosen = np.array([one in known for one in self.runs])
-        kept, left = np.flatnonzero(chosen), np.flatnonzero(~chosen)
-        kernels = tuple(self.kernels[index] for index in kept)
-        mean = _mean(self.errors[kept], kernels)
-        of_errors, of_ones = self._products
-        full = of_errors - mean * of_ones
-        weights = full[kept]
-        if len(left):
-            lost = np.linalg.solve(self.inverse[np.ix_(left, left)], full[left])
-            weights = weights - self.inverse[np.ix_(kept, left)] @ lost
-        return _Fit(tuple(self.runs[index] for index in kept), self.inputs[kept], kernels, weights, mean)
-
-
-def _teaching(runs: tuple[Measured, ...]) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
-    """Return inputs, errors and kernels of some runs."""
-    import numpy as np
-
-    inputs, errors = (np.array(part) for part in zip(*map(_taught, runs), strict=True))
-    return inputs, errors, tuple(one.case.kernel for one in runs)
-
-
-def _mean(errors: NDArray[Any], kernels: tuple[str, ...]) -> float:
-    """Return the mean error; kernels count alike, however many cells each has."""
-    import numpy as np
-
-    return float(np.mean([errors[[other == name for other in kernels]].mean() for name in sorted(set(kernels))]))
-
-
-def _noisy(inputs: NDArray[Any], kernels: tuple[str, ...]) -> NDArray[Any]:
-    import numpy as np
-
-    covariance: NDArray[Any] = _covariance(inputs, kernels, inputs, kernels) + NOISE**2 * np.eye(len(kernels))
-    return covariance
-
-
-def _covariance(
-    a: NDArray[Any], kernels_a: tuple[str, ...], b: NDArray[Any], kernels_b: tuple[str, ...]
-) -> NDArray[Any]:
-    import numpy as np
-
-    squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
-    other = np.array(kernels_a)[:, None] != np.array(kernels_b)[None, :]
-    covariance: NDArray[Any] = SIGNAL**2 * np.exp(-0.5 * (np.maximum(squared, 0) + OTHER_KERNEL**2 * other))
-    return covariance
-
-
-@lru_cache(maxsize=4096)
-def _taught(one: Measured) -> tuple[tuple[float, ...], float]:
-    """Return the inputs of a run, and ln(measured time ÷ analytic time)."""
-    found = analytic.cost(one.question, _constants(one.case))
-    return tuple(_inputs(one.question).tolist()), math.log(one.time_s / _declared_s(found))
+def _weights(fit: Fit, runs: Sequence[Measured]) -> dict[str, object]:
+    rows = {one.record: [f"{value:.9g}" for value in row] for one, row in zip(runs, fit.weights, strict=True)}
+    return {"mean": [f"{value:.9g}" for value in fit.mean], "weights": rows}
 
 
 def _constants(case: Case) -> Constants:
@@ -242,25 +209,64 @@ def _declared_s(found: analytic.Cost) -> float:
     return found.total * (1.0 if found.kind is None else found.kind.median)
 
 
-def _inputs(question: Question) -> NDArray[Any]:
-    """Return the inputs of a cell, each scaled so that a distance of 1 is a notable difference."""
-    import numpy as np
+@lru_cache(maxsize=4096)
+def _inputs_taught(one: Measured) -> tuple[float, ...]:
+    return _inputs(one.question)
 
-    found = analytic.cost(question, _constants(question.case))
+
+@lru_cache(maxsize=4096)
+def _time_taught(one: Measured) -> float:
+    """Return ln(measured time ÷ analytic time)."""
+    return math.log(one.time_s / _declared_s(analytic.cost(one.question, _constants(one.case))))
+
+
+@lru_cache(maxsize=4096)
+def _loads_taught(one: Measured) -> tuple[float, ...]:
+    """Return ln(measured ÷ analytic amount) of each resource; an amount is the time that it takes at its peak."""
+    counted = _amounts(one.question, analytic.cost(one.question, _constants(one.case)))
+    loads = one.loads or {}
+    return tuple(
+        math.log(max(loads[name], _LEAST_LOAD_MILLI) / 1e5 * one.time_s / amount) for name, amount in counted.items()
+    )
+
+
+def _amounts(question: Question, found: analytic.Cost) -> dict[Resource, float]:
+    """Return how long each resource is busy at its peak, in seconds, as the analytic model counts."""
+    rates, roof = analytic.rates_of(question, _constants(question.case)), question.roof
+    idle, moved = _IDLE_SHARE * found.total, found.dram_bytes / roof.bandwidth_bytes_per_s
+    flops = max(found.tensor_flops if "_tensor" in roof.path else 0.0, question.work.flops)
+    return {
+        "dram": moved + idle / 5,
+        "l2": max(found.l2_bytes / rates.l2, _L2_OF_DRAM * moved) + idle,
+        "smem": found.shared + idle,
+        "arithmetic": flops / roof.peak_flop_per_s + idle,
+    }
+
+
+def _inputs(question: Question) -> tuple[float, ...]:
+    """Return the inputs of a cell, each scaled so that a distance of 1 is a notable difference."""
+    found, work = analytic.cost(question, _constants(question.case)), question.work
     sms = question.hardware.limits.sms
     g = found.geometry
     total = found.total
     last = 1.0 if g.spread else g.ctas / sms / math.ceil(g.ctas / sms)
-    parts = (found.launch + found.ends, found.split, found.sm, found.l2, found.dram)
-    values = (
-        math.log(total / 1e-6) / 3,
-        *(2 * part / total for part in parts),
-        *(getattr(found, name) / total for name in _TERMS),
-        last,
-        0.5 * (g.split > 1) * (1 if g.together else -1),
-        0.5 * g.early,
-        0.5 * g.ahead,
-        0.5 * (question.case.dtype in ("fp32", "fp64")),
-        0.5 * (question.case.dtype in ("fp8_e4m3", "int8")),
+    return (
+        0.25 * math.log(total / 1e-6),
+        (found.launch + found.ends) / total,
+        3.0 * found.split / total,
+        1.2 * found.sm / total,
+        1.5 * found.l2 / total,
+        0.9 * found.dram / total,
+        *(scale * getattr(found, name) / total for name, scale in _TERMS.items()),
+        0.66 * last,
+        0.4 * (g.split > 1) * (1 if g.together else -1),
+        0.2 * g.early,
+        0.3 * g.ahead,
+        0.65 * (question.case.dtype in ("fp32", "fp64")),
+        0.3 * (question.case.dtype in ("fp8_e4m3", "int8")),
+        0.35 * math.log(max(g.steps, 1e-3)),
+        0.5 * math.log(max(found.waves, 1e-2)),
+        1.5 * work.bytes_written / max(work.bytes, 1),
+        0.25 * math.log(max(work.flops, 1) / max(work.bytes, 1)),
+        0.7 * math.log(question.roof.bandwidth_bytes_per_s / 1e12),
     )
-    return np.array(values, dtype=float)

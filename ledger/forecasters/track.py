@@ -3,9 +3,10 @@
 Interval: each measured case is forecast without itself; the ratios measured ÷ forecast, from their k-th least to
 their k-th greatest, hold a further one in at least 80% of all draws if it is drawn as they were (split conformal).
 A question that has no neighbour among what was measured on its device is harder: there each case is forecast without
-its neighbours, and again without its kernel. Of both the ratios count. On the H200's first 248 cells such intervals of
-`learned` held 79% of cells asked about without their neighbours, those of cases without themselves 54%
-(tests/forecasters/evaluate.py --coverage). Those of the kernel asked about count alone where there are enough.
+its neighbours, and again without its kernel. Of both the ratios count. On the first 495 runs such intervals of
+`learned` held 77% of cells asked about without their neighbours, those of cases without themselves 73%
+(tests/forecasters/evaluate.py --coverage). Those of the kernel asked about count alone where there are enough. Ratios
+count in units of the deviation that an answer states, where it states one.
 
 Probabilities: how often each regime was measured where the forecaster named this one, and two more cases by which no
 regime is impossible. Assumes: what comes is drawn as what was measured. A forecaster whose constants were chosen with
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.analysis.book import Book
+from ledger.analysis.reconcile import call_loads
 from ledger.analysis.sight import is_neighbour, shape_of
 from ledger.callables.subject import is_callable
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
@@ -38,12 +40,13 @@ HOW = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold how one answer turned out. log_ratio: ln of measured time ÷ forecast time."""
+    """Hold how one answer turned out. log_ratio: ln of measured time ÷ forecast time; deviation: that it stated."""
 
     kernel: str
     log_ratio: float
     forecast: Regime | None
     measured: tuple[Regime, ...]
+    deviation: float | None = None
 
 
 def measured_runs(book: Book) -> tuple[Measured, ...]:
@@ -57,15 +60,18 @@ def measured_with_positions(book: Book) -> tuple[tuple[int, Measured], ...]:
     for view in book.cells:
         for run in view.runs if view.state == "measured" and view.hardware is not None else ():
             measurement, forecast = run.recorded.measurement, view.forecast
-            if measurement.timing is not None and view.hardware is not None:
+            timing = measurement.timing
+            if timing is not None and view.hardware is not None:
                 one = Measured(
                     forecast.case,
                     forecast.work,
                     forecast.roof,
                     view.hardware,
-                    measurement.timing.median_ps / 1e12,
+                    timing.median_ps / 1e12,
                     run.verification.regimes,
                     run.recorded.id,
+                    call_loads(forecast, measurement, view.hardware),
+                    None if timing.launch_ps is None else timing.launch_ps / 1e12,
                 )
                 found.append((run.recorded.commit.position, one))
     return tuple(sorted(found, key=lambda pair: pair[0]))
@@ -130,7 +136,7 @@ def _outcomes(
         answer = ask(replace(one.question, earlier=known[key]))
         if isinstance(answer, Answer):
             ratio = math.log(one.time_s / answer.time_s)
-            found.append(Outcome(one.case.kernel, ratio, answer.regime, one.regimes))
+            found.append(Outcome(one.case.kernel, ratio, answer.regime, one.regimes, answer.deviation))
     return tuple(found)
 
 
@@ -146,7 +152,7 @@ def with_uncertainty(answer: Answer, kernel: str, known: Outcomes) -> tuple[Answ
     used = own if len(own) >= least else alike
     of = f", of {kernel} alone" if used is own else ""
     if answer.low is None and len(used) >= least:
-        fast, slow = ratios(used)
+        fast, slow = ratios(used, answer.deviation)
         low, high = answer.percent / max(slow, 1.0), answer.percent / min(fast, 1.0)
         answer = replace(answer, low=low, high=high)
     if answer.probabilities is None and answer.regime is not None and alike:
@@ -156,11 +162,15 @@ def with_uncertainty(answer: Answer, kernel: str, known: Outcomes) -> tuple[Answ
     return answer, HOW.format(count=len(used), apart=known.apart, of=of, name=answer.forecaster)
 
 
-def ratios(known: Sequence[Outcome]) -> tuple[float, float]:
-    """Return the conformal quantiles of measured ÷ forecast time, at least LEAST of them."""
-    ordered = sorted(one.log_ratio for one in known)
+def ratios(known: Sequence[Outcome], deviation: float | None = None) -> tuple[float, float]:
+    """Return the conformal quantiles of measured ÷ forecast time, of at least LEAST outcomes.
+
+    deviation: that an answer states; outcomes then count by theirs.
+    """
+    unit = 1.0 if deviation is None else deviation
+    ordered = sorted(one.log_ratio / (one.deviation if deviation and one.deviation else 1.0) for one in known)
     rank = math.floor((len(ordered) + 1) * MISS / 2)
-    return math.exp(ordered[rank - 1]), math.exp(ordered[-rank])
+    return math.exp(unit * ordered[rank - 1]), math.exp(unit * ordered[-rank])
 
 
 def probabilities(regime: Regime, known: Sequence[Outcome]) -> dict[Regime, float]:

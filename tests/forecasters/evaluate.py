@@ -4,8 +4,10 @@ Each kernel is forecast without any measurement of it: constants are fitted and 
 is a first look and proves nothing: the forms of the models were chosen with these cells in sight. Regimes are those of
 the cells' own rule, regime/1, and as regime/2, which seals name now, would give them. --fit prints the
 analytic constants fitted to all cells; --residuals NAME its worst cells; --coverage how many cells, asked about without
-their neighbours, are inside 80% intervals of other cells. --sealed is no first look: it prints how far sealed blind
-forecasts of format 2 were off, those of other packages' kernels, torch's products and this project's kernels apart.
+their neighbours, are inside 80% intervals of other cells; --likelihood how the deviations of `learned`, and the scale
+of each input, would change for the greatest likelihood of all runs of kernels. --sealed is no first look: it prints how
+far sealed blind forecasts of format 2 were off, those of other packages' kernels, torch's products and this project's
+kernels apart.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from statistics import median
 from ledger.analysis.book import Book
 from ledger.analysis.reconcile import measured_regime, preview_timed_loads
 from ledger.cli.open_ledger import open_ledger
-from ledger.forecasters import analytic
+from ledger.forecasters import analytic, gaussian_process, learned
 from ledger.forecasters.analytic_constants import DECLARED, FITTED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
+from ledger.forecasters.gaussian_process import Deviations
 from ledger.forecasters.registry import FORECASTERS, PARTICIPANTS
 from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, outcomes, ratios, subject
-from ledger.records import PredictionV2, Regime
+from ledger.records import PredictionV2, Regime, is_gpu
 from ledger.roofline import percent_of_roof
 
 Ask = Callable[[Question], Answer | NoAnswer]
@@ -127,10 +130,43 @@ def coverage(name: str, runs: Sequence[Measured]) -> str:
         for run, outcome in zip(runs, blind, strict=False):
             apart = [other for other, at in zip(known, of, strict=True) if is_blind(run.case, [at])]
             own = [other for other in apart if other.kernel == run.case.kernel]
-            fast, slow = ratios(own if len(own) >= LEAST * len(of) / len(runs) else apart)
+            fast, slow = ratios(own if len(own) >= LEAST * len(of) / len(runs) else apart, outcome.deviation)
             inside += min(fast, 1) <= math.exp(outcome.log_ratio) <= max(slow, 1)
         shares.append(f"{100 * inside / len(runs):.0f}%")
     return f"{name}: {shares[0]} by cases without themselves, {shares[1]} as blind"
+
+
+def likelihood(runs: Sequence[Measured]) -> str:
+    """Return the factors of the deviations and of the inputs' scales that raise the likelihood most."""
+    import numpy as np
+
+    own = [one for one in runs if is_gpu(one.hardware.target) and not learned._foreign(one.case)]
+    inputs = np.array([learned._inputs_taught(one) for one in own])
+    targets = np.array([learned._time_taught(one) for one in own])
+    targets -= targets.mean()
+    kernels, names = [one.case.kernel for one in own], Deviations.__dataclass_fields__
+    factors = dict.fromkeys([*names, *range(inputs.shape[1])], 1.0)
+
+    def badness(of: dict[str | int, float]) -> float:
+        deviations = Deviations(*(getattr(learned.TIMES, name) * of[name] for name in names))
+        rows = inputs * [of[column] for column in range(inputs.shape[1])]
+        covariance = gaussian_process._covariance(rows, kernels, rows, kernels, deviations)
+        root = np.linalg.cholesky(covariance + deviations.noise**2 * np.eye(len(own)))
+        fit = 0.5 * float((np.linalg.solve(root, targets) ** 2).sum()) + float(np.log(np.diag(root)).sum())
+        return fit + sum(0.5 * math.log(value) ** 2 for value in of.values())
+
+    least, step = badness(factors), 0.4
+    start = least
+    while step > 0.1:
+        before = least
+        for name in factors:
+            for factor in (math.exp(step), math.exp(-step)):
+                tried = {**factors, name: factors[name] * factor}
+                if (found := badness(tried)) < least:
+                    factors, least = tried, found
+        step /= 2 if before - least < 1 else 1
+    rounded = {name: round(value, 2) for name, value in factors.items()}
+    return f"{len(own)} runs, log likelihood {-start:.0f} -> {-least:.0f} (with a prior on factors): {rounded}"
 
 
 def sealed(book: Book) -> list[str]:
@@ -175,6 +211,7 @@ def main() -> None:
     parser.add_argument("--by")
     parser.add_argument("--residuals")
     parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--likelihood", action="store_true")
     parser.add_argument("--sealed", action="store_true")
     given = parser.parse_args()
     book = open_ledger().book
@@ -184,6 +221,9 @@ def main() -> None:
     runs, now = measured_runs(book), regimes_now(book)
     if given.coverage:
         print("\n".join(coverage(name, runs) for name in (analytic.NAME, "learned", "rule-of-thumb")))
+        return
+    if given.likelihood:
+        print(likelihood(runs))
         return
     if given.fit:
         print(fit(runs))

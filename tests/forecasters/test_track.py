@@ -67,6 +67,12 @@ def test_the_interval_holds_the_share_that_it_says() -> None:
     assert sum(inside) / (len(known) + 1) > 0.8
 
 
+def test_an_interval_scales_with_the_deviation_that_an_answer_states() -> None:
+    found = tuple(Outcome("k", 0.1 * sign, None, (), 0.1) for sign in (-1, 1) for _ in range(LEAST))
+    assert [math.log(one) for one in ratios(found, 0.3)] == pytest.approx([-0.3, 0.3])
+    assert [math.log(one) for one in ratios(found)] == pytest.approx([-0.1, 0.1]), "an answer that states none"
+
+
 def test_callables_and_kernels_do_not_learn_from_one_another() -> None:
     answer = Answer(forecaster="test", version="1", regime="hbm-bound", percent=50.0, time_s=1e-5, terms=(), assumes=())
     kernels = Outcomes(tuple(Outcome("matmul", 0.1, "hbm-bound", ("l2-bound",)) for _ in range(2 * LEAST)))
