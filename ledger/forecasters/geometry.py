@@ -94,7 +94,7 @@ def library_geometry(product: Product, dtype: Dtype, written: int, tall: int, wi
         tensor=2 * tall * wide * deep,
         request=element * deep * (rows + columns),
         exchanged=element * deep * (rows + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1)),
-        multiplied=tall * wide * deep if dtype in ("fp32", "fp64") else 0,
+        multiplied=_LIBRARY_FMA * min(tall, product.m) * min(wide, product.n) * deep if dtype in ("fp32", "fp64") else 0,
         apart=_TILE_CHAIN,
         scattered=bool(written * product.n % SECTOR_BYTES),
         split=split,
@@ -144,6 +144,8 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
 
 
 SECTOR_BYTES = 32
+_LIBRARY_FMA = 0.6
+"""Time that a library's products on CUDA cores take ÷ that of this project's tiles (0.6 to 0.7 of the peak)."""
 _TILE_CHAIN = 12.0
 """Waits, each as long as a dependent product, between two tiles of an SM: last product, stores, first loads."""
 _ROW_WAITS = 4.0
