@@ -4,6 +4,8 @@ import io
 import json
 import queue
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path as FilePath
@@ -240,3 +242,22 @@ def test_the_next_process_starts_while_a_cell_is_measured_on_a_gpu_only(on_gpu, 
     assert (summary.failed, len(summary.unloaded)) == (1, 1)
     assert started == ([(1, {"launch_ps": 7, "vary": True})] if on_gpu else [])
     assert set(summary.stages) == {"starting", "timing"}
+
+
+IMPORTED = """
+import sys
+from types import SimpleNamespace
+from ledger.measure import callable_process as child
+
+import torch
+used = []
+for name in ("is_available", "device_count", "current_device", "get_device_properties", "_lazy_init"):
+    setattr(torch.cuda, name, lambda *_, name=name: used.append(name))
+child._import(SimpleNamespace(protocol=SimpleNamespace(name="cold-graph/2")))
+print(used, "torch._dynamo" in sys.modules)
+"""
+
+
+def test_what_a_process_imports_ahead_of_its_turn_uses_no_device():
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False)
+    assert done.stdout == "[] True\n", done.stderr
