@@ -215,7 +215,7 @@ else:
             break
     if KEEPS or not set(cells) & set(CRASHES + DEAD):
         Path(arguments[arguments.index("-o") + 1]).write_text("\\n".join([header, units, *kernels]) + "\\n")
-    sys.exit(len(set(cells) & set(CRASHES + DEAD)))
+    sys.exit(1 if set(cells) & set(CRASHES + DEAD) else 0)
 """
 NAMES = ["a", "b", "c", "d"]
 
