@@ -76,7 +76,7 @@ LAYERS = (
         inputs correctness result_form timer steady_timer cuda_graphs fresh_values result_check guard stream_rounds
         launch_contexts intervene run_cell ncu_target
         recompute_callable
-        ordered_kernels callable_process order_checks apart order_counters run_order
+        ordered_kernels callable_process order_checks apart order_counters order_records run_order
         peers contestants bench bench_self_test timeline
         tune tuned_file cubin_tools compilation inspection inside machine_code comparison
         kernel_trials interpreter work_checks kernel_check

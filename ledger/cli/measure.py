@@ -28,6 +28,10 @@ def measure(
     ray: RayOption = None,
     node_limit: NodeLimitOption = None,
     time_limit: TimeLimitOption = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", min=1, help="Seconds after which no cell is begun; the same command does the rest."),
+    ] = None,
     price_per_hour: PriceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,10 +42,12 @@ def measure(
     from ledger.records import Order
 
     check_ray(ray, node_limit, device)
+    if ray is not None and budget is not None:
+        raise InputError("--budget: expected without --ray")
     select_device(device)
     record = read_record(Order, order_file)
     if ray is None:
-        summary = run_locally(record, output, counters, full, None, time_limit)
+        summary = run_locally(record, output, counters, full, None, time_limit, budget)
     else:
         summary = run_on_fleet(
             record,
@@ -67,6 +73,7 @@ def run_locally(
     full: list[str] | None,
     root: FilePath | None,
     time_limit_s: float | None = None,
+    budget_s: float | None = None,
 ) -> RunSummary:
     """Run an order with a progress bar. root: the repository, None away from it. Raises: InputError."""
     from ledger.canonical import encode, record_id
@@ -90,6 +97,7 @@ def run_locally(
             full_cells=frozenset(full or ()),
             only=None,
             limits=None if time_limit_s is None else Limits(time_s=time_limit_s),
+            budget_s=budget_s,
             on_progress=on_progress,
         )
 
@@ -111,6 +119,7 @@ def show_summary(summary: RunSummary, price: float | None, *, as_json: bool) -> 
             "skipped": summary.skipped,
             "device_seconds": round(summary.device_seconds, 3),
             "cost": cost,
+            "stages_s": {stage: round(seconds, 3) for stage, seconds in summary.stages.items()},
             "nodes": node_document(nodes),
         }
         emit(document)

@@ -98,41 +98,50 @@ def _installed() -> list[str]:
 def profile(requests: Sequence[ProfileRequest], *, full: bool) -> list[Profiled]:
     """Return the counters of one steady call of each cell; a failure is a reason, never an exception.
 
+    Cells that lose their counters by another one, which ends the profiled process, are profiled again without it.
     full: collect every section, and return the report.
     """
+    found: dict[int, Profiled] = {}
+    left = list(range(len(requests)))
     try:
         ncu = find_ncu()
         capability = capability_of(cuda_facts().target)
         if ncu.release < _MIN_VERSION[capability]:
             expected = ".".join(map(str, _MIN_VERSION[capability]))
             raise MachineError(f"ncu is {ncu.version}; a device of {capability} needs {expected} or newer")
-        results = _profile_together(requests, ncu, capability, full=full)
+        while left:
+            results, again = _profile_together([requests[number] for number in left], ncu, capability, full=full)
+            found |= zip(left, results, strict=True)
+            left = [left[number] for number in again]
     except (LedgerError, OSError) as error:
-        return [Profiled(None, shortened(f"no counters: {error}", 2000)) for _ in requests]
-    return results
+        found |= dict.fromkeys(left, Profiled(None, shortened(f"no counters: {error}", 2000)))
+    return [found[number] for number in range(len(requests))]
 
 
 def _profile_together(
     requests: Sequence[ProfileRequest], ncu: Ncu, capability: Capability, *, full: bool
-) -> list[Profiled]:
+) -> tuple[list[Profiled], list[int]]:
+    """Return what one run of the profiler gave of each cell, and which cells lost their counters by another one."""
     with tempfile.TemporaryDirectory(prefix="ledger-ncu-") as name:
         folder = Path(name)
         job, report, status = folder / "job.json", folder / "report.ncu-rep", folder / "status.jsonl"
         job.write_text(json.dumps(_job(requests)), encoding="utf-8")
         command = _command(ncu, capability, full=full, report=report, job=job, status=status)
-        done = run_command(command, timeout_s=_STARTUP_S + _CELL_S[full] * len(requests), folder=folder)
-        problems = _problems(status, len(requests))
+        limit_s = _STARTUP_S + _CELL_S[full]
+        done = run_command(command, timeout_s=limit_s, folder=folder, grows=status)
+        cells = _cells(status, len(requests))
         nothing = f"no counters: {explain(done)}"
-        if not report.is_file():
-            return [Profiled(None, problem or nothing) for problem in problems]
-        groups = _split(read_report(report, ncu=ncu, capability=capability), len(requests))
+        groups: list[tuple[ProfiledKernel, ...]] = [() for _ in requests]
+        if report.is_file():
+            groups = _split(read_report(report, ncu=ncu, capability=capability), len(requests))
         portable = _portable(command, folder)
-        kept = masked_report(report.read_bytes(), _private(ncu, folder)) if full else None
-    return [
+        kept = masked_report(report.read_bytes(), _private(ncu, folder)) if full and report.is_file() else None
+    results = [
         Profiled(None, reason) if reason else Profiled(_counters(ncu, portable, group), None, kept)
-        for request, problem, group in zip(requests, problems, groups, strict=True)
-        for reason in [problem or _mismatch(request, group) or ("" if group else nothing)]
+        for request, cell, group in zip(requests, cells, groups, strict=True)
+        for reason in [cell.problem or _mismatch(request, group) or ("" if group else nothing)]
     ]
+    return results, _lost(cells, groups)
 
 
 def _private(ncu: Ncu, folder: Path) -> MachineNames:
@@ -221,12 +230,34 @@ def _mismatch(request: ProfileRequest, group: Sequence[ProfiledKernel]) -> str:
     return ""
 
 
-def _problems(path: Path, cells: int) -> list[str | None]:
-    """Return the error that the profiled process reported of each cell: None where it reported none."""
-    problems: list[str | None] = [None] * cells
+@dataclass
+class _Cell:
+    """Hold how far the profiled process came with a cell, and the error that it reported."""
+
+    begun: bool = False
+    ended: bool = False
+    problem: str | None = None
+
+
+def _cells(path: Path, count: int) -> list[_Cell]:
+    """Return what the profiled process reported of each cell."""
+    cells = [_Cell() for _ in range(count)]
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
-            if entry["error"] is not None:
-                problems[entry["cell"]] = shortened(f"no counters: {entry['error']}", 2000)
-    return problems
+            cell = cells[entry["cell"]]
+            cell.begun, cell.ended = True, "error" in entry
+            if entry.get("error") is not None:
+                cell.problem = shortened(f"no counters: {entry['error']}", 2000)
+    return cells
+
+
+def _lost(cells: Sequence[_Cell], groups: Sequence[Sequence[ProfiledKernel]]) -> list[int]:
+    """Return the cells without counters and without a fault of theirs, where another one had a fault."""
+    lost = [
+        number
+        for number, (cell, group) in enumerate(zip(cells, groups, strict=True))
+        if not cell.begun or (cell.ended and cell.problem is None and not group)
+    ]
+    faults = any(cell.begun and (cell.problem is not None or not cell.ended) for cell in cells)
+    return lost if faults else []

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,11 @@ class Done:
     timed_out_s: int | None = None
 
 
-def run_command(command: Sequence[str], *, timeout_s: int, folder: Path | None) -> Done:
-    """Run a command in its own process group, with a private TMPDIR and the C locale, and return its output."""
+def run_command(command: Sequence[str], *, timeout_s: int, folder: Path | None, grows: Path | None = None) -> Done:
+    """Run a command in its own process group, with a private TMPDIR and the C locale, and return its output.
+
+    grows: a file to which it writes how far it is; its time then begins again.
+    """
     package = Path(__file__).resolve().parent.parent.parent
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": path}
@@ -37,7 +43,7 @@ def run_command(command: Sequence[str], *, timeout_s: int, folder: Path | None) 
         start_new_session=True,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=timeout_s)
+            output = _output(process, timeout_s, grows)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
@@ -45,6 +51,19 @@ def run_command(command: Sequence[str], *, timeout_s: int, folder: Path | None) 
                 raise
             return Done(-1, output, timed_out_s=timeout_s)
     return Done(process.returncode, output)
+
+
+def _output(process: subprocess.Popen[str], timeout_s: float, grows: Path | None) -> str:
+    """Return what a process writes until it ends. Raises: TimeoutExpired."""
+    size, deadline = 0, time.monotonic() + timeout_s
+    while True:
+        try:
+            return process.communicate(timeout=min(_LOOK_S, max(deadline - time.monotonic(), 0)))[0]
+        except subprocess.TimeoutExpired:
+            if grows is not None and grows.is_file() and grows.stat().st_size > size:
+                size, deadline = grows.stat().st_size, time.monotonic() + timeout_s
+            elif time.monotonic() >= deadline:
+                raise
 
 
 def explain(done: Done) -> str:

@@ -1,5 +1,6 @@
 """Measures a callable in a process of its own, with limits on time and memory; what it changes ends with that process.
 
+While a cell is measured on a GPU, the process of the next one may already import torch; then it waits for its turn.
 That is no sandbox: the callable may do there whatever the user may. Imports no torch.
 """
 
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -29,7 +31,7 @@ from ledger.device.gpu_selection import current_gpu
 from ledger.errors import InputError, LedgerError
 from ledger.measure.callable_process import PARTS
 from ledger.measure.order_checks import Job
-from ledger.measure.run_cell import Outcome, Stage, device_of
+from ledger.measure.run_cell import Outcome, Stage
 from ledger.records import Binary, Order
 
 _CHILD = "ledger.measure.callable_process"
@@ -46,68 +48,128 @@ class Limits:
     memory_bytes: int | None = None
 
 
-def run_apart(
-    job: Job,
-    order: Order,
-    *,
-    folder: FilePath,
-    launch_ps: int | None,
-    vary: bool,
-    limits: Limits,
-    on_stage: Callable[[Stage], None],
-) -> Outcome:
-    """Return the outcome of a callable's cell. folder: of the sources.
+class CellProcess:
+    """Hold the process of one callable's cell, in a session of its own. It imports torch, then waits for its turn."""
 
-    Raises: InputError where it cannot be loaded here, and nothing was timed.
-    """
-    on_gpu = device_of(job.ordered) == "cuda"
-    asked = {
-        "order": order.model_dump(mode="json", by_alias=True),
-        "cell": job.ordered.model_dump(mode="json", by_alias=True),
-        "facts": job.facts.model_dump(mode="json", by_alias=True),
-        "folder": str(folder.resolve()),
-        "device": f"cuda:{current_gpu()}" if on_gpu else "cpu",
-        "launch_ps": launch_ps,
-        "vary": vary,
-        "memory_bytes": limits.memory_bytes or int(CALLABLE_MEMORY_SHARE * _available_bytes()),
-    }
-    with TemporaryDirectory() as name, _process(FilePath(name), asked) as process:
-        for message in _messages(process, limits.time_s):
-            if "stage" in message:
-                on_stage(message["stage"])
-            elif "cannot" in message:
-                raise InputError(str(message["cannot"]))
-            elif "outcome" in message:
-                return _outcome(message["outcome"], job.ordered.case.kernel)
-        if process.poll() is None:
-            return Outcome(failure=f"{STOPPED}it ran longer than {limits.time_s:g} s; expected a call that returns")
-        return Outcome(failure=f"{STOPPED}{_end(process)} before its result; expected a call that returns")
+    def __init__(
+        self, job: Job, order: Order, *, folder: FilePath, launch_ps: int | None, vary: bool, limits: Limits
+    ) -> None:
+        """Start it. folder: of the sources."""
+        asked = {
+            "order": order.model_dump(mode="json", by_alias=True),
+            "cell": job.ordered.model_dump(mode="json", by_alias=True),
+            "facts": job.facts.model_dump(mode="json", by_alias=True),
+            "folder": str(folder.resolve()),
+            "device": f"cuda:{current_gpu()}" if job.on_gpu else "cpu",
+            "launch_ps": launch_ps,
+            "vary": vary,
+            "memory_bytes": limits.memory_bytes or int(CALLABLE_MEMORY_SHARE * _available_bytes()),
+        }
+        self.job, self.limits = job, limits
+        self._folder = TemporaryDirectory()
+        path = FilePath(self._folder.name) / "job.json"
+        path.write_text(json.dumps(asked), encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _CHILD, str(path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), text=True, errors="replace",
+            start_new_session=True,
+        )  # fmt: skip
 
+    @property
+    def ended(self) -> bool:
+        """Tell whether it has ended."""
+        return self._process.poll() is not None
 
-def _end(process: subprocess.Popen[str]) -> str:
-    code = process.returncode
-    if code is None or code >= 0:
-        return f"its process ended with exit code {code}"
-    names = {one.value: one.name for one in signal.Signals}
-    return f"its process was ended by {names.get(-code, f'signal {-code}')}"
+    def begin(self) -> None:
+        """Give it its turn."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write("begin\n")
+            self._process.stdin.close()
 
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Yield its messages until its output or its time ends."""
+        return _messages(self._process, self.limits.time_s)
 
-@contextmanager
-def _process(folder: FilePath, asked: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    """Run the child process in a session of its own, and end all of that session afterwards."""
-    job = folder / "job.json"
-    job.write_text(json.dumps(asked), encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", _CHILD, str(job)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=child_environment(), text=True, errors="replace",
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all of its session."""
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            os.killpg(self._process.pid, number)
+
+    def close(self) -> None:
+        """End all of its session."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+        self._folder.cleanup()
+
+    def end(self) -> str | None:
+        """Return how it ended, None where it still runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code >= 0:
+            return f"its process ended with exit code {code}"
+        names = {one.value: one.name for one in signal.Signals}
+        return f"its process was ended by {names.get(-code, f'signal {-code}')}"
+
+
+def run_apart(process: CellProcess, on_stage: Callable[[Stage], None]) -> Outcome:
+    """Return the outcome of a callable's cell. Raises: InputError where it cannot be loaded here: nothing was timed."""
+    process.begin()
+    for message in process.messages():
+        if "stage" in message:
+            on_stage(message["stage"])
+        elif "cannot" in message:
+            raise InputError(str(message["cannot"]))
+        elif "outcome" in message:
+            return _outcome(message["outcome"], process.job.ordered.case.kernel)
+    end = process.end()
+    if end is None:
+        limit = f"{process.limits.time_s:g} s"
+        return Outcome(failure=f"{STOPPED}it ran longer than {limit}; expected a call that returns")
+    return Outcome(failure=f"{STOPPED}{end} before its result; expected a call that returns")
+
+
+class Processes:
+    """Start the processes of an order's callables, at most one ahead of its turn, and end them."""
+
+    def __init__(self, order: Order, *, folder: FilePath, limits: Limits) -> None:
+        """Start none. folder: of the sources."""
+        self._start = partial(CellProcess, order=order, folder=folder, limits=limits)
+        self._ahead: CellProcess | None = None
+
+    def close(self) -> None:
+        """End the process that waits."""
+        waiting, self._ahead = self._ahead, None
+        if waiting is not None:
+            waiting.close()
+
+    @contextmanager
+    def of(self, job: Job, *, launch_ps: int | None, vary: bool) -> Iterator[CellProcess]:
+        """Yield the process of a cell, the one that waits where it is this cell's; end it afterwards."""
+        waiting, self._ahead = self._ahead, None
+        if waiting is not None and (waiting.job is not job or waiting.ended):
+            waiting.close()
+            waiting = None
+        process = waiting or self._start(job, launch_ps=launch_ps, vary=vary)
+        try:
+            yield process
+        finally:
+            process.close()
+
+    def start_ahead(self, job: Job, *, launch_ps: int | None, vary: bool) -> None:
+        """Start the process of the next cell, unless one waits."""
+        if self._ahead is None:
+            self._ahead = self._start(job, launch_ps=launch_ps, vary=vary)
+
+    def hold(self, held: bool) -> None:
+        """Stop the process that waits, or let it go on: it takes time of the processors."""
+        if self._ahead is not None:
+            self._ahead.signal(signal.SIGSTOP if held else signal.SIGCONT)
 
 
 def child_environment() -> dict[str, str]:

@@ -1,17 +1,20 @@
 """Runs in a process of its own and measures one cell of an order, a callable, for measure.apart.
 
-Usage: python -m ledger.measure.callable_process JOB, where JOB is the JSON that measure.apart wrote. Standard output
-receives one line of JSON a message: stages, then the outcome, or why the callable cannot be loaded here. What the
-callable prints goes to standard error. Imports torch, only when called.
+Usage: python -m ledger.measure.callable_process JOB, where JOB is the JSON that measure.apart wrote. It imports what
+measures and waits for a byte on standard input, which gives the cell its turn: no device is used before. Standard
+output receives one line of JSON a message: stages, then the outcome, or why the callable cannot be loaded here. What
+the callable prints goes to standard error. Imports torch, only when called.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,12 +30,15 @@ from ledger.measure.guard import Guard
 from ledger.measure.ordered_kernels import kernels_of
 from ledger.measure.run_cell import Outcome, device_of, run_cell
 from ledger.records import Correctness, DeviceFactsV2, DeviceState, Order, OrderedCell, Record, Samples, TimingV2
+from ledger.sources.distributions import distributions_of
 
 Say = Callable[[dict[str, Any]], None]
 PARTS: dict[str, type[Record]] = {
     "correctness": Correctness, "samples": Samples, "timing": TimingV2, "before": DeviceState, "after": DeviceState,
 }  # fmt: skip
 """The records in an outcome, by field."""
+_LATER = ("torch._dynamo", "triton.knobs", "ledger.device.probe_kernels")
+"""Modules that every cell on a GPU imports: torch's, where a reference is made to run eagerly."""
 
 
 def document_of(outcome: Outcome) -> dict[str, Any]:
@@ -47,13 +53,16 @@ def document_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def main(job: Path) -> int:
-    """Measure the cell of a job."""
+def main(job: Path, turn: Callable[[], bool] = lambda: True) -> int:
+    """Measure the cell of a job, once it is its turn. turn: waits for it, False where it does not come."""
     end_with_parent(os.getppid())
     say = _messages()
     asked = json.loads(job.read_text(encoding="utf-8"))
     order = validate(Order, asked["order"], what="job")
     cell = validate(OrderedCell, asked["cell"], what="job")
+    _import(cell)
+    if not turn():
+        return 0
     _prepare(cell, asked)
     guard = Guard(cell.case.dtype)
     try:
@@ -82,6 +91,15 @@ def main(job: Path) -> int:
     return 0
 
 
+def wait_for_turn() -> bool:
+    """Wait for a byte on standard input, which is empty from then on; return whether it came."""
+    given = os.read(0, 1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return given != b""
+
+
 def _messages() -> Say:
     """Return what writes a message to standard output, which from now on leads to standard error for all others."""
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -95,8 +113,18 @@ def _messages() -> Say:
     return say
 
 
+def _import(cell: OrderedCell) -> None:
+    """Import what measures, without using a device; what every callable on a GPU needs later as well."""
+    import_torch()
+    if device_of(cell) == "cuda":
+        for name in _LATER:
+            with suppress(ImportError):
+                importlib.import_module(name)
+        distributions_of("torch")
+
+
 def _prepare(cell: OrderedCell, asked: dict[str, Any]) -> None:
-    """Import what measures, choose the device and limit memory, before the callable is imported."""
+    """Choose the device and limit memory, before the callable is imported."""
     torch = import_torch()
     select_device(asked["device"])
     if device_of(cell) == "cuda":
@@ -123,4 +151,4 @@ def _explained_memory(outcome: Outcome, limit: int) -> Outcome:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), wait_for_turn))

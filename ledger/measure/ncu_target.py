@@ -1,7 +1,7 @@
 """Runs in the process that Nsight Compute watches: one steady call of each cell between start and stop.
 
 Usage: python -m ledger.measure.ncu_target JOB STATUS, where JOB is the JSON that device.ncu wrote and STATUS
-receives one line of JSON a cell. Imports torch, only when called.
+receives lines of JSON: a cell that begins, and how it ended. Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -25,21 +25,39 @@ _WARM_UP_CALLS = 3
 
 
 def main(job: Path, status: Path) -> int:
-    """Profile the cells of a job in order; a failed cell is reported and the next one follows."""
+    """Profile the cells of a job in order; a failed cell is reported and the next one follows, if the device works."""
     asked = json.loads(job.read_text(encoding="utf-8"))
     entries = asked["cells"]
     for number, entry in enumerate(entries):
         problem: str | None = None
+        _write(status, {"cell": number})
         try:
             _select(**asked["gpu"])
             _profile(entry, folder=job.parent / "sources", mark=len(entries) > 1)
         # A kernel file may raise any error; the parent process records it.
         except Exception as error:  # noqa: BLE001
             problem = f"{type(error).__name__}: {error}"
-        with status.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"cell": number, "error": problem}) + "\n")
+        _write(status, {"cell": number, "error": problem})
         release("cuda")
+        if problem is not None and not _works():
+            return 1
     return 0
+
+
+def _write(status: Path, line: dict[str, Any]) -> None:
+    with status.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line) + "\n")
+
+
+def _works() -> bool:
+    """Tell whether the device still works; a fault ends its use by this process."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _select(index: int, uuid: str | None) -> None:

@@ -31,6 +31,11 @@ class Job:
     facts: DeviceFactsV2
 
     @property
+    def on_gpu(self) -> bool:
+        """Tell whether it is timed on a GPU."""
+        return device_of(self.ordered) == "cuda"
+
+    @property
     def key(self) -> Key:
         """Return the seal, the cell and the run: unique within an order."""
         return (self.ordered.seal, self.ordered.cell, self.ordered.run)

@@ -11,7 +11,6 @@ from typing import Literal
 from ledger.canonical import object_id
 from ledger.device.ncu import ProfileRequest, profile
 from ledger.measure.order_checks import Job, Key
-from ledger.measure.run_cell import device_of
 from ledger.record_files import write_atomically
 from ledger.records import Attachment, Counters, OrderedCell
 
@@ -41,7 +40,7 @@ def collect_counters(
     full_cells: names of cells whose whole report is kept in `out`/objects.
     """
     found = {job.key: CounterEvidence(None, "no hardware counters: the cell runs on a CPU") for job in jobs}
-    gpu = [job for job in jobs if device_of(job.ordered) == "cuda"]
+    gpu = [job for job in jobs if job.on_gpu]
     if wanted == "off":
         return {**found, **{job.key: CounterEvidence(None, "counters were not asked for") for job in gpu}}
     full = [job for job in gpu if wanted == "full" or job.names & full_cells]

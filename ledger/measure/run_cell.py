@@ -41,7 +41,7 @@ from ledger.measure.timer import (
 from ledger.philox_inputs import derive_key
 from ledger.records import Binary, Correctness, DeviceFacts, DeviceState, OrderedCell, Samples, TimingV2
 
-Stage = Literal["inputs", "checking", "timing", "varying", "profiling", "done"]
+Stage = Literal["starting", "inputs", "checking", "timing", "timing on a stream", "varying", "profiling", "done"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,9 @@ def run_cell(
     except Exception as error:  # noqa: BLE001
         return Outcome(failure=explained(error, 4000))
     finally:
-        release(device_of(cell))
+        # A callable's process ends with its cell.
+        if guard is None:
+            release(device_of(cell))
 
 
 def _stream_of(cell: OrderedCell) -> AbstractContextManager[None]:
@@ -166,6 +168,8 @@ def _run(
     check.poison()
     with compiled_once(launches):
         uncaptured = capture_problem(launches) if is_callable(cell.case.kernel) and device == "cuda" else None
+        if uncaptured is not None:
+            on_stage("timing on a stream")
         load = _Load()
         timed = _timed(launches, parameters, device, on_stream=uncaptured is not None)
         noise = load.document() if device == "cpu" else {} if uncaptured is None else {STREAM: {"reason": uncaptured}}

@@ -1,37 +1,38 @@
 """Measures an order: checks it against this machine, runs its cells one by one and writes each when it is done.
 
-Nothing is timed before the whole order has been checked. A cell that fails, is interrupted or cannot be profiled
-does not affect the others; the same call resumes an interrupted run.
+Nothing is timed before the whole order has been checked. Cells are profiled some at a time, each before it is timed. A
+cell that fails, is interrupted or cannot be profiled does not affect the others; the same call resumes an interrupted
+run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Any
 
 from pydantic import ValidationError
 
-from ledger import __version__
 from ledger.analysis.reconcile import IDLE_LAUNCH
 from ledger.analysis.refusals import STOPPED
-from ledger.analysis.revealing import masked_text
 from ledger.callables.subject import is_callable
 from ledger.canonical import encode
 from ledger.device.facts import has_cuda
-from ledger.device.machine_names import machine_names
 from ledger.errors import InputError, LedgerError, MachineError
 from ledger.launches import watch_loads
-from ledger.measure.apart import Limits, run_apart
+from ledger.measure.apart import Limits, Processes, run_apart
 from ledger.measure.order_checks import Job, Kernels, checked_jobs, require_names
 from ledger.measure.order_counters import CounterEvidence, CountersWanted, collect_counters
-from ledger.measure.run_cell import Outcome, Stage, device_of, run_cell
+from ledger.measure.order_records import Origin, record_of
+from ledger.measure.run_cell import Outcome, Stage, run_cell
 from ledger.record_files import read_measurement, write_atomically
-from ledger.records import MEASUREMENT_SCHEMA_V2, Attempt, Digest, MeasurementV2, Order, OrderedCell, Tool
+from ledger.records import Attempt, Digest, Order, OrderedCell
+
+TOGETHER = 40
+"""Cells that are profiled before the first of them is timed: one run of the profiler."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class RunSummary:
     """Count the cells that a run measured, that failed, and that were already complete. Units: seconds.
 
     unloaded: the cells of which there is no record: callables that cannot be loaded here, what no node could measure.
+    stages: seconds that all cells together spent in each stage.
     """
 
     measured: int
@@ -59,6 +61,7 @@ class RunSummary:
     interrupted: bool = False
     failures: tuple[tuple[str, str], ...] = ()  # cell, reason
     unloaded: tuple[tuple[str, str], ...] = ()  # cell, reason
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     def check_loaded(self) -> None:
         """Check that there is a record of every cell. Raises: InputError."""
@@ -82,6 +85,7 @@ def run_order(
     full_cells: frozenset[str] = frozenset(),
     only: frozenset[str] | None = None,
     limits: Limits | None = None,
+    budget_s: float | None = None,
     node: str | None = None,
     attempts: tuple[Attempt, ...] = (),
     on_progress: Callable[[Progress], None] = lambda _progress: None,
@@ -90,6 +94,7 @@ def run_order(
 
     counters: "auto" takes the table's metrics where ncu can, "full" every section and the report, "off" none.
     full_cells, only: names of cells, as CELL or SEAL#CELL. limits: of each callable, which has a process of its own.
+    budget_s: after it no cell is begun, as if interrupted.
     node, attempts: recorded with each cell: the name of this node, and earlier attempts that gave no measurement.
     Raises: MachineError, before any timing, when this device is not the order's; InputError when a kernel, a profile
     or the package is not the order's, or a name in `only` or `full_cells` is no cell of it.
@@ -103,53 +108,88 @@ def run_order(
     pending = [job for job in chosen if not complete(out, job.ordered)]
     summary = RunSummary(measured=0, failed=0, skipped=len(chosen) - len(pending), device_seconds=0.0)
     origin = Origin(order_sha256, node, attempts)
-    run = _Run(order, origin, out, len(chosen), on_progress, started, summary, limits or Limits())
+    processes = Processes(order, folder=out, limits=limits or Limits())
+    run = _Run(origin, out, len(chosen), on_progress, started, summary, processes)
+    empty: EmptyLaunches | None = None
     try:
-        evidence = collect_counters(
-            pending, out=out, wanted=counters, full_cells=full_cells, on_cell=lambda job: run.report(job, "profiling")
-        )
-        empty = _empty_launches(pending)
-        for job in pending:
-            run.measure(job, evidence[job.key], empty)
-            _require_live(job)
+        for first in range(0, len(pending), TOGETHER):
+            together = pending[first : first + TOGETHER]
+            run.require_time(budget_s)
+            evidence = collect_counters(
+                together, out=out, wanted=counters, full_cells=full_cells,
+                on_cell=lambda job: run.report(job, "profiling"),
+            )  # fmt: skip
+            empty = empty or _empty_launches(pending)
+            turns = [_Turn(job, evidence[job.key], empty if job.on_gpu else None) for job in together]
+            for turn, following in zip(turns, [*turns[1:], None], strict=True):
+                run.require_time(budget_s)
+                run.measure(turn, following)
+                _require_live(turn.job)
     except KeyboardInterrupt:
         run.summary = replace(run.summary, interrupted=True)
-    return replace(run.summary, device_seconds=time.monotonic() - run.started)
+    finally:
+        processes.close()
+    return replace(run.summary, device_seconds=time.monotonic() - run.started, stages=run.stages)
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Hold what a record says of where it was made: the order, the node, and earlier attempts at its run."""
+class _Turn:
+    """Hold a cell with its counters. empty: times of empty launches, None on a CPU."""
 
-    order_sha256: Digest | None
-    node: str | None
-    attempts: tuple[Attempt, ...]
+    job: Job
+    evidence: CounterEvidence
+    empty: EmptyLaunches | None
+
+    @property
+    def launch_ps(self) -> int | None:
+        return self.empty.node_ps if self.empty else None
+
+    @property
+    def apart(self) -> bool:
+        """Tell whether the cell has a process of its own."""
+        return is_callable(self.job.ordered.case.kernel)
+
+    @property
+    def vary(self) -> bool:
+        """Tell whether interventions stand for counters."""
+        return self.evidence.counters is None
 
 
 @dataclass
 class _Run:
     """Measure cells one by one, write each and count the outcomes."""
 
-    order: Order
     origin: Origin
     out: FilePath
     total: int
     on_progress: Callable[[Progress], None]
     started: float
     summary: RunSummary
-    limits: Limits
+    processes: Processes
+    stages: dict[str, float] = field(default_factory=dict)
+    stage: tuple[Stage, float] | None = None  # and when it began
+
+    def require_time(self, budget_s: float | None) -> None:
+        """Check that another cell may begin. Raises: KeyboardInterrupt."""
+        if budget_s is not None and time.monotonic() - self.started >= budget_s:
+            raise KeyboardInterrupt
 
     def report(self, job: Job, stage: Stage) -> None:
-        """Report the stage of a cell."""
+        """Report the stage of a cell, and count the time of the one that ends."""
+        now = time.monotonic()
+        if self.stage is not None:
+            last, began = self.stage
+            self.stages[last] = self.stages.get(last, 0.0) + now - began
+        self.stage = None if stage == "done" else (stage, now)
         done = self.summary.skipped + self.summary.measured + self.summary.failed
-        self.on_progress(Progress(job.ordered.cell, stage, done, self.total, time.monotonic() - self.started))
+        self.on_progress(Progress(job.ordered.cell, stage, done, self.total, now - self.started))
 
-    def measure(self, job: Job, evidence: CounterEvidence, empty: EmptyLaunches | None) -> None:
-        """Run one cell and write its record. empty: times of empty launches, None where no cell runs on a GPU."""
-        empty = empty if device_of(job.ordered) == "cuda" else None
+    def measure(self, turn: _Turn, following: _Turn | None) -> None:
+        """Run one cell and write its record. following: the next cell, None where it is not yet known."""
+        job, evidence, empty = turn.job, turn.evidence, turn.empty
         started, when = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            outcome = self._outcome(job, launch_ps=empty.node_ps if empty else None, vary=evidence.counters is None)
+            outcome = self._outcome(turn, following)
         # A callable that cannot be loaded here has no record, and keeps no other cell from its own.
         except InputError as error:
             unloaded = (*self.summary.unloaded, (job.ordered.cell, str(error)))
@@ -158,12 +198,12 @@ class _Run:
         if empty:
             outcome = replace(outcome, extensions={**outcome.extensions, IDLE_LAUNCH: empty.idle_ps})
         device_ms = round(1e3 * (time.monotonic() - started)) + evidence.device_ms
-        made = partial(_record, job, evidence, origin=self.origin, when=when, device_ms=device_ms)
+        made = partial(record_of, job, evidence, origin=self.origin, when=when, device_ms=device_ms)
         try:
             data = encode(made(outcome))
         # The process of a callable may have written parts that do not fit each other.
         except (ValidationError, LedgerError) as error:
-            if not is_callable(job.ordered.case.kernel):
+            if not turn.apart:
                 raise
             outcome = Outcome(failure=f"{STOPPED}its process left no outcome that a record holds ({error})"[:4000])
             data = encode(made(outcome))
@@ -177,17 +217,33 @@ class _Run:
         )
         self.report(job, "done")
 
-    def _outcome(self, job: Job, *, launch_ps: int | None, vary: bool) -> Outcome:
+    def _outcome(self, turn: _Turn, following: _Turn | None) -> Outcome:
+        job = turn.job
+
         def on_stage(stage: Stage) -> None:
+            # From now on the time includes the host's.
+            if stage == "timing on a stream":
+                self.processes.hold(True)
             self.report(job, stage)
 
-        if is_callable(job.ordered.case.kernel):
-            return run_apart(
-                job, self.order, folder=self.out, launch_ps=launch_ps, vary=vary, limits=self.limits, on_stage=on_stage
-            )
-        return run_cell(
-            job.ordered, job.file.kernel, facts=job.facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage
-        )
+        def start_ahead() -> None:
+            # A timing on the processors has them to itself.
+            if following is not None and following.apart and following.job.on_gpu and job.on_gpu:
+                self.processes.start_ahead(following.job, launch_ps=following.launch_ps, vary=following.vary)
+
+        if not turn.apart:
+            start_ahead()
+            return run_cell(
+                job.ordered, job.file.kernel, facts=job.facts, launch_ps=turn.launch_ps, vary=turn.vary,
+                on_stage=on_stage,
+            )  # fmt: skip
+        self.report(job, "starting")
+        with self.processes.of(job, launch_ps=turn.launch_ps, vary=turn.vary) as process:
+            start_ahead()
+            try:
+                return run_apart(process, on_stage)
+            finally:
+                self.processes.hold(False)
 
 
 def complete(out: FilePath, cell: OrderedCell) -> bool:
@@ -211,7 +267,7 @@ class EmptyLaunches:
 
 
 def _empty_launches(jobs: Sequence[Job]) -> EmptyLaunches | None:
-    if not any(device_of(job.ordered) == "cuda" for job in jobs):
+    if not any(job.on_gpu for job in jobs):
         return None
     from ledger.measure.cuda_graphs import empty_node_ps
     from ledger.measure.launch_contexts import idle_launch_ps
@@ -221,7 +277,7 @@ def _empty_launches(jobs: Sequence[Job]) -> EmptyLaunches | None:
 
 def _require_live(job: Job) -> None:
     """Check that the device still works; after a fault that destroyed the context no later cell can be trusted."""
-    if device_of(job.ordered) == "cpu" or not has_cuda():
+    if not job.on_gpu or not has_cuda():
         return
     import torch
 
@@ -232,53 +288,3 @@ def _require_live(job: Job) -> None:
             f"device stopped answering after cell {job.ordered.cell} ({str(error).splitlines()[0]}); the measured "
             "cells are kept: run the same command again for the rest"
         ) from error
-
-
-def _masked(text: str | None) -> str | None:
-    return None if text is None else masked_text(text, machine_names())
-
-
-def _masked_texts(value: Any) -> Any:
-    """Return plain JSON types with every text masked."""
-    if isinstance(value, dict):
-        return {key: _masked_texts(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked_texts(item) for item in value]
-    return _masked(value) if isinstance(value, str) else value
-
-
-def _record(
-    job: Job, evidence: CounterEvidence, outcome: Outcome, *, origin: Origin, when: str, device_ms: int
-) -> MeasurementV2:
-    cell = job.ordered
-    return MeasurementV2(
-        schema=MEASUREMENT_SCHEMA_V2,
-        tool=Tool(name="ledger", version=__version__),
-        seal=cell.seal,
-        cell=cell.cell,
-        run=cell.run,
-        anchor=cell.anchor,
-        order_sha256=origin.order_sha256,
-        case=cell.case,
-        kernel_sha256=cell.kernel_sha256,
-        hardware_sha256=cell.hardware_sha256,
-        protocol=cell.protocol,
-        device=job.facts,
-        status="measured" if outcome.failure is None else "failed",
-        failure=_masked(outcome.failure),
-        correctness=outcome.correctness,
-        samples=outcome.samples,
-        timing=outcome.timing,
-        before=outcome.before,
-        after=outcome.after,
-        counters=evidence.counters,
-        counters_missing=_masked(evidence.missing),
-        interventions=outcome.interventions,
-        attachments=evidence.attachments,
-        started_at=when,
-        device_ms=device_ms,
-        extensions=_masked_texts(outcome.extensions),
-        ran=outcome.ran,
-        attempts=origin.attempts,
-        node=origin.node,
-    )

@@ -1,13 +1,17 @@
 """Tests device.ncu and its parser: recorded pages, damaged ones, and the reason when ncu cannot be used."""
 
+import json
 import stat
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from measuring import cell_of, kernel_file, this_cpu
 
 from ledger.analysis.metrics import metric_names
-from ledger.device import ncu
+from ledger.device import ncu, ncu_process
 from ledger.device.ncu_csv import parse_raw
 from ledger.device.ncu_process import Done, explain, run_command
 from ledger.errors import MachineError, ParseError
@@ -171,3 +175,94 @@ def test_the_command_is_recorded_without_paths_of_this_machine(tmp_path):
         "-m ledger.measure.ncu_target job.json status.jsonl"
     )
     assert "/" not in words.replace("ledger/", "")
+
+
+def test_the_time_of_a_command_begins_again_while_its_file_grows(tmp_path, monkeypatch):
+    monkeypatch.setattr(ncu_process, "_LOOK_S", 0.1)
+    told = tmp_path / "told"
+    script = f"for one in 1 2 3 4; do sleep 0.6; echo $one >> {told}; done; echo done; sleep 30"
+    done = run_command(["/bin/sh", "-c", script], timeout_s=1, folder=tmp_path, grows=told)
+    assert done.timed_out_s == 1 and done.output == "done\n" and told.read_text().count("\n") == 4
+
+
+# Cells that are lost with another one
+
+FAKE = """#!{python}
+import json, sys
+from pathlib import Path
+
+CRASHES, RAISES, DEAD, KEEPS, RUNS = {given!r}
+arguments = sys.argv[1:]
+if arguments == ["--version"]:
+    print("Version 2025.3.1.0 (build 1)")
+elif "--import" in arguments:
+    print(Path(arguments[arguments.index("--import") + 1]).read_text())
+else:
+    cells = [one["cell"]["cell"] for one in json.loads(Path(arguments[-2]).read_text())["cells"]]
+    with open(RUNS, "a") as stream:
+        stream.write(json.dumps(cells) + "\\n")
+    header, units, row = {rows!r}
+    marker, kernels, status = row.replace({name!r}, "ledger_marker"), [], Path(arguments[-1]).open("w")
+    for number, cell in enumerate(cells):
+        print(json.dumps({{"cell": number}}), file=status, flush=True)
+        kernels += [marker] * (len(cells) > 1)
+        if cell in CRASHES:
+            break
+        error = "RuntimeError: fault" if cell in (*RAISES, *DEAD) else None
+        print(json.dumps({{"cell": number, "error": error}}), file=status, flush=True)
+        kernels += [row] * (error is None)
+        if cell in DEAD:
+            break
+    if KEEPS or not set(cells) & set(CRASHES + DEAD):
+        Path(arguments[arguments.index("-o") + 1]).write_text("\\n".join([header, units, *kernels]) + "\\n")
+    sys.exit(1 if set(cells) & set(CRASHES + DEAD) else 0)
+"""
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("crashes", "raises", "dead", "keeps", "runs"),
+    [
+        ([], ["b"], [], True, [NAMES]),
+        (["b"], [], [], True, [NAMES, ["c", "d"]]),
+        (["b"], [], [], False, [NAMES, ["a", "c", "d"]]),
+        ([], ["a"], ["d"], False, [NAMES, ["b", "c"]]),
+        (["a", "d"], [], ["b"], False, [NAMES, ["b", "c", "d"], ["c", "d"], ["c"]]),
+        (NAMES, [], [], False, [NAMES, ["b", "c", "d"], ["c", "d"], ["d"]]),
+    ],
+    ids=["raises", "crash with report", "crash without report", "fault at the end", "three faults", "all"],
+)
+def test_no_cell_loses_its_counters_by_another_one(crashes, raises, dead, keeps, runs, tmp_path, monkeypatch):
+    name = parse(RAW)[0].name
+    header, units, row = RAW.strip().splitlines()
+    told = tmp_path / "runs"
+    text = FAKE.format(
+        python=sys.executable, given=(crashes, raises, dead, keeps, str(told)), rows=(header, units, row), name=name
+    )
+    (tmp_path / "ncu").write_text(text)
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(ncu, "cuda_facts", lambda: SimpleNamespace(target="sm_90", uuid=None))
+    monkeypatch.setattr(ncu, "current_gpu", lambda: 0)
+    file = kernel_file()
+    file = replace(file, kernel=replace(file.kernel, launched="."))
+    requests = [ncu.ProfileRequest(cell_of(this_cpu()).model_copy(update={"cell": one}), file) for one in NAMES]
+    found = ncu.profile(requests, full=False)
+    assert [json.loads(line) for line in told.read_text().splitlines()] == runs
+    for cell, one in zip(NAMES, found, strict=True):
+        assert (one.counters is None) == (cell in (*crashes, *raises, *dead)), (cell, one.missing)
+        if one.counters is None:
+            said = "RuntimeError: fault" if cell in (*raises, *dead) else "ncu ended with 1: it printed nothing"
+            assert one.missing == f"no counters: {said}"
+        else:
+            assert [kernel.name for kernel in one.counters.kernels] == [name]
+
+
+def test_nothing_is_profiled_again_where_the_profiler_counts_nothing(tmp_path, monkeypatch):
+    told = tmp_path / "runs"
+    an_ncu_that(tmp_path, f"echo Version 2025.3.1.0; case $1 in --version) ;; *) echo run >> {told}; exit 1;; esac")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(ncu, "cuda_facts", lambda: SimpleNamespace(target="sm_90", uuid=None))
+    monkeypatch.setattr(ncu, "current_gpu", lambda: 0)
+    found = ncu.profile([ncu.ProfileRequest(cell_of(this_cpu()), kernel_file())] * 3, full=False)
+    assert told.read_text() == "run\n" and all("ncu ended with 1" in one.missing for one in found)

@@ -3,7 +3,12 @@
 import io
 import json
 import queue
+import signal
+import subprocess
+import sys
 import tempfile
+import time
+from pathlib import Path as FilePath
 
 import pytest
 from cheats import HONEST, WORK, in_call
@@ -11,11 +16,12 @@ from submissions import Submission, order_for
 
 from ledger.analysis.refusals import REFUSED, STOPPED, check_failures
 from ledger.errors import EvidenceRefused, InputError, MachineError
-from ledger.measure import apart
-from ledger.measure.apart import Limits
+from ledger.measure import apart, order_checks
+from ledger.measure.apart import CellProcess, Limits, Processes, run_apart
+from ledger.measure.order_checks import checked_jobs
 from ledger.measure.ordered_kernels import kernels_of
 from ledger.measure.run_cell import Outcome
-from ledger.measure.run_order import run_order
+from ledger.measure.run_order import EmptyLaunches, run_order
 
 FAKE = (
     '{"outcome": {"failure": null, "correctness": null, "samples": null, "timing": null, "before": null, "after": null'
@@ -129,3 +135,129 @@ def test_a_line_without_end_comes_in_pieces(monkeypatch):
     lines = queue.Queue()
     apart._read(io.StringIO("x" * 25 + "\n{}\n"), lines)
     assert [lines.get() for _ in range(lines.qsize())] == ["x" * 10, "x" * 10, "xxxxx\n", "{}\n", None]
+
+
+# Ahead of its turn
+
+SLOW = f"""{WORK}
+import pathlib, time
+
+pathlib.Path({{path!r}}).write_text(str(time.monotonic()))
+
+
+def submitted(x, w):
+    return work(x, w)
+"""
+
+
+def jobs_of(folder, count=2):
+    """Return jobs of one cell each, whose callable writes when it is imported, with their order."""
+    jobs = []
+    for number in range(count):
+        part = folder / f"part{number}"
+        part.mkdir()
+        order = order_for(Submission(SLOW.format(path=str(part / "imported"))), part)
+        (job,) = checked_jobs(order, kernels_of(order, folder=part / "out"))
+        jobs.append((job, order, part))
+    return jobs
+
+
+def test_a_process_that_waits_imports_no_callable_before_its_turn_and_then_measures_it(tmp_path):
+    ((job, order, part),) = jobs_of(tmp_path, 1)
+    processes = Processes(order, folder=part / "out", limits=Limits())
+    processes.start_ahead(job, launch_ps=None, vary=False)
+    waiting = processes._ahead
+    processes.start_ahead(job, launch_ps=None, vary=False)
+    assert processes._ahead is waiting
+    wait_until_it_reads(waiting)
+    processes.hold(True)
+    processes.hold(False)
+    assert not (part / "imported").exists()
+    with processes.of(job, launch_ps=None, vary=False) as process:
+        assert process is waiting
+        assert run_apart(process, lambda stage: None).failure is None
+    assert (part / "imported").exists() and process.ended
+
+
+def wait_until_it_reads(process):
+    deadline = time.monotonic() + 60
+    reading = FilePath(f"/proc/{process._process.pid}/wchan")
+    while time.monotonic() < deadline and "pipe" not in reading.read_text():
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("how", ["closed", "another cell", "died"])
+def test_a_process_whose_turn_does_not_come_is_ended(how, tmp_path):
+    (job, order, part), (other, _, _) = jobs_of(tmp_path)
+    processes = Processes(order, folder=part / "out", limits=Limits())
+    processes.start_ahead(job, launch_ps=None, vary=False)
+    waiting = processes._ahead
+    if how == "closed":
+        processes.hold(True)
+        processes.close()
+    elif how == "another cell":
+        with processes.of(other, launch_ps=None, vary=False) as process:
+            assert process is not waiting and waiting.ended
+    else:
+        waiting.signal(signal.SIGKILL)
+        waiting._process.wait()
+        with processes.of(job, launch_ps=None, vary=False) as process:
+            assert process is not waiting and run_apart(process, lambda stage: None).failure is None
+    assert waiting.ended and processes._ahead is None
+    assert (part / "imported").exists() == (how == "died")
+
+
+def test_a_process_ends_where_its_turn_can_no_longer_come(tmp_path):
+    ((job, order, part),) = jobs_of(tmp_path, 1)
+    process = CellProcess(job, order, folder=part / "out", launch_ps=None, vary=False, limits=Limits())
+    process._process.stdin.close()
+    assert process._process.wait(60) == 0
+    process.close()
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_the_next_process_starts_while_a_cell_is_measured_on_a_gpu_only(on_gpu, tmp_path, monkeypatch):
+    order = order_for(Submission(HONEST), tmp_path)
+    started = []
+    monkeypatch.setattr(Processes, "start_ahead", lambda self, job, **given: started.append((job.ordered.run, given)))
+    if on_gpu:
+        monkeypatch.setattr(order_checks.Job, "on_gpu", True)
+        monkeypatch.setattr(apart, "current_gpu", lambda: 0)
+        monkeypatch.setattr("ledger.measure.run_order._empty_launches", lambda jobs: EmptyLaunches(7, 9))
+    found = iter([Outcome("wrong"), InputError("not here")])
+
+    def pretended(process, on_stage):
+        on_stage("timing")
+        result = next(found)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr("ledger.measure.run_order.run_apart", pretended)
+    cell = order.cells[0]
+    order = order.model_copy(update={"cells": (cell, cell.model_copy(update={"run": 1}))})
+    out = tmp_path / "out"
+    out.mkdir()
+    summary = run_order(order, order_sha256=None, out=out, kernels=kernels_of(order, folder=out), counters="off")
+    assert (summary.failed, len(summary.unloaded)) == (1, 1)
+    assert started == ([(1, {"launch_ps": 7, "vary": True})] if on_gpu else [])
+    assert set(summary.stages) == {"starting", "timing"}
+
+
+IMPORTED = """
+import sys
+from types import SimpleNamespace
+from ledger.measure import callable_process as child
+
+import torch
+used = []
+for name in ("is_available", "device_count", "current_device", "get_device_properties", "_lazy_init"):
+    setattr(torch.cuda, name, lambda *_, name=name: used.append(name))
+child._import(SimpleNamespace(protocol=SimpleNamespace(name="cold-graph/2")))
+print(used, "torch._dynamo" in sys.modules)
+"""
+
+
+def test_what_a_process_imports_ahead_of_its_turn_uses_no_device():
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False)
+    assert done.stdout == "[] True\n", done.stderr

@@ -3,6 +3,7 @@
 import struct
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,6 +140,26 @@ def test_run_order_interrupted_keeps_the_cells_before(tmp_path):
     assert summary.interrupted and summary.measured == 1
     assert [path.name for path in tmp_path.iterdir()] == [measure.result_path(tmp_path, cells[0]).name]
     assert run(tmp_path, *cells).measured == 2
+
+
+def test_run_order_begins_no_cell_after_its_budget_and_the_next_run_does_the_rest(tmp_path):
+    cells = [cell_of(this_cpu(), m=m) for m in (8, 16, 24)]
+
+    def slow(progress):
+        if progress.stage == "done":
+            time.sleep(0.2)
+
+    run(tmp_path, cells[0])
+    summary = run(tmp_path, *cells, on_progress=slow, budget_s=0.2)
+    assert (summary.interrupted, summary.skipped, summary.measured) == (True, 1, 1)
+    assert run(tmp_path, *cells, budget_s=60).measured == 1
+    assert not run(tmp_path, *cells, budget_s=0.0).interrupted
+
+
+def test_run_order_counts_the_seconds_of_each_stage(tmp_path):
+    summary = run(tmp_path, cell_of(this_cpu()))
+    assert list(summary.stages) == ["inputs", "checking", "timing", "varying"]
+    assert 0 < sum(summary.stages.values()) < summary.device_seconds
 
 
 def test_run_order_reports_progress_to_the_end(tmp_path):
