@@ -9,20 +9,7 @@ from ledger.canonical import decode, object_id
 from ledger.errors import EvidenceRefused, LedgerError
 from ledger.measure.run_order import result_path
 from ledger.record_files import write_atomically
-from ledger.records import Digest, MeasurementV2, Order, OrderedCell
-
-
-def order_of(order: Order, cell: OrderedCell) -> Order:
-    """Return the order of one cell, with its profile and its sources alone."""
-    manifest = order.kernels[cell.kernel_sha256]
-    return order.model_copy(
-        update={
-            "cells": (cell,),
-            "hardware": {cell.hardware_sha256: order.hardware[cell.hardware_sha256]},
-            "kernels": {cell.kernel_sha256: manifest},
-            "files": {file.sha256: order.files[file.sha256] for file in manifest.files if file.sha256 in order.files},
-        }
-    )
+from ledger.records import Digest, MeasurementV2, OrderedCell
 
 
 def take(

@@ -25,7 +25,8 @@ from ledger.fleet.attempts import MAX_ATTEMPTS, Attempts, Key, key_of
 from ledger.fleet.node import LOST, MEASURED, REFUSED, STARTED
 from ledger.fleet.placement import Need, Node, choose, group, need, wanted
 from ledger.fleet.ray_cluster import Cluster
-from ledger.fleet.received import order_of, take
+from ledger.fleet.received import take
+from ledger.measure.order_checks import order_of
 from ledger.measure.run_order import RunSummary, complete
 from ledger.records import Digest, Hardware, Order, OrderedCell
 

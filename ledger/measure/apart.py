@@ -30,7 +30,7 @@ from ledger.canonical import validate
 from ledger.device.gpu_selection import current_gpu
 from ledger.errors import InputError, LedgerError
 from ledger.measure.callable_process import PARTS
-from ledger.measure.order_checks import Job
+from ledger.measure.order_checks import Job, order_of
 from ledger.measure.run_cell import Outcome, Stage
 from ledger.records import Binary, Order
 
@@ -56,7 +56,7 @@ class CellProcess:
     ) -> None:
         """Start it. folder: of the sources."""
         asked = {
-            "order": order.model_dump(mode="json", by_alias=True),
+            "order": order_of(order, job.ordered).model_dump(mode="json", by_alias=True),
             "cell": job.ordered.model_dump(mode="json", by_alias=True),
             "facts": job.facts.model_dump(mode="json", by_alias=True),
             "folder": str(folder.resolve()),

@@ -58,6 +58,19 @@ def checked_jobs(order: Order, kernels: Kernels) -> list[Job]:
     return [_checked_cell(cell, order, kernels) for cell in order.cells]
 
 
+def order_of(order: Order, cell: OrderedCell) -> Order:
+    """Return the order of one cell, with its profile and its sources alone."""
+    manifest = order.kernels[cell.kernel_sha256]
+    return order.model_copy(
+        update={
+            "cells": (cell,),
+            "hardware": {cell.hardware_sha256: order.hardware[cell.hardware_sha256]},
+            "kernels": {cell.kernel_sha256: manifest},
+            "files": {file.sha256: order.files[file.sha256] for file in manifest.files if file.sha256 in order.files},
+        }
+    )
+
+
 def require_names(wanted: frozenset[str], jobs: Sequence[Job]) -> None:
     """Check that every name selects a cell of the order. Raises: InputError."""
     known = frozenset[str]().union(*(job.names for job in jobs))

@@ -16,9 +16,9 @@ from ledger.fleet.attempts import FILE, Attempts
 from ledger.fleet.node import LOST, MEASURED, REFUSED, STARTED, measure_on_node
 from ledger.fleet.placement import RAY_TYPES, Node, choose, local_resources, need, room
 from ledger.fleet.ray_cluster import cluster
-from ledger.fleet.received import order_of as order_of_cell
 from ledger.fleet.received import take
 from ledger.fleet.run_fleet import FleetOptions, run_fleet
+from ledger.measure.order_checks import order_of as order_of_cell
 from ledger.record_files import hardware_names, load_hardware, read_measurement
 from ledger.records import Order
 

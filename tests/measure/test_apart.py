@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
@@ -150,21 +151,16 @@ def submitted(x, w):
 """
 
 
-def jobs_of(folder, count=2):
-    """Return jobs of one cell each, whose callable writes when it is imported, with their order."""
-    jobs = []
-    for number in range(count):
-        part = folder / f"part{number}"
-        part.mkdir()
-        order = order_for(Submission(SLOW.format(path=str(part / "imported"))), part)
-        (job,) = checked_jobs(order, kernels_of(order, folder=part / "out"))
-        jobs.append((job, order, part))
-    return jobs
+def waiting_job(folder):
+    """Return a job whose callable writes a file when it is imported, and its order."""
+    order = order_for(Submission(SLOW.format(path=str(folder / "imported"))), folder)
+    (job,) = checked_jobs(order, kernels_of(order, folder=folder / "out"))
+    return job, order
 
 
 def test_a_process_that_waits_imports_no_callable_before_its_turn_and_then_measures_it(tmp_path):
-    ((job, order, part),) = jobs_of(tmp_path, 1)
-    processes = Processes(order, folder=part / "out", limits=Limits())
+    job, order = waiting_job(tmp_path)
+    processes = Processes(order, folder=tmp_path / "out", limits=Limits())
     processes.start_ahead(job, launch_ps=None, vary=False)
     waiting = processes._ahead
     processes.start_ahead(job, launch_ps=None, vary=False)
@@ -172,11 +168,11 @@ def test_a_process_that_waits_imports_no_callable_before_its_turn_and_then_measu
     wait_until_it_reads(waiting)
     processes.hold(True)
     processes.hold(False)
-    assert not (part / "imported").exists()
+    assert not (tmp_path / "imported").exists()
     with processes.of(job, launch_ps=None, vary=False) as process:
         assert process is waiting
         assert run_apart(process, lambda stage: None).failure is None
-    assert (part / "imported").exists() and process.ended
+    assert (tmp_path / "imported").exists() and process.ended
 
 
 def wait_until_it_reads(process):
@@ -188,15 +184,15 @@ def wait_until_it_reads(process):
 
 @pytest.mark.parametrize("how", ["closed", "another cell", "died"])
 def test_a_process_whose_turn_does_not_come_is_ended(how, tmp_path):
-    (job, order, part), (other, _, _) = jobs_of(tmp_path)
-    processes = Processes(order, folder=part / "out", limits=Limits())
+    job, order = waiting_job(tmp_path)
+    processes = Processes(order, folder=tmp_path / "out", limits=Limits())
     processes.start_ahead(job, launch_ps=None, vary=False)
     waiting = processes._ahead
     if how == "closed":
         processes.hold(True)
         processes.close()
     elif how == "another cell":
-        with processes.of(other, launch_ps=None, vary=False) as process:
+        with processes.of(replace(job), launch_ps=None, vary=False) as process:
             assert process is not waiting and waiting.ended
     else:
         waiting.signal(signal.SIGKILL)
@@ -204,12 +200,12 @@ def test_a_process_whose_turn_does_not_come_is_ended(how, tmp_path):
         with processes.of(job, launch_ps=None, vary=False) as process:
             assert process is not waiting and run_apart(process, lambda stage: None).failure is None
     assert waiting.ended and processes._ahead is None
-    assert (part / "imported").exists() == (how == "died")
+    assert (tmp_path / "imported").exists() == (how == "died")
 
 
 def test_a_process_ends_where_its_turn_can_no_longer_come(tmp_path):
-    ((job, order, part),) = jobs_of(tmp_path, 1)
-    process = CellProcess(job, order, folder=part / "out", launch_ps=None, vary=False, limits=Limits())
+    job, order = waiting_job(tmp_path)
+    process = CellProcess(job, order, folder=tmp_path / "out", launch_ps=None, vary=False, limits=Limits())
     process._process.stdin.close()
     assert process._process.wait(60) == 0
     process.close()
