@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu import correctness, retime, sanitize
+from gpu import correctness, retime, sanitize, two_gpus
+from measuring import cell_of, order_of, this_cpu
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -100,3 +101,22 @@ def test_a_line_compares_a_row_with_the_earlier_one() -> None:
     before = {"kernel": "k", "shape": {"N": 1}, "dtype": "fp16", "ours_us": 10.0}
     now = {**before, "ours_us": 8.0, "fastest": "ours", "ratio_to_fastest": 1.0, "sm_clock_mhz": 1755}
     assert "10.00 ->      8.00 us (0.800)  of the fastest (ours) - -> 1.000  1755 MHz" in retime.line(before, now)
+
+
+def test_each_chip_measures_every_cell_as_often_and_no_run_twice() -> None:
+    cells = [cell_of(this_cpu(), m=size, run=3) for size in (8, 16)]
+    orders = [two_gpus.order_of_chip(order_of(*cells), chip=chip, chips=2, repeats=2) for chip in range(2)]
+    assert [[(one.case.shape["M"], one.run) for one in order.cells] for order in orders] == [
+        [(8, 3), (16, 3), (8, 5), (16, 5)],
+        [(8, 4), (16, 4), (8, 6), (16, 6)],
+    ]
+
+
+def test_chips_are_compared_on_the_cells_that_they_share() -> None:
+    times = {"s#a": {"A": [100, 102], "B": [110, 110]}, "s#b": {"A": [200], "B": [220]}, "s#c": {"A": [1]}}
+    lines = two_gpus.chip_lines(times)
+    # (110 - 101) ÷ 105.5 and 20 ÷ 210 between the chips, 2 ÷ 101 and 0 between repeats.
+    assert lines[0] == "2 cells on 2 chips differ by 9.03% in the median, 9.52% at most"
+    assert lines[1] == "repeats on one chip differ by 0.99% in the median, 1.98% at most"
+    assert lines[2] == "B takes 1.0946 of the time of A, 1.089 to 1.100"
+    assert two_gpus.chip_lines({"s#c": {"A": [1]}}) == ["no cell was measured on two chips"]

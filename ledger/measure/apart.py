@@ -51,9 +51,7 @@ class Limits:
 class CellProcess:
     """Hold the process of one callable's cell, in a session of its own. It imports torch, then waits for its turn."""
 
-    def __init__(
-        self, job: Job, order: Order, *, folder: FilePath, launch_ps: int | None, vary: bool, limits: Limits
-    ) -> None:
+    def __init__(self, job: Job, order: Order, *, folder: FilePath, limits: Limits) -> None:
         """Start it. folder: of the sources."""
         asked = {
             "order": order_of(order, job.ordered).model_dump(mode="json", by_alias=True),
@@ -61,8 +59,6 @@ class CellProcess:
             "facts": job.facts.model_dump(mode="json", by_alias=True),
             "folder": str(folder.resolve()),
             "device": f"cuda:{current_gpu()}" if job.on_gpu else "cpu",
-            "launch_ps": launch_ps,
-            "vary": vary,
             "memory_bytes": limits.memory_bytes or int(CALLABLE_MEMORY_SHARE * _available_bytes()),
         }
         self.job, self.limits = job, limits
@@ -80,11 +76,11 @@ class CellProcess:
         """Tell whether it has ended."""
         return self._process.poll() is not None
 
-    def begin(self) -> None:
-        """Give it its turn."""
+    def begin(self, *, launch_ps: int | None, vary: bool) -> None:
+        """Give it its turn. launch_ps, vary: as for run_cell."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            self._process.stdin.write("begin\n")
+            self._process.stdin.write(json.dumps({"launch_ps": launch_ps, "vary": vary}) + "\n")
             self._process.stdin.close()
 
     def messages(self) -> Iterator[dict[str, Any]]:
@@ -117,9 +113,12 @@ class CellProcess:
         return f"its process was ended by {names.get(-code, f'signal {-code}')}"
 
 
-def run_apart(process: CellProcess, on_stage: Callable[[Stage], None]) -> Outcome:
-    """Return the outcome of a callable's cell. Raises: InputError where it cannot be loaded here: nothing was timed."""
-    process.begin()
+def run_apart(process: CellProcess, *, launch_ps: int | None, vary: bool, on_stage: Callable[[Stage], None]) -> Outcome:
+    """Return the outcome of a callable's cell. launch_ps, vary: as for run_cell.
+
+    Raises: InputError where it cannot be loaded here, and nothing was timed.
+    """
+    process.begin(launch_ps=launch_ps, vary=vary)
     for message in process.messages():
         if "stage" in message:
             on_stage(message["stage"])
@@ -149,27 +148,34 @@ class Processes:
             waiting.close()
 
     @contextmanager
-    def of(self, job: Job, *, launch_ps: int | None, vary: bool) -> Iterator[CellProcess]:
+    def of(self, job: Job) -> Iterator[CellProcess]:
         """Yield the process of a cell, the one that waits where it is this cell's; end it afterwards."""
         waiting, self._ahead = self._ahead, None
         if waiting is not None and (waiting.job is not job or waiting.ended):
             waiting.close()
             waiting = None
-        process = waiting or self._start(job, launch_ps=launch_ps, vary=vary)
+        process = waiting or self._start(job)
         try:
             yield process
         finally:
             process.close()
 
-    def start_ahead(self, job: Job, *, launch_ps: int | None, vary: bool) -> None:
+    def start_ahead(self, job: Job) -> None:
         """Start the process of the next cell, unless one waits."""
         if self._ahead is None:
-            self._ahead = self._start(job, launch_ps=launch_ps, vary=vary)
+            self._ahead = self._start(job)
 
-    def hold(self, held: bool) -> None:
-        """Stop the process that waits, or let it go on: it takes time of the processors."""
-        if self._ahead is not None:
-            self._ahead.signal(signal.SIGSTOP if held else signal.SIGCONT)
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Stop the process that waits inside the block: it takes time of the processors."""
+        held = self._ahead
+        if held is not None:
+            held.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.signal(signal.SIGCONT)
 
 
 def child_environment() -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Runs in a process of its own and measures one cell of an order, a callable, for measure.apart.
 
 Usage: python -m ledger.measure.callable_process JOB, where JOB is the JSON that measure.apart wrote. It imports what
-measures and waits for a byte on standard input, which gives the cell its turn: no device is used before. Standard
-output receives one line of JSON a message: stages, then the outcome, or why the callable cannot be loaded here. What
-the callable prints goes to standard error. Imports torch, only when called.
+measures and waits for a line of JSON on standard input, the rest of the job, which gives the cell its turn: no device
+is used before. Standard output receives one line of JSON a message: stages, then the outcome, or why the callable
+cannot be loaded here. What the callable prints goes to standard error. Imports torch, only when called.
 """
 
 from __future__ import annotations
@@ -53,16 +53,18 @@ def document_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def main(job: Path, turn: Callable[[], bool] = lambda: True) -> int:
-    """Measure the cell of a job, once it is its turn. turn: waits for it, False where it does not come."""
+def main(job: Path, turn: Callable[[], dict[str, Any] | None] = dict) -> int:
+    """Measure the cell of a job, once it is its turn. turn: waits for the rest of the job, None where it fails."""
     end_with_parent(os.getppid())
     say = _messages()
     asked = json.loads(job.read_text(encoding="utf-8"))
     order = validate(Order, asked["order"], what="job")
     cell = validate(OrderedCell, asked["cell"], what="job")
     _import(cell)
-    if not turn():
+    given = turn()
+    if given is None:
         return 0
+    asked |= given
     _prepare(cell, asked)
     guard = Guard(cell.case.dtype)
     try:
@@ -91,13 +93,14 @@ def main(job: Path, turn: Callable[[], bool] = lambda: True) -> int:
     return 0
 
 
-def wait_for_turn() -> bool:
-    """Wait for a byte on standard input, which is empty from then on; return whether it came."""
-    given = os.read(0, 1)
+def wait_for_turn() -> dict[str, Any] | None:
+    """Wait for a line of JSON on standard input, which is empty from then on; return it, None where none came."""
+    with os.fdopen(os.dup(0), encoding="utf-8") as stream:
+        line = stream.readline()
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    return given != b""
+    return dict(json.loads(line)) if line.endswith("\n") else None
 
 
 def _messages() -> Say:

@@ -31,6 +31,11 @@ class Job:
     facts: DeviceFactsV2
 
     @property
+    def apart(self) -> bool:
+        """Tell whether it is a callable, which is measured in a process of its own."""
+        return is_callable(self.ordered.case.kernel)
+
+    @property
     def on_gpu(self) -> bool:
         """Tell whether it is timed on a GPU."""
         return device_of(self.ordered) == "cuda"

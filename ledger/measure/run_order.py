@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,13 +19,12 @@ from pydantic import ValidationError
 
 from ledger.analysis.reconcile import IDLE_LAUNCH
 from ledger.analysis.refusals import STOPPED
-from ledger.callables.subject import is_callable
 from ledger.canonical import encode
 from ledger.device.facts import has_cuda
 from ledger.errors import InputError, LedgerError, MachineError
 from ledger.launches import watch_loads
 from ledger.measure.apart import Limits, Processes, run_apart
-from ledger.measure.order_checks import Job, Kernels, checked_jobs, require_names
+from ledger.measure.order_checks import Job, Kernels, Key, checked_jobs, require_names
 from ledger.measure.order_counters import CounterEvidence, CountersWanted, collect_counters
 from ledger.measure.order_records import Origin, record_of
 from ledger.measure.run_cell import Outcome, Stage, run_cell
@@ -110,21 +110,23 @@ def run_order(
     origin = Origin(order_sha256, node, attempts)
     processes = Processes(order, folder=out, limits=limits or Limits())
     run = _Run(origin, out, len(chosen), on_progress, started, summary, processes)
+    evidence: Mapping[Key, CounterEvidence] = {}
     empty: EmptyLaunches | None = None
     try:
-        for first in range(0, len(pending), TOGETHER):
-            together = pending[first : first + TOGETHER]
+        for number, job in enumerate(pending):
             run.require_time(budget_s)
-            evidence = collect_counters(
-                together, out=out, wanted=counters, full_cells=full_cells,
-                on_cell=lambda job: run.report(job, "profiling"),
-            )  # fmt: skip
-            empty = empty or _empty_launches(pending)
-            turns = [_Turn(job, evidence[job.key], empty if job.on_gpu else None) for job in together]
-            for turn, following in zip(turns, [*turns[1:], None], strict=True):
-                run.require_time(budget_s)
-                run.measure(turn, following)
-                _require_live(turn.job)
+            if number % TOGETHER == 0:
+                run.start_ahead(job)
+                evidence = collect_counters(
+                    pending[number : number + TOGETHER], out=out, wanted=counters, full_cells=full_cells,
+                    on_cell=lambda job: run.report(job, "profiling"),
+                )  # fmt: skip
+                with processes.held():
+                    empty = empty or _empty_launches(pending)
+            run.measure(
+                _Turn(job, evidence[job.key], empty if job.on_gpu else None), next(iter(pending[number + 1 :]), None)
+            )
+            _require_live(job)
     except KeyboardInterrupt:
         run.summary = replace(run.summary, interrupted=True)
     finally:
@@ -143,11 +145,6 @@ class _Turn:
     @property
     def launch_ps(self) -> int | None:
         return self.empty.node_ps if self.empty else None
-
-    @property
-    def apart(self) -> bool:
-        """Tell whether the cell has a process of its own."""
-        return is_callable(self.job.ordered.case.kernel)
 
     @property
     def vary(self) -> bool:
@@ -184,8 +181,13 @@ class _Run:
         done = self.summary.skipped + self.summary.measured + self.summary.failed
         self.on_progress(Progress(job.ordered.cell, stage, done, self.total, now - self.started))
 
-    def measure(self, turn: _Turn, following: _Turn | None) -> None:
-        """Run one cell and write its record. following: the next cell, None where it is not yet known."""
+    def start_ahead(self, job: Job | None) -> None:
+        """Start the process of the next cell, if it has one and is timed on a GPU."""
+        if job is not None and job.apart and job.on_gpu:
+            self.processes.start_ahead(job)
+
+    def measure(self, turn: _Turn, following: Job | None) -> None:
+        """Run one cell and write its record. following: the next cell."""
         job, evidence, empty = turn.job, turn.evidence, turn.empty
         started, when = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
@@ -203,7 +205,7 @@ class _Run:
             data = encode(made(outcome))
         # The process of a callable may have written parts that do not fit each other.
         except (ValidationError, LedgerError) as error:
-            if not turn.apart:
+            if not job.apart:
                 raise
             outcome = Outcome(failure=f"{STOPPED}its process left no outcome that a record holds ({error})"[:4000])
             data = encode(made(outcome))
@@ -217,33 +219,25 @@ class _Run:
         )
         self.report(job, "done")
 
-    def _outcome(self, turn: _Turn, following: _Turn | None) -> Outcome:
-        job = turn.job
+    def _outcome(self, turn: _Turn, following: Job | None) -> Outcome:
+        job, launch_ps, vary = turn.job, turn.launch_ps, turn.vary
+        with ExitStack() as stack:
 
-        def on_stage(stage: Stage) -> None:
-            # From now on the time includes the host's.
-            if stage == "timing on a stream":
-                self.processes.hold(True)
-            self.report(job, stage)
+            def on_stage(stage: Stage) -> None:
+                # From now on the time includes the host's.
+                if stage == "timing on a stream":
+                    stack.enter_context(self.processes.held())
+                self.report(job, stage)
 
-        def start_ahead() -> None:
+            process = stack.enter_context(self.processes.of(job)) if job.apart else None
             # A timing on the processors has them to itself.
-            if following is not None and following.apart and following.job.on_gpu and job.on_gpu:
-                self.processes.start_ahead(following.job, launch_ps=following.launch_ps, vary=following.vary)
-
-        if not turn.apart:
-            start_ahead()
-            return run_cell(
-                job.ordered, job.file.kernel, facts=job.facts, launch_ps=turn.launch_ps, vary=turn.vary,
-                on_stage=on_stage,
-            )  # fmt: skip
-        self.report(job, "starting")
-        with self.processes.of(job, launch_ps=turn.launch_ps, vary=turn.vary) as process:
-            start_ahead()
-            try:
-                return run_apart(process, on_stage)
-            finally:
-                self.processes.hold(False)
+            self.start_ahead(following if job.on_gpu else None)
+            if process is None:
+                return run_cell(
+                    job.ordered, job.file.kernel, facts=job.facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage
+                )
+            self.report(job, "starting")
+            return run_apart(process, launch_ps=launch_ps, vary=vary, on_stage=on_stage)
 
 
 def complete(out: FilePath, cell: OrderedCell) -> bool:

@@ -161,18 +161,27 @@ def waiting_job(folder):
 def test_a_process_that_waits_imports_no_callable_before_its_turn_and_then_measures_it(tmp_path):
     job, order = waiting_job(tmp_path)
     processes = Processes(order, folder=tmp_path / "out", limits=Limits())
-    processes.start_ahead(job, launch_ps=None, vary=False)
+    processes.start_ahead(job)
     waiting = processes._ahead
-    processes.start_ahead(job, launch_ps=None, vary=False)
+    processes.start_ahead(job)
     assert processes._ahead is waiting
     wait_until_it_reads(waiting)
-    processes.hold(True)
-    processes.hold(False)
+    with processes.held():
+        assert state_of(waiting) == "T"
     assert not (tmp_path / "imported").exists()
-    with processes.of(job, launch_ps=None, vary=False) as process:
+    with processes.of(job) as process:
         assert process is waiting
-        assert run_apart(process, lambda stage: None).failure is None
+        assert outcome_in(process).failure is None
     assert (tmp_path / "imported").exists() and process.ended
+
+
+def outcome_in(process):
+    return run_apart(process, launch_ps=None, vary=False, on_stage=lambda stage: None)
+
+
+def state_of(process):
+    time.sleep(0.1)
+    return FilePath(f"/proc/{process._process.pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 def wait_until_it_reads(process):
@@ -186,26 +195,26 @@ def wait_until_it_reads(process):
 def test_a_process_whose_turn_does_not_come_is_ended(how, tmp_path):
     job, order = waiting_job(tmp_path)
     processes = Processes(order, folder=tmp_path / "out", limits=Limits())
-    processes.start_ahead(job, launch_ps=None, vary=False)
+    processes.start_ahead(job)
     waiting = processes._ahead
     if how == "closed":
-        processes.hold(True)
-        processes.close()
+        with processes.held():
+            processes.close()
     elif how == "another cell":
-        with processes.of(replace(job), launch_ps=None, vary=False) as process:
+        with processes.of(replace(job)) as process:
             assert process is not waiting and waiting.ended
     else:
         waiting.signal(signal.SIGKILL)
         waiting._process.wait()
-        with processes.of(job, launch_ps=None, vary=False) as process:
-            assert process is not waiting and run_apart(process, lambda stage: None).failure is None
+        with processes.of(job) as process:
+            assert process is not waiting and outcome_in(process).failure is None
     assert waiting.ended and processes._ahead is None
     assert (tmp_path / "imported").exists() == (how == "died")
 
 
 def test_a_process_ends_where_its_turn_can_no_longer_come(tmp_path):
     job, order = waiting_job(tmp_path)
-    process = CellProcess(job, order, folder=tmp_path / "out", launch_ps=None, vary=False, limits=Limits())
+    process = CellProcess(job, order, folder=tmp_path / "out", limits=Limits())
     process._process.stdin.close()
     assert process._process.wait(60) == 0
     process.close()
@@ -215,14 +224,15 @@ def test_a_process_ends_where_its_turn_can_no_longer_come(tmp_path):
 def test_the_next_process_starts_while_a_cell_is_measured_on_a_gpu_only(on_gpu, tmp_path, monkeypatch):
     order = order_for(Submission(HONEST), tmp_path)
     started = []
-    monkeypatch.setattr(Processes, "start_ahead", lambda self, job, **given: started.append((job.ordered.run, given)))
+    monkeypatch.setattr(Processes, "start_ahead", lambda self, job: started.append(job.ordered.run))
     if on_gpu:
         monkeypatch.setattr(order_checks.Job, "on_gpu", True)
         monkeypatch.setattr(apart, "current_gpu", lambda: 0)
         monkeypatch.setattr("ledger.measure.run_order._empty_launches", lambda jobs: EmptyLaunches(7, 9))
     found = iter([Outcome("wrong"), InputError("not here")])
 
-    def pretended(process, on_stage):
+    def pretended(process, *, launch_ps, vary, on_stage):
+        assert (launch_ps, vary) == (7 if on_gpu else None, True)
         on_stage("timing")
         result = next(found)
         if isinstance(result, Exception):
@@ -236,7 +246,7 @@ def test_the_next_process_starts_while_a_cell_is_measured_on_a_gpu_only(on_gpu, 
     out.mkdir()
     summary = run_order(order, order_sha256=None, out=out, kernels=kernels_of(order, folder=out), counters="off")
     assert (summary.failed, len(summary.unloaded)) == (1, 1)
-    assert started == ([(1, {"launch_ps": 7, "vary": True})] if on_gpu else [])
+    assert started == ([0, 1] if on_gpu else [])
     assert set(summary.stages) == {"starting", "timing"}
 
 
