@@ -110,8 +110,13 @@ def outcome(row: ReportRow) -> Literal["hit", "miss"] | None:
     verdict = row.result.verification if row.result else None
     if verdict is None or verdict.gap is None:
         return None
-    wrong = bool(verdict.regimes) and not verdict.regime_is_right
-    return "miss" if wrong or abs(verdict.gap.percent) > HIT_POINTS else "hit"
+    return "miss" if regime_is_wrong(row) or abs(verdict.gap.percent) > HIT_POINTS else "hit"
+
+
+def regime_is_wrong(row: ReportRow) -> bool:
+    """Tell whether a regime was measured and another one was forecast."""
+    verdict = row.result.verification if row.result else None
+    return verdict is not None and bool(verdict.regimes) and not verdict.regime_is_right
 
 
 def grade_text(row: ReportRow) -> str:
@@ -169,8 +174,7 @@ def other_text(row: ReportRow) -> str:
     words = f"{harmless(view.sealed.prediction.forecaster, 30)} {view.forecast.percent_milli / 1000:.1f}%"
     if row.result is None:
         return f"{words} {view.forecast.regime}"
-    verdict = row.result.verification
-    wrong = f" {view.forecast.regime.removesuffix('-bound')}" if verdict.regimes and not verdict.regime_is_right else ""
+    wrong = f" {view.forecast.regime.removesuffix('-bound')}" if regime_is_wrong(row) else ""
     return f"{words} {gap_text(row)}{wrong}"
 
 
