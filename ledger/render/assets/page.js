@@ -114,7 +114,7 @@
       xAxis: axis("forecast, percent of the roof", { type: "value", min: 0, max: end }),
       yAxis: axis("measured, percent of the roof", { type: "value", min: 0, max: end }),
       series: [edge("forecast = measured", 0, "solid"), edge("5 points above", 5, "dotted"), edge("5 points below", -5, "dotted"),
-        line("interval", intervals, { color: css("--dim"), width: 2, opacity: 0.35 }, { z: 2 }), ...dots(measured, "forecast", "percent")] };
+        line("interval", intervals, { color: css("--dim"), width: 2, opacity: measured.length > 800 ? 0.1 : 0.35 }, { z: 2 }), ...dots(measured, "forecast", "percent")] };
   }
 
   // As ledger/analysis/track_record.py: ten bins, and the Wilson interval at 95%.
