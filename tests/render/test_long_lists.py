@@ -15,6 +15,7 @@ from ledger.analysis.formatting import case_text
 from ledger.cli.output import emit
 from ledger.errors import UnknownName
 from ledger.evidence.audit import Audit
+from ledger.records import Finding
 from ledger.render.audit_text import render_audit
 from ledger.render.status_table import of_campaigns, render_status, status_document, status_of
 
@@ -51,12 +52,31 @@ def test_a_long_list_is_one_aligned_line_a_row():
     assert {row.index("blind") for row in rows} == {head.index("sight")}
 
 
-def test_a_long_audit_spells_out_what_could_act_on_a_terminal():
-    book = book_of(501)
-    lines = printed(render_audit, Audit("here", "holds", "for a test", book, ()))
-    assert sum("ada <U+202E> evil" in line for line in lines) == 501 + len(book.seals) + len(book.records)
+def test_a_long_audit_is_a_line_a_forecaster_and_spells_out_what_could_act_on_a_terminal():
+    lines = printed(render_audit, Audit("here", "holds", "for a test", book_of(501), ()))
+    (line,) = (line for line in lines if "ada <U+202E> evil" in line)
+    assert "501" in line.split()
     assert not any("\u202e" in line for line in lines)
     assert lines[-1] == "verdict: holds: for a test"
+
+
+def test_an_audit_lists_all_that_refuses_and_the_first_of_many_flags():
+    def found(severity, count):
+        return [Finding(code=severity, severity=severity, path=f"{n}.json", message="is odd") for n in range(count)]
+
+    result = Audit("here", "refused", "for a test", None, (), (*found("refused", 60), *found("flag", 60)))
+    lines = printed(render_audit, result)
+    assert sum(line.startswith("refused refused") for line in lines) == 60
+    assert sum(line.startswith("flag flag ") for line in lines) == 10
+    assert "flag flag: 50 more (ledger audit --json)" in lines
+
+
+def test_a_note_on_many_seals_stands_once():
+    notes = ("aaaaaaaaaa: no level 5", "a word: no seal", "bbbbbbbbbb: no level 5")
+    lines = printed(render_audit, Audit("here", "holds", "for a test", book_of(1), notes))
+    assert [line for line in lines if line.startswith("note")] == [
+        "note: aaaaaaaaaa and 1 more seal: no level 5", "note: a word: no seal"
+    ]  # fmt: skip
 
 
 def test_many_forecasts_are_a_line_a_campaign():
@@ -72,7 +92,9 @@ def test_many_forecasts_are_a_line_a_campaign():
         ["one", "1", "1", "·", "·", "3"], ["two", "1", "·", "1", "·", "2"],
         ["none", "1", "1", "·", "·", "51"],
     ]  # fmt: skip
-    assert lines[-1] == "2 open, 0 stale, 52 measured, 0 void, 2 scored by another seal's run"
+    assert (
+        " ".join(" ".join(lines[-2:]).split()) == "2 open, 0 stale, 52 measured, 0 void, 2 scored by another seal's run"
+    )
 
 
 def test_a_forecast_that_another_run_scores_stays_open_and_names_the_record():
