@@ -79,6 +79,16 @@ def count_text(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def kernel_tail(name: str, limit: int) -> str:
+    """Return a kernel's or callable's name; of one that is too long its end: …torch_products:linear."""
+    shown = harmless(name)
+    if len(shown) <= limit:
+        return shown
+    module, colon, function = shown.rpartition(":")
+    tail = f"…{module.rpartition('.')[2]}{colon}{function}"
+    return tail if colon and len(tail) <= limit else f"…{shown[len(shown) - limit + 1 :]}"
+
+
 def usual_order(shape: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the sizes of a shape, the usual letters in their usual order."""
     return sorted(shape.items(), key=lambda item: (_USUAL.get(item[0], len(_USUAL)), item[0]))

@@ -1,12 +1,13 @@
 """Turns a judged ledger into rows and into the JSON document of `ledger report --json`. Pure.
 
 A row is one run of one sealed cell, or a cell that has no run. Every revision and every run has its row; a run beyond
-the first finished one is shown and does not count. A ledger that is refused has no rows: it does not open.
+the first finished one is shown and does not count. A ledger that is refused has no rows: it does not open. Rows of one
+case that one run scores have one number, and `case_rows` puts them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ledger.analysis.cpu_noise import BUSY_PERCENT, others_percent
 from ledger.analysis.machines import machine_document
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import chip_of, spread_percent
+from ledger.analysis.results import case_key
 from ledger.analysis.stream_timing import stream_text, timing_method
 from ledger.records import Finding
 
@@ -34,11 +36,24 @@ STATE_TEXT: dict[State, str] = {
 
 @dataclass(frozen=True)
 class ReportRow:
-    """Hold one line of a report; `number` counts from 1."""
+    """Hold one forecast with one run. `number` is that of its case, from 1: forecasts that one run scores share it."""
 
     number: int
     view: CellView
     run: Run | None
+
+    @property
+    def result(self) -> Run | None:
+        """Return the run that the row shows: its own, else that of another forecast of its case."""
+        return self.run or self.view.scored
+
+    @property
+    def scored(self) -> Run | None:
+        """Return the run that the forecast is scored by; None in further rows of the forecast."""
+        if self.counts:
+            return self.run
+        first = self.run is (self.view.runs or (None,))[0]
+        return self.view.scored if first and self.view.counted is None else None
 
     @property
     def counts(self) -> bool:
@@ -46,16 +61,47 @@ class ReportRow:
         return self.run is not None and self.run is self.view.counted
 
 
+@dataclass(frozen=True)
+class CaseRow:
+    """Hold the rows of one case that one run scores; the first one leads: a person's before a program's."""
+
+    rows: tuple[ReportRow, ...]
+
+    @property
+    def lead(self) -> ReportRow:
+        """Return the row whose forecast stands for the case."""
+        return self.rows[0]
+
+    @property
+    def others(self) -> tuple[ReportRow, ...]:
+        """Return the rows of the other forecasts."""
+        return self.rows[1:]
+
+
+def case_rows(listed: Iterable[ReportRow]) -> tuple[CaseRow, ...]:
+    """Return rows by case, in the order of the first row of each."""
+    found: dict[int, list[ReportRow]] = {}
+    for row in listed:
+        found.setdefault(row.number, []).append(row)
+    return tuple(CaseRow(tuple(sorted(members, key=_lead_order))) for members in found.values())
+
+
+def _lead_order(row: ReportRow) -> tuple[bool, bool]:
+    """Order rows by who forecast, a person first, and then by whether the run is the forecast's own."""
+    participant = getattr(row.view.sealed.prediction, "participant", None)
+    return participant is not None and participant.kind != "person", row.run is None
+
+
 def boost_of(row: ReportRow) -> BoostState | None:
     """Return the boost state of a row whose percent is of a steady state that differs from it; None elsewhere."""
-    return boost_state(row.view.forecast, row.run.recorded.measurement) if row.run else None
+    return boost_state(row.view.forecast, row.result.recorded.measurement) if row.result else None
 
 
 def conditions(row: ReportRow) -> Iterator[str]:
     """Yield what to know of a row's percent: its clock state, other load on a CPU, and why it is above 100."""
-    if row.run is None or row.run.recorded.measurement.timing is None:
+    if row.result is None or row.result.recorded.measurement.timing is None:
         return
-    measurement = row.run.recorded.measurement
+    measurement = row.result.recorded.measurement
     if (boost := boost_of(row)) is not None:
         yield boost.sentence
     if (text := stream_text(measurement)) is not None:
@@ -71,8 +117,24 @@ def rows(book: Book) -> tuple[ReportRow, ...]:
     """Return every row of a book, in the order of its seals; none when the ledger is refused."""
     if book.refused:
         return ()
-    pairs = [(view, run) for view in book.cells for run in (view.runs or (None,))]
-    return tuple(ReportRow(number, view, run) for number, (view, run) in enumerate(pairs, start=1))
+    # A book is frozen, and its rows are asked for again and again.
+    held = book.__dict__
+    if "_rows" not in held:
+        numbers: dict[object, int] = {}
+        pairs = [(view, run) for view in book.cells for run in (view.runs or (None,))]
+        held["_rows"] = tuple(
+            ReportRow(numbers.setdefault(_what(view, run), len(numbers) + 1), view, run) for view, run in pairs
+        )
+    found: tuple[ReportRow, ...] = held["_rows"]
+    return found
+
+
+def _what(view: CellView, run: Run | None) -> object:
+    """Return what rows with one number share: the run that they show, or the case of open forecasts."""
+    shown = run or view.scored
+    if shown is not None:
+        return case_key(view), shown.recorded.id
+    return view.name if view.state == "void" else (case_key(view), view.state == "missed")
 
 
 def missing(book: Book) -> tuple[CellView, ...]:
@@ -226,7 +288,5 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def counted(book: Book) -> Iterator[tuple[CellView, Run]]:
     """Yield every cell that counts as measured, with its run, or with the run of its case that it is scored by."""
     for row in rows(book):
-        if row.run is not None and row.counts:
-            yield row.view, row.run
-        elif row.view.answer is not None and row.run is (row.view.runs or (None,))[0]:
-            yield row.view, row.view.answer
+        if (run := row.scored) is not None:
+            yield row.view, run

@@ -10,7 +10,7 @@ from ledger.analysis.report_rows import ReportRow
 from ledger.errors import UnknownName
 from ledger.suggestions import unknown
 
-BY = ("kernel", "hw", "dtype", "regime", "campaign")
+BY = ("kernel", "hw", "dtype", "regime", "campaign", "forecaster")
 """What rows are chosen by and grouped by. A regime is the measured one; of a cell without a result the forecast one."""
 
 
@@ -56,8 +56,10 @@ def name_of(row: ReportRow, what: str) -> str:
             return case.dtype
         case "campaign":
             return row.view.sealed.prediction.campaign or ""
+        case "forecaster":
+            return row.view.sealed.prediction.forecaster
         case _:
-            measured = row.run.verification.measured_regime if row.run else None
+            measured = row.result.verification.measured_regime if row.result else None
             return measured or row.view.forecast.regime
 
 
@@ -70,7 +72,9 @@ def chosen(listed: Sequence[ReportRow], choice: RowChoice) -> tuple[ReportRow, .
                 raise UnknownName(unknown(what, name, known))
     kept = [row for row in listed if _fits(row, choice)]
     if choice.worst is not None:
-        kept = sorted((row for row in kept if _gap(row) is not None), key=lambda row: -abs(_gap(row) or 0.0))
+        kept = sorted(
+            (row for row in kept if row.run and gap_of(row) is not None), key=lambda row: -abs(gap_of(row) or 0.0)
+        )
         kept = kept[: choice.worst]
     return tuple(kept)
 
@@ -87,8 +91,9 @@ def _date(row: ReportRow) -> str:
     return recorded.commit.when[:10]
 
 
-def _gap(row: ReportRow) -> float | None:
-    found = row.run.verification.gap if row.run else None
+def gap_of(row: ReportRow) -> float | None:
+    """Return the gap that a row shows, in points; None without one."""
+    found = row.result.verification.gap if row.result else None
     return None if found is None else found.percent
 
 
@@ -102,9 +107,9 @@ def groups(listed: Sequence[ReportRow], what: str) -> tuple[Group, ...]:
 
 
 def _group(name: str, members: Sequence[ReportRow]) -> Group:
-    counting = [row for row in members if row.counts]
-    gaps = [gap for row in counting if (gap := _gap(row)) is not None]
-    verdicts = [row.run.verification for row in counting if row.run and row.run.verification.regimes]
+    scored = [run.verification for row in members if (run := row.scored) is not None]
+    gaps = [verdict.gap.percent for verdict in scored if verdict.gap is not None]
+    verdicts = [verdict for verdict in scored if verdict.regimes]
     return Group(
         name=name,
         rows=len(members),

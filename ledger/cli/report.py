@@ -31,9 +31,10 @@ def report(
     dtype: Annotated[list[str] | None, typer.Option(help="Rows of this data type.")] = None,
     regime: Annotated[list[str] | None, typer.Option(help="Rows measured in this regime.")] = None,
     campaign: Annotated[list[str] | None, typer.Option(help="Rows of this campaign.")] = None,
+    forecaster: Annotated[list[str] | None, typer.Option(help="Rows of this forecaster.")] = None,
     since: Annotated[str | None, typer.Option(help="Rows committed since this date, as 2026-01-31.")] = None,
     worst: Annotated[int | None, typer.Option(min=1, help="This many rows, the largest gaps first.")] = None,
-    by: Annotated[str | None, typer.Option(help="Sums by kernel, hw, dtype, regime or campaign.")] = None,
+    by: Annotated[str | None, typer.Option(help="Sums by kernel, hw, dtype, regime, campaign or forecaster.")] = None,
     html: Annotated[FilePath | None, typer.Option(help="Write a self-contained page instead.")] = None,
     markdown: Annotated[FilePath | None, typer.Option(help="Write Markdown instead.")] = None,
     site: Annotated[
@@ -51,7 +52,9 @@ def report(
     from ledger.render import report as reports
     from ledger.render.claim_text import claim_rows
 
-    names = dict(zip(BY, (kernel or (), hw or (), dtype or (), regime or (), campaign or ()), strict=True))
+    names = dict(
+        zip(BY, (kernel or (), hw or (), dtype or (), regime or (), campaign or (), forecaster or ()), strict=True)
+    )
     choice = RowChoice(names, None if since is None else parse_date(since, "--since"), worst)
     if (ids or not choice.is_all or by) and (markdown or site):
         raise InputError("report: rows are chosen together with --markdown or --site, which hold all of them")
@@ -108,7 +111,7 @@ def _sums(shown: Sequence[ReportRow], by: str | None) -> dict[str, Any]:
 def _print(
     book: Book, choice: RowChoice, shown: Sequence[ReportRow], only: Sequence[str] | None, by: str | None
 ) -> None:
-    from ledger.analysis.report_rows import rows
+    from ledger.analysis.report_rows import case_rows, rows
     from ledger.analysis.row_choice import groups
     from ledger.render import report as reports
 
@@ -119,7 +122,7 @@ def _print(
         if choice.is_all:
             reports.render(book, console, only=only)
         else:
-            reports.render_chosen(shown, len(rows(book)), console, seals=choice.worst is None)
+            reports.render_chosen(shown, len(case_rows(rows(book))), console, seals=choice.worst is None)
 
 
 def _only(document: dict[str, Any], only: Sequence[str] | None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def roofline(
     from ledger.record_files import read_bytes
     from ledger.render.plot_model import document
     from ledger.render.plot_terminal import print_plot
-    from ledger.render.roofline_plot import write
+    from ledger.render.roofline_plot import one_a_case, write
 
     plot = _plot(hw or [], bench or [], kernel, campaign)
     if as_json:
@@ -52,7 +52,7 @@ def roofline(
         if not any(path.suffix == ".png" for path in paths):
             say(f"no PNG: resvg-py is not installed; {install_command('plot')}")
     else:
-        print_plot(plot, out())
+        print_plot(one_a_case(plot), out())
 
 
 def _plot(

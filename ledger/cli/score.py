@@ -19,6 +19,9 @@ ByOption = Annotated[str | None, typer.Option("--by", help="Score groups apart: 
 def score(
     by: ByOption = None,
     ranking: Annotated[bool, typer.Option("--ranking", help="Only rank forecasters on the cells they share.")] = False,
+    forecaster: Annotated[
+        str | None, typer.Option("--forecaster", help="Only this one, with every number and its calibration.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score the forecasters. Errors, coverage, proper scores, skill against baselines, and a ranking."""
@@ -27,7 +30,7 @@ def score(
     from ledger.analysis.score import document, group_by
     from ledger.render import score_table as table
     from ledger.render.claim_text import SCORE_HEADINGS, score_rows, with_claims
-    from ledger.render.score_sheet import as_value, from_value, score_sheet
+    from ledger.render.score_sheet import as_value, from_value, only, score_sheet
     from ledger.render.tables import print_rows
 
     group = None if by is None else group_by(by)
@@ -38,6 +41,8 @@ def score(
 
     with_wis = find_spec("scoringrules") is not None
     sheet = from_value(open_ledger().remembered(f"score by {group}, WIS {with_wis}", made))
+    if forecaster is not None:
+        sheet = only(sheet, forecaster)
     if ranking:
         if as_json:
             emit(table.ranking_document(sheet.rankings))
@@ -60,5 +65,8 @@ def score(
         say("WIS needs scoringrules: pip install 'roofline-ledger[score]'")
     if group is None:
         table.render_skills(sheet.skills, out())
-        table.render_rankings(sheet.rankings, out())
-        table.render_calibration(sheet.scores, out())
+        if forecaster is not None or table.side_by_side(sheet.scores, out()):
+            table.render_rankings(sheet.rankings, out())
+            table.render_calibration(sheet.scores, out())
+        elif sheet.scores:
+            say("see also: ledger score --ranking, --forecaster NAME (calibration), --by kernel")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
@@ -11,12 +14,16 @@ from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.analysis.sight import sight_name
 from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
+from ledger.records import Finding
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
 from ledger.render.claim_text import table_rows as claim_rows
+from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.history_table import render_timeline, timeline
-from ledger.render.report_text import seal_text
+from ledger.render.report_text import MOST_OF_A_CODE, SCORED, seal_text, standing
 from ledger.render.tables import MANY, print_rows
 
+MANY_OF_A_CODE = 40
+"""Findings of one code above which the first MOST_OF_A_CODE are listed."""
 _COLOURS = {"refused": "red", "flag": "yellow", "note": "dim"}
 
 
@@ -25,12 +32,15 @@ def render_audit(result: Audit, console: Console) -> None:
     book = result.book
     if book is not None:
         console.print(f"audited commit {book.head} of {harmless(result.source)}", markup=False, soft_wrap=True)
-        for note in result.notes:
+        for note in _shared(result.notes):
             console.print(f"note: {harmless(note)}", markup=False, soft_wrap=True)
         console.print()
-        render_timeline(timeline(book), console)
-        console.print()
-        _predictions(book, console)
+        if len(book.cells) > MANY:
+            _campaigns(book, console)
+        else:
+            render_timeline(timeline(book), console)
+            console.print()
+            _predictions(book, console)
         _claims(book, console)
         _findings(result, console)
         console.print()
@@ -41,19 +51,79 @@ def render_audit(result: Audit, console: Console) -> None:
     console.print(Text(f"verdict: {result.verdict}: {harmless(result.reason)}", style=f"bold {colour}"), soft_wrap=True)
 
 
+def _shared(notes: Sequence[str]) -> Iterator[str]:
+    """Yield notes; one that many seals have stands once, behind the first of them."""
+    found: dict[str, list[str]] = {}
+    for note in notes:
+        seal, colon, words = note.partition(": ")
+        named = bool(colon) and re.fullmatch("[0-9a-f]{10}", seal) is not None
+        found.setdefault(words if named else note, []).append(seal if named else "")
+    for words, seals in found.items():
+        more = f" and {count_text(len(seals) - 1, 'more seal')}" if len(seals) > 1 else ""
+        yield f"{seals[0]}{more}: {words}" if seals[0] else words
+
+
 def _findings(result: Audit, console: Console) -> None:
+    """Print what was found: all that refuses, and of other codes with many findings the first ones."""
+    found: dict[tuple[str, str], list[Finding]] = {}
     for finding in result.findings:
-        words = f"{finding.severity} {finding.code} {finding.path}: {finding.message}"
-        console.print(Text(harmless(words), style=_COLOURS[finding.severity]), soft_wrap=True)
+        found.setdefault((finding.severity, finding.code), []).append(finding)
+    for (severity, code), members in found.items():
+        shown = members if severity == "refused" or len(members) <= MANY_OF_A_CODE else members[:MOST_OF_A_CODE]
+        for finding in shown:
+            words = f"{severity} {code} {finding.path}: {finding.message}"
+            console.print(Text(harmless(words), style=_COLOURS[severity]), soft_wrap=True)
+        if len(shown) < len(members):
+            words = f"{severity} {code}: {len(members) - len(shown)} more (ledger audit --json)"
+            console.print(Text(words, style=_COLOURS[severity]))
+
+
+def _campaigns(book: Book, console: Console) -> None:
+    """Print a line for each forecaster of each campaign: when, how much, what was measured, and on what it rests."""
+    groups: dict[str, dict[str, list[CellView]]] = {}
+    for view in (*book.cells, *book.hidden):
+        prediction = view.sealed.prediction
+        groups.setdefault(prediction.campaign or "", {}).setdefault(prediction.forecaster, []).append(view)
+    members = [(name, views) for found in groups.values() for name, views in found.items()]
+
+    def column(heading: str, value: Callable[[list[CellView]], object], rank: int = 0, *, right: bool = True) -> Column:
+        return Column(heading, [str(value(views) or "·") for _, views in members], rank, right)
+
+    states = [Counter(map(standing, views)) for _, views in members]
+    others = [state for state in dict.fromkeys(state for found in states for state in found) if state != "measured"]
+    columns = [
+        Column("forecaster", [harmless(name, 30) for name, _ in members], right=False),
+        column("sealed, by its commit", lambda views: views[0].sealed.commit.when[:10], 4, right=False),
+        column("seals", lambda views: len({view.sealed.id for view in views}), 5),
+        column("cells", len),
+        Column("measured", [str(found["measured"] or "·") for found in states]),
+        *(
+            Column(_SHORT.get(state, state), [str(found[state] or "·") for found in states], _RANKS.get(state, 0))
+            for state in others
+        ),
+        column("levels", _levels_of, 3, right=False),
+    ]
+    named = {name: f"campaign {harmless(name, 60)}" if name else "no campaign" for name in groups}
+    titles = [(named[name], len(found)) for name, found in groups.items()]
+    print_fitted(console, columns, titles)
+    told = "Scored: by another seal's run. Every event and forecast: ledger log, status --cells, audit --json"
+    console.print(Text(told, style="dim"))
+    console.print()
+
+
+_SHORT = {SCORED: "scored"}
+_RANKS = {"open": 1, "stale": 1, "failed": 2}
+
+
+def _levels_of(views: list[CellView]) -> str:
+    """Return the levels that the measured cells reach, with how many reach each."""
+    reached = Counter(level for view in views for level in view.levels)
+    return ", ".join(f"{level} in {reached[level]}" for level in sorted(reached))
 
 
 def _predictions(book: Book, console: Console) -> None:
     """Print each seal and its cells, with what was predicted, what was measured and what that rests on."""
     headings = ("cell", "state", "levels", "sight", "predicted", "measured", "grade")
-    if len(book.cells) > MANY:
-        rows = [(c.sealed.id[:10], harmless(c.sealed.prediction.forecaster), *_judged(c)) for c in book.cells]
-        print_rows(console, ("seal", "forecaster", *headings), rows, folding=())
-        return
     for _, group in groupby(book.cells, key=lambda cell: cell.sealed.id):
         cells = tuple(group)
         console.print(Text(seal_text(cells[0]), style="dim"), soft_wrap=True)

@@ -16,7 +16,7 @@ _SHOWN_STALLS = 4
 
 def counter_lines(row: ReportRow) -> list[tuple[str, str]]:
     """Return (title, words) pairs of a row's counters; none for a row without counters."""
-    measurement = row.run.recorded.measurement if row.run else None
+    measurement = row.result.recorded.measurement if row.result else None
     if measurement is None or measurement.counters is None or row.view.hardware is None:
         return []
     seen = readings(measurement.counters, row.view.hardware.target)
@@ -111,7 +111,7 @@ def _profiled(seen: MetricReadings) -> Iterator[str]:
 
 def _causes(row: ReportRow) -> Iterator[str]:
     """Yield every factor of the gap with the counter that it comes from."""
-    found = row.run.verification.gap if row.run else None
+    found = row.result.verification.gap if row.result else None
     for cause in found.causes if found else ():
         counter = f" ({cause.counter.replace('_', ' ')})" if cause.counter else ""
         yield f"{cause.name.replace('_', ' ')} ×{cause.factor:.2f}{counter}"

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from ledger.analysis.book import Book
-from ledger.analysis.report_rows import ReportRow, rows
+from ledger.analysis.report_rows import ReportRow, case_rows, rows
 from ledger.render import page_sections as sections
 from ledger.render import report_text as lines
 from ledger.render import roofline_svg, svg
@@ -48,7 +48,7 @@ def html(book: Book, *, only: Collection[str] | None = None) -> str:
     whole = book if only is None else None
     plot, values = _drawn(listed)
     head = [tag("h1", "Ledger report")]
-    summary = lines.summary_text(book) if whole else (f"{len(listed)} of {len(rows(book))} rows",)
+    summary = lines.summary_text(book) if whole else (f"{_cases(listed)} of {_cases(rows(book))} cases",)
     about = [tag("p", safe(words), class_="dim") for words in (f"commit {book.head}", *summary)]
     if not listed:
         return _page("\n".join([*head, *about, *_claims(whole), *_evidence(book, listed, whole)]))
@@ -67,13 +67,19 @@ def html(book: Book, *, only: Collection[str] | None = None) -> str:
     return _page("\n".join(parts), page_document(plot, values, whole) if charts else None)
 
 
+def _cases(listed: Sequence[ReportRow]) -> int:
+    return len({row.number for row in listed})
+
+
 def _drawn(listed: Sequence[ReportRow]) -> tuple[RooflinePlot, list[dict[str, Any]]]:
-    """Return the roofline of some rows, and the rows as values with their dots."""
-    dots = [None if row.run is None else dot_of(row.view, row.run) for row in listed]
+    """Return the roofline of the first forecasts of some cases, and all rows as values with their dots."""
+    dots = [None if row.result is None else dot_of(row.view, row.result) for row in listed]
     profiles = {row.view.hardware.name: row.view.hardware for row in listed if row.view.hardware is not None}
-    counting = [dot for row, dot in zip(listed, dots, strict=True) if dot is not None and row.counts]
-    plot = plot_of([profiles[name] for name in sorted(profiles)], None, counting)
-    return plot, [row_value(row, dot) for row, dot in zip(listed, dots, strict=True)]
+    leads = {id(case.lead) for case in case_rows(listed)}
+    pairs = list(zip(listed, dots, strict=True))
+    leading = [dot for row, dot in pairs if dot is not None and row.scored is not None and id(row) in leads]
+    plot = plot_of([profiles[name] for name in sorted(profiles)], None, leading)
+    return plot, [row_value(row, dot, leads=id(row) in leads) for row, dot in pairs]
 
 
 def _page(body: str, document: str | None = None) -> str:
@@ -127,7 +133,8 @@ def _controls(values: Sequence[dict[str, Any]]) -> str:
 
 
 def _select(names: Sequence[str], **attributes: str) -> str:
-    options = [tag("option", "all", value=""), *(tag("option", safe(name), value=name) for name in names)]
+    first = [tag("option", "first of each case", value="*")] if attributes.get("data_key") == "forecaster" else []
+    options = [*first, tag("option", "all", value=""), *(tag("option", safe(name), value=name) for name in names)]
     return tag("select", "".join(options), **attributes)
 
 
@@ -159,18 +166,19 @@ def _pictures(plot: RooflinePlot, charts: bool) -> list[str]:
 
 
 def _record(book: Book) -> list[str]:
-    """Return calibration, confusion and track record, over all cells."""
+    """Return calibration, confusion and track record: of all forecasts here, in the browser of those chosen."""
     stated = sections.calibration_table(book)
     left = _heading("Calibration of probabilities", "calibration")
     left += tag(
-        "p", "Over all cells: how often a regime was measured, by the probability that forecasts gave it.", class_="dim"
+        "p", "How often a regime was measured, by the probability that the forecasts chosen gave it.", class_="dim"
     )
     if stated:
-        left += _chart("calibration", "Stated against measured", "chart low", zooms=False) + _numbers(stated)
+        left += _chart("calibration", "Stated against measured", "chart low", zooms=False)
+        left += _numbers(tag("div", stated, id="calibrated"))
     else:
         left += tag("p", "No forecast states probabilities.")
     right = tag("h2", "Forecast and measured regimes") + sections.confusion_table(book)
-    right += tag("p", "Over all cells whose regime was determined.", class_="dim")
+    right += tag("p", "Over the forecasts chosen whose regime was determined.", class_="dim")
     track = _heading("Track record", "track record") + _chart(
         "track", "Mean gap, regimes and intervals by seal", "chart low", zooms=False
     )

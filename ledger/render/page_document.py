@@ -11,12 +11,13 @@ from ledger.analysis.book import Book
 from ledger.analysis.formatting import harmless
 from ledger.analysis.report_rows import ReportRow
 from ledger.analysis.sight import sight_name
-from ledger.analysis.track_record import SealRecord, calibration, track_record
+from ledger.analysis.track_record import SealRecord, probabilities_of, track_record
+from ledger.records import REGIMES, Forecast
 from ledger.render import report_text as lines
 from ledger.render.plot_layout import bounds, device_text, highest, push_apart
 from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
 
-FILTERS = ("kernel", "dtype", "gpu", "campaign", "sight", "regime")
+FILTERS = ("kernel", "dtype", "gpu", "campaign", "forecaster", "sight", "regime")
 """Keys of a row that the page filters by."""
 
 Limits = tuple[tuple[float, float], tuple[float, float]]
@@ -24,21 +25,33 @@ Limits = tuple[tuple[float, float], tuple[float, float]]
 _NAME_SHARE = 13 / 476
 
 
-def row_value(row: ReportRow, dot: Dot | None) -> dict[str, Any]:
-    """Return one row. Units: x FLOP/byte, rate and from FLOP/s, percents of the roof, us microseconds."""
+def row_value(row: ReportRow, dot: Dot | None, *, leads: bool) -> dict[str, Any]:
+    """Return one forecast. Units: x FLOP/byte, rate and from FLOP/s, percents of the roof, us microseconds.
+
+    leads: whether it stands for its case. named: the regimes that the verdict names; shares: the probabilities of
+    REGIMES, None where none were stated; right: None where no regime was determined.
+    """
     view, forecast = row.view, row.view.forecast
-    verdict = row.run.verification if row.run else None
-    timing = row.run.recorded.measurement.timing if row.run else None
+    run = row.result
+    verdict = run.verification if run else None
+    timing = run.recorded.measurement.timing if run else None
+    regimes = verdict.regimes if verdict and verdict.gap else ()
     value: dict[str, Any] = {
         "n": row.number,
+        "leads": leads,
         "cell": lines.cell_text(view),
         "kernel": forecast.case.kernel,
         "dtype": forecast.case.dtype,
         "gpu": forecast.case.hardware,
         "campaign": view.sealed.prediction.campaign or "none",
+        "forecaster": view.sealed.prediction.forecaster,
+        "seal": view.sealed.id[:10],
         "sight": sight_name(view.sight),
         "regime": verdict.measured_regime or "not determined" if verdict else view.state,
         "said": forecast.regime,
+        "named": ",".join(str(REGIMES.index(regime)) for regime in regimes),
+        "right": verdict.regime_is_right if verdict and regimes else None,
+        "shares": _shares(forecast),
         "forecast": forecast.percent_milli / 1000,
         "low": None if forecast.low_milli is None else forecast.low_milli / 1000,
         "high": None if forecast.high_milli is None else forecast.high_milli / 1000,
@@ -46,43 +59,55 @@ def row_value(row: ReportRow, dot: Dot | None) -> dict[str, Any]:
         "gap": _rounded(verdict.gap.percent if verdict and verdict.gap else None),
         "grade": verdict.grade if verdict else None,
         "time": lines.time_text(row),
-        "us": None if timing is None else timing.median_ps / 1e6,
-        "x": _rounded(dot.intensity_flop_per_byte if dot else None),
-        "rate": _rounded(dot.flop_per_s if dot else None),
-        "from": _rounded(dot.predicted_flop_per_s if dot else None),
+        "us": _rounded(None if timing is None else timing.median_ps / 1e6, 4),
+        "x": _rounded(dot.intensity_flop_per_byte if dot else None, 4),
+        "rate": _rounded(dot.flop_per_s if dot else None, 4),
+        "from": _rounded(dot.predicted_flop_per_s if dot else None, 4),
     }
     return {key: harmless(found, 200) if isinstance(found, str) else found for key, found in value.items()}
+
+
+def _shares(forecast: Forecast) -> str | None:
+    """Return the stated probabilities of REGIMES, with commas between; None without any."""
+    if forecast.probabilities_ppm is None:
+        return None
+    return ",".join(f"{share:g}" for share in probabilities_of(forecast).values())
 
 
 def page_document(plot: RooflinePlot, values: Sequence[dict[str, Any]], book: Book | None) -> str:
     """Return the document as JSON that may stand inside a script element. book: None on a page of some rows alone."""
     limits = bounds(plot) if plot.ceilings else None
     value = {
-        "rows": list(values),
+        "rows": _packed(values),
         "roofs": _roofs(plot, limits) if limits else [],
         "x": None if limits is None else [_rounded(edge) for edge in limits[0]],
         "y": None if limits is None else [_rounded(edge) for edge in limits[1]],
-        "calibration": [vars(found) for found in calibration(book)] if book else [],
-        "track": [_seal(record) for record in track_record(book)] if book else [],
+        "regimes": list(REGIMES),
+        "seals": [_seal(record) for record in track_record(book)] if book else [],
     }
     written = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+def _packed(values: Sequence[dict[str, Any]]) -> dict[str, list[list[Any]]]:
+    """Return rows by key, as the different values and the place of each row's value among them.
+
+    Many rows hold the same: forecasts of one case all but what was forecast.
+    """
+    packed = {}
+    for key in values[0]:
+        column = [json.dumps(value[key]) for value in values]
+        places = {text: number for number, text in enumerate(dict.fromkeys(column))}
+        packed[key] = [[json.loads(text) for text in places], [places[text] for text in column]]
+    return packed
+
+
+def _rounded(value: float | None, digits: int = 6) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")
 
 
 def _seal(record: SealRecord) -> dict[str, Any]:
-    return {
-        "name": harmless(record.campaign or record.seal[:10], 60),
-        "date": record.date[:10],
-        "measured": record.outcome.measured,
-        "error": _rounded(record.outcome.error),
-        "bias": _rounded(record.outcome.bias),
-        "inside": _rounded(record.outcome.in_interval),
-        "right": _rounded(record.outcome.regime_right),
-    }
+    return {"seal": record.seal[:10], "date": record.date[:10]}
 
 
 def _roofs(plot: RooflinePlot, limits: Limits) -> list[dict[str, Any]]:

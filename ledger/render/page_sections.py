@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ledger.analysis.book import Book, ClaimView
 from ledger.analysis.formatting import count_text, signed
-from ledger.analysis.report_rows import ReportRow
+from ledger.analysis.report_rows import ReportRow, case_rows
 from ledger.analysis.row_choice import groups
 from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.analysis.track_record import calibration, confusion, outcome_of, track_record
@@ -34,8 +34,9 @@ def _signed(value: float | None) -> str:
 
 
 def cards(listed: Sequence[ReportRow]) -> str:
-    """Return the headline numbers of the rows that count."""
-    results = [(row.view, row.run) for row in listed if row.run is not None and row.counts]
+    """Return the headline numbers of the cases that count, by the first forecast of each."""
+    leads = [case.lead for case in case_rows(listed)]
+    results = [(row.view, run) for row in leads if (run := row.scored) is not None]
     if not results:
         return ""
     found = outcome_of(results)
@@ -43,7 +44,7 @@ def cards(listed: Sequence[ReportRow]) -> str:
     seen = ", ".join(f"{sights[sight]} {sight_name(sight)}" for sight in (*SIGHTS, None) if sights[sight])
     grades = Counter(run.verification.grade for _, run in results)
     shown = (
-        ("cells measured", str(len(results)), seen),
+        ("cases measured", str(len(results)), seen),
         ("regime right", _percent(found.regime_right), f"of {found.regimes} determined"),
         ("mean gap", _points(found.error), f"points; {_signed(found.bias)} signed"),
         ("in interval", _percent(found.in_interval), f"of {found.intervals} intervals"),
@@ -85,7 +86,7 @@ def confusion_table(book: Book) -> str:
     names = [regime for regime in REGIMES if any(regime in pair for pair in found)]
     if not names:
         return ""
-    head = tag("th", "forecast ↓ measured →", scope="col")
+    head = tag("th", "forecast ↓ measured →", scope="col", data_regimes=",".join(names))
     head += "".join(tag("th", name.removesuffix("-bound"), scope="col", class_="number") for name in names)
     body = ""
     for said in names:
@@ -96,7 +97,8 @@ def confusion_table(book: Book) -> str:
             shade = f"share{0 if not count else 1 + min(2, 3 * count // (total + 1))}"
             cells += tag("td", str(count or "·"), class_=f"number {shade}{' right' if said == other else ''}")
         body += tag("tr", tag("th", said.removesuffix("-bound"), scope="row") + cells) + "\n"
-    return tag("div", tag("table", f"<thead>{tag('tr', head)}</thead>\n<tbody>\n{body}</tbody>"), class_="wide")
+    written = tag("table", f"<thead>{tag('tr', head)}</thead>\n<tbody>\n{body}</tbody>", id="confusion")
+    return tag("div", written, class_="wide")
 
 
 def track_table(book: Book) -> str:

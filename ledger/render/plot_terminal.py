@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -11,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.analysis.formatting import harmless
+from ledger.analysis.formatting import harmless, kernel_tail
+from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.plot_layout import bounds, device_text, regime_text
 from ledger.render.plot_model import Ceiling, Dot, RooflinePlot, Slope
 
@@ -22,6 +24,11 @@ _AXIS = 9
 _NARROWEST = 40
 # Without o, which marks a forecast.
 _LETTERS = (string.ascii_lowercase + string.ascii_uppercase).replace("o", "").replace("O", "")
+
+_MARKS = {
+    "hbm-bound": "h", "compute-bound": "c", "smem-bound": "s", "launch-bound": "n", "l2-bound": "2",
+    "latency-bound": "t",
+}  # fmt: skip
 
 
 class _Canvas:
@@ -48,19 +55,30 @@ class _Canvas:
 
 
 def print_plot(plot: RooflinePlot, console: Console) -> None:
-    """Print roofs, dots and their forecasts; letters are explained below, in the order of their intensity."""
+    """Print roofs, dots and their forecasts; letters are explained below, in the order of their intensity.
+
+    Of more dots than there are letters each has the mark of its regime, and the kernels are listed.
+    """
     console.print(Text(f"Roofline: {harmless(plot.title)}", style="bold"))
     canvas = _Canvas(max(_NARROWEST, min(console.width, 120) - _AXIS - 1), _HEIGHT, bounds(plot))
     _roofs(canvas, plot)
     dots = sorted(plot.dots, key=lambda dot: (dot.intensity_flop_per_byte, dot.label, dot.device))
-    letters = [_LETTERS[number] if number < len(_LETTERS) else "*" for number in range(len(dots))]
-    _dots(canvas, dots, letters)
+    many = len(dots) > len(_LETTERS)
+    if many:
+        for dot in dots:
+            canvas.put(dot.intensity_flop_per_byte, dot.flop_per_s, _MARKS.get(dot.regime or "", "?"))
+    else:
+        _dots(canvas, dots, _LETTERS)
     for line in _framed(canvas):
         console.print(Text(line), soft_wrap=True)
-    console.print(Text("FLOP/s over FLOP per byte of compulsory DRAM traffic; o is where a forecast put a dot"))
+    marks = ", ".join(f"{mark} {regime}" for regime, mark in _MARKS.items())
+    told = f"{marks}, ? not determined" if many else "o is where a forecast put a dot"
+    console.print(Text(f"FLOP/s over FLOP per byte of compulsory DRAM traffic; {told}"))
     _list_roofs(plot, console)
-    if dots:
-        _list_dots(plot, dots, letters, console)
+    if many:
+        _list_kernels(dots, console)
+    elif dots:
+        _list_dots(plot, dots, _LETTERS, console)
 
 
 def _roofs(canvas: _Canvas, plot: RooflinePlot) -> None:
@@ -91,7 +109,7 @@ def _dots(canvas: _Canvas, dots: Sequence[Dot], letters: Sequence[str]) -> None:
     for dot in dots:
         if dot.predicted_flop_per_s is not None:
             canvas.put(dot.intensity_flop_per_byte, dot.predicted_flop_per_s, "o")
-    for dot, letter in zip(dots, letters, strict=True):
+    for dot, letter in zip(dots, letters, strict=False):
         x, y = dot.intensity_flop_per_byte, dot.flop_per_s
         column, row = canvas.column(x), min(max(canvas.row(y), 0), canvas.height - 1)
         # A letter that would cover another goes to the nearest free column.
@@ -129,18 +147,46 @@ def _list_roofs(plot: RooflinePlot, console: Console) -> None:
     console.print(Text("; ".join(device_text(plot, line) for line in lines), style="dim"))
 
 
+def _list_kernels(dots: Sequence[Dot], console: Console) -> None:
+    """Print the dots of each kernel on each device in a line: how many, where, how high, and in which regimes."""
+    groups: dict[tuple[str, str], list[Dot]] = {}
+    for dot in sorted(dots, key=lambda dot: (dot.device, dot.kernel)):
+        groups.setdefault((dot.device, dot.kernel), []).append(dot)
+    lists = list(groups.values())
+    found = [Counter[str](dot.regime or "not determined" for dot in members) for members in lists]
+    columns = [
+        Column("kernel", [kernel_tail(kernel, 30) for _, kernel in groups], right=False),
+        Column("dots", [str(len(members)) for members in lists]),
+        Column("FLOP/byte", [_range([dot.intensity_flop_per_byte for dot in one]) for one in lists], 2, right=False),
+        Column("% of roof", [_range([dot.percent for dot in members]) for members in lists], right=False),
+        Column("regimes", [_counted(count) for count in found], 1, right=False),
+    ]
+    sizes = Counter(device for device, _ in groups)
+    print_fitted(console, columns, [(harmless(device), count) for device, count in sizes.items()])
+    console.print(Text("Each dot: ledger roofline --kernel NAME, or -o FOLDER", style="dim"))
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = (f"{end:.0f}" if end >= 100 else f"{end:.3g}" for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _counted(regimes: Counter[str]) -> str:
+    return ", ".join(f"{count} {name.removesuffix('-bound')}" for name, count in regimes.most_common())
+
+
 def _list_dots(plot: RooflinePlot, dots: Sequence[Dot], letters: Sequence[str], console: Console) -> None:
     several = len(plot.devices) > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "cell", "FLOP/byte", "forecast", "measured", "regime"):
         table.add_column(heading, justify="left" if heading in ("", "cell", "regime") else "right")
-    for dot, letter in zip(dots, letters, strict=True):
+    for dot, letter in zip(dots, letters, strict=False):
         said = dot.predicted_percent
         table.add_row(
             letter,
             Text(harmless(f"{dot.label}{' on ' + dot.device if several else ''}")),
-            f"{dot.intensity_flop_per_byte:.3g}",
-            "–" if said is None else f"{said:g}%",
+            _range([dot.intensity_flop_per_byte]),
+            "–" if said is None else f"{said:.3g}%",
             f"{dot.percent:.1f}%",
             Text(regime_text(dot)),
         )

@@ -6,17 +6,19 @@ made safe by formatting.harmless and wrapped in rich.text.Text, which reads no m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ledger.analysis.book import Book, ClaimView
 from ledger.analysis.formatting import count_text, harmless, signed
-from ledger.analysis.report_rows import ReportRow, document, rows
-from ledger.analysis.row_choice import Group
+from ledger.analysis.report_rows import CaseRow, ReportRow, case_rows, document, rows
+from ledger.analysis.row_choice import Group, gap_of
 from ledger.render import report_text as lines
 from ledger.render.claim_text import FOLDING as CLAIM_FOLDING
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
@@ -33,6 +35,9 @@ __all__ = ["document", "harmless", "html", "markdown", "render", "render_chosen"
 _NARROWEST = {1: 14, 2: 14, 3: 14, 6: 11}
 """Least widths of the columns that may fold, by number: the longest word of a cell, a regime, a sight."""
 _LEAST_WIDTH = 79
+_MOST_EXPLAINED = 100
+_EXPLAINED = 20
+"""Above how many cases a report explains only some, and how many."""
 
 
 def render(book: Book, console: Console, *, only: Collection[str] | None = None) -> None:
@@ -76,7 +81,8 @@ def render_claims(claims: Sequence[ClaimView], console: Console) -> None:
 
 def render_chosen(listed: Sequence[ReportRow], total: int, console: Console, *, seals: bool) -> None:
     """Print rows that a user chose, in the order given, of a ledger that holds `total`. seals: with lines on seals."""
-    console.print(Text(f"{len(listed)} of {count_text(total, 'row')}", style="bold"))
+    found = len({row.number for row in listed})
+    console.print(Text(f"{found} of {count_text(total, 'row')}", style="bold"))
     if listed:
         _tables(tuple(listed), console, seals=seals)
         _sentences(tuple(listed), console)
@@ -109,30 +115,55 @@ def _tables(listed: tuple[ReportRow, ...], console: Console, *, seals: bool = Tr
     if console.width < _LEAST_WIDTH:
         _stacked(listed, console, seals=seals)
         return
-    words = [lines.HEADINGS, *(lines.table_rows(row, timed=True) for row in listed)]
-    widths = fit([max(len(line[column]) for line in words) for column in range(len(lines.HEADINGS))], console.width)
+    cases = case_rows(listed)
+    table = [lines.table_rows(case.lead, timed=True) for case in cases]
+    widest = [max(map(len, column)) for column in zip(lines.HEADINGS, *table, strict=True)]
+    widths = fit(widest, console.width, word=max(len(word) for line in table for word in line[1].split()))
     headings = _grid(widths)
     headings.add_row(*(Text(heading, style="bold") for heading in lines.HEADINGS))
     console.print(headings)
-    for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
-        grid, members = _grid(widths), list(group)
-        for row in members:
-            styles = ("dim", "", "", _regime_style(row), _gap_style(row), "", "dim")
-            cells = zip(lines.table_rows(row, timed=True), styles, strict=True)
-            grid.add_row(*(Text(word, style=style) for word, style in cells))
-        if seals:
-            console.print(Text(lines.seal_text(members[0].view), style="dim"))
+    seal = None
+    for case, words in zip(cases, table, strict=True):
+        row = case.lead
+        if seals and row.view.sealed.id != seal:
+            seal = row.view.sealed.id
+            console.print(Text(lines.seal_text(row.view), style="dim"))
+        styles = ("dim", "", "", _regime_style(row), _gap_style(row), "", "dim")
+        grid = _grid(widths)
+        shown = (words[0], _broken(words[1], widths[1]), *words[2:])
+        grid.add_row(*(Text(word, style=style) for word, style in zip(shown, styles, strict=True)))
         console.print(grid)
+        _others(case, widths[0] + 2, console)
     console.print()
+
+
+def _broken(name: str, width: int) -> str:
+    """Return a cell's name in which a callable too long for a line is broken behind a dot or a colon."""
+    callable_, space, rest = name.partition(" ")
+    if len(callable_) <= width:
+        return name
+    lines_ = [""]
+    for part in re.findall(r"[^.:]*[.:]?", callable_):
+        if len(lines_[-1]) + len(part) > width and lines_[-1]:
+            lines_.append("")
+        lines_[-1] += part
+    return "\n".join(lines_) + ("\n" if len(lines_[-1]) > width else space) + rest
+
+
+def _others(case: CaseRow, indent: int, console: Console) -> None:
+    """Print the other forecasts of a case below it."""
+    if words := lines.others_text(case):
+        console.print(Padding(Text(words, style="dim"), (0, 0, 0, indent), expand=False))
 
 
 def _stacked(listed: tuple[ReportRow, ...], console: Console, *, seals: bool) -> None:
     """Print each row in lines of its own, for a terminal too narrow for a table."""
-    for _, group in groupby(listed, key=lambda row: row.view.sealed.id):
+    for seal, group in groupby(case_rows(listed), key=lambda case: case.lead.view.sealed.id):
         members = list(group)
-        if seals:
-            console.print(Text(lines.seal_text(members[0].view), style="dim"))
-        for row in members:
+        if seals and seal:
+            console.print(Text(lines.seal_text(members[0].lead.view), style="dim"))
+        for case in members:
+            row = case.lead
             number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row, timed=True)
             console.print(Text(f"{number} {cell}"))
             console.print(
@@ -140,29 +171,34 @@ def _stacked(listed: tuple[ReportRow, ...], console: Console, *, seals: bool) ->
             )
             console.print(Text(f"  predicted {predicted}"))
             console.print(Text.assemble("  measured ", (measured, _regime_style(row))))
+            _others(case, 2, console)
     console.print()
 
 
-def fit(widths: list[int], width: int) -> list[int]:
-    """Return column widths that fit a terminal: the widest text columns give way first, down to a word of each."""
+def fit(widths: list[int], width: int, *, word: int = 0) -> list[int]:
+    """Return column widths that fit a terminal: the widest text columns give way first, down to a word of each.
+
+    word: the longest word of a cell's name, which is folded only where it does not fit else.
+    """
     fitted = list(widths)
-    while sum(fitted) + 2 * (len(fitted) - 1) > width:
-        wide = [column for column, least in _NARROWEST.items() if fitted[column] > least]
-        if not wide:
-            break
-        fitted[max(wide, key=lambda column: fitted[column])] -= 1
+    for least in (_NARROWEST | {1: max(word, _NARROWEST[1])}, _NARROWEST):
+        while sum(fitted) + 2 * (len(fitted) - 1) > width:
+            wide = [column for column, narrowest in least.items() if fitted[column] > narrowest]
+            if not wide:
+                break
+            fitted[max(wide, key=lambda column: fitted[column])] -= 1
     return fitted
 
 
 def _grid(widths: list[int]) -> Table:
     grid = Table.grid(padding=(0, 2))
     for heading, width in zip(lines.HEADINGS, widths, strict=True):
-        grid.add_column(justify="right" if heading in ("#", "gap") else "left", width=width)
+        grid.add_column(justify="right" if heading in ("#", "gap") else "left", width=width, overflow="fold")
     return grid
 
 
 def _regime_style(row: ReportRow) -> str:
-    verdict = row.run.verification if row.run else None
+    verdict = row.result.verification if row.result else None
     if verdict is None or not verdict.regimes:
         return ""
     return "green" if verdict.regime_is_right else "yellow"
@@ -174,15 +210,20 @@ def _gap_style(row: ReportRow) -> str:
 
 
 def _sentences(listed: tuple[ReportRow, ...], console: Console) -> None:
-    explained = [(row, lines.sentence(row)) for row in listed if row.run is not None]
-    if not explained:
+    """Print what explains each case; of very many only the largest gaps are explained."""
+    leads = [case.lead for case in case_rows(listed) if case.lead.result is not None]
+    if not leads:
         return
-    console.print(Text("Why", style="bold"))
+    title = "Why"
+    if len(leads) > _MOST_EXPLAINED:
+        leads = sorted(leads, key=lambda row: -abs(gap_of(row) or 0.0))[:_EXPLAINED]
+        title = f"Why, for the {_EXPLAINED} largest gaps (of any other: ledger report SEAL#CELL)"
+    console.print(Text(title, style="bold"))
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", style="dim")
     grid.add_column()
-    for row, text in explained:
-        grid.add_row(Text(str(row.number)), Text(text))
+    for row in leads:
+        grid.add_row(Text(str(row.number)), Text(lines.sentence(row)))
     console.print(grid)
     console.print()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from statistics import fmean
 from typing import Literal
 
@@ -17,7 +18,17 @@ from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.machines import machine_lines
 from ledger.analysis.reconcile import totals_of
 from ledger.analysis.repeats import repeat_spread
-from ledger.analysis.report_rows import STATE_TEXT, ReportRow, boost_of, conditions, counted, rows, void_reasons
+from ledger.analysis.report_rows import (
+    STATE_TEXT,
+    CaseRow,
+    ReportRow,
+    boost_of,
+    case_rows,
+    conditions,
+    counted,
+    rows,
+    void_reasons,
+)
 from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.callables.subject import SELF_CONSISTENT, is_callable
 from ledger.records import Forecast, Measurement, Verification
@@ -29,6 +40,12 @@ LEGEND = (
     "neighbouring shape or another version; informed: this cell; *: corrected by quoted texts. Revised: an earlier "
     "forecast of the cell exists; again: a later run, which does not count."
 )
+
+MOST_OF_A_CODE = 10
+"""Messages of one code that are listed for files."""
+
+SCORED = "scored by another seal's run"
+"""What is said of a forecast without a run of its own whose case was measured."""
 
 COUNTER_HEADINGS = (
     "DRAM",
@@ -44,6 +61,11 @@ COUNTER_HEADINGS = (
 HEADINGS = ("#", "cell", "predicted", "measured", "gap", "grade", "sight")
 
 
+def standing(view: CellView) -> str:
+    """Return the state of a cell, or that the run of another forecast of its case scores it."""
+    return SCORED if view.counted is None and view.scored is not None else view.state
+
+
 def cell_text(view: CellView) -> str:
     """Return kernel, shape, dtype, hardware and, where it is not the usual, the implementation."""
     case = view.forecast.case
@@ -51,46 +73,55 @@ def cell_text(view: CellView) -> str:
     return harmless(words if case.implementation == "triton" else f"{words} {case.implementation}")
 
 
-def predicted_text(forecast: Forecast) -> str:
-    """Return regime and percent as forecast, with the interval: hbm-bound 78% (70–86)."""
-    words = f"{forecast.regime} {forecast.percent_milli / 1000:g}%"
+def predicted_text(forecast: Forecast, *, digits: int = 6) -> str:
+    """Return regime and percent as forecast, with the interval: hbm-bound 78% (70–86). digits: how many at most."""
+
+    def percent(milli: int) -> str:
+        return f"{milli / 1000:.{digits}g}"
+
+    words = f"{forecast.regime} {percent(forecast.percent_milli)}%"
     if forecast.low_milli is None or forecast.high_milli is None:
         return words
-    return f"{words} ({forecast.low_milli / 1000:g}–{forecast.high_milli / 1000:g})"
+    return f"{words} ({percent(forecast.low_milli)}–{percent(forecast.high_milli)})"
 
 
 def measured_text(row: ReportRow, *, timed: bool = False) -> str:
     """Return regime and percent as measured, or the state of a cell without a result. timed: the time behind it."""
-    if row.run is None:
+    if row.result is None:
         return row.view.state
-    verdict = row.run.verification
+    verdict = row.result.verification
     if verdict.measured_percent is None:
         return "failed"
-    boost, again = boost_of(row), "" if row.counts else " (again)"
+    boost, again = boost_of(row), "" if row.counts or row.run is None else " (again)"
     state = "" if boost is None else f" {boost.name}"
-    timing = row.run.recorded.measurement.timing
+    timing = row.result.recorded.measurement.timing
     took = f", {duration(timing.median_ps)}" if timed and timing is not None else ""
     return f"{verdict.regimes_text} {verdict.measured_percent:.1f}%{state}{took}{again}"
 
 
 def gap_text(row: ReportRow) -> str:
     """Return the signed gap in points, empty where nothing was measured."""
-    found = row.run.verification.gap if row.run else None
+    found = row.result.verification.gap if row.result else None
     return "" if found is None else signed(found.percent)
 
 
 def outcome(row: ReportRow) -> Literal["hit", "miss"] | None:
     """Return whether a forecast held: its gap is small and its regime not wrong. None where nothing was measured."""
-    verdict = row.run.verification if row.run else None
+    verdict = row.result.verification if row.result else None
     if verdict is None or verdict.gap is None:
         return None
-    wrong = bool(verdict.regimes) and not verdict.regime_is_right
-    return "miss" if wrong or abs(verdict.gap.percent) > HIT_POINTS else "hit"
+    return "miss" if regime_is_wrong(row) or abs(verdict.gap.percent) > HIT_POINTS else "hit"
+
+
+def regime_is_wrong(row: ReportRow) -> bool:
+    """Tell whether a regime was measured and another one was forecast."""
+    verdict = row.result.verification if row.result else None
+    return verdict is not None and bool(verdict.regimes) and not verdict.regime_is_right
 
 
 def grade_text(row: ReportRow) -> str:
     """Return the grade of the evidence, empty where nothing was measured."""
-    return (row.run.verification.grade or "") if row.run else ""
+    return (row.result.verification.grade or "") if row.result else ""
 
 
 def sight_text(view: CellView) -> str:
@@ -101,12 +132,12 @@ def sight_text(view: CellView) -> str:
 
 def sentence(row: ReportRow) -> str:
     """Return the sentences that explain a row: the gap's and the conditions of its percent, or why a cell failed."""
-    if row.run is None:
+    if row.result is None:
         return ""
-    found = row.run.verification.gap
+    found, measurement = row.result.verification.gap, row.result.recorded.measurement
     if found is not None:
-        return harmless(" ".join([found.sentence, *conditions(row), *_checked(row.run.recorded.measurement)]))
-    return harmless(f"Failed: {row.run.recorded.measurement.failure or 'no reason was recorded'}", 400)
+        return harmless(" ".join([found.sentence, *conditions(row), *_checked(measurement)]))
+    return harmless(f"Failed: {measurement.failure or 'no reason was recorded'}", 400)
 
 
 def sentence_of(book: Book, seal: str, cell: str) -> str:
@@ -129,12 +160,27 @@ def table_rows(row: ReportRow, *, timed: bool = False) -> tuple[str, ...]:
     return (
         str(row.number),
         cell_text(row.view),
-        predicted_text(row.view.forecast),
+        predicted_text(row.view.forecast, digits=3),
         measured_text(row, timed=timed),
         gap_text(row),
         grade_text(row),
         sight_text(row.view),
     )
+
+
+def other_text(row: ReportRow) -> str:
+    """Return another forecast of a row's case in a few words: learned 78.2% −3.1, l2-bound is wrong."""
+    view = row.view
+    words = f"{harmless(view.sealed.prediction.forecaster, 30)} {view.forecast.percent_milli / 1000:.1f}%"
+    if row.result is None:
+        return f"{words} {view.forecast.regime}"
+    wrong = f" {view.forecast.regime.removesuffix('-bound')}" if regime_is_wrong(row) else ""
+    return f"{words} {gap_text(row)}{wrong}"
+
+
+def others_text(case: CaseRow) -> str:
+    """Return the other forecasts of a case on one line; empty where there is none."""
+    return f"also {'; '.join(map(other_text, case.others))}" if case.others else ""
 
 
 def seal_text(view: CellView) -> str:
@@ -152,7 +198,7 @@ def missing_text(book: Book) -> list[str]:
     words = []
     reasons = void_reasons(book)
     for row in rows(book):
-        if row.view.counted is not None:
+        if row.view.scored is not None:
             continue
         if row.view.state == "void":
             reason = reasons.get(row.view.name) or "no reason was recorded"
@@ -165,9 +211,9 @@ def missing_text(book: Book) -> list[str]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Return ascending numbers with neighbours joined: #1 to #3, #5."""
+    """Return numbers in order with neighbours joined: #1 to #3, #5."""
     runs: list[list[int]] = []
-    for number in numbers:
+    for number in sorted(set(numbers)):
         if runs and runs[-1][-1] == number - 1:
             runs[-1].append(number)
         else:
@@ -188,21 +234,37 @@ def known_text(listed: Sequence[ReportRow]) -> list[str]:
 
 
 def finding_text(book: Book) -> list[str]:
-    """Return what is disclosed: first the findings about rows, by their number, then the others with their file."""
+    """Return what is disclosed: first the findings about rows, by their number, then the others with their file.
+
+    Of a code with many findings about files each message stands once, and the last ones are counted.
+    """
     listed, words = set(), []
     for row in rows(book):
         for finding in row.run.verification.findings if row.run else ():
             listed.add(finding)
             words.append(harmless(f"#{row.number} {finding.code}: {finding.message}", 600))
-    others = [finding for finding in book.findings if finding not in listed]
-    return words + [harmless(f"{finding.code}: {finding.path}: {finding.message}", 600) for finding in others]
+    paths: dict[str, dict[str, list[str]]] = {}
+    for finding in book.findings:
+        if finding not in listed:
+            paths.setdefault(finding.code, {}).setdefault(finding.message, []).append(finding.path)
+    for code, messages in paths.items():
+        for message, found in islice(messages.items(), MOST_OF_A_CODE):
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            words.append(harmless(f"{code}: {found[0]}{more}: {message}", 600))
+        if len(messages) > MOST_OF_A_CODE:
+            rest = sum(map(len, list(messages.values())[MOST_OF_A_CODE:]))
+            words.append(f"{code}: {rest} more (ledger report --json)")
+    return words
 
 
 def summary_text(book: Book) -> tuple[str, ...]:
     """Return the head and the result of a book in five lines, and a few on the chips of one kind."""
-    states = Counter(view.state for view in book.cells)
+    states = Counter(standing(view) for view in book.cells)
     parts = [f"{states[state]} {state}" for state in states]
-    head = f"{count_text(len(book.seals), 'seal')}, {count_text(len(book.cells), 'cell')}: {', '.join(parts) or 'none'}"
+    told = count_text(len(book.cells), "cell")
+    if SCORED in states:
+        told = f"{count_text(len(book.cells), 'forecast')} of {count_text(len(case_rows(rows(book))), 'case')}"
+    head = f"{count_text(len(book.seals), 'seal')}, {told}: {', '.join(parts) or 'none'}"
     results = [(view, run.verification) for view, run in counted(book)]
     gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]
     if not gaps:
@@ -235,7 +297,7 @@ def _evidence_text(results: list[tuple[CellView, Verification]]) -> str:
 
 def time_text(row: ReportRow) -> str:
     """Return the measured time with its confidence interval: 12.4 µs (12.3–12.6)."""
-    timing = row.run.recorded.measurement.timing if row.run else None
+    timing = row.result.recorded.measurement.timing if row.result else None
     if timing is None:
         return ""
     return duration(timing.median_ps, timing.low_ps, timing.high_ps)
@@ -244,7 +306,7 @@ def time_text(row: ReportRow) -> str:
 def counter_text(row: ReportRow) -> tuple[str, ...]:
     """Return what the counters said of a row under COUNTER_HEADINGS; empty for a row without counters."""
     view = row.view
-    totals = totals_of(row.run.recorded.measurement, view.hardware) if row.run and view.hardware else None
+    totals = totals_of(row.result.recorded.measurement, view.hardware) if row.result and view.hardware else None
     if totals is None:
         return ()
     moved, modelled = totals.dram_bytes, view.forecast.work.bytes

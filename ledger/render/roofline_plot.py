@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView, Run
 from ledger.analysis.formatting import PATH_NAMES, shape_text, si
-from ledger.analysis.report_rows import counted
+from ledger.analysis.report_rows import case_rows, rows
 from ledger.canonical import encode, object_id
 from ledger.errors import InputError
 from ledger.records import CeilingKind, Hardware, Path, Peak, Quantity
@@ -34,7 +34,10 @@ def plot_of(hardwares: Sequence[Hardware], book: Book | None, extra: Iterable[Do
     Units: FLOP/s, byte/s, FLOP/byte, percent of the sealed roof.
     """
     names = {hardware.name for hardware in hardwares}
-    found = (dot_of(view, run) for view, run in counted(book)) if book is not None else ()
+    # Of one case the forecast that stands for it comes first.
+    cases = () if book is None else case_rows(rows(book))
+    scored = ((row.view, row.scored) for case in cases for row in case.rows)
+    found = (dot_of(view, run) for view, run in scored if run is not None)
     dots = [*(dot for dot in found if dot is not None), *extra]
     return RooflinePlot(
         head=book.head if book is not None else None,
@@ -43,6 +46,12 @@ def plot_of(hardwares: Sequence[Hardware], book: Book | None, extra: Iterable[Do
         slopes=tuple(line for hardware in hardwares for line in _slopes(hardware)),
         dots=tuple(dot for dot in dots if dot.device in names),
     )
+
+
+def one_a_case(plot: RooflinePlot) -> RooflinePlot:
+    """Return a plot with one dot of each measured run, that of the first forecast; and those that nobody forecast."""
+    first = {dot.record: dot for dot in reversed(plot.dots)}
+    return replace(plot, dots=tuple(dot for dot in plot.dots if dot.record is None or first[dot.record] is dot))
 
 
 def only_kernels(plot: RooflinePlot, kernels: Sequence[str]) -> RooflinePlot:
@@ -141,14 +150,16 @@ def dot_of(view: CellView, run: Run) -> Dot | None:
 def write(plot: RooflinePlot, folder: FilePath, benches: Mapping[str, bytes] | None = None) -> list[FilePath]:
     """Write roofline.svg, strips of 40 dots each, roofline.json, roofline.md and manifest.json; return their paths.
 
+    Pictures and tables have one dot a case, roofline.json one a forecast.
     With resvg-py, the extra [plot], each picture is also a PNG. benches: the bench documents that were drawn, by name.
     """
     from ledger.render import roofline_svg, strips_svg, svg
     from ledger.render.plot_table import dot_page
 
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {"roofline": roofline_svg.draw(plot)}
-    pictures |= {f"strip-{number:02}": drawn for number, drawn in enumerate(strips_svg.draw(plot), start=1)}
+    cases = one_a_case(plot)
+    pictures = {"roofline": roofline_svg.draw(cases)}
+    pictures |= {f"strip-{number:02}": drawn for number, drawn in enumerate(strips_svg.draw(cases), start=1)}
     files: dict[str, bytes] = {}
     for name, drawn in pictures.items():
         alone = svg.standalone(drawn)
@@ -156,7 +167,7 @@ def write(plot: RooflinePlot, folder: FilePath, benches: Mapping[str, bytes] | N
         if (pixels := svg.png(alone)) is not None:
             files[f"{name}.png"] = pixels
     files["roofline.json"] = _json(document(plot))
-    files["roofline.md"] = dot_page(plot).encode()
+    files["roofline.md"] = dot_page(cases).encode()
     digests = [{name: object_id(data) for name, data in given.items()} for given in (benches or {}, files)]
     files["manifest.json"] = _json(manifest(plot, *digests))
     for name, content in files.items():

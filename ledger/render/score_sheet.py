@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -15,8 +15,10 @@ from ledger.analysis.machines import machine_lines
 from ledger.analysis.ranking import Ranking
 from ledger.analysis.repeats import RepeatSpread, repeat_spread
 from ledger.analysis.score import GroupBy, Score, score_book
+from ledger.errors import UnknownName
 from ledger.forecasters.baselines import Skill, compared, rankings, skills
 from ledger.render.claim_text import scores_of
+from ledger.suggestions import unknown
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,24 @@ def score_sheet(book: Book, group: GroupBy | None) -> ScoreSheet:
         claims=scores_of(book),
         repeats=repeat_spread(book),
         machines=tuple(machine_lines(book)),
+    )
+
+
+def only(sheet: ScoreSheet, forecaster: str) -> ScoreSheet:
+    """Return the scores of one forecaster; the rankings that it is in stay whole. Raises: UnknownName."""
+    names = dict.fromkeys([*(one.forecaster for one in sheet.scores), *(one.forecaster for one in sheet.claims)])
+    if forecaster not in names:
+        raise UnknownName(unknown("forecaster", forecaster, names))
+    return replace(
+        sheet,
+        scores=tuple(one for one in sheet.scores if one.forecaster == forecaster),
+        skills=tuple(one for one in sheet.skills if one.forecaster == forecaster),
+        rankings={
+            sight: ranking
+            for sight, ranking in sheet.rankings.items()
+            if any(one.forecaster == forecaster for one in ranking.rows)
+        },
+        claims=tuple(one for one in sheet.claims if one.forecaster == forecaster),
     )
 
 

@@ -5,7 +5,6 @@ Errors of time are means of logarithms, shown as the percent that they stand for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -21,6 +20,9 @@ from ledger.analysis.repeats import RepeatSpread
 from ledger.analysis.score import Score
 from ledger.analysis.sight import sight_name
 from ledger.forecasters.baselines import PREFIX, Skill
+from ledger.render.fitted_table import Column, print_fitted
+from ledger.render.score_rows import LONGEST_NAME, print_group_rows, print_score_rows, print_skill_rows
+from ledger.render.score_values import percent_of
 from ledger.render.tables import print_rows
 
 _LABELS = (
@@ -47,14 +49,13 @@ _LEGEND = (
     "counts as neither. Cells never measured are not scored. A vacuous interval (90 points or more) counts in no "
     "coverage."
 )
-_LONGEST_NAME = 30
 _BAR = 20
 
 
 def render_scores(
     scores: Sequence[Score], console: Console, *, repeats: RepeatSpread | None = None, machines: Iterable[str] = ()
 ) -> None:
-    """Print the scores, one column for each forecaster and sight; a dash stands for what cannot be scored.
+    """Print the scores, a column for each forecaster and sight where all fit, else a line; a dash: cannot be scored.
 
     Scores of groups are printed one a line. machines: lines on the chips of one kind.
     """
@@ -62,15 +63,11 @@ def render_scores(
         console.print("Nothing to score: no forecast is sealed, or the ledger is refused.")
         return
     if scores[0].group is not None:
-        _print_groups(scores, console)
+        print_group_rows(scores, console)
+    elif side_by_side(scores, console):
+        _print_columns(scores, console)
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("")
-        for score in scores:
-            table.add_column(Text(_heading(score)), justify="right")
-        for label, *values in zip(_LABELS, *(_column(score) for score in scores), strict=True):
-            table.add_row(Text(label), *(Text(value) for value in values))
-        console.print(table)
+        print_score_rows(scores, console)
     console.print(Text(_LEGEND, style="dim"))
     if repeats is not None:
         console.print(Text(f"Repeats: {repeats.text}; an error below that shows no skill.", style="dim"))
@@ -79,19 +76,24 @@ def render_scores(
 
 
 def _heading(score: Score) -> str:
-    return f"{harmless(score.forecaster, _LONGEST_NAME)}, {sight_name(score.sight)}"
+    return f"{harmless(score.forecaster, LONGEST_NAME)}, {sight_name(score.sight)}"
 
 
-_GROUPED = (0, 3, 4, 5, 6, 7, 8, 11, 12, 14)
-"""The labels that lines of groups have, by number."""
+def side_by_side(scores: Sequence[Score], console: Console) -> bool:
+    """Tell whether the scores of all forecasters fit beside each other, with every interval."""
+    columns = [(_heading(score), *_column(score)) for score in scores]
+    widths = [max(map(len, ("", *_LABELS))), *(max(map(len, column)) for column in columns)]
+    return len(scores) == 1 or sum(widths) + 2 * len(scores) <= console.width
 
 
-def _print_groups(scores: Sequence[Score], console: Console) -> None:
-    headings = ("group", *(_LABELS[number] for number in _GROUPED))
-    for heading, members in groupby(scores, key=_heading):
-        columns = ((harmless(score.group or "", _LONGEST_NAME), _column(score)) for score in members)
-        console.print(Text(heading, style="bold"))
-        print_rows(console, headings, [(name, *(column[n] for n in _GROUPED)) for name, column in columns], folding=())
+def _print_columns(scores: Sequence[Score], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for score in scores:
+        table.add_column(Text(_heading(score)), justify="right")
+    for label, *values in zip(_LABELS, *(_column(score) for score in scores), strict=True):
+        table.add_row(Text(label), *(Text(value) for value in values))
+    console.print(table)
 
 
 def _column(score: Score) -> tuple[str, ...]:
@@ -109,7 +111,7 @@ def _column(score: Score) -> tuple[str, ...]:
         return text(value) if found is None else f"{text(value)} [{text(found[0])}, {text(found[1])}]"
 
     def of_time(key: str, *, sign: bool = False) -> str:
-        text = number(key, 1, _percent, sign=sign)
+        text = number(key, 1, percent_of, sign=sign)
         return text if text == "–" else f"{text} %"
 
     spread = score.repeat_percent
@@ -132,11 +134,6 @@ def _column(score: Score) -> tuple[str, ...]:
     )
 
 
-def _percent(log: float) -> float:
-    """Return the percent that a mean of logarithms of time stands for."""
-    return 100 * math.expm1(min(log, 50.0))
-
-
 def _share(value: float | None, count: int) -> str:
     return "–" if value is None else f"{100 * value:.0f}% of {count}"
 
@@ -144,24 +141,33 @@ def _share(value: float | None, count: int) -> str:
 # Baselines and ranking
 
 
+_MOST_APART = 3
+"""Forecasters, each sight for itself, up to which each has its table of skill."""
+
+
 def render_skills(skills: Sequence[Skill], console: Console) -> None:
-    """Print how the forecasters compare with the baselines on the same cells."""
+    """Print how the forecasters compare with the baselines on the same cells; of many the skill alone."""
+    told = "Skill is 1 - error ÷ baseline's error, of ln time, on the cells that both answer."
+    if len({(one.forecaster, one.sight) for one in skills}) > _MOST_APART:
+        console.print()
+        print_skill_rows(skills, console)
+        console.print(Text(told, style="dim"))
+        return
     for (forecaster, sight), members in groupby(skills, key=lambda one: (one.forecaster, one.sight)):
         rows = [
             (
                 one.baseline,
                 str(one.cells),
-                f"{_percent(one.error):.1f} %",
-                f"{_percent(one.baseline_error):.1f} %",
+                f"{percent_of(one.error):.1f} %",
+                f"{percent_of(one.baseline_error):.1f} %",
                 "–" if one.skill is None else f"{signed(one.skill, 2)}{_interval(one.low, one.high)}",
             )
             for one in members
         ]
         console.print()
-        console.print(Text(f"Skill, {harmless(forecaster, _LONGEST_NAME)}, {sight}", style="bold"))
+        console.print(Text(f"Skill, {harmless(forecaster, LONGEST_NAME)}, {sight}", style="bold"))
         print_rows(console, ("baseline", "cells", "error of time", "baseline's", "skill"), rows, folding=())
     if skills:
-        told = "Skill is 1 - error ÷ baseline's error, of ln time, on the cells that both answer."
         console.print(Text(told, style="dim"))
 
 
@@ -179,24 +185,25 @@ RANKING_NOTE = (
 def render_rankings(rankings: Mapping[str, Ranking], console: Console) -> None:
     """Print the ranking of each sight, with the probability that its order is right."""
     for sight, ranking in rankings.items():
-        rows = [
-            (
-                str(one.rank),
-                harmless(one.forecaster, _LONGEST_NAME + len(PREFIX)),
-                str(one.cells),
-                f"{_percent(one.loss):.1f} %",
-                f"{signed(one.peer_score, 3)}{_interval(one.low, one.high, 3)}",
-                "–" if one.ahead_of_next is None else f"{100 * one.ahead_of_next:.0f}%",
-            )
-            for one in ranking.rows
-        ]
+        rows = ranking.rows
+        intervals = [f"{signed(one.peer_score, 3)}{_interval(one.low, one.high, 3)}" for one in rows]
+        ahead = ["–" if one.ahead_of_next is None else f"{100 * one.ahead_of_next:.0f}%" for one in rows]
+        names = [harmless(one.forecaster, LONGEST_NAME + len(PREFIX)) for one in rows]
         console.print()
         order = "" if ranking.order is None else f"; {100 * ranking.order:.0f}% that all of the order is right"
         console.print(Text(f"Ranking, {sight}, {ranking.cells} shared cells{order}", style="bold"))
-        print_rows(console, ("", "forecaster", "cells", "error of time", "peer score", "ahead"), rows, folding=())
+        columns = (
+            Column("", [str(one.rank) for one in rows]),
+            Column("forecaster", names, right=False),
+            Column("cells", [str(one.cells) for one in rows]),
+            Column("error\nof time", [f"{percent_of(one.loss):.1f}%" for one in rows]),
+            Column("peer score", intervals, right=False),
+            Column("ahead", ahead),
+        )
+        print_fitted(console, columns)
         if ranking.alone:
-            names = ", ".join(harmless(name, _LONGEST_NAME) for name in ranking.alone)
-            console.print(Text(f"Not compared, for want of shared cells: {names}"))
+            alone = ", ".join(harmless(name, LONGEST_NAME) for name in ranking.alone)
+            console.print(Text(f"Not compared, for want of shared cells: {alone}"))
     if rankings:
         console.print(Text(RANKING_NOTE, style="dim"))
 

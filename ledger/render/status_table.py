@@ -1,19 +1,28 @@
-"""Renders the state of every sealed cell."""
+"""Renders the state of every sealed cell, and of many the state of each campaign's cases.
+
+state is what became of a forecast by its own seal: one whose case another seal's run measured stays open (it may still
+be measured, for evidence of its own), and `scored_by` names the record that scores it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rich.console import Console
 
 from ledger.analysis.book import Book, CellView
-from ledger.analysis.formatting import case_text
+from ledger.analysis.formatting import case_text, harmless
 from ledger.analysis.report_rows import sight_document
+from ledger.analysis.results import case_key
 from ledger.analysis.sight import sight_name
+from ledger.errors import UnknownName
 from ledger.evidence.judge import CurrentDigest, SealedSubject, is_stale, subject_of_seal
 from ledger.render.claim_text import case_words, claim_rows, claimed_text
+from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.tables import print_rows
+from ledger.suggestions import unknown
 
 
 def status_of(book: Book) -> dict[str, Any]:
@@ -47,10 +56,14 @@ def _cell(cell: CellView) -> dict[str, Any]:
         "seal": cell.sealed.id,
         "cell": forecast.cell,
         "state": cell.state,
+        "scored_by": None if cell.scored is None else cell.scored.recorded.id,
+        "campaign": cell.sealed.prediction.campaign,
+        "forecaster": cell.sealed.prediction.forecaster,
         "blind": cell.blind,
         **sight_document(cell),
         "line": (case_text(forecast.case), predicted, runs, sight_name(cell.sight)),
         "subject": subject_of_seal(forecast) if cell.state == "open" else None,
+        "case": case_key(cell),
     }
 
 
@@ -69,16 +82,72 @@ def status_document(status: dict[str, Any]) -> dict[str, Any]:
     return {"head": status["head"], "cells": cells, "claims": status["claims"], "refused": status["refused"]}
 
 
-_TEXT = ("line", "subject")
+_FEW = 50
+"""Cells up to which each has its line."""
+_TEXT = ("line", "subject", "case")
+_SCORED = "scored"
+_ORDER = ("measured", _SCORED, "failed", "missed", "open", "stale", "hidden", "void")
+"""What a cell's standing may be; a case has the first one that a forecast of it has."""
 
 
-def render_status(status: dict[str, Any], console: Console) -> None:
-    """Print the state of every sealed cell."""
-    rows = [(cell["state"], cell["seal"][:10], *cell["line"]) for cell in status["cells"]]
-    print_rows(console, ("state", "seal", "cell", "predicted", "runs", "sight"), rows, folding=("cell",))
+def _standing(cell: dict[str, Any]) -> str:
+    """Return the state of a cell, or that another seal's run scores it."""
+    return _SCORED if cell["state"] in ("open", "stale", "failed") and cell["scored_by"] else str(cell["state"])
+
+
+def of_campaigns(status: dict[str, Any], campaigns: Collection[str]) -> dict[str, Any]:
+    """Return a status with the cells of some campaigns alone, and no claims. Raises: UnknownName."""
+    known = dict.fromkeys(cell["campaign"] for cell in status["cells"] if cell["campaign"])
+    for name in campaigns:
+        if name not in known:
+            raise UnknownName(unknown("campaign", name, known))
+    cells = [cell for cell in status["cells"] if cell["campaign"] in campaigns]
+    return {**status, "cells": cells, "claims": [], "claim_lines": []}
+
+
+def render_status(status: dict[str, Any], console: Console, *, listed: bool | None = None) -> None:
+    """Print the state of every sealed cell, or of many that of each campaign. listed: every cell in any case."""
+    cells = status["cells"]
+    if len(cells) <= _FEW if listed is None else listed:
+        rows = [(_standing(cell), cell["seal"][:10], *cell["line"]) for cell in cells]
+        print_rows(console, ("state", "seal", "cell", "predicted", "runs", "sight"), rows, folding=("cell",))
+    else:
+        _campaigns(cells, console)
     claims = [tuple(line) for line in status["claim_lines"]]
     if claims:
         print_rows(console, ("state", "seal", "claim", "claimed", "runs"), claims, folding=("claim",))
-    states = Counter([cell["state"] for cell in status["cells"]] + [line[0] for line in claims])
-    shown = ("open", "stale", "measured", "void", *(("hidden",) if states["hidden"] else ()))
-    console.print(", ".join(f"{states[state]} {state}" for state in shown))
+    states = Counter([_standing(cell) for cell in cells] + [line[0] for line in claims])
+    shown = ("open", "stale", "measured", "void", *(one for one in (_SCORED, "failed", "hidden") if states[one]))
+    more = " by another seal's run" if states[_SCORED] else ""
+    console.print(", ".join(f"{states[one]} {one}{more if one == _SCORED else ''}" for one in shown))
+
+
+def _campaigns(cells: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print a line for each campaign: its cases by what became of them, and its forecasts."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        groups.setdefault(cell["campaign"] or "", []).append(cell)
+    counts = [_case_counts(found) for found in groups.values()]
+    columns = [
+        Column("campaign", [harmless(name, 30) or "none" for name in groups], right=False),
+        Column("cases", [str(sum(count.values())) for count in counts]),
+        Column("measured", [str(count["measured"] + count[_SCORED] or "·") for count in counts]),
+        *(
+            Column(state, [str(count[state] or "·") for count in counts])
+            for state in _ORDER[2:]
+            if state in ("open", "stale") or any(count[state] for count in counts)
+        ),
+        Column("forecasts", [str(len(found)) for found in groups.values()], rank=1),
+        Column("forecasters", [str(len({cell["forecaster"] for cell in found})) for found in groups.values()], rank=2),
+    ]
+    print_fitted(console, columns)
+    console.print("Each forecast: ledger status --cells, or --campaign NAME", style="dim")
+
+
+def _case_counts(cells: Sequence[dict[str, Any]]) -> Counter[str]:
+    """Return how many cases have each standing: that of the forecast which went furthest."""
+    best: dict[str, int] = {}
+    for cell in cells:
+        place = _ORDER.index(standing) if (standing := _standing(cell)) in _ORDER else len(_ORDER) - 1
+        best[cell["case"]] = min(place, best.get(cell["case"], len(_ORDER)))
+    return Counter(_ORDER[place] for place in best.values())

@@ -23,6 +23,7 @@ from samples import (
     make_timing,
     make_view,
 )
+from shared_cases import shared_case
 
 from ledger.analysis.book import Book, CellView, Commit, Voided
 from ledger.analysis.gap import HIT_POINTS
@@ -33,7 +34,7 @@ from ledger.records import Finding, Tool, Void
 from ledger.render import report
 from ledger.render.counter_card import counter_lines
 from ledger.render.markdown_page import page_name, seal_page, seals_table
-from ledger.render.report_text import outcome
+from ledger.render.report_text import finding_text, outcome
 from ledger.render.site import write_site
 
 ROOT = Path(__file__).parents[2]
@@ -225,9 +226,57 @@ def test_a_percent_above_100_and_a_busy_machine_are_explained_in_the_row() -> No
 
 
 def test_missing_rows_are_joined() -> None:
-    open_ = make_view(LATER, SMALL)
-    shown = make_book(open_, open_, open_, book().cells[0], open_)
+    one, two, three, five = (
+        make_view(LATER, make_forecast(shape={"B": size, "H": 2, "O": 2})) for size in (1, 2, 3, 5)
+    )
+    shown = make_book(one, two, three, book().cells[0], five)
     assert "  open (sealed and not yet measured): #1 to #3, #5" in printed(shown).splitlines()
+
+
+def test_forecasts_that_one_run_scores_are_one_row_led_by_a_person() -> None:
+    shown = shared_case("learned", "rule-of-thumb")
+    assert [row.number for row in report_rows(shown)] == [1, 1, 1]
+    text = printed(shown, width=140)
+    assert "3 seals, 3 forecasts of 1 case: 2 scored by another seal's run, 1 measured" in text
+    assert "hbm-bound 52.5% (40–60)" in text
+    # The run is hbm-bound at 50%; l2-bound at 40% is a miss in both.
+    assert "also learned 40.0% +10.0 l2; rule-of-thumb 40.0% +10.0 l2" in text
+    assert "Not measured" not in text and text.count("As forecast to 2.5 points") == 1
+
+
+def test_open_forecasts_of_one_case_are_one_row() -> None:
+    text = printed(shared_case("learned", measured=False))
+    assert "also learned 40.0% l2-bound" in text and "open (sealed and not yet measured): #1" in text
+
+
+def test_a_forecast_that_another_run_scores_is_shown_alone_with_its_result() -> None:
+    shown = shared_case("learned")
+    name = shown.cells[0].short_name
+    stream = io.StringIO()
+    report.render(shown, Console(file=stream, width=140), only={name})
+    assert "l2-bound 40%" in stream.getvalue() and "hbm-bound 50.0%" in stream.getvalue()
+    (row,) = (row for row in report.document(shown)["rows"] if row["forecaster"] == "learned")
+    assert (row["state"], row["measured"], row["counts"]) == ("open", None, False) and row["scored_by"]
+
+
+def test_a_long_list_of_cases_explains_the_largest_gaps() -> None:
+    views = []
+    for number in range(101):
+        forecast = make_forecast(shape={"B": number + 1, "H": 64, "O": 64}, percent_milli=50_000)
+        timing = make_timing(2 * MS + number * MS // 1000)
+        views.append(make_view(make_sealed(forecast), forecast, make_measurement(forecast, timing=timing)))
+    text = printed(make_book(*views), width=140)
+    _, _, why = text.partition("Why, for the 20 largest gaps")
+    numbers = [line.split()[0] for line in why.splitlines() if "forecast" in line and line.strip()[0].isdigit()]
+    assert numbers == [str(number) for number in range(101, 81, -1)]
+
+
+def test_many_findings_of_one_code_are_counted() -> None:
+    flags = [FLAG.model_copy(update={"path": f"verifications/{n}.json", "message": f"is {n % 15}"}) for n in range(30)]
+    words = finding_text(make_book(findings=tuple(flags)))
+    assert len(words) == 11
+    assert words[0] == "date-order: verifications/0.json and 1 more: is 0"
+    assert words[-1] == "date-order: 10 more (ledger report --json)"
 
 
 def test_terminal_shows_prediction_measurement_and_why() -> None:

@@ -28,6 +28,7 @@ from samples import (
     make_hardware,
     quantity,
 )
+from shared_cases import shared_case
 
 from ledger.analysis.report_rows import counted
 from ledger.canonical import encode
@@ -372,3 +373,27 @@ def test_fields_cannot_act_on_the_terminal() -> None:
     stream = io.StringIO()
     print_plot(replace(value, dots=(first, *value.dots[1:])), Console(file=stream, width=100))
     assert "<U+001B>[31m<U+202E>[bold]x" in stream.getvalue()
+
+
+def test_many_dots_have_the_marks_of_their_regimes_and_a_line_a_kernel() -> None:
+    drawn = toy_plot()
+    dot = drawn.dots[0]
+    many = [
+        replace(dot, regime="hbm-bound", kernel=f"kernel_{n % 2}", percent=float(n + 1), record=f"{n:064x}")
+        for n in range(60)
+    ]
+    stream = io.StringIO()
+    print_plot(replace(drawn, dots=tuple(many)), Console(file=stream, width=80))
+    text = stream.getvalue()
+    lines = [line.split() for line in text.splitlines()]
+    assert ["kernel_0", "30", f"{dot.intensity_flop_per_byte:.3g}", "1", "to", "59", "30", "hbm"] in lines
+    assert "h hbm-bound" in text and all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_case_is_one_dot_that_of_the_forecast_which_leads() -> None:
+    drawn = plot.plot_of([TOY], shared_case("learned", "rule-of-thumb"))
+    assert [dot.predicted_percent for dot in drawn.dots] == [52.5, 40.0, 40.0]
+    assert [dot.predicted_percent for dot in plot.one_a_case(drawn).dots] == [52.5]
+    # A dot that nobody forecast has no record, and stays.
+    bench = tuple(replace(dot, record=None) for dot in drawn.dots)
+    assert plot.one_a_case(replace(drawn, dots=bench)).dots == bench

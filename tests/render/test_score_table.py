@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 from samples import make_book
 from scored import view
 
+from ledger.analysis.formatting import kernel_tail
 from ledger.analysis.score import score_book
+from ledger.errors import UnknownName
 from ledger.forecasters.baselines import compared, rankings, skills
+from ledger.render.score_sheet import only, score_sheet
 from ledger.render.score_table import render_calibration, render_rankings, render_scores, render_skills
 
 
@@ -85,5 +89,48 @@ def test_groups_are_a_line_each() -> None:
         view(percent=50, measured=50, regime="l2-bound"), view(percent=50, measured=40, regime="hbm-bound")
     )
     render_scores(score_book(book, "regime"), Console(file=stream, width=200))
-    lines = [line.split()[0] for line in stream.getvalue().splitlines()[:4]]
-    assert lines == ["ada,", "group", "hbm-bound", "l2-bound"]
+    first, _, *lines = [line.split()[0] for line in stream.getvalue().splitlines()[:5]]
+    assert [first, *lines] == ["ada,", "group", "hbm-bound", "l2-bound"]
+
+
+def many(count: int = 15) -> tuple[str, list[str]]:
+    """Return what is printed on 80 columns of forecasters, the later the worse, and their names."""
+    names = [f"forecaster number {count - n}" for n in range(count)]
+    views = [
+        view(percent=50, measured=40 - n + size, forecaster=name, shape={"B": size, "H": 64, "O": 64})
+        for n, name in enumerate(names)
+        for size in range(1, 10)
+    ]
+    stream, book = io.StringIO(), make_book(*views)
+    console = Console(file=stream, width=80)
+    render_scores(score_book(book), console)
+    render_skills(skills(compared(book)), console)
+    render_rankings(rankings(compared(book)), console)
+    return stream.getvalue(), names
+
+
+def test_many_forecasters_have_a_line_each_the_best_first_and_nothing_is_cut() -> None:
+    shown, names = many()
+    lines = shown.splitlines()
+    assert all(len(line) <= 80 for line in lines) and "…" not in shown
+    scored = [line for line in lines[: lines.index("blind") + 16] if line.startswith("forecaster number")]
+    assert [line[:20].strip() for line in scored] == names
+    # Measured 41 to 49 of 50: 50 is 11.3% above their geometric mean, 44.93.
+    assert scored[0].split()[3:5] == ["9", "11.3%"]
+    assert "A wider terminal also shows: " in shown and "Brier score" in shown
+    assert sum(line.startswith(names[0]) for line in lines) == 2
+
+
+def test_a_long_callable_keeps_its_end_in_a_group() -> None:
+    assert kernel_tail("examples.third_party.liger:linear_cross_entropy", 30) == "…liger:linear_cross_entropy"
+    assert kernel_tail("a" * 40, 30) == "…" + "a" * 29
+    assert kernel_tail("matmul", 30) == "matmul"
+
+
+def test_one_forecaster_is_chosen_by_name() -> None:
+    book = make_book(view(percent=50, measured=50), view(percent=50, measured=40, forecaster="eve"))
+    sheet = score_sheet(book, None)
+    assert [one.forecaster for one in only(sheet, "eve").scores] == ["eve"]
+    assert {one.forecaster for one in only(sheet, "eve").skills} == {"eve"}
+    with pytest.raises(UnknownName, match="did you mean eve"):
+        only(sheet, "ev")

@@ -2,11 +2,21 @@
 // Filters, sorts and draws what the page's JSON document holds. Text of records is only ever set as text.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
+  // Columns of places among different values become rows.
+  const columns = Object.entries(data.rows), count = columns[0][1][1].length;
+  const all = Array.from({ length: count }, (_, row) =>
+    Object.fromEntries(columns.map(([key, [values, places]]) => [key, values[places[row]]])));
+  for (const [place, row] of all.entries()) {
+    row.place = place;
+    row.named = row.named ? row.named.split(",").map(Number) : [];
+    row.shares = row.shares && row.shares.split(",").map(Number);
+  }
   const root = document.documentElement, by = (id) => document.getElementById(id);
-  const rows = new Map(data.rows.map((row) => [row.n, row]));
+  // The forecast that stands for a case: the first of those chosen.
+  const rows = new Map(), leads = new Map(all.filter((row) => row.leads).map((row) => [row.n, row]));
   const table = document.querySelector("table.rows"), controls = by("controls");
   const charts = {}, picked = {}, narrow = () => window.innerWidth < 740;
-  let shown = data.rows, colourBy = "regime", focus = -1;
+  let shown = all, colourBy = "regime", focus = -1;
   root.classList.add("script");
 
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -31,7 +41,7 @@
 
   function rowTip(row) {
     const interval = row.low === null ? "" : ` (${row.low}–${row.high})`;
-    return tip([`#${row.n} ${row.cell}`, `forecast ${row.said} ${row.forecast}%${interval}`,
+    return tip([`#${row.n} ${row.cell}`, `forecast ${row.said} ${row.forecast}%${interval} by ${row.forecaster}`,
       `measured ${row.regime} ${row.percent.toFixed(1)}%, ${row.time}`, `gap ${signed(row.gap)} points, ${row.sight}`,
       row.campaign]);
   }
@@ -39,7 +49,7 @@
   const base = () => ({
     animation: false, backgroundColor: "transparent", textStyle: { color: css("--ink"), fontFamily: "system-ui, sans-serif" },
     tooltip: { confine: true, backgroundColor: css("--soft"), borderColor: css("--line"), textStyle: { color: css("--ink") },
-      formatter: (point) => (rows.has(point.data.n) ? rowTip(rows.get(point.data.n)) : tip([point.seriesName])) },
+      formatter: (point) => (point.data.row >= 0 ? rowTip(all[point.data.row]) : tip([point.seriesName])) },
   });
   const axis = (name, more) => ({
     name, nameLocation: "middle", nameGap: 34, nameTextStyle: { color: css("--dim") }, axisLabel: { color: css("--dim") },
@@ -65,7 +75,7 @@
   }
   const dots = (measured, x, y) => groups(measured).map(([key, members], number) => ({
     name: key, type: "scatter", symbolSize: 8, z: 3, itemStyle: { color: colour(key, number), opacity: 0.85 },
-    data: members.map((row) => ({ value: [row[x], row[y]], n: row.n })),
+    data: members.map((row) => ({ value: [row[x], row[y]], n: row.n, row: row.place })),
   }));
   const legend = (measured) => ({
     type: "scroll", bottom: 0, textStyle: { color: css("--ink") }, pageTextStyle: { color: css("--ink") },
@@ -87,7 +97,7 @@
       }));
     const arrows = measured.flatMap((row) => [[row.x, row.from], [row.x, row.rate], ["-", "-"]]);
     return { ...base(), legend: legend(measured), dataZoom: zoom(),
-      grid: { left: 64, right: named ? 300 : 14, top: 16, bottom: 84 },
+      grid: { left: 64, right: named ? 324 : 14, top: named ? 34 : 16, bottom: 84 },
       xAxis: axis("FLOP per byte of compulsory DRAM traffic",
         { type: "log", min: data.x[0], max: data.x[1], axisLabel: { color: css("--dim"), formatter: power, showMinLabel: false, showMaxLabel: false } }),
       yAxis: axis("FLOP/s",
@@ -104,43 +114,108 @@
       xAxis: axis("forecast, percent of the roof", { type: "value", min: 0, max: end }),
       yAxis: axis("measured, percent of the roof", { type: "value", min: 0, max: end }),
       series: [edge("forecast = measured", 0, "solid"), edge("5 points above", 5, "dotted"), edge("5 points below", -5, "dotted"),
-        line("interval", intervals, { color: css("--dim"), width: 2, opacity: 0.35 }, { z: 2 }), ...dots(measured, "forecast", "percent")] };
+        line("interval", intervals, { color: css("--dim"), width: 2, opacity: measured.length > 800 ? 0.1 : 0.35 }, { z: 2 }), ...dots(measured, "forecast", "percent")] };
   }
 
-  function calibration() {
-    const size = (count) => Math.min(22, 6 + Math.sqrt(count));
+  // As ledger/analysis/track_record.py: ten bins, and the Wilson interval at 95%.
+  function bins(measured) {
+    const found = new Map();
+    for (const row of measured) {
+      if (!row.shares || !row.named.length) continue;
+      row.shares.forEach((share, regime) => {
+        const place = Math.min(9, Math.floor(share * 10)), bin = found.get(place) || { count: 0, sum: 0, hits: 0 };
+        found.set(place, { count: bin.count + 1, sum: bin.sum + share, hits: bin.hits + row.named.includes(regime) });
+      });
+    }
+    return [...found].sort((one, other) => one[0] - other[0]).map(([, bin]) => {
+      const z = 1.959964, n = bin.count, observed = bin.hits / n, scale = 1 + (z * z) / n, middle = (observed + (z * z) / (2 * n)) / scale;
+      const half = (z * Math.sqrt((observed * (1 - observed)) / n + (z * z) / (4 * n * n))) / scale;
+      return { count: n, stated: bin.sum / n, observed, low: Math.max(0, middle - half), high: Math.min(1, middle + half) };
+    });
+  }
+
+  const whole = (share) => `${(100 * share).toFixed(0)}%`;
+
+  function calibration(measured) {
+    const size = (number) => Math.min(22, 6 + Math.sqrt(number)), found = bins(measured);
+    fill(document.querySelector("#calibrated tbody"), found.map((bin) =>
+      [whole(bin.stated), whole(bin.observed), `${whole(bin.low)} to ${whole(bin.high)}`, String(bin.count)]));
     return { ...base(), grid: { left: 58, right: 18, top: 16, bottom: 58 },
       xAxis: axis("stated probability of a regime, percent", { type: "value", min: 0, max: 100 }),
       yAxis: axis("how often it was measured, percent", { type: "value", min: 0, max: 100 }),
       series: [line("perfect", [[0, 0], [100, 100]], { color: css("--dim"), width: 1, type: "dotted" }),
-        { name: "calibration", type: "scatter", itemStyle: { color: css("--hbm") }, data: data.calibration.map((bin) => ({
+        { name: "calibration", type: "scatter", itemStyle: { color: css("--hbm") }, data: found.map((bin) => ({
           value: [100 * bin.stated, 100 * bin.observed], symbolSize: size(bin.count),
-          tooltip: { formatter: () => tip([`stated ${(100 * bin.stated).toFixed(0)}%, measured ${(100 * bin.observed).toFixed(0)}%`,
+          tooltip: { formatter: () => tip([`stated ${whole(bin.stated)}, measured ${whole(bin.observed)}`,
             `${bin.count} probabilities`]) } })) }] };
   }
 
-  function track() {
-    const at = (number) => data.track[number];
-    const percent = (value) => (value === null ? "–" : `${(100 * value).toFixed(0)}%`);
+  function fill(body, lines) {
+    body.replaceChildren(...lines.map((words) => {
+      const row = document.createElement("tr");
+      words.forEach((word, number) => { const cell = row.insertCell(); cell.textContent = word; if (number) cell.className = "number"; });
+      return row;
+    }));
+  }
+
+  function confuse(measured) {
+    const place = by("confusion");
+    if (!place) return;
+    const names = place.querySelector("[data-regimes]").dataset.regimes.split(",");
+    const known = measured.filter((row) => row.right !== null);
+    names.forEach((said, line) => {
+      const own = known.filter((row) => row.said === said), cells = place.tBodies[0].rows[line].querySelectorAll("td");
+      names.forEach((other, column) => {
+        const many = own.filter((row) => (row.right ? said : data.regimes[row.named[0]]) === other).length;
+        const shade = many ? 1 + Math.min(2, Math.floor((3 * many) / (own.length + 1))) : 0;
+        cells[column].textContent = many || "·";
+        cells[column].className = `number share${shade}${said === other ? " right" : ""}`;
+      });
+    });
+  }
+
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+  const order = new Map(data.seals.map((one, number) => [one.seal, number]));
+
+  function track(measured) {
+    const found = [], known = new Map(data.seals.map((one) => [one.seal, one])), places = new Map();
+    // Seals of one campaign by one forecaster are one; seals come in their order.
+    const ordered = [...measured].sort((one, other) => order.get(one.seal) - order.get(other.seal));
+    for (const row of ordered) {
+      const key = `${row.campaign} ${row.forecaster}`;
+      if (!places.has(key)) places.set(key, found.push({ ...known.get(row.seal), by: row.forecaster, own: [] }) - 1);
+      found[places.get(key)].own.push(row);
+    }
+    for (const one of found) {
+      const own = one.own, ranged = own.filter((row) => row.low !== null), judged = own.filter((row) => row.right !== null);
+      Object.assign(one, { name: own[0].campaign === "none" ? one.by : own[0].campaign,
+        error: mean(own.map((row) => Math.abs(row.gap))), bias: mean(own.map((row) => row.gap)),
+        inside: ranged.length ? mean(ranged.map((row) => row.low <= row.percent && row.percent <= row.high)) : null,
+        right: judged.length ? mean(judged.map((row) => row.right)) : null });
+    }
+    const percent = (value) => (value === null ? "–" : whole(value));
     return { ...base(), grid: { left: 52, right: 52, top: 34, bottom: narrow() ? 110 : 96 },
       legend: { top: 0, textStyle: { color: css("--ink") } },
-      tooltip: { ...base().tooltip, trigger: "axis", formatter: ([point]) => { const one = at(point.dataIndex); return tip(
-        [`${one.name}, ${one.date}`, `${one.measured} measured, mean gap ${one.error.toFixed(1)}, signed ${signed(one.bias)}`,
+      tooltip: { ...base().tooltip, trigger: "axis", formatter: ([point]) => { const one = found[point.dataIndex]; return tip(
+        [`${one.name} by ${one.by}, ${one.date}`, `${one.own.length} measured, mean gap ${one.error.toFixed(1)}, signed ${signed(one.bias)}`,
           `in interval ${percent(one.inside)}, regime right ${percent(one.right)}`]); } },
-      xAxis: axis("", { type: "category", data: data.track.map((one) => one.name), axisLabel: { color: css("--dim"), rotate: 35,
+      xAxis: axis("", { type: "category", data: found.map((one) => one.name), axisLabel: { color: css("--dim"), rotate: 35,
         width: 120, overflow: "truncate" } }),
       yAxis: [axis("mean gap, points", { type: "value", min: 0 }),
         axis("percent of cells", { type: "value", min: 0, max: 100, splitLine: { show: false } })],
-      series: [{ name: "mean gap", type: "bar", itemStyle: { color: css("--hbm"), opacity: 0.55 }, data: data.track.map((one) => one.error) },
+      series: [{ name: "mean gap", type: "bar", itemStyle: { color: css("--hbm"), opacity: 0.55 }, data: found.map((one) => one.error) },
         ...[["regime right", "right", "--l2"], ["in interval", "inside", "--latency"]].map(([name, key, variable]) => ({
           name, type: "line", yAxisIndex: 1, symbolSize: 6, lineStyle: { color: css(variable) }, itemStyle: { color: css(variable) },
-          data: data.track.map((one) => (one[key] === null ? "-" : 100 * one[key])) }))] };
+          data: found.map((one) => (one[key] === null ? "-" : 100 * one[key])) }))] };
   }
 
   function draw() {
     const measured = shown.filter((row) => row.percent !== null), placed = measured.filter((row) => row.x !== null);
     focus = -1;
-    const options = { roofline: () => roofline(placed), against: () => against(measured), calibration, track };
+    confuse(measured);
+    const options = { roofline: () => roofline(placed), against: () => against(measured),
+      calibration: () => calibration(measured), track: () => track(measured) };
     for (const [id, option] of Object.entries(options)) {
       if (by(id)) (charts[id] ||= start(by(id))).setOption(option(), true);
     }
@@ -163,7 +238,7 @@
 
   function open(n) {
     const body = by("row-" + n);
-    body.querySelector("details")?.setAttribute("open", "");
+    body.querySelector("details:last-of-type")?.setAttribute("open", "");
     body.scrollIntoView({ block: "center" });
     body.querySelector("summary")?.focus({ preventScroll: true });
   }
@@ -178,13 +253,13 @@
 
   function step(chart, by_) {
     const points = chart.getOption().series.flatMap((series, seriesIndex) => (series.type !== "scatter" ? [] :
-      series.data.map((point, dataIndex) => ({ seriesIndex, dataIndex, n: point.n }))));
+      series.data.map((point, dataIndex) => ({ seriesIndex, dataIndex, row: point.row }))));
     if (!points.length) return;
     focus = (focus + by_ + points.length) % points.length;
     chart.dispatchAction({ type: "showTip", seriesIndex: points[focus].seriesIndex, dataIndex: points[focus].dataIndex });
-    const row = rows.get(points[focus].n);
-    say(chart, row ? [...rowTip(row).children].map((part) => part.textContent).join("; ") : "");
-    chart.chosen = points[focus].n;
+    const row = all[points[focus].row];
+    say(chart, [...rowTip(row).children].map((part) => part.textContent).join("; "));
+    chart.chosen = row.n;
   }
 
   const KEYS = { ArrowRight: (c) => step(c, 1), ArrowLeft: (c) => step(c, -1), "+": (c) => scale(c, 0.5), "=": (c) => scale(c, 0.5),
@@ -201,13 +276,37 @@
   function filter() {
     for (const one of controls.querySelectorAll("select[data-key]")) picked[one.dataset.key] = one.value;
     const words = by("search").value.toLowerCase();
+    const fits = (row, key, value) => (value === "*" ? row.leads : !value || row[key] === value);
+    const found = new Map();
     colourBy = by("colour").value;
-    shown = data.rows.filter((row) => Object.entries(picked).every(([key, value]) => !value || row[key] === value) &&
-      (!words || by("row-" + row.n).textContent.toLowerCase().includes(words)));
-    const kept = new Set(shown.map((row) => row.n));
-    for (const row of data.rows) by("row-" + row.n).hidden = !kept.has(row.n);
-    by("count").textContent = `${shown.length} of ${data.rows.length} rows`;
+    shown = all.filter((row) => {
+      if (words && !found.has(row.n)) found.set(row.n, by("row-" + row.n).textContent.toLowerCase().includes(words));
+      return Object.entries(picked).every(([key, value]) => fits(row, key, value)) && (!words || found.get(row.n));
+    });
+    rows.clear();
+    for (const row of shown) if (!rows.has(row.n) || row.leads) rows.set(row.n, row);
+    for (const n of leads.keys()) {
+      by("row-" + n).hidden = !rows.has(n);
+      if (rows.has(n)) stand(rows.get(n));
+    }
+    by("count").textContent = `${rows.size} of ${leads.size} cases, ${shown.length} of ${all.length} forecasts`;
     draw();
+  }
+
+  // Shows a forecast in the row of its case; the sentence below is about the first one.
+  function stand(row) {
+    const body = by("row-" + row.n), lead = leads.get(row.n);
+    if (row.leads && !body.stood) return;
+    const [, , said, , , gap, , sight] = body.rows[0].cells;
+    body.stood ||= [said, gap, sight].map((cell) => [cell, cell.textContent, cell.className]);
+    for (const [cell, words, kind] of body.stood) [cell.textContent, cell.className] = [words, kind];
+    body.querySelector(".why span").hidden = row !== lead;
+    if (row === lead) return;
+    const interval = row.low === null ? "" : ` (${+row.low.toPrecision(3)}–${+row.high.toPrecision(3)})`;
+    said.textContent = `${row.said} ${+row.forecast.toPrecision(3)}%${interval} by ${row.forecaster}`;
+    gap.textContent = row.gap === null ? "" : signed(row.gap);
+    gap.className = `number${row.gap === null ? "" : row.right === false || Math.abs(row.gap) > 5 ? " miss" : " hit"}`;
+    sight.textContent = row.sight;
   }
   controls.addEventListener("input", filter);
   controls.addEventListener("submit", (event) => event.preventDefault());
@@ -216,7 +315,7 @@
   function sort(heading, key) {
     const down = heading.getAttribute("aria-sort") !== "descending", way = down ? -1 : 1;
     const value = (row) => (key === "gap" && row.gap !== null ? Math.abs(row.gap) : row[key]);
-    const order = [...data.rows].sort((one, other) => {
+    const order = [...leads.values()].map((row) => rows.get(row.n) || row).sort((one, other) => {
       const left = value(one), right = value(other);
       if (left === null || right === null) return (left === null) - (right === null);
       return left === right ? one.n - other.n : left < right ? -way : way;

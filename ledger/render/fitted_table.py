@@ -1,0 +1,74 @@
+"""Prints tables of as many columns as a terminal holds; no value is cut off or folded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+_GAP = 2
+
+
+@dataclass(frozen=True)
+class Column:
+    """Hold one column: its heading, whose lines are split at line breaks, and a harmless value a row.
+
+    rank: which columns give way first where they do not all fit, those of the highest rank; of rank 0 none.
+    """
+
+    heading: str
+    values: Sequence[str]
+    rank: int = 0
+    right: bool = True
+
+    @property
+    def width(self) -> int:
+        """Return the width of the widest value or line of the heading."""
+        return max(map(cell_len, (*self.heading.split("\n"), *self.values)))
+
+
+def print_fitted(console: Console, columns: Sequence[Column], sections: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """Print a table; return the headings of the columns that do not fit.
+
+    sections: titles, each with the number of rows below it; without any, rows stand under no title.
+    """
+    kept = fitted(columns, console.width)
+    heads = [column.heading.split("\n") for column in kept]
+    for line in range(height := max(map(len, heads))):
+        # Short headings stand at the bottom.
+        words = [head[line - height + len(head)] if line >= height - len(head) else "" for head in heads]
+        _line(console, _row(kept, words), "bold")
+    first = 0
+    for title, count in sections or (("", len(columns[0].values)),):
+        if title:
+            _line(console, title, "bold")
+        for number in range(first, first + count):
+            _line(console, _row(kept, [column.values[number] for column in kept]), "")
+        first += count
+    return [column.heading.replace("\n", " ") for column in columns if column not in kept]
+
+
+def fitted(columns: Sequence[Column], width: int) -> list[Column]:
+    """Return the columns that fit a width, in their order: those of lower rank first."""
+    kept: list[int] = []
+    for number in sorted(range(len(columns)), key=lambda number: columns[number].rank):
+        needed = sum(columns[one].width + _GAP for one in (*kept, number)) - _GAP
+        if not columns[number].rank or needed <= width:
+            kept.append(number)
+    return [columns[number] for number in sorted(kept)]
+
+
+def _row(columns: Collection[Column], words: Sequence[str]) -> str:
+    parts = []
+    for column, word in zip(columns, words, strict=True):
+        space = " " * (column.width - cell_len(word))
+        parts.append(f"{space}{word}" if column.right else f"{word}{space}")
+    return (" " * _GAP).join(parts).rstrip()
+
+
+def _line(console: Console, words: str, style: str) -> None:
+    # Rather lines that are too long than words that are cut off.
+    console.print(Text(words, style=style), soft_wrap=True)
