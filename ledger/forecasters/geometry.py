@@ -94,7 +94,7 @@ def library_geometry(product: Product, dtype: Dtype, written: int, tall: int, wi
         tensor=2 * tall * wide * deep,
         request=element * deep * (rows + columns),
         exchanged=element * deep * (rows + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1)),
-        multiplied=_LIBRARY_FMA * min(tall, product.m) * min(wide, product.n) * deep if dtype in ("fp32", "fp64") else 0,
+        multiplied=_LIBRARY_FMA * rows * columns * deep if dtype in ("fp32", "fp64") else 0,
         apart=_TILE_CHAIN,
         scattered=bool(written * product.n % SECTOR_BYTES),
         split=split,

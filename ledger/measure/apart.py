@@ -1,6 +1,6 @@
 """Measures a callable in a process of its own, with limits on time and memory; what it changes ends with that process.
 
-While a cell is measured on a GPU, the process of the next one may already import torch; then it waits for its turn.
+While a cell is measured on a GPU, the processes of the next ones may already import torch; then they wait their turn.
 That is no sandbox: the callable may do there whatever the user may. Imports no torch.
 """
 
@@ -15,10 +15,11 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -27,6 +28,7 @@ import ledger
 from ledger.analysis.refusals import STOPPED
 from ledger.budgets import CALLABLE_MEMORY_SHARE, CALLABLE_TIME_S
 from ledger.canonical import validate
+from ledger.device.facts import cpu_cores
 from ledger.device.gpu_selection import current_gpu
 from ledger.errors import InputError, LedgerError
 from ledger.measure.callable_process import PARTS
@@ -38,6 +40,8 @@ _CHILD = "ledger.measure.callable_process"
 _END_S = 10
 _LONGEST_LINE = 16 * 1024 * 1024
 _MOST_LINES = 16
+MOST_AHEAD, CORES_OF_ONE = 4, 4
+"""Processes that import torch ahead of their turn, and cores of which each takes one."""
 
 
 @dataclass(frozen=True)
@@ -134,48 +138,55 @@ def run_apart(process: CellProcess, *, launch_ps: int | None, vary: bool, on_sta
 
 
 class Processes:
-    """Start the processes of an order's callables, at most one ahead of its turn, and end them."""
+    """Start the processes of an order's callables, a few ahead of their turn, and end them. most: ahead."""
 
     def __init__(self, order: Order, *, folder: FilePath, limits: Limits) -> None:
         """Start none. folder: of the sources."""
         self._start = partial(CellProcess, order=order, folder=folder, limits=limits)
-        self._ahead: CellProcess | None = None
+        self._ahead: list[CellProcess] = []
+        self.most = max(1, min(MOST_AHEAD, cpu_cores() // CORES_OF_ONE))
 
     def close(self) -> None:
-        """End the process that waits."""
-        waiting, self._ahead = self._ahead, None
-        if waiting is not None:
-            waiting.close()
+        """End the processes that wait."""
+        waiting, self._ahead = self._ahead, []
+        for one in waiting:
+            one.close()
 
     @contextmanager
     def of(self, job: Job) -> Iterator[CellProcess]:
-        """Yield the process of a cell, the one that waits where it is this cell's; end it afterwards."""
-        waiting, self._ahead = self._ahead, None
-        if waiting is not None and (waiting.job is not job or waiting.ended):
-            waiting.close()
-            waiting = None
-        process = waiting or self._start(job)
+        """Yield the process of a cell, the one that waits where there is one; end it afterwards."""
+        process = next((one for one in self._ahead if one.job is job), None)
+        if process is not None:
+            self._ahead.remove(process)
+        if process is not None and process.ended:
+            process.close()
+            process = None
+        process = process or self._start(job)
         try:
             yield process
         finally:
             process.close()
 
-    def start_ahead(self, job: Job) -> None:
-        """Start the process of the next cell, unless one waits."""
-        if self._ahead is None:
-            self._ahead = self._start(job)
+    def start_ahead(self, jobs: Iterable[Job]) -> None:
+        """Start the processes of the next cells, as many as may wait; those of other cells end."""
+        wanted = list(islice(jobs, self.most))
+        for one in [one for one in self._ahead if not any(one.job is job for job in wanted)]:
+            self._ahead.remove(one)
+            one.close()
+        waiting = [one.job for one in self._ahead]
+        self._ahead += [self._start(job) for job in wanted if not any(job is other for other in waiting)]
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Stop the process that waits inside the block: it takes time of the processors."""
-        held = self._ahead
-        if held is not None:
-            held.signal(signal.SIGSTOP)
+        """Stop the processes that wait inside the block: they take time of the processors."""
+        held = list(self._ahead)
+        for one in held:
+            one.signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            if held is not None:
-                held.signal(signal.SIGCONT)
+            for one in held:
+                one.signal(signal.SIGCONT)
 
 
 def child_environment() -> dict[str, str]:

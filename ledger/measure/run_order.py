@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
 from pathlib import Path as FilePath
 
 from pydantic import ValidationError
@@ -116,16 +117,14 @@ def run_order(
         for number, job in enumerate(pending):
             run.require_time(budget_s)
             if number % TOGETHER == 0:
-                run.start_ahead(job)
+                run.start_ahead(pending[number:])
                 evidence = collect_counters(
                     pending[number : number + TOGETHER], out=out, wanted=counters, full_cells=full_cells,
                     on_cell=lambda job: run.report(job, "profiling"),
                 )  # fmt: skip
                 with processes.held():
                     empty = empty or _empty_launches(pending)
-            run.measure(
-                _Turn(job, evidence[job.key], empty if job.on_gpu else None), next(iter(pending[number + 1 :]), None)
-            )
+            run.measure(_Turn(job, evidence[job.key], empty if job.on_gpu else None), pending[number + 1 :])
             _require_live(job)
     except KeyboardInterrupt:
         run.summary = replace(run.summary, interrupted=True)
@@ -181,13 +180,12 @@ class _Run:
         done = self.summary.skipped + self.summary.measured + self.summary.failed
         self.on_progress(Progress(job.ordered.cell, stage, done, self.total, now - self.started))
 
-    def start_ahead(self, job: Job | None) -> None:
-        """Start the process of the next cell, if it has one and is timed on a GPU."""
-        if job is not None and job.apart and job.on_gpu:
-            self.processes.start_ahead(job)
+    def start_ahead(self, jobs: Sequence[Job]) -> None:
+        """Start the processes of the next cells that have one, until a cell that is timed on the processors."""
+        self.processes.start_ahead(job for job in takewhile(lambda job: job.on_gpu, jobs) if job.apart)
 
-    def measure(self, turn: _Turn, following: Job | None) -> None:
-        """Run one cell and write its record. following: the next cell."""
+    def measure(self, turn: _Turn, following: Sequence[Job]) -> None:
+        """Run one cell and write its record. following: the next cells."""
         job, evidence, empty = turn.job, turn.evidence, turn.empty
         started, when = time.monotonic(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
@@ -219,7 +217,7 @@ class _Run:
         )
         self.report(job, "done")
 
-    def _outcome(self, turn: _Turn, following: Job | None) -> Outcome:
+    def _outcome(self, turn: _Turn, following: Sequence[Job]) -> Outcome:
         job, launch_ps, vary = turn.job, turn.launch_ps, turn.vary
         with ExitStack() as stack:
 
@@ -231,7 +229,7 @@ class _Run:
 
             process = stack.enter_context(self.processes.of(job)) if job.apart else None
             # A timing on the processors has them to itself.
-            self.start_ahead(following if job.on_gpu else None)
+            self.start_ahead(following if job.on_gpu else ())
             if process is None:
                 return run_cell(
                     job.ordered, job.file.kernel, facts=job.facts, launch_ps=launch_ps, vary=vary, on_stage=on_stage

@@ -10,6 +10,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path as FilePath
+from types import SimpleNamespace
 
 import pytest
 from cheats import HONEST, WORK, in_call
@@ -161,10 +162,10 @@ def waiting_job(folder):
 def test_a_process_that_waits_imports_no_callable_before_its_turn_and_then_measures_it(tmp_path):
     job, order = waiting_job(tmp_path)
     processes = Processes(order, folder=tmp_path / "out", limits=Limits())
-    processes.start_ahead(job)
-    waiting = processes._ahead
-    processes.start_ahead(job)
-    assert processes._ahead is waiting
+    processes.start_ahead([job])
+    (waiting,) = processes._ahead
+    processes.start_ahead([job])
+    assert processes._ahead == [waiting]
     wait_until_it_reads(waiting)
     with processes.held():
         assert state_of(waiting) == "T"
@@ -195,20 +196,22 @@ def wait_until_it_reads(process):
 def test_a_process_whose_turn_does_not_come_is_ended(how, tmp_path):
     job, order = waiting_job(tmp_path)
     processes = Processes(order, folder=tmp_path / "out", limits=Limits())
-    processes.start_ahead(job)
-    waiting = processes._ahead
+    processes.start_ahead([job])
+    (waiting,) = processes._ahead
     if how == "closed":
         with processes.held():
             processes.close()
     elif how == "another cell":
-        with processes.of(replace(job)) as process:
-            assert process is not waiting and waiting.ended
+        with processes.of(other := replace(job)) as process:
+            assert process is not waiting
+            processes.start_ahead([other])
+        processes.close()
     else:
         waiting.signal(signal.SIGKILL)
         waiting._process.wait()
         with processes.of(job) as process:
             assert process is not waiting and outcome_in(process).failure is None
-    assert waiting.ended and processes._ahead is None
+    assert waiting.ended and processes._ahead == []
     assert (tmp_path / "imported").exists() == (how == "died")
 
 
@@ -220,11 +223,24 @@ def test_a_process_ends_where_its_turn_can_no_longer_come(tmp_path):
     process.close()
 
 
+def test_no_more_processes_wait_than_there_are_cores_for(tmp_path, monkeypatch):
+    job, order = waiting_job(tmp_path)
+    jobs = [replace(job) for _ in range(9)]
+    for cores, most in ((2, 1), (16, 4), (128, 4)):
+        monkeypatch.setattr(apart, "cpu_cores", lambda cores=cores: cores)
+        processes = Processes(order, folder=tmp_path / "out", limits=Limits())
+        processes._start = lambda job: SimpleNamespace(job=job, close=lambda: None)
+        processes.start_ahead(jobs)
+        assert [one.job for one in processes._ahead] == jobs[:most]
+        processes.start_ahead(jobs[1:])
+        assert [one.job for one in processes._ahead] == jobs[1 : most + 1]
+
+
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_the_next_process_starts_while_a_cell_is_measured_on_a_gpu_only(on_gpu, tmp_path, monkeypatch):
     order = order_for(Submission(HONEST), tmp_path)
     started = []
-    monkeypatch.setattr(Processes, "start_ahead", lambda self, job: started.append(job.ordered.run))
+    monkeypatch.setattr(Processes, "start_ahead", lambda self, jobs: started.append([job.ordered.run for job in jobs]))
     if on_gpu:
         monkeypatch.setattr(order_checks.Job, "on_gpu", True)
         monkeypatch.setattr(apart, "current_gpu", lambda: 0)
@@ -246,7 +262,7 @@ def test_the_next_process_starts_while_a_cell_is_measured_on_a_gpu_only(on_gpu, 
     out.mkdir()
     summary = run_order(order, order_sha256=None, out=out, kernels=kernels_of(order, folder=out), counters="off")
     assert (summary.failed, len(summary.unloaded)) == (1, 1)
-    assert started == ([0, 1] if on_gpu else [])
+    assert started == ([[0, 1], [1], []] if on_gpu else [[], [], []])
     assert set(summary.stages) == {"starting", "timing"}
 
 
