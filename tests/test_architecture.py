@@ -48,8 +48,8 @@ LAYERS = (
         "forecasters",
         """
         answer resource_times naive_roofline rule_of_thumb measured_roofline no_overlap persistence
-        analytic_constants calls geometry analytic levers gaussian_process learned matmul_heuristics lookup registry command track
-        baselines code
+        analytic_constants calls geometry analytic levers gaussian_process learned matmul_heuristics lookup registry
+        command track baselines code
         """,
     ),
     ("git", "version identity limits reader history tree_files objects work_tree commit ancestry clone"),
