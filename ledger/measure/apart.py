@@ -100,10 +100,10 @@ class CellProcess:
         """End all of its session."""
         self.signal(signal.SIGKILL)
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
+        # Standard output is left to its reader: a process that left the session may hold it open.
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._folder.cleanup()
 
     def end(self) -> str | None:

@@ -226,6 +226,9 @@ def test_options_of_a_cluster_are_checked(tmp_path: Path):
     assert "expected without --ray" in desk.refused(2, "verify", "--ray", "local", "--device", "cpu")
     assert "expected without --from" in desk.refused(2, "verify", "--ray", "local", "--from", ".")
     desk.ledger(*"predict vector_add --hw cpu --dtype fp32 --shape N=1000 --regime hbm-bound --pct 50".split())
+    desk.ledger("order", "-o", "order.json")
+    budget = ("measure", "order.json", "-o", "out", "--budget", "60")
+    assert "--budget: expected without --ray" in desk.refused(2, *budget, "--ray", "local")
     if find_spec("ray") is None:
         assert "ray is not installed" in desk.refused(2, "verify", "--ray", "local")
     else:

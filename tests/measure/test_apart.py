@@ -68,6 +68,13 @@ def test_a_callable_that_ends_its_process_fails(line, said, tmp_path):
     assert said in failure
 
 
+def test_a_process_that_leaves_the_session_does_not_delay_the_outcome(tmp_path):
+    line = "KEPT or KEPT.append(os.fork()) or KEPT[0] or (os.setsid(), time.sleep(60), os._exit(0))"
+    began = time.monotonic()
+    failure_of(in_call(line, more="import os, time\nKEPT = []"), tmp_path)
+    assert time.monotonic() - began < 50
+
+
 @pytest.mark.exhaustive
 def test_a_call_without_an_end_reaches_the_time_limit(tmp_path):
     failure = failure_of(in_call("while True: pass"), tmp_path, time_s=25)
