@@ -6,8 +6,9 @@ regime/2 makes the regime of the loads and the time.
 
 Inputs are what that model knows of a launch: its size, the share of each term, waves, steps, split and early launch,
 dtype, and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls back to what
-all others have in common. Other code, callables and a library's products, teaches about such alone; until enough of it
-is measured its answer is the analytic model's. The training set is every measured cell of a GPU that the question
+all others have in common. Other code, callables and a library's products, teaches about such alone, by kind and not by
+name, and an error beyond a factor of two counts as one of two; until enough of it is measured its answer is the
+analytic model's. The training set is every measured cell of a GPU that the question
 knows; a seal names it.
 """
 
@@ -37,6 +38,9 @@ LEAST = 20
 # rounded (tests/forecasters/evaluate.py --likelihood).
 TIMES = Deviations(inputs=0.23, within=0.08, kernel=0.09, every=0.09, noise=0.025, sooner=15.0)
 LOADS = Deviations(inputs=0.46, within=0.16, kernel=0.18, every=0.18, noise=0.05, sooner=15.0)
+FOREIGN_TIMES = Deviations(inputs=0.15, within=0.0, kernel=0.15, every=0.05, noise=0.25, sooner=1.0)
+FOREIGN_LOADS = Deviations(inputs=0.3, within=0.0, kernel=0.3, every=0.1, noise=0.5, sooner=1.0)
+_FOREIGN_MOST = math.log(2)
 RESOURCES: tuple[Resource, ...] = ("dram", "l2", "smem", "arithmetic")
 _TERMS = {
     "tensor": 3.0, "request": 0.76, "shared": 1.0, "convert": 0.42, "cuda": 0.72, "exponentials": 0.77, "chain": 0.8,
@@ -115,18 +119,32 @@ class _Taught:
 
 @lru_cache(maxsize=4)
 def _taught_by(runs: tuple[Measured, ...]) -> _Taught:
+    times, loads = (FOREIGN_TIMES, FOREIGN_LOADS) if _foreign(runs[0].case) else (TIMES, LOADS)
     counted = tuple(one for one in runs if one.loads is not None)
-    loads = _process(counted, [_loads_taught(one) for one in counted], LOADS) if len(counted) >= LEAST else None
-    return _Taught(runs, counted, _process(runs, [(_time_taught(one),) for one in runs], TIMES), loads)
+    few = len(counted) < LEAST
+    return _Taught(
+        runs,
+        counted,
+        _process(runs, [(_time_taught(one),) for one in runs], times),
+        None if few else _process(counted, [_loads_taught(one) for one in counted], loads),
+    )
 
 
 def _process(runs: Sequence[Measured], targets: Sequence[Sequence[float]], of: Deviations) -> Process:
-    return Process.of([_inputs_taught(one) for one in runs], [one.case.kernel for one in runs], targets, of)
+    return Process.of([_inputs_taught(one) for one in runs], [_group_taught(one) for one in runs], targets, of)
+
+
+def _group(question: Question) -> str:
+    """Return what a cell is of: its kernel, of other code its kind."""
+    if not _foreign(question.case):
+        return question.case.kernel
+    kind = analytic.cost(question, CONSTANTS).kind
+    return "library" if kind is None else kind.name
 
 
 def _answer(question: Question, known: tuple[Measured, ...], taught: _Taught) -> Answer:
     times, loads = taught.fits(known)
-    inputs, kernel, k = _inputs(question), question.case.kernel, _constants(question.case)
+    inputs, kernel, k = _inputs(question), _group(question), _constants(question.case)
     found = analytic.cost(question, k)
     said = times.at(inputs, kernel)
     time_s = _declared_s(found) * math.exp(said.means[0])
@@ -210,6 +228,11 @@ def _declared_s(found: analytic.Cost) -> float:
 
 
 @lru_cache(maxsize=4096)
+def _group_taught(one: Measured) -> str:
+    return _group(one.question)
+
+
+@lru_cache(maxsize=4096)
 def _inputs_taught(one: Measured) -> tuple[float, ...]:
     return _inputs(one.question)
 
@@ -217,7 +240,8 @@ def _inputs_taught(one: Measured) -> tuple[float, ...]:
 @lru_cache(maxsize=4096)
 def _time_taught(one: Measured) -> float:
     """Return ln(measured time ÷ analytic time)."""
-    return math.log(one.time_s / _declared_s(analytic.cost(one.question, _constants(one.case))))
+    found = math.log(one.time_s / _declared_s(analytic.cost(one.question, _constants(one.case))))
+    return max(-_FOREIGN_MOST, min(found, _FOREIGN_MOST)) if _foreign(one.case) else found
 
 
 @lru_cache(maxsize=4096)

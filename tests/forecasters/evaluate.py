@@ -144,7 +144,7 @@ def likelihood(runs: Sequence[Measured]) -> str:
     inputs = np.array([learned._inputs_taught(one) for one in own])
     targets = np.array([learned._time_taught(one) for one in own])
     targets -= targets.mean()
-    kernels, names = [one.case.kernel for one in own], Deviations.__dataclass_fields__
+    kernels, names = [learned._group_taught(one) for one in own], Deviations.__dataclass_fields__
     factors = dict.fromkeys([*names, *range(inputs.shape[1])], 1.0)
 
     def badness(of: dict[str | int, float]) -> float:

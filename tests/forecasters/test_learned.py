@@ -15,6 +15,7 @@ from ledger.forecasters.analytic_constants import DECLARED
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
 from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
+from ledger.records import CaseV2
 from ledger.workflow.question import make_question
 
 H200 = load_hardware("h200")
@@ -116,6 +117,27 @@ def test_an_empty_launch_that_takes_half_of_the_call_binds() -> None:
     assert said(question, runs).regime == "latency-bound"
     slow = tuple(replace(one, launch_s=1.5e-6) for one in runs)
     assert said(question, slow).regime == "launch-bound"
+
+
+def called(name: str, ratio: float, number: int) -> Measured:
+    """Return a run of a callable that adds vectors."""
+    one = ran(asked("vector_add", "fp32", N=2**20 + 4096 * number), 1.0, number)
+    case = CaseV2(
+        kernel=f"module:{name}", shape=dict(one.case.shape), dtype="fp32", hardware="h200", implementation="cuda",
+        config={}, threads=None, arguments=(),
+    )  # fmt: skip
+    found = analytic.cost(replace(one.question, case=case))
+    assert found.kind is not None
+    return replace(one, case=case, time_s=ratio * found.total * found.kind.median)
+
+
+def test_callables_teach_by_kind_and_one_far_off_counts_little() -> None:
+    runs = tuple(called(f"rows_{number}", 1.3, number) for number in range(25))
+    new = replace(called("another", 1.0, 30).question, earlier=(*RUNS, *runs))
+    usual = said(new, (*RUNS, *runs)).time_s / called("another", 1.0, 30).time_s
+    assert usual == pytest.approx(1.3, rel=0.05), "not by the runs of kernels"
+    odd = said(new, (*RUNS, *runs, called("odd", 50.0, 26))).time_s / called("another", 1.0, 30).time_s
+    assert odd == pytest.approx(usual, rel=0.08)
 
 
 def test_few_cells_teach_nothing_and_a_cpu_has_no_answer() -> None:
