@@ -10,7 +10,8 @@ from rich.text import Text
 
 from ledger.analysis.cell_history import CellHistory, Step
 from ledger.analysis.formatting import count_text, harmless
-from ledger.render.report_text import cell_text, gap_text, measured_text, predicted_text, sight_text
+from ledger.analysis.report_rows import case_rows
+from ledger.render.report_text import cell_text, gap_text, measured_text, others_text, predicted_text, sight_text
 from ledger.render.tables import print_rows
 
 HISTORY_LEGEND = (
@@ -30,9 +31,14 @@ def render_histories(found: Sequence[CellHistory], console: Console) -> None:
         console.print(Text(f"{title}, {count_text(history.measured, 'measured run')}", style="bold"))
         # A narrow terminal has no room for the cause.
         shown = len(_HEADINGS) if console.width >= _WIDE else len(_HEADINGS) - 1
-        rows = [_words(number, step)[:shown] for number, step in enumerate(history.steps, start=1)]
+        cases = case_rows(step.row for step in history.steps)
+        leads = {id(case.lead): case for case in cases}
+        # Forecasts that one run scores stand beside the one that leads them.
+        steps = [(number, step) for number, step in enumerate(history.steps, start=1) if id(step.row) in leads]
+        rows = [_words(number, step)[:shown] for number, step in steps]
         print_rows(console, _HEADINGS[:shown], rows, folding=_FOLDING)
-        for line in (*_who(history), *_changed(history)):
+        others = [f"#{number} {words}" for number, step in steps if (words := others_text(leads[id(step.row)]))]
+        for line in (*others, *_who(steps), *_changed(steps)):
             console.print(Padding(Text(line, style="dim"), _INDENT, expand=False))
         console.print()
     console.print(Text(HISTORY_LEGEND, style="dim"))
@@ -45,7 +51,7 @@ def _words(number: int, step: Step) -> tuple[str, ...]:
         view.sealed.commit.when[:10],
         view.sealed.id[:10],
         sight_text(view).removesuffix(", revised"),
-        predicted_text(view.forecast),
+        predicted_text(view.forecast, digits=3),
         measured_text(step.row, timed=True),
         "" if step.time_ratio is None else f"×{step.time_ratio:.2f}",
         gap_text(step.row),
@@ -53,26 +59,25 @@ def _words(number: int, step: Step) -> tuple[str, ...]:
     )
 
 
-def _who(history: CellHistory) -> list[str]:
+def _who(steps: Sequence[tuple[int, Step]]) -> list[str]:
     """Return who sealed and who measured, each with the numbers of the steps where they differ."""
     lines = []
     for what, names in (
-        ("sealed", [step.row.view.sealed.prediction.forecaster for step in history.steps]),
-        ("measured", [step.row.run.recorded.commit.author if step.row.run else None for step in history.steps]),
+        ("sealed", {number: step.row.view.sealed.prediction.forecaster for number, step in steps}),
+        ("measured", {number: step.row.run.recorded.commit.author for number, step in steps if step.row.run}),
     ):
         said: dict[str, list[str]] = {}
-        for number, name in enumerate(names, start=1):
-            if name is not None:
-                said.setdefault(harmless(name, 80), []).append(f"#{number}")
+        for number, name in names.items():
+            said.setdefault(harmless(name, 80), []).append(f"#{number}")
         parts = [name if len(said) == 1 else f"{name} ({', '.join(numbers)})" for name, numbers in said.items()]
         lines += [f"{what} by {'; '.join(parts)}"] if parts else []
     return lines
 
 
-def _changed(history: CellHistory) -> list[str]:
+def _changed(steps: Sequence[tuple[int, Step]]) -> list[str]:
     """Return what changed at each step, in words."""
     return [
         f"#{number} changed: {harmless(', '.join(change.text for change in step.changed), 600)}"
-        for number, step in enumerate(history.steps, start=1)
+        for number, step in steps
         if step.changed
     ]

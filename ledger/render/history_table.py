@@ -13,7 +13,8 @@ from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.evidence.draw_checks import domain_of
 from ledger.records import Prediction, PredictionV2
 from ledger.render.claim_text import measured_text
-from ledger.render.tables import print_rows
+from ledger.render.fitted_table import Column, print_fitted
+from ledger.render.tables import MANY, print_rows
 
 _WIDE = 110
 _LONGEST_NAME = 30
@@ -94,4 +95,9 @@ def render_timeline(events: Sequence[dict[str, Any]], console: Console) -> None:
         names = (harmless(event["author"], _LONGEST_NAME), harmless(event["forecaster"] or "", _LONGEST_NAME))
         words = (event["commit"][:10], when, *names, event["kind"], event["id"][:10], event["what"])
         rows.append(tuple(harmless(w) for heading, w in zip(headings, words, strict=True) if heading in shown))
+    if len(rows) > MANY:
+        ranks = {"id": 3, "author": 2, "forecaster": 1}
+        values = zip(shown, zip(*rows, strict=True), strict=True)
+        print_fitted(console, [Column(name, column, ranks.get(name, 0), right=False) for name, column in values])
+        return
     print_rows(console, shown, rows, folding=("author", "forecaster", "what"))

@@ -17,6 +17,9 @@ DIFF_LEGEND = (
     "Ratio: time of the second over that of the first. Of several forecasts of a cell the newest measured one is shown."
 )
 
+_MOST_ALONE = 20
+"""Cells of one side alone that are listed."""
+
 
 def render_diff(found: LedgerDiff, console: Console, *, repeats: str | None) -> None:
     """Print what differs. repeats: how far repeated measurements of one cell differ, in words."""
@@ -56,7 +59,7 @@ def _pair(found: LedgerDiff, pair: Pair, console: Console) -> None:
     names = [harmless(side.name, 30) for side in (found.a, found.b)]
     width = max(map(len, names))
     for name, row in zip(names, (pair.a, pair.b), strict=True):
-        predicted = predicted_text(row.view.forecast)
+        predicted = predicted_text(row.view.forecast, digits=3)
         _indented(f"{name:<{width}}  {measured_text(row, timed=True)}; forecast {predicted}", console)
     if pair.changed:
         words = harmless(", ".join(change.text for change in pair.changed), 600)
@@ -80,5 +83,7 @@ def _only(title: str, listed: Sequence[ReportRow], console: Console) -> None:
         return
     console.print()
     console.print(Text(title, style="bold"))
-    for row in listed:
+    for row in listed[:_MOST_ALONE]:
         console.print(Text(f"  {cell_text(row.view)}: {measured_text(row, timed=True)}"))
+    if len(listed) > _MOST_ALONE:
+        console.print(Text(f"  and {len(listed) - _MOST_ALONE} more (ledger diff --json)", style="dim"))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from ledger.analysis.book import Book, Sealed
 from ledger.analysis.formatting import PATH_NAMES, duration, harmless, shape_text, si
-from ledger.analysis.report_rows import ReportRow, rows
+from ledger.analysis.report_rows import CaseRow, ReportRow, case_rows, rows
 from ledger.records import Forecast
 from ledger.render import report_text as lines
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
@@ -40,14 +40,16 @@ def _escaped(*cells: str) -> tuple[str, ...]:
     return tuple(escape(cell) for cell in cells)
 
 
-def results_table(listed: Sequence[ReportRow]) -> str:
-    """Return the table of forecasts beside measurements."""
+def results_table(cases: Sequence[CaseRow]) -> str:
+    """Return the table of forecasts beside measurements, a row a case."""
     headings = ("#", "cell", "predicted", "measured", "time", "gap", "grade", "sight")
+    several = any(case.others for case in cases)
     body = []
-    for row in listed:
-        number, cell, predicted, measured, gap, grade, sight = lines.table_rows(row)
-        body.append(_escaped(number, cell, predicted, measured, lines.time_text(row), gap, grade, sight))
-    return table(headings, body, right=(0, 5))
+    for case in cases:
+        number, cell, predicted, measured, gap, grade, sight = lines.table_rows(case.lead)
+        words = (number, cell, predicted, measured, lines.time_text(case.lead), gap, grade, sight)
+        body.append(_escaped(*words, *([lines.others_text(case).removeprefix("also ")] if several else [])))
+    return table((*headings, *(["also"] if several else [])), body, right=(0, 5))
 
 
 def counters_table(listed: Sequence[ReportRow]) -> str:
@@ -68,13 +70,15 @@ def markdown(book: Book) -> str:
             _bullets(f"`{finding.code}` {escape(f'{finding.path}: {finding.message}')}" for finding in book.refused),
         )
     listed = rows(book)
-    explained = [(row, lines.sentence(row)) for row in listed if row.run is not None]
-    counters = counters_table(listed)
+    cases = case_rows(listed)
+    leads = [case.lead for case in cases]
+    explained = [(row, lines.sentence(row)) for row in leads if row.result is not None]
+    counters = counters_table(leads)
     return _join(
         "# Report",
         "Rendered from the records by `ledger report`; do not edit.",
         *(escape(words) for words in lines.summary_text(book)),
-        results_table(listed) if listed else "",
+        results_table(cases) if listed else "",
         escape(lines.LEGEND) if listed else "",
         "## Why" if explained else "",
         _bullets(f"**{row.number}.** {escape(words)}" for row, words in explained),

@@ -26,7 +26,7 @@ _NAME_SHARE = 13 / 476
 
 
 def row_value(row: ReportRow, dot: Dot | None, *, leads: bool) -> dict[str, Any]:
-    """Return one forecast. Units: x FLOP/byte, rate and from FLOP/s, percents of the roof, us microseconds.
+    """Return one forecast. Units: x FLOP/byte, rate FLOP/s, percents of the roof, us microseconds.
 
     leads: whether it stands for its case. named: the regimes that the verdict names; shares: the probabilities of
     REGIMES, None where none were stated; right: None where no regime was determined.
@@ -56,13 +56,11 @@ def row_value(row: ReportRow, dot: Dot | None, *, leads: bool) -> dict[str, Any]
         "low": None if forecast.low_milli is None else forecast.low_milli / 1000,
         "high": None if forecast.high_milli is None else forecast.high_milli / 1000,
         "percent": _rounded(verdict.measured_percent if verdict else None),
-        "gap": _rounded(verdict.gap.percent if verdict and verdict.gap else None),
         "grade": verdict.grade if verdict else None,
         "time": lines.time_text(row),
         "us": _rounded(None if timing is None else timing.median_ps / 1e6, 4),
         "x": _rounded(dot.intensity_flop_per_byte if dot else None, 4),
         "rate": _rounded(dot.flop_per_s if dot else None, 4),
-        "from": _rounded(dot.predicted_flop_per_s if dot else None, 4),
     }
     return {key: harmless(found, 200) if isinstance(found, str) else found for key, found in value.items()}
 

@@ -12,7 +12,7 @@ from itertools import islice
 from statistics import fmean
 from typing import Literal
 
-from ledger.analysis.book import Book, CellView, State
+from ledger.analysis.book import Book, CellView, Run, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.machines import machine_lines
@@ -25,7 +25,6 @@ from ledger.analysis.report_rows import (
     boost_of,
     case_rows,
     conditions,
-    counted,
     rows,
     void_reasons,
 )
@@ -265,7 +264,7 @@ def summary_text(book: Book) -> tuple[str, ...]:
     if SCORED in states:
         told = f"{count_text(len(book.cells), 'forecast')} of {count_text(len(case_rows(rows(book))), 'case')}"
     head = f"{count_text(len(book.seals), 'seal')}, {told}: {', '.join(parts) or 'none'}"
-    results = [(view, run.verification) for view, run in counted(book)]
+    results = [(view, run.verification) for view, run in _standing_for_cases(book)]
     gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]
     if not gaps:
         return (head,)
@@ -275,14 +274,22 @@ def summary_text(book: Book) -> tuple[str, ...]:
     seen = ", ".join(f"{sights[sight]} {sight_name(sight)}" for sight in (*SIGHTS, None) if sights[sight])
     error = fmean(abs(points) for points in gaps)
     regime = f"regime right in {right} of {len(known)}" if known else "no regime determined"
+    of = "first forecast of each case: " if SCORED in states else ""
     return (
         head,
-        f"{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed",
+        f"{of}{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed",
         f"sight: {seen}",
         _evidence_text(results),
         *((f"repeats: {spread.text}",) if (spread := repeat_spread(book)) is not None else ()),
         *machine_lines(book),
     )
+
+
+def _standing_for_cases(book: Book) -> Iterator[tuple[CellView, Run]]:
+    """Yield the forecast that stands for each case, with the run that scores it."""
+    for case in case_rows(rows(book)):
+        if (run := case.lead.scored) is not None:
+            yield case.lead.view, run
 
 
 def _evidence_text(results: list[tuple[CellView, Verification]]) -> str:

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 from samples import MS, failed, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
+from shared_cases import shared_case
 
 from ledger.analysis.cell_history import histories, history_document, of_shape
 from ledger.analysis.forecast_changes import Change, changes
@@ -97,6 +98,16 @@ def test_the_text_names_seals_times_and_changes_at_any_width(width: int):
     assert "#2 changed" not in text
     assert "sealed by ada" in text and "measured by Ada" in text
     assert max(map(len, console.file.getvalue().splitlines())) <= width
+
+
+def test_forecasts_that_one_run_scores_are_one_line():
+    console = Console(file=io.StringIO(), width=100)
+    found = histories(rows(shared_case("learned", "rule-of-thumb")))
+    render_histories(found, console)
+    text = console.file.getvalue()
+    assert "3 forecasts, 1 measured run" in text and "sealed by ada" in text
+    assert "#3 also learned 40.0% +10.0 l2; rule-of-thumb 40.0% +10.0 l2" in text
+    assert len(history_document(found)[0]["steps"]) == 3
 
 
 def test_names_in_records_do_not_act_on_the_terminal():

@@ -80,6 +80,14 @@ def test_the_text_shows_both_sides_of_a_cell_the_sum_and_hostile_names_as_text()
     assert "Only in a" in text and "repeats: times differ by 0.1%" in text
 
 
+def test_of_many_cells_of_one_side_the_first_are_listed():
+    alone = side("a", *(view(forecast(size), 1, f"{size:02}" * 32) for size in range(1, 31)))
+    console = Console(file=io.StringIO(), width=80)
+    render_diff(ledger_diff(alone, side("b")), console, repeats=None)
+    text = console.file.getvalue()
+    assert text.count(" toy: ") == 20 and "and 10 more (ledger diff --json)" in text
+
+
 def test_the_document_has_both_rows_of_a_cell():
     found = diff_document(ledger_diff(A, B))
     assert found["cells"][0]["a"]["measured"]["duration_us"] == 4000.0

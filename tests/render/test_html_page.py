@@ -116,8 +116,8 @@ def test_the_document_holds_what_the_charts_draw() -> None:
     value = document(html(book()))
     first = value["rows"][0]
     # 10 GFLOP on 1 GB in 2 ms is 5 TFLOP/s, 50% of the roof, as forecast.
-    assert (first["kernel"], first["x"], first["rate"], first["from"]) == ("kernel_0", 10.0, 5e12, 5e12)
-    assert (first["percent"], first["low"], first["high"], first["gap"]) == (50.0, 45.0, 55.0, 0.0)
+    assert (first["kernel"], first["x"], first["rate"]) == ("kernel_0", 10.0, 5e12)
+    assert (first["percent"], first["forecast"], first["low"], first["high"]) == (50.0, 50.0, 45.0, 55.0)
     assert [row["percent"] for row in value["rows"][-2:]] == [None, None]
     assert [one["seal"] for one in value["seals"]] == ["cc" * 5] and first["shares"] == "0.9,0,0,0,0.1,0"
     assert {roof["label"] for roof in value["roofs"]} >= {"DRAM 1.00 TB/s, datasheet"}
@@ -136,8 +136,8 @@ def test_forecasts_of_one_case_share_a_row_that_a_person_leads() -> None:
     words = " ".join(page.words)
     assert "3 forecasts" in words and words.count("l2-bound 40% (40–60)") == 2 and "hbm-bound 52.5% (40–60)" in words
     rows = document(text)["rows"]
-    assert [(row["n"], row["forecaster"], row["leads"], row["gap"], row["right"]) for row in rows] == [
-        (1, "learned", False, 10.0, False), (1, "rule-of-thumb", False, 10.0, False), (1, "ada", True, -2.5, True)
+    assert [(row["n"], row["forecaster"], row["leads"], row["percent"], row["right"]) for row in rows] == [
+        (1, "learned", False, 50.0, False), (1, "rule-of-thumb", False, 50.0, False), (1, "ada", True, 50.0, True)
     ]  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def test_a_page_of_named_cells_holds_no_other() -> None:
     named = report_rows(book())[0].view.short_name
     page = report.html(book(), only={named})
     assert "B=1" in page and "B=8" not in page
-    assert "1 of 3 rows" in page
+    assert "1 of 3 cases" in page
 
 
 def test_a_wrong_regime_is_a_miss_however_small_the_gap() -> None:
@@ -244,6 +244,12 @@ def test_forecasts_that_one_run_scores_are_one_row_led_by_a_person() -> None:
     assert "Not measured" not in text and text.count("As forecast to 2.5 points") == 1
 
 
+def test_markdown_has_a_row_a_case_too() -> None:
+    text = report.markdown(shared_case("learned"))
+    row, counters = [line for line in text.splitlines() if line.startswith("| 1 ")]
+    assert counters.count("|") == 12 and "hbm-bound 52.5% (40–60)" in row and row.endswith("| learned 40.0% +10.0 l2 |")
+
+
 def test_open_forecasts_of_one_case_are_one_row() -> None:
     text = printed(shared_case("learned", measured=False))
     assert "also learned 40.0% l2-bound" in text and "open (sealed and not yet measured): #1" in text
@@ -379,7 +385,7 @@ def test_any_field_is_harmless_everywhere(text: str) -> None:
     assert_harmless(everywhere(shown))
     for line in report.markdown(shown).splitlines():
         if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) == 9
+            assert len(re.findall(r"(?<!\\)\|", line)) == 10
 
 
 # Pages
@@ -484,8 +490,8 @@ def test_markdown_report_has_a_line_for_every_row() -> None:
 def test_html_marks_hit_and_miss() -> None:
     miss: CellView = make_view(CAMPAIGN, SMALL, make_measurement(SMALL, timing=make_timing(4 * MS)))
     page = report.html(make_book(book().cells[0], miss))
-    assert '<td class="number hit" data-label="gap">\u22122.5</td>' in page
-    assert '<td class="number miss" data-label="gap">\u221227.5</td>' in page
+    assert '<td class="number hit">\u22122.5' in page
+    assert '<td class="number miss">\u221227.5' in page
 
 
 def test_render_only_some_cells() -> None:

@@ -55,3 +55,11 @@ def test_report_and_score_hold_the_forecast_and_the_measurement_of_each(book):
     assert sorted((row["forecaster"], row["measured"]["duration_us"]) for row in rows) == [("Ada", 2.0), ("Grace", 2.5)]
     assert all(row["counts"] for row in rows) and rows[0]["cell"] == rows[1]["cell"]
     assert {(one.forecaster, one.measured) for one in score_book(book)} == {("Ada", 1), ("Grace", 1)}
+
+
+def test_a_long_log_keeps_its_lines_on_a_narrow_terminal(book):
+    screen = io.StringIO()
+    render_timeline(timeline(book) * 200, Console(file=screen, width=80, color_system=None))
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 801
+    assert lines[0].split() == ["commit", "self-declared", "date", "kind", "what"]

@@ -8,6 +8,9 @@
     Object.fromEntries(columns.map(([key, [values, places]]) => [key, values[places[row]]])));
   for (const [place, row] of all.entries()) {
     row.place = place;
+    row.gap = row.percent === null ? null : row.percent - row.forecast;
+    // At the same work, rates are to each other as percents of the same roof.
+    row.from = row.rate === null ? null : (row.rate * row.forecast) / row.percent;
     row.named = row.named ? row.named.split(",").map(Number) : [];
     row.shares = row.shares && row.shares.split(",").map(Number);
   }
