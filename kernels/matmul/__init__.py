@@ -26,6 +26,7 @@ from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_config import CUDA, WARP_SPECIALISED, Settings, lines, resident, tile_rows
 from ledger.kernels.common.gemm_few_rows import FewRows
+from ledger.kernels.common.gemm_residues import Residues
 from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.kernels.common.targets import SMS, ceil_div
 from ledger.operations import MATMUL, Shape
@@ -169,7 +170,7 @@ def _check_swapped(config: Settings) -> None:
 
 def _swapped_step(config: Settings) -> int:
     """Return what a swapped tile's rows are a multiple of: 8 of each program that shares them or ends a part."""
-    return 16 if config["cluster_n"] > 1 or config["split_k"] > 1 else 8
+    return 8 * int(max(config["cluster_n"], config["split_k"]))
 
 
 def _offered(shape: Shape, sms: int) -> list[Frame]:
@@ -190,6 +191,7 @@ GEMM = RuledGemm(
         check_swapped=_check_swapped,
     ),
     few_rows=FewRows("matmul"),
+    residues=Residues("matmul"),
 )
 
 

@@ -5,10 +5,8 @@ A CPU runs the text of the CUDA C++ with the instructions that no CPU has put in
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 from compiled import compile_ahead
 from covering import one_in
+from emulation import COMMAND, EMULATED, compiler, needs_compiler
 from kernel_suite import gpu_target, shape_id
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
@@ -26,8 +25,6 @@ from mutants.twin import load_twin
 
 from ledger.errors import InputError
 
-EMULATED = Path(__file__).parents[1] / "emulated"
-COMMAND = ("-std=c++20", "-O1", "-w", "-pthread")
 BODIES = {
     "void copy_vector": "need_readable((void*)from, 16); memcpy(program->memory + to, (void*)from, 16);",
     # The machine code names 16 bytes that end 16 behind those copied.
@@ -62,19 +59,6 @@ static float low(u32 two) { return of_half(two & 0xffff); }
 """
 
 
-@functools.cache
-def _compiler() -> str | None:
-    """Return a compiler that has std::barrier and _Float16, or None."""
-    found = shutil.which("g++")
-    probe = [str(found), *COMMAND, f"-I{EMULATED}", "-x", "c++", "-fsyntax-only", "-"]
-    text = '#include <barrier>\n#include "cuda.h"\nint main() {}\n'
-    usable = found and subprocess.run(probe, input=text, capture_output=True, text=True, check=False).returncode == 0
-    return found if usable else None
-
-
-needs_compiler = pytest.mark.skipif(_compiler() is None, reason="no C++ compiler with std::barrier and _Float16")
-
-
 def _for_cpu(text: str) -> str:
     """Return the kernel's text with its assembly replaced, and its header."""
     for head, body in BODIES.items():
@@ -99,7 +83,7 @@ def _error(kernel: Any, trial: Trial, folder: Path) -> float:
     shift = int(defines["A_LOADS"] == "2")
     build = [f"-D{name}={value}" for name, value in {**defines, "SHIFT": shift}.items()]
     subprocess.run(
-        [str(_compiler()), *COMMAND, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
+        [str(compiler()), *COMMAND, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
         check=True,
     )
     random = np.random.default_rng(m * n + k)
