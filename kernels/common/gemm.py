@@ -445,7 +445,7 @@ class Gemm(Family):
         config = self.config(shape, dtype, target)
         # Operands can be copied, the bias is read where it lies.
         copies = target in pad_rows.TARGETS and dtype != "fp32" and shape["M"] >= COPIED_FROM
-        copied = ("a", "b") if copies else ()
+        copied = ("a",) if config["variant"] == RESIDUES else ("a", "b") if copies else ()
         if not is_tma_aligned(*(tensor for name, tensor in inputs.items() if name not in copied)):
             config = {**self.generic_config(shape, dtype, target), "tma": 0}
             if self.few_rows and self.few_rows.serves(shape["M"], dtype, target):

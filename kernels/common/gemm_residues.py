@@ -22,7 +22,7 @@ from ledger.roofline import DTYPE_BYTES
 from . import configs
 from .cuda import Argument, TensorMap, cuda_source, prepare_ahead, prepare_cuda, tensor_map
 from .gemm_config import RESIDUES, Settings, residues_bytes
-from .targets import SHARED_BYTES, TMA_ALIGNMENT, ceil_div, is_tma_aligned
+from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, ceil_div, is_tma_aligned
 from .wgmma import Wgmma, wgmma_header
 
 if TYPE_CHECKING:
@@ -36,6 +36,19 @@ MOST_ROWS = 128
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
 _WIDTHS, _SPLITS, _STAGES = (64, 128, 192), (1, 2, 4, 8, 16), range(2, 13)
 _MOST_CLASSES = 8
+# The launch rule, measured on an H100 (benchmarks/matmul-residues-h100.json). Unaligned rows of B: rows of C and K of
+# products so short that few_rows is faster. Elements of B from which on an unaligned A is copied.
+_SHORT_ROWS, _SHORT_INNER, _LEAST_ELEMENTS = 24, 1200, 1 << 18
+# Aligned products: rows, and the K from which on parts of K occupy SMs that whole tiles leave idle; of more rows, the
+# most columns and the least K.
+_DIVIDED_ROWS, _DIVIDED_INNER, _NARROW, _NARROW_INNER = 56, 1024, 1024, 4096
+# Nanoseconds, fitted to the times of 90 shapes: of a launch, of each doubling of CTAs that divide K and of any, of the
+# copy of A, of a further wave; of a class and of the result, by rows and 64 columns. Bytes a nanosecond that an SM and
+# DRAM deliver; the part of A that counts for an SM, and the power by which both times join.
+_LAUNCH, _DOUBLED, _DIVIDED, _GATHERED, _WAVE, _ADDED, _STORED = 2400.0, 470.0, 530.0, 560.0, 660.0, 7.7, 7.3
+_SM_BYTES, _DRAM_BYTES, _OF_A, _POWER = {1: 110.0, 2: 76.0}, 4000.0, 0.4, 4.0
+# Shared memory of a CTA of two on an SM, and the most CTAs an SM where K is divided.
+_HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 _GATHER_THREADS, _VECTOR = 256, 8
 
 
@@ -71,10 +84,35 @@ class Residues:
         fit = [n for n in _STAGES if residues_bytes({**chosen, "num_stages": n}) <= SHARED_BYTES[TARGET]]
         return {**chosen, "num_stages": min(fit[-1], max(steps, 2))}
 
+    def is_fastest(self, shape: Shape, dtype: Dtype, target: str) -> bool:
+        """Tell whether the rule takes this variant."""
+        n_rows, n_cols, n_inner = shape["M"], shape["N"], shape["K"]
+        if not self.serves(shape, dtype, target):
+            return False
+        if classes_of(n_cols) > 1:
+            return n_rows > _SHORT_ROWS or n_inner >= _SHORT_INNER
+        if _is_gathered(shape):
+            return n_cols * n_inner >= _LEAST_ELEMENTS
+        if n_rows <= _DIVIDED_ROWS:
+            return n_inner >= _DIVIDED_INNER and 2 * ceil_div(n_cols, 64) <= SMS[TARGET]
+        return n_cols <= _NARROW and n_inner >= _NARROW_INNER
+
+    def fastest(self, generic: Settings, shape: Shape) -> dict[str, Any]:
+        """Return the configuration that takes the least time by the rule; generic: as in few_rows."""
+        return min(self.candidates(generic, shape), key=lambda config: _nanoseconds(config, shape, generic["programs"]))
+
     def candidates(self, generic: Settings, shape: Shape) -> Iterator[dict[str, Any]]:
-        """Yield configurations that may be worth timing."""
+        """Yield configurations that may be worth timing: two CTAs an SM where there are more CTAs than SMs."""
+        steps, sms = ceil_div(shape["K"], 64), generic["programs"]
         for block_n, split in itertools.product(_WIDTHS, _SPLITS):
-            yield self.config(generic, shape, block_n, split)
+            config = self.config(generic, shape, block_n, split)
+            ctas = _ctas(config, shape)
+            if split > 1 and (2 * steps < 3 * split or ctas > _MOST_CTAS * sms):
+                continue
+            yield config
+            fit = [n for n in _STAGES if residues_bytes({**config, "num_stages": n}) <= _HALF_BYTES]
+            if ctas > sms and fit and fit[-1] < config["num_stages"]:
+                yield {**config, "num_stages": fit[-1]}
 
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant residues. Raises: InputError."""
@@ -113,7 +151,7 @@ class Residues:
             cuda_source(
                 __name__, "gemm_residues.cu", entry=ENTRY, defines=defines, generated=wgmma_header(products)
             ),
-            programs=ceil_div(shape["N"], tile_columns(config, shape["N"])) * config["split_k"],
+            programs=_ctas(config, shape),
             threads=32 * config["num_warps"] + 32,
             shared_bytes=residues_bytes(config),
         )
@@ -149,6 +187,28 @@ class Residues:
             product()
 
         return launch
+
+
+def _ctas(config: Settings, shape: Shape) -> int:
+    return int(ceil_div(shape["N"], tile_columns(config, shape["N"])) * config["split_k"])
+
+
+def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
+    """Return about how long a product takes."""
+    n_rows, split, classes = shape["M"], config["split_k"], classes_of(shape["N"])
+    width, ctas = config["block_n"] // 64, _ctas(config, shape)
+    on_sm = 2 if residues_bytes(config) <= _HALF_BYTES else 1
+    waves = ceil_div(ctas, sms * on_sm)
+    each = waves * on_sm if ctas > sms else 1
+    step = 8192 * width + _OF_A * 128 * n_rows
+    by_sm = each * ceil_div(classes * _steps(shape), split) * step / _SM_BYTES[min(classes, 2)]
+    by_dram = 2 * shape["N"] * shape["K"] / _DRAM_BYTES
+    loading = (by_sm**_POWER + by_dram**_POWER) ** (1 / _POWER)
+    ends = min(classes, ceil_div(classes, split) + 1)
+    adding = _ADDED * each * ends * config["block_m"] * width * (1.0 if classes > 1 else 0.5)
+    dividing = _DIVIDED + _DOUBLED * math.log2(split) if split > 1 else 0.0
+    once = _LAUNCH + dividing + (_GATHERED if _is_gathered(shape) else 0.0) + _WAVE * (waves - 1)
+    return float(once + loading + adding + _STORED * n_rows * width)
 
 
 def _steps(shape: Shape) -> int:

@@ -125,7 +125,7 @@ def _product(case: Case, _sms: int) -> Geometry:
         multiplied=tall * wide * deep if case.dtype in ("fp32", "fp64") else 0,
         chained=_FEW_CHAIN * tall if few else 0.0,
         slower=_FEW_SLOWER if few else 1.0,
-        realigned=0.0 if fused or few else _realigned(rows, columns, inner, element),
+        realigned=0.0 if fused or few else _realigned(rows, columns, inner, element, whole=variant != "residues"),
         split=split,
         together=variant not in ("generic", "warp_specialised"),
         # The weights do not wait for the launch ahead, where x has stages of its own: all of them fit in the stages.
@@ -140,10 +140,11 @@ _FEW_SLOWER, _FEW_CHAIN = 1.5, 0.1
 _TMA_BYTES = 16
 
 
-def _realigned(rows: int, columns: int, inner: int, element: int) -> float:
-    """Return the bytes of those operands whose rows TMA cannot read."""
+def _realigned(rows: int, columns: int, inner: int, element: int, *, whole: bool) -> float:
+    """Return the bytes of those operands that are copied for TMA. whole: not A alone, for either."""
     a, b = element * rows * inner, element * inner * columns
-    return a * bool(element * inner % _TMA_BYTES) + b * bool(element * columns % _TMA_BYTES)
+    of_a, of_b = element * inner % _TMA_BYTES > 0, element * columns % _TMA_BYTES > 0
+    return a * of_a + b * of_b if whole else a * (of_a or of_b)
 
 
 def _lines(pitch: int, element: int) -> int:
