@@ -148,9 +148,7 @@ class Residues:
         }  # fmt: skip
         products = Wgmma(n=config["block_m"], kind="bf16" if dtype == "bf16" else "f16", a_transposed=True)
         return AheadCuda(
-            cuda_source(
-                __name__, "gemm_residues.cu", entry=ENTRY, defines=defines, generated=wgmma_header(products)
-            ),
+            cuda_source(__name__, "gemm_residues.cu", entry=ENTRY, defines=defines, generated=wgmma_header(products)),
             programs=_ctas(config, shape),
             threads=32 * config["num_warps"] + 32,
             shared_bytes=residues_bytes(config),

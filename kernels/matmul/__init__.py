@@ -42,14 +42,15 @@ _TUNED: dict[tuple[int, int, int], Frame] = {
     **MEASURED,
     (128, 8192, 8192): Frame(64, 128, 2, swap_ab=1),
     (128, 12288, 4096): Frame(64, 192, 2),
-    (130, 11008, 4096): Frame(72, 192, 2, swap_ab=1),
     (256, 10240, 8192): Frame(128, 192, 2),
     (128, 8192, 28672): Frame(64, 128, 2, swap_ab=1),
-    (512, 4096, 4096): Frame(128, 128, swap_ab=1),
-    (777, 3000, 4104): Frame(160, 128, 1, 4, swap_ab=1),
+    (512, 4096, 4096): Frame(128, 128, 2, swap_ab=1),
+    (777, 3000, 4104): Frame(160, 128, 1, 2, swap_ab=1),
     (1000, 1512, 2056): Frame(128, 128, 2, 2),
     (1024, 1536, 2048): Frame(64, 192),
 }
+# Fewer rows than those of swapped tiles in a single wave: two programs a tile, so that more of them ask L2.
+_FEW_ROWS: Frame = Frame(128, 64, split_k=2)
 # Up to so many rows a tile has all of them, A and B are swapped, and B is what takes time. Two CTAs divide a tile where
 # there are few and enough steps. Wide tiles, whose rows of B are long, where there are more narrow ones than SMs.
 _ROWS_OF_ONE_TILE, _DIVIDED_INNER = 56, 1024
@@ -60,13 +61,16 @@ _SMALL_TILES, _SMALL_INNER = ((64, 64), (128, 64)), 1024
 # or whose sums stay in the registers that three groups of warps leave (as compiled ahead of time).
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
 # Rows of C for which the rule weighs such tiles, and the least K, and that for clusters: those of the shapes that were
-# timed. A tile of fewer rows than 40 was nowhere near the fastest.
-_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 57, 2048, 256, 40
+# timed. A tile of fewer rows than 32 was nowhere near the fastest.
+_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 65, 2048, 256, 32
 _SWAPPED_CLUSTERS_INNER = 1000
 # Of as many rows and more: the variant of the other tiles -> of their clocks, what swapped tiles must not exceed.
 _SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
-_SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 4), (1, 1))}
+_SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
+# Where those are two, what `ledger tune` is offered beside: the fastest on an H100 at 777 x 3000 x 4104, not yet timed on
+# an H200.
+_SWAPPED_WIDE = (1, 4)
 # What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
 # above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
 # that wgmma reads and the loads write. And the rates of clusters, whose programs wait for one another, and of one
@@ -75,16 +79,20 @@ _SWAPPED_ASKED_BYTES = 28.6
 _SWAPPED_ARRIVING_BYTES = {1: 83.0, 2: 50.8}
 _SWAPPED_SHARED_BYTES = 173.0
 _SWAPPED_CLUSTER_RATES = {(1, 1): 1.0, (2, 1): 0.959, (1, 2): 0.959, (2, 2): 0.825, (1, 4): 0.92}
-_SWAPPED_ALONE_RATE, _SWAPPED_PAIR_CLOCKS = 0.85, 1.02
-# Clocks of a tile in two halves, which leave each other sums: of any, and of one of 128 x 256. Alone such were the
-# fastest with 64 columns only, in clusters from so large a K on.
-_HALVES_CLOCKS, _HALVES_TILE_CLOCKS, _HALVES_COLUMNS, _HALVES_INNER = 4_000, 8_000, 64, 6_000
+_SWAPPED_ALONE_RATE = 0.96
+# Clocks of a tile in two halves, which leave each other sums, by the clusters of halves; pairs were faster from so large
+# a K on. Such were the fastest with 64 columns only.
+_HALVES_CLOCKS = {(1, 1): 1_900, (2, 1): 7_000}
+_HALVES_PAIR_INNER, _HALVES_COLUMNS = 6_000, 64
 # As many of them as `ledger tune` is offered.
 _SWAPPED_OFFERED = 16
 
 
 def _measured_frame(shape: Shape, sms: int) -> Frame | None:
     """Return the frame that was measured to be the fastest on a chip of as many SMs, where the model has another."""
+    few_columns = 2 * ceil_div(shape["N"], _FEW_ROWS.block_n) <= sms
+    if shape["M"] < _SWAPPED_FROM and few_columns and shape["K"] >= _DIVIDED_INNER:
+        return _FEW_ROWS
     return _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
 
 
@@ -126,19 +134,21 @@ def _frame_of(shape: Shape, sms: int) -> Frame | None:
     return None if gemm_rule.generic_clocks(shape, sms) < clocks[best] else best
 
 
-def _swapped_frames(shape: Shape) -> Iterator[Frame]:
+def _swapped_frames(shape: Shape, *, offered: bool = False) -> Iterator[Frame]:
     """Yield the frames with A and B swapped: the rows of C in any number of even shares."""
     clusters = _SWAPPED_CLUSTERS[max(lines(shape["N"]), lines(shape["K"]))]
     if shape["K"] < _SWAPPED_CLUSTERS_INNER:
         clusters = ((1, 1),)
-    halves = ((1, 1), (2, 1)) if shape["K"] >= _HALVES_INNER else ((1, 1),)
+    elif offered and len(clusters) > 2:
+        clusters = (*clusters, _SWAPPED_WIDE)
+    halves = [cluster for cluster in _HALVES_CLOCKS if cluster == (1, 1) or shape["K"] >= _HALVES_PAIR_INNER]
     for (rows, cols), split in (*((cluster, 1) for cluster in clusters), *((cluster, 2) for cluster in halves)):
         frame = Frame(0, 0, rows, cols, swap_ab=1, split_k=split)
         step = _swapped_step(frame._asdict())
         shares = range(1, ceil_div(shape["M"], rows * _SWAPPED_LEAST) + 1)
         heights = {step * ceil_div(shape["M"], step * rows * tiles) for tiles in shares}
         for block_n, most in _SWAPPED_ROWS.items():
-            if split == 1 or rows > 1 or block_n == _HALVES_COLUMNS:
+            if split == 1 or block_n == _HALVES_COLUMNS:
                 for block_m in sorted(heights, reverse=True):
                     if _SWAPPED_LEAST <= block_m <= most:
                         yield frame._replace(block_m=block_m, block_n=block_n)
@@ -160,11 +170,8 @@ def _swapped_clocks(frame: Frame, shape: Shape, sms: int) -> float:
     rate = _SWAPPED_CLUSTER_RATES[rows, cols] * (_SWAPPED_ALONE_RATE if block_n == 64 else 1.0)
     multiplied = 2 * block_m * block_n / gemm_rule.TENSOR_FLOPS / rate
     inner = max(multiplied, asked, arriving, in_shared) * n_inner / split
-    # Where the loads limit a tile, its cluster waits for those of both programs.
-    inner *= _SWAPPED_PAIR_CLOCKS if rows * cols == 2 and lines_a == lines_b == 1 else 1.0
-    share = block_m * block_n / (128 * 256)
-    exchanged = _HALVES_CLOCKS + _HALVES_TILE_CLOCKS * share if split > 1 else 0.0
-    return waves * (inner + gemm_rule.TILE_CLOCKS * share) + exchanged
+    once = inner + gemm_rule.TILE_CLOCKS * block_m * block_n / (128 * 256)
+    return waves * once + (_HALVES_CLOCKS[rows, cols] if split > 1 else 0)
 
 
 def _check_swapped(config: Settings) -> None:
@@ -182,8 +189,10 @@ def _swapped_step(config: Settings) -> int:
 
 
 def _offered(shape: Shape, sms: int) -> list[Frame]:
-    """Return the frames with A and B swapped that take the fewest clocks by the rule, whatever the rows."""
-    frames = _swapped_frames(shape)
+    """Return the frame of few rows, or those with A and B swapped that take the fewest clocks by the rule."""
+    if few := _one_tile_frame(shape, sms):
+        return [few]
+    frames = _swapped_frames(shape, offered=True)
     return heapq.nsmallest(_SWAPPED_OFFERED, frames, key=lambda frame: _swapped_clocks(frame, shape, sms))
 
 
