@@ -68,8 +68,7 @@ _SWAPPED_CLUSTERS_INNER = 1000
 _SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
 _SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
-# Where those are two, what `ledger tune` is offered beside: the fastest on an H100 at 777 x 3000 x 4104, not yet timed on
-# an H200.
+# Where those are two, what `ledger tune` is offered beside: fastest on an H100 at 777 x 3000 x 4104, not timed elsewhere.
 _SWAPPED_WIDE = (1, 4)
 # What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
 # above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
@@ -80,8 +79,8 @@ _SWAPPED_ARRIVING_BYTES = {1: 83.0, 2: 50.8}
 _SWAPPED_SHARED_BYTES = 173.0
 _SWAPPED_CLUSTER_RATES = {(1, 1): 1.0, (2, 1): 0.959, (1, 2): 0.959, (2, 2): 0.825, (1, 4): 0.92}
 _SWAPPED_ALONE_RATE = 0.96
-# Clocks of a tile in two halves, which leave each other sums, by the clusters of halves; pairs were faster from so large
-# a K on. Such were the fastest with 64 columns only.
+# Clocks of a tile in two halves, which leave each other sums, by the clusters of halves; pairs were faster from so
+# large a K on. Such were the fastest with 64 columns only.
 _HALVES_CLOCKS = {(1, 1): 1_900, (2, 1): 7_000}
 _HALVES_PAIR_INNER, _HALVES_COLUMNS = 6_000, 64
 # As many of them as `ledger tune` is offered.

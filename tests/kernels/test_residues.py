@@ -24,7 +24,6 @@ from mutants.residues import KERNELS, MUTANTS, residues_trials
 from mutants.twin import load_twin
 
 from ledger.errors import InputError
-from ledger.kernel import AheadCuda
 
 HEADER = """#include <map>
 #include <mutex>

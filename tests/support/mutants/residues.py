@@ -10,8 +10,8 @@ from mutants.checker import Trial
 from mutants.kernels import Mutant
 
 KERNELS = ("matmul", "matmul_bias_relu")
-# M, N, K, split_k, block_n: one column, rows that begin 1, 2, 4 and 0 elements late, classes without a whole step, parts
-# without a step, and more steps than stages.
+# M, N, K, split_k, block_n: one column, rows that begin 1, 2, 4 and 0 elements late, classes without a whole step,
+# parts without a step, and more steps than stages.
 SHAPES = (
     (5, 70, 131, 1, 64), (13, 131, 200, 2, 128), (33, 129, 1031, 4, 64), (64, 68, 398, 4, 128), (24, 72, 515, 2, 64),
     (17, 1, 130, 2, 64), (2, 192, 64, 1, 192), (9, 203, 1100, 1, 192), (1, 3, 8, 1, 64), (128, 190, 300, 2, 128),
