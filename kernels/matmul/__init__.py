@@ -68,7 +68,7 @@ _SWAPPED_CLUSTERS_INNER = 1000
 _SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
 _SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
-# Where those are two, what `ledger tune` is offered beside: fastest on an H100 at 777 x 3000 x 4104, not timed elsewhere.
+# Where those are two, what `ledger tune` is offered beside: the fastest on an H100 at 777 x 3000 x 4104.
 _SWAPPED_WIDE = (1, 4)
 # What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
 # above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
