@@ -16,7 +16,7 @@ from ledger.operations import Shape
 from ledger.records import Dtype, Work
 from ledger.roofline import DTYPE_BYTES
 
-from . import configs, gemm_few_rows, pad_rows
+from . import configs, gemm_few_rows, gemm_residues, pad_rows
 from .baselines import dtype_name
 from .family import Family
 from .gemm_cluster import ClusterGemm
@@ -27,6 +27,7 @@ from .gemm_config import (
     GENERIC,
     GROUP,
     KEYS,
+    RESIDUES,
     SWAP_DEFAULTS,
     WARP_SPECIALISED,
     Settings,
@@ -37,6 +38,7 @@ from .gemm_config import (
 )
 from .gemm_device import gemm_kernel, gemm_pipelined, identity
 from .gemm_few_rows import FewRows
+from .gemm_residues import Residues
 from .gemm_tiles import RAGGED, TILES, Tile, waves_cost
 from .launches import MATRIX_SIZES, ahead_of, constants_of, options_of
 from .targets import (
@@ -93,7 +95,8 @@ class Gemm(Family):
     dtypes: of A and B. epilogue: the function of a tile's accumulators (gemm_device). epilogue_flops: its operations an
     element of C. bias: whether there is an input bias (N). scale: (K) -> the number that the epilogue gets. b_rows:
     whether B is (N, K). output: the dtype of C, if not that of A. tiles, ragged: target -> tiles of the generic
-    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. few_rows: that of few unaligned rows.
+    variant, and where rows are no multiple of 16 bytes. cluster: the CUDA C++. few_rows, residues:
+    those of few unaligned rows.
     more: (target) -> further keys. lacks, having: what an unknown target may lack and the others have, for messages.
     """
 
@@ -109,6 +112,7 @@ class Gemm(Family):
     ragged: Mapping[str, tuple[Tile, ...]] = field(default_factory=lambda: RAGGED)
     cluster: ClusterGemm | None = None
     few_rows: FewRows | None = None
+    residues: Residues | None = None
     more: Callable[[str], Mapping[str, int]] = lambda target: {}
     lacks: str = ""
     having: str = ""
@@ -122,6 +126,7 @@ class Gemm(Family):
         names = ["gemm_(kernel|pipelined)", pad_rows.ENTRY]
         names += [f"{self.name}_cluster"] if self.cluster else []
         names += [gemm_few_rows.ENTRY] if self.few_rows else []
+        names += [gemm_residues.ENTRY, gemm_residues.GATHER] if self.residues else []
         return "|".join(f"^{name}$" for name in names)
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
@@ -213,7 +218,9 @@ class Gemm(Family):
         more = self.more(target)
         configs.check_keys(self.name, config, (*KEYS, *self.cuda_defaults, *more))
         variant = config["variant"]
-        own = [*([CUDA] if self.cluster else []), *([FEW_ROWS] if self.few_rows else [])]
+        own = [
+            name for name, has in ((CUDA, self.cluster), (FEW_ROWS, self.few_rows), (RESIDUES, self.residues)) if has
+        ]
         if variant not in (GENERIC, WARP_SPECIALISED, *own):
             raise InputError(
                 f"{self.name}: variant is {variant!r}; expected {', '.join((GENERIC, WARP_SPECIALISED, *own))}"
@@ -224,6 +231,8 @@ class Gemm(Family):
             self.cluster.check(config, dtype, target)
         elif variant == FEW_ROWS and self.few_rows:
             self.few_rows.check(config, shape, dtype, target)
+        elif variant == RESIDUES and self.residues:
+            self.residues.check(config, shape, dtype, target)
         else:
             configs.check_powers(self.name, config, _RANGES)
             configs.check_wgmma(self.name, config, target)
@@ -285,13 +294,13 @@ class Gemm(Family):
         inner = block_k * ceil_div(shape["K"], block_k)
         # The warp-specialised variant is three warpgroups that share all registers of an SM.
         warps, registers = 12, 168
-        if config["variant"] in (GENERIC, FEW_ROWS):
+        if config["variant"] in (GENERIC, FEW_ROWS, RESIDUES):
             warps = config["num_warps"]
             # The accumulators, and some for addresses and operands in flight.
             registers = block_m * block_n // (32 * warps) + 48
         tiles = ceil_div(shape["M"], block_m) * ceil_div(shape["N"], block_n)
         read_m, read_n, parts, extra = block_m, block_n, 1, 0
-        if config["variant"] == FEW_ROWS:
+        if config["variant"] in (FEW_ROWS, RESIDUES):
             parts = config["split_k"]
         if config["variant"] == CUDA and self.cluster:
             rows, cols = config["cluster_m"], config["cluster_n"]
@@ -326,6 +335,8 @@ class Gemm(Family):
             return self.cluster.ahead(config, shape, dtype)
         if config["variant"] == FEW_ROWS and self.few_rows:
             return self.few_rows.ahead(config, shape, dtype)
+        if config["variant"] == RESIDUES and self.residues:
+            return self.residues.ahead(config, shape, dtype)
         direct = self._is_direct(config, shape["N"], dtype)
         function, constants, options = self._compiled_as(config, direct=direct)
         kind, written = (_TRITON_TYPES.get(one, one) for one in (dtype, self.output or dtype))
@@ -370,7 +381,7 @@ class Gemm(Family):
 
     def _launcher(self, inputs: Mapping[str, Tensor], out: Tensor, config: Settings, *, scale: float | None) -> Launch:
         a, b, bias = inputs["a"], inputs["b"], inputs["bias"] if self.bias else None
-        if not config["tma"]:
+        if not config["tma"] or config["variant"] == RESIDUES:
             return self._product(a, b, bias, out, config, scale=scale)
         (a, b), copy = pad_rows.pad_rows((a, b), overlap=bool(config.get("pdl")))
         if copy is None:
@@ -393,6 +404,8 @@ class Gemm(Family):
             return self.cluster.prepare(a, b, out, config, dtype=self._dtype_of(a), bias=bias, scale=scale)
         if config["variant"] == FEW_ROWS and self.few_rows:
             return self.few_rows.prepare(a, b, bias, out, config, self._dtype_of(a))
+        if config["variant"] == RESIDUES and self.residues:
+            return self.residues.prepare(a, b, bias, out, config, self._dtype_of(a))
         (n_rows, n_inner), n_cols = a.shape, out.shape[1]
         grid = (min(ceil_div(n_rows, config["block_m"]) * ceil_div(n_cols, config["block_n"]), config["programs"]),)
         direct = self._is_direct(config, n_cols, self._dtype_of(a))
@@ -432,7 +445,7 @@ class Gemm(Family):
         config = self.config(shape, dtype, target)
         # Operands can be copied, the bias is read where it lies.
         copies = target in pad_rows.TARGETS and dtype != "fp32" and shape["M"] >= COPIED_FROM
-        copied = ("a", "b") if copies else ()
+        copied = ("a",) if config["variant"] == RESIDUES else ("a", "b") if copies else ()
         if not is_tma_aligned(*(tensor for name, tensor in inputs.items() if name not in copied)):
             config = {**self.generic_config(shape, dtype, target), "tma": 0}
             if self.few_rows and self.few_rows.serves(shape["M"], dtype, target):

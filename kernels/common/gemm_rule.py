@@ -169,6 +169,8 @@ class RuledGemm(Gemm):
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
+        if self.residues and self.residues.is_fastest(shape, dtype, target):
+            return self.residues.fastest(self.generic_config(shape, dtype, target), shape)
         if self.few_rows and self.few_rows.is_fastest(shape, dtype, target):
             return self.few_rows.config({**self.generic_config(shape, dtype, target), "tma": 0}, shape)
         padded = self.pads(shape, dtype, target)
@@ -197,6 +199,9 @@ class RuledGemm(Gemm):
         plain = {**own, **self.cuda_defaults}
         if self.few_rows and self.few_rows.serves(shape["M"], dtype, target):
             for config in self.few_rows.candidates(plain, shape):
+                yield self.candidate(config, shape, dtype)
+        if self.residues and self.residues.serves(shape, dtype, target):
+            for config in self.residues.candidates(plain, shape):
                 yield self.candidate(config, shape, dtype)
         if target == "sm_90" and own["tma"] and DTYPE_BYTES[dtype] == 2:
             again = variations(own, {"group_m": (2, 4, 6, 8, 12), "pdl": (0, 1)}) if own["variant"] == CUDA else ()

@@ -26,6 +26,7 @@ from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_config import CUDA, WARP_SPECIALISED, Settings, lines, resident, tile_rows
 from ledger.kernels.common.gemm_few_rows import FewRows
+from ledger.kernels.common.gemm_residues import Residues
 from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.kernels.common.targets import SMS, ceil_div
 from ledger.operations import MATMUL, Shape
@@ -48,7 +49,7 @@ _TUNED: dict[tuple[int, int, int], Frame] = {
     (1000, 1512, 2056): Frame(128, 128, 2, 2),
     (1024, 1536, 2048): Frame(64, 192),
 }
-# Few rows in a single wave: two programs a tile, so that more of them ask L2. At 72 x 4096 x 4096 11.6 us, not 20.
+# Fewer rows than those of swapped tiles in a single wave: two programs a tile, so that more of them ask L2.
 _FEW_ROWS: Frame = Frame(128, 64, split_k=2)
 # Up to so many rows a tile has all of them, A and B are swapped, and B is what takes time. Two CTAs divide a tile where
 # there are few and enough steps. Wide tiles, whose rows of B are long, where there are more narrow ones than SMs.
@@ -59,22 +60,29 @@ _SMALL_TILES, _SMALL_INNER = ((64, 64), (128, 64)), 1024
 # Columns of the cluster kernel's tiles with A and B swapped -> the most rows: what wgmma multiplies at once,
 # or whose sums stay in the registers that three groups of warps leave (as compiled ahead of time).
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
-# Rows of C for which the rule weighs such tiles, and the least K: those of the shapes that were timed. A tile of fewer
-# rows than 32 was nowhere near the fastest.
-_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 65, 2048, 1000, 32
+# Rows of C for which the rule weighs such tiles, and the least K, and that for clusters: those of the shapes that were
+# timed. A tile of fewer rows than 32 was nowhere near the fastest.
+_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 65, 2048, 256, 32
+_SWAPPED_CLUSTERS_INNER = 1000
 # Of as many rows and more: the variant of the other tiles -> of their clocks, what swapped tiles must not exceed.
 _SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
 _SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
+# Where those are two, what `ledger tune` is offered beside: the fastest on an H100 at 777 x 3000 x 4104.
+_SWAPPED_WIDE = (1, 4)
 # What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
 # above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
-# that wgmma reads and the loads write. And the rates of clusters, of which four wait for one another longer.
+# that wgmma reads and the loads write. And the rates of clusters, whose programs wait for one another, and of one
+# group of warps alone.
 _SWAPPED_ASKED_BYTES = 28.6
 _SWAPPED_ARRIVING_BYTES = {1: 83.0, 2: 50.8}
 _SWAPPED_SHARED_BYTES = 173.0
-_SWAPPED_CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.825}
-# Clocks of a tile in two halves, which leave each other sums. Such were the fastest with 64 columns only.
-_HALVES_CLOCKS, _HALVES_COLUMNS = 1_900, 64
+_SWAPPED_CLUSTER_RATES = {(1, 1): 1.0, (2, 1): 0.959, (1, 2): 0.959, (2, 2): 0.825, (1, 4): 0.92}
+_SWAPPED_ALONE_RATE = 0.96
+# Clocks of a tile in two halves, which leave each other sums, by the clusters of halves; pairs were faster from so
+# large a K on. Such were the fastest with 64 columns only.
+_HALVES_CLOCKS = {(1, 1): 1_900, (2, 1): 7_000}
+_HALVES_PAIR_INNER, _HALVES_COLUMNS = 6_000, 64
 # As many of them as `ledger tune` is offered.
 _SWAPPED_OFFERED = 16
 
@@ -82,7 +90,7 @@ _SWAPPED_OFFERED = 16
 def _measured_frame(shape: Shape, sms: int) -> Frame | None:
     """Return the frame that was measured to be the fastest on a chip of as many SMs, where the model has another."""
     few_columns = 2 * ceil_div(shape["N"], _FEW_ROWS.block_n) <= sms
-    if shape["M"] <= _FEW_ROWS.block_m and few_columns and shape["K"] >= 1024:
+    if shape["M"] < _SWAPPED_FROM and few_columns and shape["K"] >= _DIVIDED_INNER:
         return _FEW_ROWS
     return _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
 
@@ -120,14 +128,20 @@ def _frame_of(shape: Shape, sms: int) -> Frame | None:
         best = min(clocks, key=clocks.__getitem__)
         share = 1.0 if shape["M"] < _SWAPPED_BELOW else _SWAPPED_SHARES[best.variant]
         clocks |= {frame: _swapped_clocks(frame, shape, sms) / share for frame in _swapped_frames(shape)}
+        return min(clocks, key=clocks.__getitem__)
     best = min(clocks, key=clocks.__getitem__)
     return None if gemm_rule.generic_clocks(shape, sms) < clocks[best] else best
 
 
-def _swapped_frames(shape: Shape) -> Iterator[Frame]:
+def _swapped_frames(shape: Shape, *, offered: bool = False) -> Iterator[Frame]:
     """Yield the frames with A and B swapped: the rows of C in any number of even shares."""
     clusters = _SWAPPED_CLUSTERS[max(lines(shape["N"]), lines(shape["K"]))]
-    for (rows, cols), split in (*((cluster, 1) for cluster in clusters), ((1, 1), 2)):
+    if shape["K"] < _SWAPPED_CLUSTERS_INNER:
+        clusters = ((1, 1),)
+    elif offered and len(clusters) > 2:
+        clusters = (*clusters, _SWAPPED_WIDE)
+    halves = [cluster for cluster in _HALVES_CLOCKS if cluster == (1, 1) or shape["K"] >= _HALVES_PAIR_INNER]
+    for (rows, cols), split in (*((cluster, 1) for cluster in clusters), *((cluster, 2) for cluster in halves)):
         frame = Frame(0, 0, rows, cols, swap_ab=1, split_k=split)
         step = _swapped_step(frame._asdict())
         shares = range(1, ceil_div(shape["M"], rows * _SWAPPED_LEAST) + 1)
@@ -152,10 +166,11 @@ def _swapped_clocks(frame: Frame, shape: Shape, sms: int) -> float:
     # Each group of warps reads its own 64 columns of B and all rows of A.
     read = 2 * (block_n // 64) * (64 + block_m)
     in_shared = (read + 2 * (loaded + block_n)) / _SWAPPED_SHARED_BYTES
-    multiplied = 2 * block_m * block_n / gemm_rule.TENSOR_FLOPS / _SWAPPED_CLUSTER_RATES[rows * cols]
+    rate = _SWAPPED_CLUSTER_RATES[rows, cols] * (_SWAPPED_ALONE_RATE if block_n == 64 else 1.0)
+    multiplied = 2 * block_m * block_n / gemm_rule.TENSOR_FLOPS / rate
     inner = max(multiplied, asked, arriving, in_shared) * n_inner / split
     once = inner + gemm_rule.TILE_CLOCKS * block_m * block_n / (128 * 256)
-    return waves * once + (_HALVES_CLOCKS if split > 1 else 0)
+    return waves * once + (_HALVES_CLOCKS[rows, cols] if split > 1 else 0)
 
 
 def _check_swapped(config: Settings) -> None:
@@ -169,12 +184,14 @@ def _check_swapped(config: Settings) -> None:
 
 def _swapped_step(config: Settings) -> int:
     """Return what a swapped tile's rows are a multiple of: 8 of each program that shares them or ends a part."""
-    return 16 if config["cluster_n"] > 1 or config["split_k"] > 1 else 8
+    return 8 * int(max(config["cluster_n"], config["split_k"]))
 
 
 def _offered(shape: Shape, sms: int) -> list[Frame]:
-    """Return the frames with A and B swapped that take the fewest clocks by the rule, whatever the rows."""
-    frames = _swapped_frames(shape)
+    """Return the frame of few rows, or those with A and B swapped that take the fewest clocks by the rule."""
+    if few := _one_tile_frame(shape, sms):
+        return [few]
+    frames = _swapped_frames(shape, offered=True)
     return heapq.nsmallest(_SWAPPED_OFFERED, frames, key=lambda frame: _swapped_clocks(frame, shape, sms))
 
 
@@ -190,6 +207,7 @@ GEMM = RuledGemm(
         check_swapped=_check_swapped,
     ),
     few_rows=FewRows("matmul"),
+    residues=Residues("matmul"),
 )
 
 

@@ -24,6 +24,7 @@ from ledger.kernels.common.cuda import cuda_source
 from ledger.kernels.common.gemm import TOLERANCES
 from ledger.kernels.common.gemm_cluster import ClusterGemm
 from ledger.kernels.common.gemm_few_rows import FewRows
+from ledger.kernels.common.gemm_residues import Residues
 from ledger.kernels.common.gemm_rule import MEASURED, Frame, RuledGemm
 from ledger.kernels.common.targets import SMS
 from ledger.operations import MATMUL_BIAS_RELU, Shape
@@ -66,6 +67,7 @@ GEMM = RuledGemm(
         source=partial(cuda_source, __name__, "cluster.cu"),
     ),
     few_rows=FewRows("matmul_bias_relu", bias_relu=True),
+    residues=Residues("matmul_bias_relu", bias_relu=True),
 )
 
 

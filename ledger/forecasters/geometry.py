@@ -132,7 +132,7 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
         chained=_FEW_CHAIN * tall if few else 0.0,
         apart=_TILE_CHAIN,
         slower=_FEW_SLOWER if few else 1.0,
-        realigned=0.0 if fused or few else _realigned(rows, columns, inner, element),
+        realigned=0.0 if fused or few else _realigned(rows, columns, inner, element, whole=variant != "residues"),
         scattered=bool(work.bytes_written // rows % SECTOR_BYTES),
         split=split,
         together=variant not in ("generic", "warp_specialised"),
@@ -155,10 +155,11 @@ _FEW_SLOWER, _FEW_CHAIN = 1.5, 0.1
 _TMA_BYTES = 16
 
 
-def _realigned(rows: int, columns: int, inner: int, element: int) -> float:
-    """Return the bytes of those operands whose rows TMA cannot read."""
+def _realigned(rows: int, columns: int, inner: int, element: int, *, whole: bool) -> float:
+    """Return the bytes of those operands that are copied for TMA. whole: not A alone, for either."""
     a, b = element * rows * inner, element * inner * columns
-    return a * bool(element * inner % _TMA_BYTES) + b * bool(element * columns % _TMA_BYTES)
+    of_a, of_b = element * inner % _TMA_BYTES > 0, element * columns % _TMA_BYTES > 0
+    return a * of_a + b * of_b if whole else a * (of_a or of_b)
 
 
 def _lines(pitch: int, element: int) -> int:

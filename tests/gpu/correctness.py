@@ -21,7 +21,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = (
-    "test_fp8_blocks.py", "test_few_rows.py", "test_mla_decode_is_right_on_the_gpu_where_references_rise",
+    "test_fp8_blocks.py", "test_few_rows.py", "test_residues.py",
+    "test_mla_decode_is_right_on_the_gpu_where_references_rise",
     "test_checker_rejects_attention_mutant_on_the_gpu[mla_decode",
 )  # fmt: skip
 

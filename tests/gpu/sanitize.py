@@ -34,7 +34,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
 
 from kernel_suite import KERNELS, gpu_variants
-from mutants import attention, few_rows, fp8_blocks, gemv, products, rowwise, trials
+from mutants import attention, few_rows, fp8_blocks, gemv, products, residues, rowwise, trials
 from mutants.checker import Trial, fill_inputs, source_file
 
 from ledger.kernel_files import kernel_names, load_kernel
@@ -76,12 +76,18 @@ SHARED_FUNCTION = {
 # Where the compiler puts the end of the dispatch when it is not at `gl.warp_specialize(`: at what follows.
 DISPATCHED_AT = {"rmsnorm_matmul": ("    _epilogue(",)}
 TARGET = "sm_90"
+
+
+def _of_few_rows(name: str, dtype: str) -> tuple[trials.Trial, ...]:
+    return (*few_rows.few_rows_trials(name, dtype), *residues.residues_trials(name, dtype))
+
+
 LISTED = {**trials.TRIALS, **products.TRIALS, **attention.TRIALS, **rowwise.TRIALS, **gemv.TRIALS, **fp8_blocks.TRIALS}
 IN_CUDA = {
     **trials.CLUSTER_TRIALS,
     fp8_blocks.NAME: fp8_blocks.cuda_trials,
-    "matmul": lambda dtype: (*trials.CLUSTER_TRIALS["matmul"](dtype), *few_rows.few_rows_trials("matmul", dtype)),
-    "matmul_bias_relu": partial(few_rows.few_rows_trials, "matmul_bias_relu"),
+    "matmul": lambda dtype: (*trials.CLUSTER_TRIALS["matmul"](dtype), *_of_few_rows("matmul", dtype)),
+    "matmul_bias_relu": lambda dtype: _of_few_rows("matmul_bias_relu", dtype),
     "decode_attention": attention.cuda_trials,
     **{name: partial(rowwise.cluster_trials, name) for name in ("rmsnorm", "layernorm", "softmax")},
 }

@@ -5,10 +5,8 @@ A CPU runs the text of the CUDA C++ with the instructions that no CPU has put in
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 from compiled import compile_ahead
 from covering import one_in
+from emulation import COMMAND, EMULATED, compiler, needs_compiler
 from kernel_suite import gpu_target, shape_id
 from loaded_kernels import load_kernel
 from mutants.checker import Trial, fill_inputs, judge
@@ -26,8 +25,6 @@ from mutants.twin import load_twin
 
 from ledger.errors import InputError
 
-EMULATED = Path(__file__).parents[1] / "emulated"
-COMMAND = ("-std=c++20", "-O1", "-w", "-pthread")
 BODIES = {
     "void copy_vector": "need_readable((void*)from, 16); memcpy(program->memory + to, (void*)from, 16);",
     # The machine code names 16 bytes that end 16 behind those copied.
@@ -62,19 +59,6 @@ static float low(u32 two) { return of_half(two & 0xffff); }
 """
 
 
-@functools.cache
-def _compiler() -> str | None:
-    """Return a compiler that has std::barrier and _Float16, or None."""
-    found = shutil.which("g++")
-    probe = [str(found), *COMMAND, f"-I{EMULATED}", "-x", "c++", "-fsyntax-only", "-"]
-    text = '#include <barrier>\n#include "cuda.h"\nint main() {}\n'
-    usable = found and subprocess.run(probe, input=text, capture_output=True, text=True, check=False).returncode == 0
-    return found if usable else None
-
-
-needs_compiler = pytest.mark.skipif(_compiler() is None, reason="no C++ compiler with std::barrier and _Float16")
-
-
 def _for_cpu(text: str) -> str:
     """Return the kernel's text with its assembly replaced, and its header."""
     for head, body in BODIES.items():
@@ -99,7 +83,7 @@ def _error(kernel: Any, trial: Trial, folder: Path) -> float:
     shift = int(defines["A_LOADS"] == "2")
     build = [f"-D{name}={value}" for name, value in {**defines, "SHIFT": shift}.items()]
     subprocess.run(
-        [str(_compiler()), *COMMAND, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
+        [str(compiler()), *COMMAND, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
         check=True,
     )
     random = np.random.default_rng(m * n + k)
@@ -145,17 +129,19 @@ def test_a_wrong_twin_of_few_rows_shows_on_a_cpu(mutant: Mutant, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_cols", "dtype", "variant"),
+    ("shape", "dtype", "variant"),
     [
-        (1, 4097, "fp16", "few_rows"), (64, 4100, "bf16", "few_rows"), (65, 4100, "bf16", "cuda"),
-        (64, 4100, "fp32", "generic"), (64, 4104, "bf16", None),
+        ((1, 4097, 1000), "fp16", "few_rows"), ((1, 4097, 4096), "fp16", "residues"),
+        ((64, 4100, 1000), "bf16", "residues"), ((128, 4100, 4096), "bf16", "residues"),
+        ((129, 4100, 4096), "bf16", "cuda"), ((64, 4100, 4096), "fp32", "generic"),
+        ((40, 4104, 1001), "bf16", "residues"), ((8, 1024, 4096), "bf16", "residues"), ((8, 1024, 512), "bf16", "cuda"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("name", KERNELS)
-def test_rule_takes_few_rows_as_they_lie(name: str, n_rows: int, n_cols: int, dtype: Any, variant: str | None) -> None:
-    kernel = load_kernel(name).kernel
-    chosen = kernel.config({"M": n_rows, "N": n_cols, "K": 4096}, dtype, "sm_90")["variant"]
-    assert chosen == variant if variant else chosen != "few_rows"
+def test_rule_takes_unaligned_rows_as_they_lie(shape: tuple[int, int, int], dtype: Any, variant: str) -> None:
+    kernel = load_kernel("matmul").kernel
+    config = kernel.config(dict(zip("MNK", shape, strict=True)), dtype, "sm_90")
+    assert config["variant"] == variant
+    kernel.check_config(config, dict(zip("MNK", shape, strict=True)), dtype, "sm_90")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +156,7 @@ def test_rule_takes_few_rows_as_they_lie(name: str, n_rows: int, n_cols: int, dt
 @pytest.mark.parametrize("name", KERNELS)
 def test_few_rows_config_is_refused(name: str, edit: dict[str, Any], says: str | None) -> None:
     kernel, shape = load_kernel(name).kernel, {"M": 60, "N": 4097, "K": 4096}
-    config = {**kernel.config(shape, "bf16", "sm_90"), **edit}
+    config = {**few_rows_trials(name, "bf16")[3].config, **edit}
     if says is None:
         kernel.check_config(config, shape, "bf16", "sm_90")
         return
@@ -180,7 +166,7 @@ def test_few_rows_config_is_refused(name: str, edit: dict[str, Any], says: str |
 
 def test_few_rows_are_not_for_many_or_for_fp32() -> None:
     kernel = load_kernel("matmul").kernel
-    config = kernel.config({"M": 60, "N": 4097, "K": 4096}, "bf16", "sm_90")
+    config = few_rows_trials("matmul", "bf16")[3].config
     for m, dtype in ((129, "bf16"), (60, "fp32")):
         with pytest.raises(InputError, match="expected at most 128 rows in fp16 or bf16"):
             kernel.check_config(config, {"M": m, "N": 4097, "K": 4096}, dtype, "sm_90")
@@ -242,7 +228,7 @@ def test_few_rows_of_tensors_at_any_element_keep_special_values_to_themselves(
     a[2, 0], a[4, k - 1], b[k // 2, n - 1], b[0, 0] = float("nan"), float("inf"), float("inf"), float("nan")
     a[5] = 0.0
     out = torch.full((m, n), 12.0, dtype=torch.bfloat16, device="cuda")
-    config = {**kernel.config({**whole, "N": 4097}, "bf16", "sm_90"), "split_k": 2}
+    config = {**few_rows_trials("matmul", "bf16")[3].config, "block_m": 64, "split_k": 2}
     kernel.implementations["triton"]({"a": a, "b": b}, out, config)()
     out, exact = out.double(), a.double() @ b.double()
     assert torch.equal(out.isfinite(), exact.isfinite())
