@@ -72,7 +72,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         if (warp == LOADER && elected()) {
             Walk walk(tiles_m * tiles_n, steps, cluster_of_this(), gridDim.x / (PLACES * SPLIT), part);
             int s = 0, phase = 1;
-            const u32 b_mask = ((1 << ROWS) - 1) << above, a_mask = ((1 << PLACES) - 1) / ((1 << ROWS) - 1) << beside;
+            const u32 a_mask = (COLS == 2 ? 1 | 1 << ROWS : 1) << beside, b_mask = ((1 << ROWS) - 1) << above;
             while (walk.advance()) {
                 place(walk.tile);
                 const int share = TILE_ROWS / COLS * right;
@@ -139,8 +139,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1) NAME(
         const int cluster = cluster_of_this();
         Walk walk(tiles_m * tiles_n, steps, cluster, gridDim.x / (PLACES * SPLIT), part);
         // The CTAs that load something for this one, one for each lane.
-        const int other = lane - ROWS;
-        const int loader = lane < ROWS ? above + lane : beside + (other < right ? other : other + 1) * ROWS;
+        const int loader = lane < ROWS ? above + lane : beside + (1 - right) * ROWS;
         int s = 0, phase = 0, turn = 0;
         while (walk.advance()) {
             float acc[ACC];

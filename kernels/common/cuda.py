@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Argument = Any
-"""A torch tensor (its address is passed), an int (32 bits), a float (32 bits), a tensor map or a tuple of them."""
+"""A torch tensor (its address is passed), an int (32 bits), a float (32 bits) or a tensor map."""
 
 
 SHARED_HEADERS = ("hopper.cuh", "cluster_gemm.cuh", "cluster_gemm_kernel.cuh")
@@ -195,10 +195,6 @@ def _function(source: CudaSource, target: str, shared_bytes: int, device: int) -
     return function
 
 
-TENSOR_MAP_BYTES = 128
-"""Of what cuTensorMapEncodeTiled writes."""
-
-
 @dataclass(frozen=True)
 class TensorMap:
     """Hold the driver's tensor map with the tensor in which it points: a launch keeps both."""
@@ -263,10 +259,6 @@ def _parameter(value: Argument) -> tuple[int, Any]:
         return ctypes.addressof(held), (held, value)
     if isinstance(value, TensorMap):
         return int(value.encoded.getPtr()), value
-    if isinstance(value, tuple):
-        joined = b"".join(ctypes.string_at(int(one.encoded.getPtr()), TENSOR_MAP_BYTES) for one in value)
-        text = ctypes.create_string_buffer(joined, len(joined))
-        return ctypes.addressof(text), (text, value)
     held = ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)
     return ctypes.addressof(held), held
 

@@ -27,7 +27,6 @@ from .gemm_config import (
     GENERIC,
     GROUP,
     KEYS,
-    RESIDUES,
     SWAP_DEFAULTS,
     WARP_SPECIALISED,
     Settings,
@@ -38,7 +37,7 @@ from .gemm_config import (
 )
 from .gemm_device import gemm_kernel, gemm_pipelined, identity
 from .gemm_few_rows import FewRows
-from .gemm_residues import Residues
+from .gemm_residues import RESIDUES, Residues, residues_bytes
 from .gemm_tiles import RAGGED, TILES, Tile, waves_cost
 from .launches import MATRIX_SIZES, ahead_of, constants_of, options_of
 from .targets import (
@@ -211,6 +210,8 @@ class Gemm(Family):
 
     def shared_bytes(self, config: Settings, dtype: Dtype) -> int:
         """Return an upper bound of the shared memory of a CTA, in bytes."""
+        if config["variant"] == RESIDUES:
+            return residues_bytes(config)
         return shared_bytes(config, DTYPE_BYTES[dtype], self.output_bytes(dtype))
 
     def check_config(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:

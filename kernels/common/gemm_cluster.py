@@ -61,11 +61,10 @@ class ClusterGemm:
         (rows, cols), split, what = cluster_of(config), config["split_k"], f"{self.name}: variant is cuda"
         if target != "sm_90" or dtype not in _KINDS:
             raise InputError(f"{what} on {target} in {dtype}; expected sm_90 and fp16 or bf16")
-        most = 4 if swapped(config) else 2
-        if not 1 <= rows <= 5 or not 1 <= cols <= most or split not in (1, 2) or rows * cols * split > 8:
+        if not 1 <= rows <= 5 or cols not in (1, 2) or split not in (1, 2) or rows * cols * split > 8:
             raise InputError(
                 f"{what} with cluster_m {rows}, cluster_n {cols} and split_k {split}; expected cluster_m 1 to 5, "
-                f"cluster_n 1 to {most}, split_k 1 or 2, and a product of at most 8"
+                "cluster_n 1 or 2, split_k 1 or 2, and a product of at most 8"
             )
         configs.check_flags(self.name, config, "stream_k", "pdl", *(["swap_ab"] if self.swaps else []))
         if config["stream_k"] and split > 1:

@@ -1,9 +1,8 @@
 """Names the configuration keys of matrix products and counts what they imply: CTAs, rows of tiles, shared memory.
 
-`variant` is "generic" (Triton), "warp_specialised" (Gluon, sm_90), "cuda", "few_rows" or "residues" (CUDA C++, sm_90).
-"cuda" has clusters of cluster_m by cluster_n CTAs, swap_ab (A and B swapped: a tile's rows are wgmma's columns),
-split_k (CTAs that divide a tile's steps along K; the last two have it too) and stream_k (all clusters divide the last
-tiles along K).
+`variant` is "generic" (Triton), "warp_specialised" (Gluon, sm_90), "cuda" or "few_rows" (CUDA C++, sm_90). "cuda" has
+clusters of cluster_m by cluster_n CTAs, swap_ab (A and B swapped: a tile's rows are wgmma's columns), split_k (CTAs
+that divide a tile's steps along K; "few_rows" has it too) and stream_k (all clusters divide the last tiles along K).
 Imports neither torch nor triton.
 """
 
@@ -19,7 +18,7 @@ from .targets import ceil_div
 
 Settings = Mapping[str, Any]
 
-GENERIC, WARP_SPECIALISED, CUDA, FEW_ROWS, RESIDUES = "generic", "warp_specialised", "cuda", "few_rows", "residues"
+GENERIC, WARP_SPECIALISED, CUDA, FEW_ROWS = "generic", "warp_specialised", "cuda", "few_rows"
 
 KEYS = (
     "block_m", "block_n", "block_k", "group_m", "subtiles", "programs", "num_warps", "num_stages", "tma", "variant",
@@ -102,19 +101,11 @@ def few_rows_bytes(config: Settings) -> int:
     return int(config["num_stages"] * 144 * (config["block_k"] + config["block_m"]))
 
 
-def residues_bytes(config: Settings) -> int:
-    """Return the shared memory of a CTA of the variant residues, in bytes: all stages, sums in fp32, barriers."""
-    sums = 4 * config["block_m"] * (config["block_n"] + 4)
-    return int(ring_bytes(config, 2) + sums + 16 * config["num_stages"])
-
-
 def shared_bytes(config: Settings, element: int, output: int) -> int:
     """Return an upper bound of the shared memory of a CTA, in bytes. element, output: bytes of one of A, one of C."""
     ring, tile = ring_bytes(config, element), config["block_m"] * config["block_n"]
     if config["variant"] == FEW_ROWS:
         return few_rows_bytes(config)
-    if config["variant"] == RESIDUES:
-        return residues_bytes(config)
     if config["variant"] == CUDA:
         # Each warp that multiplies stores through two buffers of 16 rows by 64 columns, or four together through two
         # of 64. Half of the accumulators of a split tile come from the other CTA, to where the ring was.

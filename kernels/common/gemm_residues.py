@@ -7,9 +7,10 @@ when called.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,14 @@ from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .cuda import Argument, TensorMap, cuda_source, prepare_ahead, prepare_cuda, tensor_map
-from .gemm_config import RESIDUES, Settings, residues_bytes
+from .gemm_config import Settings, ring_bytes
 from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, ceil_div, is_tma_aligned
 from .wgmma import Wgmma, wgmma_header
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-ENTRY, GATHER = "gemm_residues", "gather_rows"
+RESIDUES, ENTRY, GATHER = "residues", "gemm_residues", "gather_rows"
 TARGET = "sm_90"
 MOST_ROWS = 128
 """Rows of C whose sums stay in registers, and in shared memory beside the stages."""
@@ -50,6 +51,14 @@ _SM_BYTES, _DRAM_BYTES, _OF_A, _POWER = {1: 110.0, 2: 76.0}, 4000.0, 0.4, 4.0
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where K is divided.
 _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 _GATHER_THREADS, _VECTOR = 256, 8
+_TENSOR_MAP_BYTES = 128
+"""Of what cuTensorMapEncodeTiled writes."""
+
+
+def residues_bytes(config: Settings) -> int:
+    """Return the shared memory of a CTA, in bytes: all stages, sums in fp32, barriers."""
+    sums = 4 * config["block_m"] * (config["block_n"] + 4)
+    return int(ring_bytes(config, 2) + sums + 16 * config["num_stages"])
 
 
 def classes_of(columns: int) -> int:
@@ -163,7 +172,7 @@ class Residues:
         shape, classes = {"M": n_rows, "N": n_cols, "K": n_inner}, classes_of(n_cols)
         steps, gathered = _steps(shape), _is_gathered(shape) or not is_tma_aligned(a)
         columns = a.new_empty((n_rows, classes * steps * 64)) if gathered else a
-        maps: list[Argument] = [tensor_map(columns, (n_rows, 64)), _maps_of_classes(b, classes)]
+        maps: list[Argument] = [tensor_map(columns, (n_rows, 64)), _one_argument(_maps_of_classes(b, classes))]
         product = prepare_ahead(
             self.ahead(config, shape, dtype, gathered=gathered),
             [*maps, *([] if bias is None else [bias]), out, n_rows, n_cols, steps],
@@ -217,6 +226,23 @@ def _steps(shape: Shape) -> int:
 def _is_gathered(shape: Shape) -> bool:
     """Tell whether A is copied: its columns lie in another order, or TMA cannot read its rows."""
     return classes_of(shape["N"]) > 1 or 2 * shape["K"] % TMA_ALIGNMENT > 0
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Hold several tensor maps one behind the other, as the driver's object holds one."""
+
+    text: ctypes.Array[ctypes.c_char]
+
+    def getPtr(self) -> int:
+        """Return the address of the first."""
+        return ctypes.addressof(self.text)
+
+
+def _one_argument(maps: Sequence[TensorMap]) -> TensorMap:
+    """Return maps of one tensor as a single argument of a launch."""
+    joined = b"".join(ctypes.string_at(int(one.encoded.getPtr()), _TENSOR_MAP_BYTES) for one in maps)
+    return TensorMap(_Joined(ctypes.create_string_buffer(joined, len(joined))), maps[0].tensor)
 
 
 def _maps_of_classes(b: Tensor, classes: int) -> tuple[TensorMap, ...]:

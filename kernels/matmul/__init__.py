@@ -68,8 +68,6 @@ _SWAPPED_CLUSTERS_INNER = 1000
 _SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}
 # Their clusters, by the lines of L2 in which 128 bytes of a row lie. Where that is one, sharing A made nothing faster.
 _SWAPPED_CLUSTERS = {1: ((2, 1), (1, 1)), 2: ((1, 2), (2, 1), (2, 2), (1, 1))}
-# Where those are two, what `ledger tune` is offered beside: the fastest on an H100 at 777 x 3000 x 4104.
-_SWAPPED_WIDE = (1, 4)
 # What an SM does in a clock for such tiles, fitted to times of 33 shapes (docs/notes/gemm.md) beside the clocks
 # above: bytes that it asks L2 for where rows lie in two lines; bytes that arrive, by the lines; bytes of shared memory
 # that wgmma reads and the loads write. And the rates of clusters, whose programs wait for one another, and of one
@@ -77,7 +75,7 @@ _SWAPPED_WIDE = (1, 4)
 _SWAPPED_ASKED_BYTES = 28.6
 _SWAPPED_ARRIVING_BYTES = {1: 83.0, 2: 50.8}
 _SWAPPED_SHARED_BYTES = 173.0
-_SWAPPED_CLUSTER_RATES = {(1, 1): 1.0, (2, 1): 0.959, (1, 2): 0.959, (2, 2): 0.825, (1, 4): 0.92}
+_SWAPPED_CLUSTER_RATES = {(1, 1): 1.0, (2, 1): 0.959, (1, 2): 0.959, (2, 2): 0.825}
 _SWAPPED_ALONE_RATE = 0.96
 # Clocks of a tile in two halves, which leave each other sums, by the clusters of halves; pairs were faster from so
 # large a K on. Such were the fastest with 64 columns only.
@@ -133,13 +131,11 @@ def _frame_of(shape: Shape, sms: int) -> Frame | None:
     return None if gemm_rule.generic_clocks(shape, sms) < clocks[best] else best
 
 
-def _swapped_frames(shape: Shape, *, offered: bool = False) -> Iterator[Frame]:
+def _swapped_frames(shape: Shape) -> Iterator[Frame]:
     """Yield the frames with A and B swapped: the rows of C in any number of even shares."""
     clusters = _SWAPPED_CLUSTERS[max(lines(shape["N"]), lines(shape["K"]))]
     if shape["K"] < _SWAPPED_CLUSTERS_INNER:
         clusters = ((1, 1),)
-    elif offered and len(clusters) > 2:
-        clusters = (*clusters, _SWAPPED_WIDE)
     halves = [cluster for cluster in _HALVES_CLOCKS if cluster == (1, 1) or shape["K"] >= _HALVES_PAIR_INNER]
     for (rows, cols), split in (*((cluster, 1) for cluster in clusters), *((cluster, 2) for cluster in halves)):
         frame = Frame(0, 0, rows, cols, swap_ab=1, split_k=split)
@@ -191,7 +187,7 @@ def _offered(shape: Shape, sms: int) -> list[Frame]:
     """Return the frame of few rows, or those with A and B swapped that take the fewest clocks by the rule."""
     if few := _one_tile_frame(shape, sms):
         return [few]
-    frames = _swapped_frames(shape, offered=True)
+    frames = _swapped_frames(shape)
     return heapq.nsmallest(_SWAPPED_OFFERED, frames, key=lambda frame: _swapped_clocks(frame, shape, sms))
 
 

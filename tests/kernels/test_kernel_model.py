@@ -178,7 +178,7 @@ def cluster_matmul_allows_a_trial_but_not_its_edit(trial: Any, edit: dict[str, A
         ({"variant": "portable"}, "variant is 'portable'"),
         ({"cluster_m": 0}, "cluster_m 1 to 5"),
         ({"cluster_m": 6}, "cluster_m 1 to 5"),
-        ({"cluster_n": 3}, "cluster_n 1 to 2"),
+        ({"cluster_n": 3}, "cluster_n 1 or 2"),
         ({"cluster_m": 5, "cluster_n": 2}, "at most 8"),
         ({"cluster_m": 5, "split_k": 2, "stream_k": 0}, "at most 8"),
         ({"cluster_m": 1, "block_m": 64}, "num_warps 4"),

@@ -346,8 +346,6 @@ def swapped_matmul_trials(dtype: str) -> tuple[Trial, ...]:
         Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 64, "cluster_m": 5}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "programs": 8, "cluster_m": 2, "cluster_n": 2}),
         Trial({"M": 1000, "N": 1512, "K": 2056}, dtype, {**one, "block_m": 128, "cluster_m": 4}),
-        Trial({"M": 777, "N": 1304, "K": 520}, dtype, {**two, "cluster_n": 4}),
-        Trial({"M": 300, "N": 1304, "K": 520}, dtype, {**two, "block_m": 168, "cluster_m": 2, "cluster_n": 3}),
         # Tiles divided among all clusters, and between two programs that end half of the rows each.
         Trial({"M": 1, "N": 8, "K": 8}, dtype, {**two, "stream_k": 1}),
         Trial({"M": 2100, "N": 1304, "K": 200}, dtype, {**two, **few, "stream_k": 1, "cluster_m": 2}),
