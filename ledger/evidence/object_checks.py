@@ -7,7 +7,6 @@ the evidence; `flag` and `note` disclose.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +30,7 @@ from ledger.budgets import (
 )
 from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_id, object_path
 from ledger.errors import BudgetExceeded, LedgerError
+from ledger.evidence.shared_parts import SharedParts
 from ledger.git.ancestry import introductions
 from ledger.git.history import History
 from ledger.records import (
@@ -280,6 +280,7 @@ class _Reading:
 
     def __init__(self, read: ReadBlob) -> None:
         self._read = read
+        self._parts = SharedParts()
         self._weight = 0
         self._count = 0
         self.exceeded: str | None = None
@@ -310,7 +311,7 @@ class _Reading:
         self._weight += weight_bytes(data)
         if self._count > MAX_RECORDS:
             self.exceeded = f"more than {MAX_RECORDS} records; expected fewer"
-        elif self._weight > MAX_WEIGHT_BYTES:
+        elif self._weight - self._parts.spared > MAX_WEIGHT_BYTES:
             self.exceeded = f"the records need more than {MAX_WEIGHT_BYTES} bytes of memory; expected less"
         if self.exceeded is not None:
             return Unread("", "")
@@ -320,9 +321,7 @@ class _Reading:
             samples = side.samples if isinstance(side, Measurement | TimedSide) else None
             if samples is not None and len(samples.positions) > MAX_RECORD_SAMPLES:
                 return Unread("too-large", f"{len(samples.positions)} samples; expected at most {MAX_RECORD_SAMPLES}")
-            if samples is not None:
-                # Of 100,000 records a sixth of the memory was equal strings of four digits.
-                samples.__dict__["bits"] = tuple(map(sys.intern, samples.bits))
+        self._parts.share(record)
         return record
 
 

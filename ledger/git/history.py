@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from sys import intern
 from typing import NamedTuple
 
 from ledger.analysis.book import Commit
@@ -117,7 +118,7 @@ def _commits(answer: bytes) -> tuple[tuple[Commit, ...], tuple[tuple[int, ...], 
     position_of: dict[str, int] = {}
     for sha, above, when, author in _entries(answer):
         position_of[sha] = len(commits)
-        commits.append(Commit(sha=sha, when=when, author=author, position=len(commits)))
+        commits.append(Commit(sha=sha, when=when, author=intern(author), position=len(commits)))
         parents.append(tuple(position_of[parent] for parent in above.split() if parent in position_of))
     return tuple(commits), tuple(parents), position_of
 
@@ -139,7 +140,8 @@ def _changes(answer: bytes, position_of: Mapping[str, int]) -> Iterator[Change]:
             continue
         sides = len(token) - len(token.lstrip(b":"))
         fields = token[sides:].decode().split(" ")
-        yield Change(position, fields[-1], fields[sides], fields[2 * sides + 1], _text(next(tokens)))
+        status, mode, path = (intern(text) for text in (fields[-1], fields[sides], _text(next(tokens))))
+        yield Change(position, status, mode, fields[2 * sides + 1], path)
 
 
 def ledger_tree(reader: Reader, commit: str) -> dict[str, tuple[str, str]]:
@@ -153,10 +155,10 @@ def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], tuple[
     for line in filter(None, reader.run("ls-tree", "-r", "-z", "--full-tree", head, *FOLDERS).split(b"\0")):
         meta, name = line.split(b"\t", 1)
         mode, _, blob = meta.decode().split(" ")
-        path = _text(name)
+        path = intern(_text(name))
         if path in tree:
             doubled.append(path)
-        tree[path] = (mode, blob)
+        tree[path] = (intern(mode), blob)
     return tree, tuple(doubled)
 
 
