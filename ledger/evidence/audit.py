@@ -125,7 +125,7 @@ def audit(
             old = frozenset[str]() if since is None or broken else old_paths(since, reader)
             with reader.blobs() as blobs:
                 notes_on_sight = read_notes(reader, history.head, blobs.read)
-                blobs.plan(record_blobs(history))
+                blobs.plan(record_blobs(history.tree))
                 judged = judge(history, blobs.read, notes=notes_on_sight, files_at=partial(blobs_at, reader))
                 with _keeping(judged.findings):
                     book = with_unlisted_sources(judged, history.tree, blobs.read)

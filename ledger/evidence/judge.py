@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Literal, NamedTuple
@@ -49,7 +49,7 @@ from ledger.evidence.claim_checks import ClaimChecks, FilesAt, claims_of
 from ledger.evidence.draw_checks import check_anchor, check_draws, with_deadlines
 from ledger.evidence.forecaster_checks import check_forecasters
 from ledger.evidence.known_cases import in_order, known_cases
-from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
+from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, check_alone, gather
 from ledger.evidence.repeated_cases import answering, repeated_cells
 from ledger.evidence.reveals import commitments_of, open_hidden
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped
@@ -91,6 +91,28 @@ def judge(
             return case.book(notes or SightNotes(), ratios)
         except BudgetExceeded as error:
             raise BudgetExceeded(str(error), gathered.findings.all()) from error
+
+
+def judge_part(
+    gathered: GatheredRecords,
+    ancestry: Ancestry,
+    *,
+    sound_before: Collection[str],
+    profiles: Mapping[str, str],
+    read: ReadBlob,
+    notes: SightNotes,
+) -> Book:
+    """Return the book of some records of a ledger, among which are all that bear on those that are asked about.
+
+    sound_before: paths of the seals of an earlier history that holds; the commits of the others and of the records
+    that are new are checked too. profiles: digests of all profiles that the whole ledger names, and what names them.
+    """
+    with uncollected():
+        check_alone(gathered)
+        objects, chained = Objects(gathered, read), check_chain(gathered, ancestry, sound_before=sound_before)
+        case = _Case(gathered, ancestry, objects, chained, None, open_hidden(gathered, ancestry))
+        case.profiles = profiles
+        return case.book(notes, ClaimChecks(gathered, objects, ancestry, chained, case.withdrawn, read, None))
 
 
 def _record_positions(gathered: GatheredRecords) -> set[int]:
@@ -170,6 +192,7 @@ class _Case:
         self.claimed = {
             (sealed.id, claim.cell): claim.operation for sealed in self.seals for claim in claims_of(sealed)
         }
+        self.profiles: Mapping[str, str] = {}
         self.compared: set[tuple[str, str]] = set()
         self.unlike: dict[str, tuple[Finding, ...]] = {}
 
@@ -272,6 +295,7 @@ class _Case:
             cell.hardware_sha256: sealed.path for sealed in self.seals for cell in self.forecasts[sealed.id].values()
         }
         digests |= {claim.hardware_sha256: sealed.path for sealed in self.seals for claim in claims_of(sealed)}
+        digests = {**self.profiles, **digests}
         profiles = (self.objects.hardware(digest, path) for digest, path in digests.items())
         return Devices(profile for profile in profiles if profile is not None)
 

@@ -14,6 +14,7 @@ from ledger.evidence.draw_checks import domain_of
 from ledger.records import Prediction, PredictionV2
 from ledger.render.claim_text import measured_text
 from ledger.render.tables import print_rows
+from ledger.workflow.growth import Growth
 
 _WIDE = 110
 _LONGEST_NAME = 30
@@ -78,6 +79,11 @@ def timeline(book: Book) -> list[dict[str, Any]]:
         }
         for commit, kind, identity, seal, what in sorted(events, key=lambda event: (event[0].position, event[2]))
     ]
+
+
+def timeline_growth(found: Growth) -> list[dict[str, Any]]:
+    """Return the events that new commits add; they all come after the others."""
+    return [event for event in timeline(found.book) if event["id"] in found.added]
 
 
 def render_timeline(events: Sequence[dict[str, Any]], console: Console) -> None:

@@ -14,6 +14,7 @@ from ledger.analysis.sight import sight_name
 from ledger.evidence.judge import CurrentDigest, SealedSubject, is_stale, subject_of_seal
 from ledger.render.claim_text import case_words, claim_rows, claimed_text
 from ledger.render.tables import print_rows
+from ledger.workflow.growth import Growth
 
 
 def status_of(book: Book) -> dict[str, Any]:
@@ -37,6 +38,30 @@ def status_of(book: Book) -> dict[str, Any]:
         ],
         "refused": [finding.model_dump(mode="json") for finding in book.refused],
     }
+
+
+def status_growth(found: Growth) -> dict[str, Any]:
+    """Return what new commits change in the status of a ledger."""
+    cells = [_cell(cell) for cell in found.book.cells if cell.sealed.id in found.judged]
+    return {"head": found.book.head, "cells": cells, "seen": sorted(found.judged - found.sighted)}
+
+
+def grown_status(status: dict[str, Any], growth: dict[str, Any]) -> dict[str, Any]:
+    """Return a status with what new commits changed. seen: seals whose sight stays as it was."""
+    new = {(cell["seal"], cell["cell"]): cell for cell in growth["cells"]}
+    seen, cells = set(growth["seen"]), []
+    for cell in status["cells"]:
+        changed = new.pop((cell["seal"], cell["cell"]), cell)
+        if changed is not cell and cell["seal"] in seen:
+            line = [*changed["line"][:3], cell["line"][3]]
+            changed = {**changed, **{key: cell[key] for key in _SIGHT}, "line": line}
+        cells.append(changed)
+    # What is still hidden comes last.
+    first = next((number for number, cell in enumerate(cells) if cell["state"] == "hidden"), len(cells))
+    return {**status, "head": growth["head"], "cells": [*cells[:first], *new.values(), *cells[first:]]}
+
+
+_SIGHT = ("blind", "sight", "declared", "known", "corrections")
 
 
 def _cell(cell: CellView) -> dict[str, Any]:

@@ -38,6 +38,20 @@ create table if not exists timed (
 );
 create index if not exists timed_shape on timed (shape, dtype);
 create index if not exists timed_sizes on timed (keys, size0, size1, size2);
+create table if not exists cases (blob text, seal text, shape text, dtype text);
+create index if not exists cases_shape on cases (shape, dtype);
+create table if not exists runs (blob text, seal text);
+create index if not exists runs_seal on runs (seal);
+create table if not exists evidence (digest blob, blob text, primary key (digest, blob)) without rowid;
+create table if not exists commits (
+    position integer primary key, sha text not null, date text not null, author text not null, first integer, rest blob
+);
+create unique index if not exists commits_sha on commits (sha);
+create table if not exists places (path text primary key, positions text not null) without rowid;
+create index if not exists places_positions on places (positions);
+create table if not exists numbers (path text primary key, number integer not null) without rowid;
+create table if not exists patches (number integer primary key, digest blob not null, data blob not null);
+create index if not exists numbers_number on numbers (number);
 create table if not exists answers (name text primary key, key text not null, digest blob not null, data blob not null);
 """
 
