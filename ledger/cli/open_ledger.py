@@ -102,8 +102,8 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     head = repository.head()
     if head is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
-    changed = repository.uncommitted_at_rest()
-    if changed and uncommitted_is_refused:
+    changed = repository.uncommitted_at_rest() if uncommitted_is_refused else ()
+    if changed:
         raise EvidenceRefused(
             f"{changed[0]}: changed and not committed ({len(changed)} such files); ledger folders are written by "
             "ledger alone: restore with git checkout, or see ledger doctor"
