@@ -34,7 +34,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ledger.analysis.book import Binding, Book, CellView, Recorded, RecordedRatio, Revealed, Run, Sealed, State, Voided
@@ -54,7 +54,7 @@ from ledger.evidence.repeated_cases import answering, repeated_cells
 from ledger.evidence.reveals import commitments_of, open_hidden
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
-from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
+from ledger.evidence.seal_checks import Precedes, binds, bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.evidence.sight_checks import CellSight, SightChecks
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
@@ -93,12 +93,28 @@ def judge(
             raise BudgetExceeded(str(error), gathered.findings.all()) from error
 
 
+@dataclass(frozen=True)
+class Growth:
+    """Hold what new commits add to a ledger that was judged before and holds.
+
+    book: of the new records and of those that bear on them; of its cells those of the seals in `judged` may have
+    changed. added: ids of the new records. sighted: the seals among `judged` whose sight was judged too; the sight of
+    the others is as it was.
+    """
+
+    book: Book
+    added: frozenset[str]
+    judged: frozenset[str]
+    sighted: frozenset[str]
+
+
 def judge_part(
     gathered: GatheredRecords,
     ancestry: Ancestry,
     *,
     sound_before: Collection[str],
     profiles: Mapping[str, str],
+    precedes: Precedes,
     read: ReadBlob,
     notes: SightNotes,
 ) -> Book:
@@ -106,12 +122,13 @@ def judge_part(
 
     sound_before: paths of the seals of an earlier history that holds; the commits of the others and of the records
     that are new are checked too. profiles: digests of all profiles that the whole ledger names, and what names them.
+    precedes: tells which runs of a cell come before others.
     """
     with uncollected():
         check_alone(gathered)
         objects, chained = Objects(gathered, read), check_chain(gathered, ancestry, sound_before=sound_before)
         case = _Case(gathered, ancestry, objects, chained, None, open_hidden(gathered, ancestry))
-        case.profiles = profiles
+        case.profiles, case.precedes = profiles, precedes
         return case.book(notes, ClaimChecks(gathered, objects, ancestry, chained, case.withdrawn, read, None))
 
 
@@ -193,6 +210,7 @@ class _Case:
             (sealed.id, claim.cell): claim.operation for sealed in self.seals for claim in claims_of(sealed)
         }
         self.profiles: Mapping[str, str] = {}
+        self.precedes: Precedes = self._precedes
         self.compared: set[tuple[str, str]] = set()
         self.unlike: dict[str, tuple[Finding, ...]] = {}
 
@@ -214,7 +232,7 @@ class _Case:
                 bound=index in follow,
             )
             runs.setdefault(key, []).append(found)
-        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self._precedes):
+        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self.precedes):
             self.gathered.findings.add(finding)
         check_forecasters(self.gathered, self.objects, self.seals)
         drawn = check_draws(self.gathered, self.objects, self.ancestry, self.seals)

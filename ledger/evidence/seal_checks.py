@@ -365,11 +365,9 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def certain_evidence(measurement: Measurement) -> Iterator[bytes]:
-    """Yield digests of what no two measurements come to by chance."""
-    for what, value, certain in _evidence(measurement):
-        if certain:
-            yield _digest(f"{what} {value!r}")
+def evidence_digests(measurement: Measurement) -> set[bytes]:
+    """Return digests of what two measurements may share to the last digit."""
+    return {_digest(f"{what} {value!r}") for what, value, _ in _evidence(measurement)}
 
 
 def _evidence(measurement: Measurement) -> Iterator[tuple[str, object, bool]]:

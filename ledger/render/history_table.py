@@ -11,10 +11,10 @@ from rich.console import Console
 from ledger.analysis.book import Book, Commit
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.evidence.draw_checks import domain_of
+from ledger.evidence.judge import Growth
 from ledger.records import Prediction, PredictionV2
 from ledger.render.claim_text import measured_text
 from ledger.render.tables import print_rows
-from ledger.workflow.growth import Growth
 
 _WIDE = 110
 _LONGEST_NAME = 30

@@ -11,10 +11,9 @@ from ledger.analysis.book import Book, CellView
 from ledger.analysis.formatting import case_text
 from ledger.analysis.report_rows import sight_document
 from ledger.analysis.sight import sight_name
-from ledger.evidence.judge import CurrentDigest, SealedSubject, is_stale, subject_of_seal
+from ledger.evidence.judge import CurrentDigest, Growth, SealedSubject, is_stale, subject_of_seal
 from ledger.render.claim_text import case_words, claim_rows, claimed_text
 from ledger.render.tables import print_rows
-from ledger.workflow.growth import Growth
 
 
 def status_of(book: Book) -> dict[str, Any]:

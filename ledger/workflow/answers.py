@@ -15,9 +15,10 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 from ledger.analysis.book import Book
+from ledger.evidence.judge import Growth
 from ledger.git.history import History
 from ledger.git.reader import Reader
-from ledger.workflow.growth import Growth, grown, keep_judged, learned
+from ledger.workflow.growth import grown, keep_judged, learned
 from ledger.workflow.index_file import ask_index
 from ledger.workflow.record_index import RecordIndex
 

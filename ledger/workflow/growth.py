@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.analysis.book import Book, Commit
@@ -20,7 +20,7 @@ from ledger.analysis.sight import Devices, declared, is_neighbour, shape_of
 from ledger.analysis.sight_notes import NOTES_PATH
 from ledger.canonical import record_path
 from ledger.errors import LedgerError
-from ledger.evidence.judge import judge_part
+from ledger.evidence.judge import Growth, judge_part
 from ledger.evidence.object_checks import (
     RECORD_PATH,
     SEAL_PATH,
@@ -31,7 +31,7 @@ from ledger.evidence.object_checks import (
     read_records,
     record_blobs,
 )
-from ledger.evidence.seal_checks import certain_evidence
+from ledger.evidence.seal_checks import evidence_digests
 from ledger.evidence.sight_checks import read_notes
 from ledger.git.ancestry import Ancestry, FileSet, GrownAncestry, introductions
 from ledger.git.history import FOLDERS, Change, History, changes_of, commits_between, lookalikes
@@ -49,20 +49,6 @@ _TABLES = ("commits", "places", "numbers")
 
 class _NotPlainError(Exception):
     """Say that all must be judged."""
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Hold what new commits add. book: of the records that were judged; their cells alone may be used.
-
-    added: ids of the new records. judged: ids of the seals whose cells may have changed. sighted: those of them whose
-    sight was judged too; the sight of the others is as it was.
-    """
-
-    book: Book
-    added: frozenset[str]
-    judged: frozenset[str]
-    sighted: frozenset[str]
 
 
 def keep_judged(connection: sqlite3.Connection, history: History, book: Book) -> None:
@@ -109,14 +95,23 @@ def _commit_row(commit: Commit, ancestry: Ancestry) -> tuple[int, str, str, str,
     )
 
 
-def grown(connection: sqlite3.Connection, index: RecordIndex, reader: Reader, before: str, head: str) -> Growth | None:
+def grown(
+    connection: sqlite3.Connection,
+    index: RecordIndex,
+    reader: Reader,
+    before: str,
+    head: str,
+    *,
+    all_sights: bool = False,
+) -> Growth | None:
     """Return what the commits after one that was judged add; None where all must be judged again.
 
-    What is kept for a later growth is then that of the new head.
+    all_sights: judge the sight of all cells that may have changed, not only of those whose sight may have. What is kept
+    for a later growth is then that of the new head.
     """
     try:
         with reader.blobs() as blobs:
-            return _Growing(connection, index, reader, blobs, before, head).growth()
+            return _Growing(connection, index, reader, blobs, before, head, all_sights).growth()
     except (_NotPlainError, LedgerError):
         return None
 
@@ -131,10 +126,13 @@ class _Growing:
     blobs: Blobs
     before: str
     head: str
+    all_sights: bool
+    parents: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def growth(self) -> Growth:
         """Judge what is new. Raises: _NotPlainError."""
         commits, parents = self._commits()
+        self.parents = parents
         changes = self._changes(commits)
         introduced = introductions(History(self.head, (), (), lambda: changes, {}))
         new = [path for path in introduced if _is_record(path)]
@@ -282,9 +280,6 @@ class _Growing:
             asked.add(record_path("predictions", record.seal))
             if not isinstance(record, Measurement):
                 continue
-            for digest in certain_evidence(record):
-                if len(self._paths("evidence", "digest = ?", digest)) > 1:
-                    raise _NotPlainError
             # A cell without a run of its own is answered by one of its case.
             shape = shape_text(shape_of(record.case.shape))
             asked.update(self._paths("cases", "shape = ? and dtype = ?", shape, record.case.dtype))
@@ -297,7 +292,8 @@ class _Growing:
                 missed ^= 1 << number
                 (other,) = self.connection.execute("select path from numbers where number = ?", (number,)).fetchone()
                 sighted.add(other)
-        return asked | sighted, sighted
+        asked |= sighted
+        return asked, asked if self.all_sights else sighted
 
     def _bearing(
         self, asked: Iterable[str], sighted: Iterable[str], read: Mapping[str, Evidence]
@@ -314,6 +310,9 @@ class _Growing:
             return read[path] if path in read else found[path]
 
         take(asked)
+        for one in read.values():
+            for digest in evidence_digests(one) if isinstance(one, Measurement) else ():
+                take(self._paths("evidence", "digest = ?", digest))
         cases = {
             (shape_text(shape_of(cell.case.shape)), cell.case.dtype) for path in asked for cell in _cells(held(path))
         }
@@ -419,9 +418,33 @@ class _Growing:
             ancestry,
             sound_before=seals - new,
             profiles=dict.fromkeys(self.index.profile_digests(), "predictions"),
+            precedes=lambda pairs: [self._precedes(places[path], position) for path, position in pairs],
             read=self.blobs.read,
             notes=read_notes(self.reader, self.head, self.blobs.read),
         )
+
+    def _precedes(self, places: Iterable[int], position: int) -> bool:
+        """Tell whether one of some commits is a proper ancestor of another; of earlier ones that was told."""
+        if position not in self.parents:
+            return True
+        above: set[int] = set()
+        left = [position]
+        while left:
+            more = [one for one in self.parents.get(left.pop(), ()) if one not in above]
+            above.update(more)
+            left += more
+        earlier = [self._known_commit(one).sha for one in above if one not in self.parents]
+        for place in places:
+            if place in above:
+                return True
+            if place in self.parents:
+                continue
+            if self.before in earlier:
+                return True
+            sha = self._known_commit(place).sha
+            if any(not self.reader.run("rev-list", "--max-count=1", sha, f"^{other}").strip() for other in earlier):
+                return True
+        return False
 
     def _keep(
         self,

@@ -19,7 +19,7 @@ from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_path
 from ledger.errors import LedgerError, StateError
 from ledger.evidence.known_cases import MOST_COMPARED, KnownCases, Timed, timed_by
 from ledger.evidence.object_checks import RECORD_PATH, SEAL_PATH, Evidence
-from ledger.evidence.seal_checks import certain_evidence
+from ledger.evidence.seal_checks import evidence_digests
 from ledger.git.ancestry import FileSet
 from ledger.git.history import FOLDERS
 from ledger.git.reader import Blobs, Reader
@@ -176,7 +176,7 @@ class RecordIndex:
         if not isinstance(record, Prediction):
             self._connection.execute("insert into runs values (?, ?)", (blob, record.seal))
         if isinstance(record, Measurement):
-            digests = [(digest, blob) for digest in certain_evidence(record)]
+            digests = [(digest, blob) for digest in evidence_digests(record)]
             self._connection.executemany("insert or ignore into evidence values (?, ?)", digests)
         if isinstance(record, Measurement | RatioMeasurement) and record.status == "measured":
             for one in timed_by(path, record):
