@@ -88,8 +88,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor question index_file record_index growth audit_index answers resolve_callable seal
-        named_forecasts sight path_check select compared local_cells order
+        init doctor question index_file record_index judged_facts growth audit_index answers
+        resolve_callable seal named_forecasts sight path_check select compared local_cells order
         withdraw hidden pulses draws ingest
         reveal_list attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
         import_problems export_traces revisions compare_plan compare_suite compare claim settle

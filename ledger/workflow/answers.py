@@ -18,8 +18,9 @@ from ledger.analysis.book import Book
 from ledger.evidence.judge import Growth
 from ledger.git.history import History
 from ledger.git.reader import Reader
-from ledger.workflow.growth import grown, keep_judged, learned
+from ledger.workflow.growth import grown
 from ledger.workflow.index_file import ask_index
+from ledger.workflow.judged_facts import keep_judged, learned
 from ledger.workflow.record_index import RecordIndex
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ledger.analysis.book import Book, Commit
 from ledger.analysis.sight import Devices, declared, is_neighbour, shape_of
@@ -33,66 +32,15 @@ from ledger.evidence.object_checks import (
 )
 from ledger.evidence.seal_checks import evidence_digests
 from ledger.evidence.sight_checks import read_notes
-from ledger.git.ancestry import Ancestry, FileSet, GrownAncestry, introductions
+from ledger.git.ancestry import Ancestry, GrownAncestry, introductions
 from ledger.git.history import FOLDERS, Change, History, changes_of, commits_between, lookalikes
 from ledger.git.reader import Blobs, Reader
 from ledger.records import FORECASTER, Forecast, Measurement, Prediction, PredictionV2, Void
 from ledger.roofline import DTYPE_BYTES
+from ledger.workflow.judged_facts import MOST_RECORDS, JudgedFacts, KnownCommits, KnownTree, NotPlainError, commit_row
 from ledger.workflow.record_index import RecordIndex, read_shape, shape_keys, shape_text
 
 MOST_COMMITS = 2_000
-MOST_RECORDS = 4_000
-"""Records, new ones and those that bear on them, beyond which all are judged."""
-MOST_SET_BYTES = 64 * 1024**2
-_TABLES = ("commits", "places", "numbers")
-
-
-class _NotPlainError(Exception):
-    """Say that all must be judged."""
-
-
-def keep_judged(connection: sqlite3.Connection, history: History, book: Book) -> None:
-    """Keep what a later growth has to know of a judged ledger, where it holds and is no jungle of branches."""
-    connection.execute("delete from about where name = 'judged'")
-    for table in _TABLES:
-        connection.execute(f"delete from {table}")
-    introduced = introductions(history)
-    seals = [sealed.path for sealed in book.seals]
-    if book.refused or any(len(introduced[path]) > 1 for path in seals):
-        return
-    ancestry = Ancestry(history, introduced, sorted(seals), wanted=range(len(history.commits)))
-    rows = [_commit_row(commit, ancestry) for commit in history.commits]
-    if sum(len(row[-1]) for row in rows) > MOST_SET_BYTES:
-        return
-    connection.executemany("insert into commits values (?, ?, ?, ?, ?, ?)", rows)
-    paths = [*seals, *(one.path for one in book.records), *(one.path for one in book.ratios)]
-    paths += [*(one.path for one in book.voids), *(one.path for one in book.reveals)]
-    places = [(path, json.dumps(introduced[path])) for path in paths]
-    connection.executemany("insert into places values (?, ?)", places)
-    connection.executemany("insert into numbers values (?, ?)", ((path, ancestry.number(path)) for path in seals))
-    connection.execute("insert or replace into about values ('judged', ?)", (history.head,))
-
-
-def learned(history: History, book: Book) -> Iterator[tuple[str, str, Evidence]]:
-    """Yield the records of a judged book as the index learns them. Seals with reveals are left to be read."""
-    revealed = {one.reveal.seal for one in book.reveals}
-    for sealed in book.seals:
-        if sealed.id not in revealed:
-            yield sealed.path, history.tree[sealed.path][1], sealed.prediction
-    for one in book.records:
-        yield one.path, history.tree[one.path][1], one.measurement
-
-
-def _commit_row(commit: Commit, ancestry: Ancestry) -> tuple[int, str, str, str, int, bytes]:
-    first, rest = ancestry.set_before(commit.position)
-    return (
-        commit.position,
-        commit.sha,
-        commit.when,
-        commit.author,
-        first,
-        rest.to_bytes((rest.bit_length() + 7) // 8, "big"),
-    )
 
 
 def grown(
@@ -111,8 +59,8 @@ def grown(
     """
     try:
         with reader.blobs() as blobs:
-            return _Growing(connection, index, reader, blobs, before, head, all_sights).growth()
-    except (_NotPlainError, LedgerError):
+            return _Growing(JudgedFacts(connection), index, reader, blobs, before, head, all_sights).growth()
+    except (NotPlainError, LedgerError):
         return None
 
 
@@ -120,7 +68,7 @@ def grown(
 class _Growing:
     """Find, read and judge what is new."""
 
-    connection: sqlite3.Connection
+    facts: JudgedFacts
     index: RecordIndex
     reader: Reader
     blobs: Blobs
@@ -130,7 +78,7 @@ class _Growing:
     parents: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def growth(self) -> Growth:
-        """Judge what is new. Raises: _NotPlainError."""
+        """Judge what is new. Raises: NotPlainError."""
         commits, parents = self._commits()
         self.parents = parents
         changes = self._changes(commits)
@@ -140,21 +88,23 @@ class _Growing:
         read = dict(self._read(new))
         self._check_ordinary(read.values(), new=True)
         seals = [path for path in new if isinstance(read[path], Prediction)]
-        (numbered,) = self.connection.execute("select count(*) from numbers").fetchone()
+        (numbered,) = self.facts.connection.execute("select count(*) from numbers").fetchone()
         ancestry = GrownAncestry(
             parents,
             introduced,
             seals,
-            number_of=self._number,
-            before=self._before,
-            added_by=self._added_by,
+            number_of=self.facts.number,
+            before=self.facts.before,
+            added_by=self.facts.added_by,
             numbered=numbered,
         )
         asked, sighted = self._asked(read, introduced, ancestry, numbered)
         records = {**read, **self._bearing(asked, sighted, read)}
         book = self._judged(records, introduced, commits, ancestry, set(new))
         if book.refused:
-            raise _NotPlainError
+            raise NotPlainError
+        if any(len(introduced[path]) > 1 for path in seals):
+            raise NotPlainError
         self._keep(commits, introduced, new, seals, ancestry)
         names = frozenset(_name(path) for path in new)
         return Growth(book, names, frozenset(map(_name, asked)), frozenset(map(_name, sighted)))
@@ -165,8 +115,8 @@ class _Growing:
         """Return the new commits and their parents by position; the others keep theirs."""
         entries = commits_between(self.reader, self.before, self.head)
         if entries is None or len(entries) > MOST_COMMITS or list(lookalikes(self.reader, self.head)):
-            raise _NotPlainError
-        (first,) = self.connection.execute("select count(*) from commits").fetchone()
+            raise NotPlainError
+        (first,) = self.facts.connection.execute("select count(*) from commits").fetchone()
         position_of: dict[str, int] = {}
         commits: dict[int, Commit] = {}
         parents: dict[int, tuple[int, ...]] = {}
@@ -175,15 +125,15 @@ class _Growing:
             commits[number] = Commit(sha=sha, when=when, author=author, position=number)
             parents[number] = tuple(self._position(parent, position_of) for parent in above.split())
             if not parents[number]:
-                raise _NotPlainError
+                raise NotPlainError
         return commits, parents
 
     def _position(self, sha: str, new: Mapping[str, int]) -> int:
         found = new.get(sha)
         if found is None:
-            held = self.connection.execute("select position from commits where sha = ?", (sha,)).fetchone()
+            held = self.facts.connection.execute("select position from commits where sha = ?", (sha,)).fetchone()
             if held is None:
-                raise _NotPlainError
+                raise NotPlainError
             found = int(held[0])
         return found
 
@@ -195,7 +145,7 @@ class _Growing:
         for change in changes:
             plain = not change.status.strip("A") and change.mode == "100644" and belongs(change.path)
             if not plain or added.setdefault(change.path, change.blob) != change.blob:
-                raise _NotPlainError
+                raise NotPlainError
         options = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-relative", "--ignore-submodules=none")
         tokens = self.reader.run("diff-tree", *options, self.before, self.head, "--", *FOLDERS).split(b"\0")
         found: dict[str, str] = {}
@@ -203,14 +153,14 @@ class _Growing:
             _, mode, _, blob, status = line.decode().split(" ")
             path = name.decode("utf-8", "surrogateescape")
             if status != "A" or mode != "100644" or path in found:
-                raise _NotPlainError
+                raise NotPlainError
             found[path] = blob
         for path, blob in added.items():
             # An object may have come on two branches; a record comes once.
-            if found.pop(path, None) != blob and (_is_record(path) or self._blob(path) != blob):
-                raise _NotPlainError
+            if found.pop(path, None) != blob and (_is_record(path) or self.facts.blob(path) != blob):
+                raise NotPlainError
         if found:
-            raise _NotPlainError
+            raise NotPlainError
         return changes
 
     def _check_notes(self) -> None:
@@ -218,49 +168,7 @@ class _Growing:
         asked = ("ls-tree", "-z", "--full-tree")
         then, now = (self.reader.run(*asked, commit, "--", NOTES_PATH) for commit in (self.before, self.head))
         if then != now:
-            raise _NotPlainError
-
-    # What the index says
-
-    def _all(self, asked: str, *values: object) -> list[Any]:
-        found = self.connection.execute(asked, values).fetchmany(MOST_RECORDS + 1)
-        if len(found) > MOST_RECORDS:
-            raise _NotPlainError
-        return found
-
-    def _paths(self, table: str, where: str, *values: object) -> list[str]:
-        """Return the paths of records of which a table says something."""
-        asked = f"select distinct held.path from {table} join held on held.blob = {table}.blob where {where}"
-        return [path for (path,) in self._all(asked, *values)]
-
-    def _blob(self, path: str) -> str | None:
-        held = self.connection.execute("select blob from held where path = ?", (path,)).fetchone()
-        return None if held is None else str(held[0])
-
-    def _number(self, path: str) -> int | None:
-        held = self.connection.execute("select number from numbers where path = ?", (path,)).fetchone()
-        return None if held is None else int(held[0])
-
-    def _before(self, position: int) -> FileSet:
-        row = self.connection.execute("select first, rest from commits where position = ?", (position,)).fetchone()
-        return FileSet(row[0], int.from_bytes(row[1], "big"))
-
-    def _added_by(self, position: int) -> list[int]:
-        """Return the numbers of the seals that an earlier commit introduced."""
-        asked = "select numbers.number from places join numbers on numbers.path = places.path where positions = ?"
-        held = self._all(asked, json.dumps([position]))
-        return [number for (number,) in held]
-
-    def _places(self, path: str) -> tuple[int, ...]:
-        held = self.connection.execute("select positions from places where path = ?", (path,)).fetchone()
-        if held is None:
-            raise _NotPlainError
-        return tuple(json.loads(held[0]))
-
-    def _known_commit(self, position: int) -> Commit:
-        asked = "select sha, date, author from commits where position = ?"
-        sha, date, author = self.connection.execute(asked, (position,)).fetchone()
-        return Commit(sha=sha, when=date, author=author, position=position)
+            raise NotPlainError
 
     # What bears on what
 
@@ -282,15 +190,17 @@ class _Growing:
                 continue
             # A cell without a run of its own is answered by one of its case.
             shape = shape_text(shape_of(record.case.shape))
-            asked.update(self._paths("cases", "shape = ? and dtype = ?", shape, record.case.dtype))
+            asked.update(self.facts.paths("cases", "shape = ? and dtype = ?", shape, record.case.dtype))
             earlier = ancestry.before_all(introduced[path])
             missed = (1 << numbered) - 1 & ~earlier.bits
             if missed.bit_count() > MOST_RECORDS:
-                raise _NotPlainError
+                raise NotPlainError
             while missed:
                 number = missed.bit_length() - 1
                 missed ^= 1 << number
-                (other,) = self.connection.execute("select path from numbers where number = ?", (number,)).fetchone()
+                (other,) = self.facts.connection.execute(
+                    "select path from numbers where number = ?", (number,)
+                ).fetchone()
                 sighted.add(other)
         asked |= sighted
         return asked, asked if self.all_sights else sighted
@@ -304,7 +214,7 @@ class _Growing:
         def take(paths: Iterable[str]) -> None:
             found.update(self._read([path for path in dict.fromkeys(paths) if path not in found and path not in read]))
             if len(found) > MOST_RECORDS:
-                raise _NotPlainError
+                raise NotPlainError
 
         def held(path: str) -> Evidence:
             return read[path] if path in read else found[path]
@@ -312,7 +222,7 @@ class _Growing:
         take(asked)
         for one in read.values():
             for digest in evidence_digests(one) if isinstance(one, Measurement) else ():
-                take(self._paths("evidence", "digest = ?", digest))
+                take(self.facts.paths("evidence", "digest = ?", digest))
         cases = {
             (shape_text(shape_of(cell.case.shape)), cell.case.dtype) for path in asked for cell in _cells(held(path))
         }
@@ -327,10 +237,10 @@ class _Growing:
                     take(self._near(cell, new=path in read))
         for shape, dtype in sorted(cases):
             for table in ("cases", "timed"):
-                take(self._paths(table, "shape = ? and dtype = ?", shape, dtype))
+                take(self.facts.paths(table, "shape = ? and dtype = ?", shape, dtype))
         seals = {path for path in (*found, *asked) if isinstance(held(path), Prediction)}
         for path in sorted(seals):
-            take(self._paths("runs", "seal = ?", _name(path)))
+            take(self.facts.paths("runs", "seal = ?", _name(path)))
         take(record_path("predictions", one.seal) for one in [*found.values()] if not isinstance(one, Prediction))
         self._check_ordinary(found.values(), new=False)
         return found
@@ -345,12 +255,12 @@ class _Growing:
             "from timed join held on held.blob = timed.blob join places on places.path = held.path "
             f"where keys = ?{bounds}"
         )
-        found = self.connection.execute(asked, (shape_keys(shape), *sizes)).fetchall()
+        found = self.facts.connection.execute(asked, (shape_keys(shape), *sizes)).fetchall()
         rows = [row for row in found if is_neighbour(read_shape(row[1]), shape)]
         if len(rows) <= MOST_RECORDS // 8:
             return [row[0] for row in rows]
         if not new:
-            raise _NotPlainError
+            raise NotPlainError
         devices = Devices(self.index.profiles())
         rows.sort(key=lambda row: (min(json.loads(row[6])), row[0]))
         for path, _, dtype, hardware, seal, name, _ in rows:
@@ -364,21 +274,21 @@ class _Growing:
         """Refuse to go on with records whose checks look at more than what is gathered here."""
         for record in records:
             if not isinstance(record, Prediction | Measurement | Void):
-                raise _NotPlainError
+                raise NotPlainError
             if isinstance(record, Measurement | Void):
                 continue
             if FORECASTER in record.extensions:
-                raise _NotPlainError
+                raise NotPlainError
             if isinstance(record, PredictionV2):
                 drawn = any(cell.draw is not None for cell in record.cells)
                 if drawn or record.domain is not None or record.commitments or record.ratios:
-                    raise _NotPlainError
+                    raise NotPlainError
             named = {cell.hardware_sha256 for cell in record.cells}
             if new and any(not self._knows_profile(digest) for digest in named):
-                raise _NotPlainError
+                raise NotPlainError
 
     def _knows_profile(self, digest: str) -> bool:
-        found = self.connection.execute(
+        found = self.facts.connection.execute(
             "select 1 from sealed join held on held.blob = sealed.blob join places on places.path = held.path "
             "where hardware_sha256 = ? limit 1",
             (digest,),
@@ -386,14 +296,14 @@ class _Growing:
         return found is not None
 
     def _read(self, paths: Iterable[str]) -> Iterator[tuple[str, Evidence]]:
-        blobs = [(path, self._blob(path)) for path in paths]
+        blobs = [(path, self.facts.blob(path)) for path in paths]
         if len(blobs) > MOST_RECORDS or any(blob is None for _, blob in blobs):
-            raise _NotPlainError
+            raise NotPlainError
         tree = {path: ("100644", str(blob)) for path, blob in blobs}
         self.blobs.plan(record_blobs(tree))
         for path, record in read_records(tree, self.blobs.read):
             if not isinstance(record, Evidence):
-                raise _NotPlainError
+                raise NotPlainError
             yield path, record
 
     # The judgement
@@ -406,9 +316,9 @@ class _Growing:
         ancestry: Ancestry,
         new: set[str],
     ) -> Book:
-        places = {path: introduced[path] if path in new else self._places(path) for path in records}
-        known = _Commits(commits, self._known_commit)
-        history = History(self.head, known, (), lambda: (), _Tree(self._blob))  # type: ignore[arg-type]
+        places = {path: introduced[path] if path in new else self.facts.places(path) for path in records}
+        known = KnownCommits(commits, self.facts.known_commit)
+        history = History(self.head, known, (), lambda: (), KnownTree(self.facts.blob))  # type: ignore[arg-type]
         gathered = GatheredRecords(history, places, Findings())
         for path in sorted(records):
             gathered.add(path, _name(path), records[path])
@@ -433,7 +343,7 @@ class _Growing:
             more = [one for one in self.parents.get(left.pop(), ()) if one not in above]
             above.update(more)
             left += more
-        earlier = [self._known_commit(one).sha for one in above if one not in self.parents]
+        earlier = [self.facts.known_commit(one).sha for one in above if one not in self.parents]
         for place in places:
             if place in above:
                 return True
@@ -441,7 +351,7 @@ class _Growing:
                 continue
             if self.before in earlier:
                 return True
-            sha = self._known_commit(place).sha
+            sha = self.facts.known_commit(place).sha
             if any(not self.reader.run("rev-list", "--max-count=1", sha, f"^{other}").strip() for other in earlier):
                 return True
         return False
@@ -454,37 +364,12 @@ class _Growing:
         seals: Iterable[str],
         ancestry: Ancestry,
     ) -> None:
-        rows = [_commit_row(commit, ancestry) for commit in commits.values()]
-        self.connection.executemany("insert into commits values (?, ?, ?, ?, ?, ?)", rows)
+        rows = [commit_row(commit, ancestry) for commit in commits.values()]
+        self.facts.connection.executemany("insert into commits values (?, ?, ?, ?, ?, ?)", rows)
         places = [(path, json.dumps(introduced[path])) for path in new]
-        self.connection.executemany("insert into places values (?, ?)", places)
-        self.connection.executemany("insert into numbers values (?, ?)", [(p, ancestry.number(p)) for p in seals])
-        self.connection.execute("insert or replace into about values ('judged', ?)", (self.head,))
-
-
-class _Commits(dict[int, Commit]):
-    """Hold commits by position; earlier ones are looked up."""
-
-    def __init__(self, new: Mapping[int, Commit], known: Callable[[int], Commit]) -> None:
-        super().__init__(new)
-        self._known = known
-
-    def __missing__(self, position: int) -> Commit:
-        self[position] = found = self._known(position)
-        return found
-
-
-class _Tree(dict[str, tuple[str, str]]):
-    """Find files of the head in the index, which holds the regular ones."""
-
-    def __init__(self, blob_of: Callable[[str], str | None]) -> None:
-        super().__init__()
-        self._blob_of = blob_of
-
-    def get(self, path: str, default: Any = None) -> Any:
-        """Return mode and blob of a file."""
-        blob = self._blob_of(path)
-        return default if blob is None else ("100644", blob)
+        self.facts.connection.executemany("insert into places values (?, ?)", places)
+        self.facts.connection.executemany("insert into numbers values (?, ?)", [(p, ancestry.number(p)) for p in seals])
+        self.facts.connection.execute("insert or replace into about values ('judged', ?)", (self.head,))
 
 
 def _cells(record: Evidence) -> Sequence[Forecast]:
