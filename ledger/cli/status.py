@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 from typing import Any
 
@@ -19,6 +20,8 @@ def _listed(ledger: OpenLedger, name: str) -> Any:
         "status": Growing(status_table.status_of, status_table.status_growth, status_table.grown_status),
         "log": Growing(history_table.timeline, history_table.timeline_growth, operator.add),
     }
+    # The list is kept to the end and has no cycles.
+    gc.disable()
     return ledger.growing(name, kinds)
 
 

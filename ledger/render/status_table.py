@@ -46,18 +46,22 @@ def status_growth(found: Growth) -> dict[str, Any]:
 
 
 def grown_status(status: dict[str, Any], growth: dict[str, Any]) -> dict[str, Any]:
-    """Return a status with what new commits changed. seen: seals whose sight stays as it was."""
+    """Return a status with what new commits changed, in its own list of cells. seen: seals whose sight stays."""
     new = {(cell["seal"], cell["cell"]): cell for cell in growth["cells"]}
-    seen, cells = set(growth["seen"]), []
-    for cell in status["cells"]:
+    seals, seen, cells = {seal for seal, _ in new}, set(growth["seen"]), status["cells"]
+    for place in [place for place, cell in enumerate(cells) if cell["seal"] in seals]:
+        cell = cells[place]
         changed = new.pop((cell["seal"], cell["cell"]), cell)
         if changed is not cell and cell["seal"] in seen:
             line = [*changed["line"][:3], cell["line"][3]]
             changed = {**changed, **{key: cell[key] for key in _SIGHT}, "line": line}
-        cells.append(changed)
+        cells[place] = changed
     # What is still hidden comes last.
-    first = next((number for number, cell in enumerate(cells) if cell["state"] == "hidden"), len(cells))
-    return {**status, "head": growth["head"], "cells": [*cells[:first], *new.values(), *cells[first:]]}
+    end = len(cells)
+    while end and cells[end - 1]["state"] == "hidden":
+        end -= 1
+    cells[end:end] = new.values()
+    return {**status, "head": growth["head"]}
 
 
 _SIGHT = ("blind", "sight", "declared", "known", "corrections")
