@@ -46,7 +46,7 @@ MAX_RECORDS = 300_000
 MAX_READ_BYTES = 16 * 1024**3
 """Bytes of all records and objects together, unpacked."""
 MAX_WEIGHT_BYTES = 5 * 1024**3 // 2
-"""Memory of all records that are kept, estimated by `weight_bytes` before they are parsed: twice what most need."""
+"""Memory of all records that are kept, estimated by `weight_bytes`, equal parts once; counted before parsing."""
 MAX_PROFILES_BYTES = 5 * 1024**3 // 16
 """The same of profiles and manifests."""
 MAX_PASSING_BYTES = 5 * 1024**3

@@ -56,7 +56,7 @@ LAYERS = (
     (
         "evidence",
         """
-        object_checks chain reveals beacon draw_checks
+        shared_parts object_checks chain reveals beacon draw_checks
         seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
         forecaster_checks claim_checks judge
         judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps
@@ -88,8 +88,8 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor question index_file answers record_index resolve_callable seal named_forecasts sight path_check
-        select compared local_cells order
+        init doctor question index_file record_index judged_facts growth audit_index answers
+        resolve_callable seal named_forecasts sight path_check select compared local_cells order
         withdraw hidden pulses draws ingest
         reveal_list attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
         import_problems export_traces revisions compare_plan compare_suite compare claim settle

@@ -36,7 +36,7 @@ def short_name(seal: str, cell: str) -> str:
     return f"{seal[:10]}#{cell}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Identify a commit.
 
@@ -50,7 +50,7 @@ class Commit:
     position: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sealed:
     """Hold a seal with the commit that introduced it."""
 
@@ -70,7 +70,7 @@ class Drawn:
     pulse: Pulse
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """Hold a measurement with the commit that introduced it."""
 
@@ -110,7 +110,7 @@ class Revealed:
     reveal: Reveal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """Hold one measured run of a cell and the verdict computed from it."""
 

@@ -1,13 +1,13 @@
 """Puts cells of one commit, campaign or GPU beside those of another. Pure.
 
 Of several forecasts of a cell on one side the newest one with a counted run stands for it, or else the newest. GPUs are
-compared by kernel, shape and dtype; commits and campaigns by the device as well.
+compared by kernel, shape and dtype; commits and campaigns by the device as well. What other authors measured of the
+cell stands beside it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import geometric_mean
@@ -27,6 +27,25 @@ class Side:
     kind: Kind
     name: str
     rows: tuple[ReportRow, ...]
+
+    def cell_of(self, row: ReportRow) -> object:
+        """Return what rows of both sides are compared by."""
+        cell = row.view.forecast.case.cell
+        return cell[:3] if self.kind == "GPU" else cell
+
+    @cached_property
+    def _measured(self) -> dict[object, list[ReportRow]]:
+        found: dict[object, list[ReportRow]] = {}
+        for row in self.rows:
+            if row.run is not None and row.run.recorded.measurement.status == "measured":
+                found.setdefault(self.cell_of(row), []).append(row)
+        return found
+
+    def by_others(self, row: ReportRow) -> tuple[ReportRow, ...]:
+        """Return what other authors measured of the cell of a row, the newest of each, oldest first."""
+        newest = {author_of(other): other for other in self._measured.get(self.cell_of(row), ())}
+        newest.pop(author_of(row), None)
+        return tuple(sorted(newest.values(), key=lambda other: other.number))
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,7 @@ class LedgerDiff:
 
 def ledger_diff(a: Side, b: Side) -> LedgerDiff:
     """Return what differs between two sides of one kind."""
-    left, right = (_by_cell(side.rows, across_gpus=side.kind == "GPU") for side in (a, b))
+    left, right = _by_cell(a), _by_cell(b)
     both = [Pair(row, right[cell]) for cell, row in left.items() if cell in right]
     pairs = sorted((pair for pair in both if not pair.is_same), key=_size, reverse=True)
     only_a, only_b = _only(left, right), _only(right, left)
@@ -96,11 +115,26 @@ def time_ps(row: ReportRow) -> int | None:
     return None if timing is None else timing.median_ps
 
 
-def _by_cell(listed: Sequence[ReportRow], *, across_gpus: bool) -> dict[object, ReportRow]:
+def author_of(row: ReportRow) -> str:
+    """Return who committed the measurement of a row, or the seal of one without."""
+    return (row.view.sealed if row.run is None else row.run.recorded).commit.author
+
+
+def added(found: LedgerDiff) -> tuple[ReportRow, ...]:
+    """Return the rows of the second side that the first has not: new forecasts and runs, and another state."""
+    known = {(row.view.name, _record(row), row.view.state) for row in found.a.rows}
+    measured = {(name, record) for name, record, _ in known if record is not None}
+    return tuple(
+        row
+        for row in found.b.rows
+        if (row.view.name, _record(row), row.view.state) not in known and (row.view.name, _record(row)) not in measured
+    )
+
+
+def _by_cell(side: Side) -> dict[object, ReportRow]:
     found: dict[object, ReportRow] = {}
-    for row in listed:
-        cell = row.view.forecast.case.cell
-        key = cell[:3] if across_gpus else cell
+    for row in side.rows:
+        key = side.cell_of(row)
         if key not in found or row.counts or not found[key].counts:
             found[key] = row
     return found
@@ -130,6 +164,8 @@ def diff_document(found: LedgerDiff) -> dict[str, Any]:
                 "b": row_document(pair.b),
                 "time_ratio": pair.time_ratio,
                 "changed": [asdict(change) for change in pair.changed],
+                "a_by_others": [row_document(row) for row in found.a.by_others(pair.a)],
+                "b_by_others": [row_document(row) for row in found.b.by_others(pair.b)],
             }
             for pair in found.pairs
         ],

@@ -188,6 +188,8 @@ def row_document(row: ReportRow) -> dict[str, Any]:
         "hardware": case.hardware,
         "implementation": case.implementation,
         "forecaster": view.sealed.prediction.forecaster,
+        "sealed_by": view.sealed.commit.author,
+        "measured_by": run.recorded.commit.author if run else None,
         "campaign": view.sealed.prediction.campaign,
         "state": view.state,
         "blind": view.blind,

@@ -61,9 +61,11 @@ def audit(
     from ledger.evidence.checkpoint import read_checkpoint, write_checkpoint
     from ledger.evidence.log_levels import LogTrust
     from ledger.evidence.trust_levels import Trust
+    from ledger.workflow.audit_index import AuditIndex
 
     if run_code and not recompute:
         raise InputError("--run-code: given without --recompute; expected both")
+    memory = AuditIndex(since) if since or checkpoint else None
     trust = Trust(allowed_signers=allowed_signers, tsa_roots=tsa_roots)
     log = LogTrust(log_roots, log_identity, log_issuer, log_entries, tsa_roots)
     with progress_bar("recomputing", limit=60) if recompute or challenge else working("auditing") as show:
@@ -71,18 +73,21 @@ def audit(
             source,
             revision=revision,
             recomputed=recompute,
-            trust=trust,
+            trust=trust if allowed_signers or tsa_roots else None,
             challenge=challenge,
             progress=show,
-            log=log,
+            log=log if log_roots or log_identity or log_issuer or log_entries else None,
             code=run_code,
             since=None if since is None else read_checkpoint(since),
             checkpointed=checkpoint is not None,
+            memory=memory,
         )
     freeze_records()
     if checkpoint is not None:
         if result.checkpoint is not None:
             write_checkpoint(checkpoint, result.checkpoint)
+            assert memory is not None
+            memory.write(checkpoint)
         say(f"wrote {checkpoint}" if result.checkpoint else f"{checkpoint} is not written: the audit does not hold")
     if page is not None:
         from ledger.render.audit_page import audit_page

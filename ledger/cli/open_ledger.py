@@ -12,13 +12,14 @@ from ledger.cli.output import working
 from ledger.errors import EvidenceRefused, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ledger.analysis.book import Book
     from ledger.evidence.judge import CurrentDigest
     from ledger.git.commit import Repository
     from ledger.git.history import History
     from ledger.git.reader import Reader
+    from ledger.workflow.answers import Growing
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ class OpenLedger:
 
         return remembered(self.repository.git_dir, name, self.head, lambda: make(self.book_of_commit))
 
+    def growing(self, name: str, kinds: Mapping[str, Growing]) -> Any:
+        """Return the list of a name: kept from an earlier command, grown from there, or made of the commit's book."""
+        from ledger.workflow.answers import growing
+
+        def judged() -> tuple[History, Book]:
+            return self.history, self.book_of_commit
+
+        return growing(self.repository.git_dir, self.reader, self.head, name, kinds=kinds, judged=judged)
+
     @cached_property
     def current(self) -> CurrentDigest:
         """Return a function that gives the digest of a kernel or a profile in the work tree."""
@@ -92,8 +102,8 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     head = repository.head()
     if head is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
-    changed = repository.uncommitted_at_rest()
-    if changed and uncommitted_is_refused:
+    changed = repository.uncommitted_at_rest() if uncommitted_is_refused else ()
+    if changed:
         raise EvidenceRefused(
             f"{changed[0]}: changed and not committed ({len(changed)} such files); ledger folders are written by "
             "ledger alone: restore with git checkout, or see ledger doctor"

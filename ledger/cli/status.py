@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import gc
+import operator
+from typing import Annotated, Any
 
 import typer
 
-from ledger.cli.open_ledger import open_ledger
+from ledger.cli.open_ledger import OpenLedger, open_ledger
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
+
+
+def _listed(ledger: OpenLedger, name: str) -> Any:
+    """Return the status or the log of a ledger, kept or made."""
+    from ledger.render import history_table, status_table
+    from ledger.workflow.answers import Growing
+
+    kinds = {
+        "status": Growing(status_table.status_of, status_table.status_growth, status_table.grown_status),
+        "log": Growing(history_table.timeline, history_table.timeline_growth, operator.add),
+    }
+    # The list is kept to the end and has no cycles.
+    gc.disable()
+    return ledger.growing(name, kinds)
 
 
 def status(
@@ -17,10 +33,10 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """List what is open, stale, void and measured. Of many forecasts the cases of each campaign."""
-    from ledger.render.status_table import of_campaigns, render_status, status_document, status_of, with_stale
+    from ledger.render.status_table import of_campaigns, render_status, status_document, with_stale
 
     ledger = open_ledger(uncommitted_is_refused=False)
-    found = with_stale(ledger.remembered("status", status_of), ledger.current)
+    found = with_stale(_listed(ledger, "status"), ledger.current)
     if campaign:
         found = of_campaigns(found, campaign)
     if as_json:
@@ -31,9 +47,9 @@ def status(
 
 def log(as_json: JsonOption = False) -> None:
     """Print the timeline of seals, measurements and withdrawals."""
-    from ledger.render.history_table import render_timeline, timeline
+    from ledger.render.history_table import render_timeline
 
-    events = open_ledger(uncommitted_is_refused=False).remembered("log", timeline)
+    events = _listed(open_ledger(uncommitted_is_refused=False), "log")
     if as_json:
         emit(events)
     else:

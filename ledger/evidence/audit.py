@@ -6,24 +6,37 @@ those of judge. What each level proves, and what nobody can prove, is printed wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
+from typing import Protocol as Structure
 
 from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.claims import claim_document, verdict_of
 from ledger.analysis.report_rows import sight_document
 from ledger.budgets import MAX_NOTES
-from ledger.errors import BudgetExceeded, EvidenceRefused, StateError
+from ledger.errors import BudgetExceeded, EvidenceRefused, LedgerError, StateError
 from ledger.evidence.beyond_commit import other_refs, uncommitted
 from ledger.evidence.challenge import Answer, anchor_of, answers
-from ledger.evidence.checkpoint import Checkpoint, checkpoint_of, contradictions, old_paths, only_new, since_note
+from ledger.evidence.checkpoint import (
+    Checkpoint,
+    checkpoint_of,
+    contradictions,
+    digest_of,
+    holds_tree,
+    old_paths,
+    only_new,
+    records_of,
+    since_note,
+    states_of,
+)
 from ledger.evidence.draw_checks import with_draws
-from ledger.evidence.judge import judge, uncollected
+from ledger.evidence.judge import Growth, judge, uncollected
 from ledger.evidence.log_levels import LogTrust, apply_log
-from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.object_checks import Tree, record_blobs
 from ledger.evidence.recompute import Progress, Skipped, recompute, recompute_notes, with_recomputed
 from ledger.evidence.recompute_budget import OVER_BUDGET
 from ledger.evidence.run_code import code_jobs, code_notes, run_code
@@ -31,9 +44,9 @@ from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources
 from ledger.evidence.trust_levels import Trust, apply_trust
 from ledger.git.clone import Clone, sanitised_clone
-from ledger.git.history import read_history
+from ledger.git.history import History, ledger_tree, read_history
 from ledger.git.reader import Reader
-from ledger.git.tree_files import blobs_at
+from ledger.git.tree_files import blobs_at, commit_of
 from ledger.records import Finding
 
 Verdict = Literal["holds", "refused", "undetermined"]
@@ -106,6 +119,7 @@ def audit(
     code: bool = False,
     since: Checkpoint | None = None,
     checkpointed: bool = False,
+    memory: Memory | None = None,
 ) -> Audit:
     """Return the audit of a repository given by path or URL, at one commit.
 
@@ -114,25 +128,36 @@ def audit(
     called before each measurement that is recomputed. log: the roots and the identity of a public log that the auditor
     trusts. code: run the sealed sources of callables, with the auditor's rights, to recompute their samples.
     since: what an earlier audit saw; only what is new is recomputed and shown. checkpointed: return what this one saw.
+    memory: what is known of the records that the earlier audit saw, so that they need not be judged again.
     Raises: InputError when `source` names no repository, or for a challenge that is none.
     """
     anchor = None if challenge is None else anchor_of(challenge)
     try:
         with uncollected(), sanitised_clone(source) as clone:
             reader = Reader(clone.git_dir, clone.environment)
-            history = read_history(reader, revision, wait=False)
-            broken = () if since is None else tuple(contradictions(since, history, reader))
-            old = frozenset[str]() if since is None or broken else old_paths(since, reader)
+            broken: tuple[Finding, ...] = ()
+            # Keys, roots, a challenge and code that is run are asked of old records too.
+            alone = not (trust or log or challenge or code) and (not recomputed or (since and since.recomputed))
+            part = _part(since, memory, reader, revision) if since and memory and alone else None
             with reader.blobs() as blobs:
-                notes_on_sight = read_notes(reader, history.head, blobs.read)
-                blobs.plan(record_blobs(history))
-                judged = judge(history, blobs.read, notes=notes_on_sight, files_at=partial(blobs_at, reader))
+                if part is None:
+                    history = read_history(reader, revision, wait=False)
+                    broken = () if since is None else tuple(contradictions(since, history, reader))
+                    notes_on_sight = read_notes(reader, history.head, blobs.read)
+                    blobs.plan(record_blobs(history.tree))
+                    judged = judge(history, blobs.read, notes=notes_on_sight, files_at=partial(blobs_at, reader))
+                    tree = history.tree
+                    if memory is not None and checkpointed and not judged.refused:
+                        memory.keep(reader, history, judged)
+                else:
+                    judged, tree = part
+                old = frozenset[str]() if since is None or broken else old_paths(since, reader)
                 with _keeping(judged.findings):
-                    book = with_unlisted_sources(judged, history.tree, blobs.read)
-                    trusted = apply_trust(book, history.tree, reader, blobs.read, trust or Trust())
-                    logged = apply_log(trusted.book, history.tree, blobs.read, log or LogTrust())
-                    jobs = code_jobs(judged, history.tree, blobs.read) if code else []
-            notes = [*other_refs(clone, reader, history.head), *uncommitted(source, history.tree)]
+                    book = with_unlisted_sources(judged, tree, blobs.read)
+                    trusted = apply_trust(book, tree, reader, blobs.read, trust or Trust())
+                    logged = apply_log(trusted.book, tree, blobs.read, log or LogTrust())
+                    jobs = code_jobs(judged, tree, blobs.read) if code else []
+            notes = [*other_refs(clone, reader, judged.head), *uncommitted(source, tree)]
     except StateError as error:
         return Audit(source, "undetermined", str(error), None, ())
     except (BudgetExceeded, MemoryError) as error:
@@ -145,7 +170,8 @@ def audit(
     found: tuple[Answer, ...] | None = None
     left_over: list[Skipped] = []
     if since is not None and not broken:
-        notes.insert(0, since_note(since, book, recomputed=recomputed))
+        count = memory.records() if part and memory else records_of(book)
+        notes.insert(0, since_note(since, count, recomputed=recomputed, judged=part is None))
     if recomputed or anchor is not None:
         # A challenge, and code that is run, ask for old measurements too.
         rests = old if since is not None and since.recomputed and anchor is None and not code else frozenset[str]()
@@ -167,17 +193,80 @@ def audit(
     notes += told
     doubts = [f"object {name[:12]} breaks git's own rules ({message})" for name, message in clone.warnings]
     doubts += [f"{item.name} is not recomputed: {item.reason}" for item in left_over]
-    audited = _conclude(source, book, (*notes, *_challenge_notes(found)), doubts)
+    shown = _shown(book) if checkpointed or since is not None else {}
+    states = _states(book, shown)
+    counts = Counter((kind, state) for _, kind, state, _ in states)
+    if memory is not None and (part or checkpointed):
+        memory.set_states(states)
+        counts = memory.states()
+    audited = _conclude(source, book, (*notes, *_challenge_notes(found)), doubts, counts)
     audited = replace(audited, answers=found, log=logged.status)
-    if not checkpointed and since is None:
-        return audited
-    shown = _shown(book)
     if checkpointed and audited.verdict == "holds":
-        audited = replace(audited, checkpoint=checkpoint_of(book, history.tree, shown, recomputed=recomputed))
+        made = checkpoint_of(book, tree, shown, recomputed=recomputed)
+        if since is not None and memory is not None and part:
+            findings = tuple(sorted({*since.findings, *made.findings}))
+            whole = {"records": memory.records(), "cells": memory.digests(), "findings": findings}
+            made = made.model_copy(update={**whole, "states": states_of(counts)})
+        audited = replace(audited, checkpoint=made)
     if since is not None and not broken:
         new = only_new(since, book, old, shown)
         audited = replace(audited, book=new, findings=new.findings)
     return audited
+
+
+class Memory(Structure):
+    """Stand for what an auditor keeps of the records of an earlier audit."""
+
+    def grow(self, reader: Reader, before: str, head: str) -> Growth | None:
+        """Return what the commits after a checkpoint's add; None where all must be judged."""
+
+    def keep(self, reader: Reader, history: History, book: Book) -> None:
+        """Keep what is known of a whole ledger."""
+
+    def set_states(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
+        """Keep name, kind, state, and digest of what is shown, of cells and claims."""
+
+    def states(self) -> Counter[tuple[str, str]]:
+        """Return how many cells and claims there are of each kind and state."""
+
+    def digests(self) -> tuple[str, ...]:
+        """Return the digests of what is shown of all cells and claims that are shown."""
+
+    def records(self) -> int:
+        """Return how many records there are."""
+
+
+def _part(since: Checkpoint, memory: Memory, reader: Reader, revision: str) -> tuple[Book, Tree] | None:
+    """Return the book of what is new since a checkpoint, with the tree; None where all must be judged.
+
+    The old part is the one that was audited: its commit is in the history, and the digest over path and git's name of
+    each of its files is the checkpoint's. No later commit changes a file of it (growth).
+    """
+    try:
+        head = commit_of(reader, revision)
+        if not holds_tree(since, ledger_tree(reader, since.commit)):
+            return None
+    except LedgerError:
+        return None
+    found = memory.grow(reader, since.commit, head)
+    if found is None:
+        return None
+    # What only bears on the new records was not gathered with all that bears on it.
+    apart = {sealed.path for sealed in found.book.seals if sealed.id not in found.judged}
+    book = replace(
+        found.book,
+        cells=tuple(view for view in found.book.cells if view.sealed.id in found.judged),
+        findings=tuple(one for one in found.book.findings if one.path not in apart),
+    )
+    return book, ledger_tree(reader, head)
+
+
+def _states(book: Book, shown: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return name, kind and state of each cell and claim, and the digest of what is shown of it."""
+    rows: list[tuple[str, str, str, str]]
+    rows = [(view.name, "cell", view.state, digest_of(view.name, shown.get(view.name))) for view in book.cells]
+    rows += [(view.name, "cell", view.state, "") for view in book.hidden]
+    return rows + [(one.name, "claim", one.state, digest_of(one.name, shown.get(one.name))) for one in book.claims]
 
 
 def _without(book: Book, paths: Set[str]) -> list[str]:
@@ -221,23 +310,27 @@ def _challenge_notes(found: tuple[Answer, ...] | None) -> Iterator[str]:
         yield f"{answer.cell} run {answer.run}{percent} carries the challenge: {how}"
 
 
-def _conclude(source: str, book: Book, notes: tuple[str, ...], doubts: Sequence[str]) -> Audit:
-    """Return the verdict of a judged book. doubts: what keeps one that is not refused from being good."""
+def _conclude(
+    source: str, book: Book, notes: tuple[str, ...], doubts: Sequence[str], counts: Counter[tuple[str, str]]
+) -> Audit:
+    """Return the verdict of a judged book. doubts: what keeps one that is not refused from being good.
+
+    counts: how many cells and claims of the whole ledger have each state.
+    """
     if book.refused:
         verdict: Verdict = "refused"
         reason = f"{len(book.refused)} findings refuse the evidence"
-    elif not book.seals:
+    elif not book.seals and not counts:
         verdict, reason = "undetermined", "no ledger here: no seal in predictions/ at this commit"
     elif doubts:
         more = f" and {len(doubts) - 1} more" if len(doubts) > 1 else ""
         verdict, reason = "undetermined", f"{doubts[0]}{more}"
     else:
-        measured = sum(1 for cell in book.cells if cell.counted is not None)
-        verdict, reason = "holds", f"{measured} of {len(book.cells) + len(book.hidden)} sealed cells are measured"
-        reason += f", {len(book.hidden)} are hidden" if book.hidden else ""
-        if book.claims:
-            settled = sum(claim.counted is not None for claim in book.claims)
-            reason += f", {settled} of {len(book.claims)} claims are settled"
+        cells, claims = (sum(n for (kind, _), n in counts.items() if kind == one) for one in ("cell", "claim"))
+        verdict, reason = "holds", f"{counts['cell', 'measured']} of {cells} sealed cells are measured"
+        reason += f", {counts['cell', 'hidden']} are hidden" if counts["cell", "hidden"] else ""
+        if claims:
+            reason += f", {counts['claim', 'measured']} of {claims} claims are settled"
     return Audit(source, verdict, reason, book, notes, book.findings)
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from ledger.analysis.book import Sealed
 from ledger.evidence.object_checks import GatheredRecords
 from ledger.git.ancestry import Ancestry, Meter
 
 
-def check_chain(gathered: GatheredRecords, ancestry: Ancestry) -> set[str]:
+def check_chain(gathered: GatheredRecords, ancestry: Ancestry, *, sound_before: Collection[str] = ()) -> set[str]:
     """Check every seal's position in the chain; return the paths of those without a refusal.
 
-    ancestry: of the seals alone. Raises: BudgetExceeded for chains whose sets need too much memory.
+    ancestry: of the seals alone. sound_before: paths of seals that are known to be sound: the chain of each is all
+    seals of its history, and need not be here. Raises: BudgetExceeded for chains whose sets need too much memory.
     """
     by_id = {sealed.id: sealed for sealed in gathered.seals.values()}
     followers = Counter(previous for sealed in by_id.values() for previous in sealed.prediction.previous)
@@ -21,6 +23,10 @@ def check_chain(gathered: GatheredRecords, ancestry: Ancestry) -> set[str]:
     meter = Meter()
     sound: set[str] = set()
     for sealed in sorted(by_id.values(), key=lambda sealed: (sealed.prediction.sequence, sealed.id)):
+        if sealed.path in sound_before:
+            closure[sealed.id] = ancestry.before(sealed.commit.position)
+            sound.add(sealed.path)
+            continue
         parents = [by_id.get(previous) for previous in sealed.prediction.previous]
         known = [parent for parent in parents if parent is not None]
         reached = 0

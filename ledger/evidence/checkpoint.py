@@ -3,11 +3,14 @@
 A checkpoint is the auditor's own file: whoever can change it can make it say anything. With it, `audit --since`
 
 1  refuses a history that no longer contains the commit, or whose ledger files there are others than those audited
-2  judges all records again, old and new together: what a new record does to old ones is found as in a full audit
+2  judges the new records with those that bear on them, from the index beside the checkpoint, where the new commits
+   only add ordinary records to the line of first parents; else, and with keys, roots, a challenge or --run-code, all
+   records again, old and new together. What a new record does to old ones is found as in a full audit
 3  recomputes the output samples of new measurements alone, where the checkpoint says that the old ones agreed
 4  shows records and findings that are new, and old cells of which anything changed
 
-It does not prove that the older audit was sound: its version of ledger, its keys and its roots were those of its time.
+Trusted are the checkpoint, its index, and git's SHA-1 names of the old files, whose digest is the checkpoint's. It does
+not prove that the older audit was sound: its version of ledger, its keys and its roots were those of its time.
 """
 
 from __future__ import annotations
@@ -79,12 +82,10 @@ def checkpoint_of(
         version=__version__,
         commit=book.head,
         digest=_digest(tree),
-        records=_records(book),
-        states=dict(
-            Counter([*(view.state for view in (*book.cells, *book.hidden)), *(one.state for one in book.claims)])
-        ),
+        records=records_of(book),
+        states=dict(Counter([view.state for view in (*book.cells, *book.hidden)] + [one.state for one in book.claims])),
         recomputed=recomputed,
-        cells=tuple(sorted(_short(name, shown) for name, shown in cells.items())),
+        cells=tuple(sorted(digest_of(name, shown) for name, shown in cells.items())),
         findings=tuple(sorted(_finding(finding) for finding in book.findings)),
     )
 
@@ -106,7 +107,7 @@ def old_paths(checkpoint: Checkpoint, reader: Reader) -> frozenset[str]:
 def only_new(checkpoint: Checkpoint, book: Book, old: frozenset[str], cells: Mapping[str, Any]) -> Book:
     """Return a book with what is new since a checkpoint, and with old cells of which anything changed."""
     known, told = set(checkpoint.cells), set(checkpoint.findings)
-    new = {name for name, shown in cells.items() if _short(name, shown) not in known}
+    new = {name for name, shown in cells.items() if digest_of(name, shown) not in known}
     return replace(
         book,
         cells=tuple(view for view in book.cells if view.name in new),
@@ -121,10 +122,25 @@ def only_new(checkpoint: Checkpoint, book: Book, old: frozenset[str], cells: Map
     )
 
 
-def since_note(checkpoint: Checkpoint, book: Book, *, recomputed: bool) -> str:
-    """Return what of an audit rests on a checkpoint, in a sentence."""
-    new = _records(book) - checkpoint.records
+def states_of(counts: Counter[tuple[str, str]]) -> dict[str, int]:
+    """Return how many cells and claims have each state, given how many of each kind have."""
+    found: Counter[str] = Counter()
+    for (_, state), count in counts.items():
+        found[state] += count
+    return dict(found)
+
+
+def holds_tree(checkpoint: Checkpoint, tree: Mapping[str, tuple[str, str]]) -> bool:
+    """Tell whether the ledger files of a commit are those of a checkpoint."""
+    return _digest(tree) == checkpoint.digest
+
+
+def since_note(checkpoint: Checkpoint, count: int, *, recomputed: bool, judged: bool) -> str:
+    """Return what of an audit rests on a checkpoint, in a sentence. count: of all records. judged: all were, again."""
+    new = count - checkpoint.records
     note = f"since {checkpoint.commit[:12]}: {new} records are new, {checkpoint.records} were audited before"
+    if not judged:
+        note += f" by version {checkpoint.version}, are the same by digest, and are not judged again"
     if recomputed and not checkpoint.recomputed:
         note += "; their samples were not all recomputed then, and all are now"
     elif recomputed:
@@ -132,7 +148,8 @@ def since_note(checkpoint: Checkpoint, book: Book, *, recomputed: bool) -> str:
     return note
 
 
-def _records(book: Book) -> int:
+def records_of(book: Book) -> int:
+    """Return how many records a book has."""
     return sum(map(len, (book.seals, book.records, book.ratios, book.voids, book.reveals)))
 
 
@@ -146,9 +163,10 @@ def _digest(tree: Mapping[str, tuple[str, str]]) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    return _short(finding.path, finding.model_dump(mode="json"))
+    return digest_of(finding.path, finding.model_dump(mode="json"))
 
 
-def _short(name: str, shown: Any) -> str:
+def digest_of(name: str, shown: Any) -> str:
+    """Return a short digest of what is shown under a name."""
     text = json.dumps([name, shown], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

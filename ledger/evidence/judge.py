@@ -32,9 +32,9 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ledger.analysis.book import Binding, Book, CellView, Recorded, RecordedRatio, Revealed, Run, Sealed, State, Voided
@@ -49,12 +49,12 @@ from ledger.evidence.claim_checks import ClaimChecks, FilesAt, claims_of
 from ledger.evidence.draw_checks import check_anchor, check_draws, with_deadlines
 from ledger.evidence.forecaster_checks import check_forecasters
 from ledger.evidence.known_cases import in_order, known_cases
-from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, gather
+from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, check_alone, gather
 from ledger.evidence.repeated_cases import answering, repeated_cells
 from ledger.evidence.reveals import commitments_of, open_hidden
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
-from ledger.evidence.seal_checks import binds, bound_to_their_seals, check_repeats, claims, unknown_features
+from ledger.evidence.seal_checks import Precedes, binds, bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.evidence.sight_checks import CellSight, SightChecks
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
@@ -91,6 +91,45 @@ def judge(
             return case.book(notes or SightNotes(), ratios)
         except BudgetExceeded as error:
             raise BudgetExceeded(str(error), gathered.findings.all()) from error
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Hold what new commits add to a ledger that was judged before and holds.
+
+    book: of the new records and of those that bear on them; of its cells those of the seals in `judged` may have
+    changed. added: ids of the new records. sighted: the seals among `judged` whose sight was judged too; the sight of
+    the others is as it was.
+    """
+
+    book: Book
+    added: frozenset[str]
+    judged: frozenset[str]
+    sighted: frozenset[str]
+
+
+def judge_part(
+    gathered: GatheredRecords,
+    ancestry: Ancestry,
+    *,
+    sound_before: Collection[str],
+    profiles: Mapping[str, str],
+    precedes: Precedes,
+    read: ReadBlob,
+    notes: SightNotes,
+) -> Book:
+    """Return the book of some records of a ledger, among which are all that bear on those that are asked about.
+
+    sound_before: paths of the seals of an earlier history that holds; the commits of the others and of the records
+    that are new are checked too. profiles: digests of all profiles that the whole ledger names, and what names them.
+    precedes: tells which runs of a cell come before others.
+    """
+    with uncollected():
+        check_alone(gathered)
+        objects, chained = Objects(gathered, read), check_chain(gathered, ancestry, sound_before=sound_before)
+        case = _Case(gathered, ancestry, objects, chained, None, open_hidden(gathered, ancestry))
+        case.profiles, case.precedes = profiles, precedes
+        return case.book(notes, ClaimChecks(gathered, objects, ancestry, chained, case.withdrawn, read, None))
 
 
 def _record_positions(gathered: GatheredRecords) -> set[int]:
@@ -170,6 +209,8 @@ class _Case:
         self.claimed = {
             (sealed.id, claim.cell): claim.operation for sealed in self.seals for claim in claims_of(sealed)
         }
+        self.profiles: Mapping[str, str] = {}
+        self.precedes: Precedes = self._precedes
         self.compared: set[tuple[str, str]] = set()
         self.unlike: dict[str, tuple[Finding, ...]] = {}
 
@@ -191,7 +232,7 @@ class _Case:
                 bound=index in follow,
             )
             runs.setdefault(key, []).append(found)
-        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self._precedes):
+        for finding in check_repeats([[item.recorded for item in items] for items in runs.values()], self.precedes):
             self.gathered.findings.add(finding)
         check_forecasters(self.gathered, self.objects, self.seals)
         drawn = check_draws(self.gathered, self.objects, self.ancestry, self.seals)
@@ -272,6 +313,7 @@ class _Case:
             cell.hardware_sha256: sealed.path for sealed in self.seals for cell in self.forecasts[sealed.id].values()
         }
         digests |= {claim.hardware_sha256: sealed.path for sealed in self.seals for claim in claims_of(sealed)}
+        digests = {**self.profiles, **digests}
         profiles = (self.objects.hardware(digest, path) for digest, path in digests.items())
         return Devices(profile for profile in profiles if profile is not None)
 

@@ -17,5 +17,5 @@ def judged_ledger(reader: Reader, history: History, *, current: CurrentDigest | 
     """Return the book of a ledger whose history was read. current: as for judge."""
     with reader.blobs() as blobs:
         notes = read_notes(reader, history.head, blobs.read)
-        blobs.plan(record_blobs(history))
+        blobs.plan(record_blobs(history.tree))
         return judge(history, blobs.read, current=current, notes=notes, files_at=partial(blobs_at, reader))

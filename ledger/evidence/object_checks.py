@@ -7,7 +7,6 @@ the evidence; `flag` and `note` disclose.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +30,7 @@ from ledger.budgets import (
 )
 from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_id, object_path
 from ledger.errors import BudgetExceeded, LedgerError
+from ledger.evidence.shared_parts import SharedParts
 from ledger.git.ancestry import introductions
 from ledger.git.history import History
 from ledger.records import (
@@ -179,11 +179,11 @@ def gather(history: History, read: ReadBlob) -> GatheredRecords:
     """Return all evidence of a ledger, having made checks 1 to 4 and 6."""
     # Read first: meanwhile git may still be walking the changes.
     reading = _Reading(read)
-    read_records = [(path, name, reading.record(path, blob, name)) for path, blob, name in _records(history)]
+    listed = [(path, name, reading.record(path, blob, name)) for path, blob, name in _records(history.tree)]
     gathered = GatheredRecords(history, introductions(history), Findings())
     check_files(history, gathered.findings)
     check_append_only(history, gathered.findings)
-    for path, name, record in read_records:
+    for path, name, record in listed:
         gathered.add(path, name, record)
     if reading.exceeded is not None:
         raise BudgetExceeded(reading.exceeded, gathered.findings.all())
@@ -200,14 +200,14 @@ def check_files(history: History, findings: Findings) -> None:
     for path, mode in sorted(ever | {(path, mode) for path, (mode, _) in history.tree.items()}):
         if mode != "100644":
             findings.refuse("odd-mode", path, f"mode is {mode}; expected a regular file (100644)")
-        elif _belongs(path):
+        elif belongs(path):
             continue
         elif SIGNATURE_PATH.fullmatch(path):
             message = "nothing reads a signature beside a record; expected a signed commit (ledger predict --sign)"
             findings.refuse("signature-unread", path, message)
         elif path.lower().endswith((".json", ".yaml", ".yml")):
             findings.refuse("odd-file", path, "no record belongs at this path; expected FOLDER/ab/ab12….json")
-        elif _belongs(unicodedata.normalize("NFKC", path).lower()):
+        elif belongs(unicodedata.normalize("NFKC", path).lower()):
             findings.refuse("odd-name", path, "looks like a ledger file and is none; expected lower-case ASCII")
         else:
             findings.flag("odd-file", path, "not a file of the ledger; it is ignored")
@@ -220,7 +220,8 @@ def check_files(history: History, findings: Findings) -> None:
         findings.flag("multi-root", "", message)
 
 
-def _belongs(path: str) -> bool:
+def belongs(path: str) -> bool:
+    """Tell whether the format knows a path."""
     patterns = (SEAL_PATH, RECORD_PATH, OBJECT_PATH, TOKEN_PATH, BUNDLE_PATH, BUNDLE_TOKEN_PATH, PLAIN_PATH)
     return any(pattern.fullmatch(path) for pattern in patterns)
 
@@ -255,14 +256,25 @@ def check_append_only(history: History, findings: Findings) -> None:
 # 3 digest, 4 canonical
 
 
-def record_blobs(history: History) -> list[str]:
-    """Return git's names of all records, in the order in which `gather` reads them."""
-    return [blob for _, blob, _ in _records(history)]
+Tree = Mapping[str, tuple[str, str]]
+"""Mode and blob of files by path."""
 
 
-def _records(history: History) -> Iterator[tuple[str, str, str]]:
-    """Yield path, blob and id of every record at the head."""
-    for path, (mode, blob) in sorted(history.tree.items()):
+def record_blobs(tree: Tree) -> list[str]:
+    """Return git's names of all records, in the order in which they are read."""
+    return [blob for _, blob, _ in _records(tree)]
+
+
+def read_records(tree: Tree, read: ReadBlob) -> Iterator[tuple[str, Evidence | Unread]]:
+    """Yield the path of every record, and the record or why it could not be read."""
+    reading = _Reading(read)
+    for path, blob, name in _records(tree):
+        yield path, reading.record(path, blob, name)
+
+
+def _records(tree: Tree) -> Iterator[tuple[str, str, str]]:
+    """Yield path, blob and id of every record of a tree."""
+    for path, (mode, blob) in sorted(tree.items()):
         match = SEAL_PATH.fullmatch(path) or RECORD_PATH.fullmatch(path)
         if match is not None and mode == "100644":
             yield path, blob, match.group(2)
@@ -280,6 +292,7 @@ class _Reading:
 
     def __init__(self, read: ReadBlob) -> None:
         self._read = read
+        self._parts = SharedParts()
         self._weight = 0
         self._count = 0
         self.exceeded: str | None = None
@@ -310,7 +323,7 @@ class _Reading:
         self._weight += weight_bytes(data)
         if self._count > MAX_RECORDS:
             self.exceeded = f"more than {MAX_RECORDS} records; expected fewer"
-        elif self._weight > MAX_WEIGHT_BYTES:
+        elif self._weight - self._parts.spared > MAX_WEIGHT_BYTES:
             self.exceeded = f"the records need more than {MAX_WEIGHT_BYTES} bytes of memory; expected less"
         if self.exceeded is not None:
             return Unread("", "")
@@ -320,9 +333,7 @@ class _Reading:
             samples = side.samples if isinstance(side, Measurement | TimedSide) else None
             if samples is not None and len(samples.positions) > MAX_RECORD_SAMPLES:
                 return Unread("too-large", f"{len(samples.positions)} samples; expected at most {MAX_RECORD_SAMPLES}")
-            if samples is not None:
-                # Of 100,000 records a sixth of the memory was equal strings of four digits.
-                samples.__dict__["bits"] = tuple(map(sys.intern, samples.bits))
+        self._parts.share(record)
         return record
 
 

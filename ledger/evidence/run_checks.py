@@ -10,6 +10,7 @@ from ledger.analysis.book import Recorded, RecordedRatio, Run, Sealed
 from ledger.analysis.reconcile import refutations, verify_cell
 from ledger.errors import LedgerError
 from ledger.evidence.object_checks import Findings, GatheredRecords, Objects
+from ledger.evidence.shared_parts import share_names
 from ledger.git.ancestry import Ancestry
 from ledger.records import Finding, Forecast, Hardware, Measurement, RegimeRule, Verification
 
@@ -127,6 +128,12 @@ def verdict_of(
             )
         except (LedgerError, ArithmeticError) as error:
             findings.refuse(UNREADABLE, checked.recorded.path, f"its numbers cannot be judged: {error}")
+    if verification is not None:
+        share_names(verification)
+        if verification.gap is not None:
+            share_names(verification.gap)
+            for cause in verification.gap.causes:
+                share_names(cause)
     return Run(checked.recorded, verification or _no_verdict(forecast, measurement, blind, findings, checked))
 
 

@@ -31,6 +31,7 @@ from ledger.records import (
     ForecastV2,
     Hardware,
     KernelSource,
+    Measurement,
     Prediction,
     PredictionV2,
     Protocol,
@@ -364,23 +365,29 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
+def evidence_digests(measurement: Measurement) -> set[bytes]:
+    """Return digests of what two measurements may share to the last digit."""
+    return {_digest(f"{what} {value!r}") for what, value, _ in _evidence(measurement)}
+
+
+def _evidence(measurement: Measurement) -> Iterator[tuple[str, object, bool]]:
+    """Yield what two measurements may share to the last digit, and whether that is no coincidence."""
+    yield from (("attachment", a.sha256, False) for a in measurement.attachments if a.bytes)
+    if measurement.timing is not None and len(measurement.timing.rounds_ps) >= COMPARED_ROUNDS:
+        rounds = measurement.timing.rounds_ps
+        yield "series of timings", _digest(repr(rounds)), len(set(rounds)) >= COMPARED_ROUNDS
+    if measurement.counters is not None:
+        kernels = measurement.counters.kernels
+        unlike = sum(len(kernel.metrics) for kernel in kernels) >= COMPARED_METRICS
+        counted = measurement.counters.model_dump_json(include={"kernels"})
+        yield "set of counters", _digest(counted), unlike
+
+
 def _copies(recorded: Sequence[Recorded]) -> Iterator[Finding]:
     """Yield timings and counters that two measurements share to the last digit, and attachments that they share."""
     seen: dict[tuple[str, object], str] = {}
     for item in recorded:
-        measurement = item.measurement
-        evidence: list[tuple[str, object, bool]] = [
-            ("attachment", a.sha256, False) for a in measurement.attachments if a.bytes
-        ]
-        if measurement.timing is not None and len(measurement.timing.rounds_ps) >= COMPARED_ROUNDS:
-            rounds = measurement.timing.rounds_ps
-            evidence.append(("series of timings", _digest(repr(rounds)), len(set(rounds)) >= COMPARED_ROUNDS))
-        if measurement.counters is not None:
-            kernels = measurement.counters.kernels
-            unlike = sum(len(kernel.metrics) for kernel in kernels) >= COMPARED_METRICS
-            counted = measurement.counters.model_dump_json(include={"kernels"})
-            evidence.append(("set of counters", _digest(counted), unlike))
-        for what, value, certain in evidence:
+        for what, value, certain in _evidence(item.measurement):
             other = seen.setdefault((what, value), item.path)
             if other != item.path:
                 found = _refuse if certain else _flag

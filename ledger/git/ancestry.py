@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -90,13 +90,17 @@ class Ancestry:
         Raises: BudgetExceeded for a graph whose sets need too much memory.
         """
         ordered = sorted(paths, key=lambda path: min(introduced.get(path, (-1,))))
-        self._numbers = {path: number for number, path in enumerate(ordered)}
+        self._numbers: dict[str, int] = {path: number for number, path in enumerate(ordered)}
         asked = {position for positions in introduced.values() for position in positions} if wanted is None else wanted
         added: dict[int, list[int]] = {}
         for path, number in self._numbers.items():
             for position in introduced.get(path, ()):
                 added.setdefault(position, []).append(number)
-        self._before = _walk(history.parents, added, set(asked))
+        self._before = _Sets(lambda _position: _NONE, _walk(history.parents, added, set(asked)))
+
+    def set_before(self, position: int) -> FileSet:
+        """Return the files introduced in proper ancestors of the commit at `position`."""
+        return self._before[position]
 
     def number(self, path: str) -> int:
         """Return the number of a file in the sets."""
@@ -108,11 +112,11 @@ class Ancestry:
 
     def before(self, position: int) -> int:
         """Return the bit set of files introduced in proper ancestors of the commit at `position`."""
-        return self._before.get(position, _NONE).bits
+        return self._before[position].bits
 
     def before_all(self, positions: Iterable[int]) -> FileSet:
         """Return the files introduced in proper ancestors of each of the commits; no file where there is none."""
-        sets = [self._before.get(position, _NONE) for position in positions]
+        sets = [self._before[position] for position in positions]
         return reduce(FileSet.both, sets) if sets else _NONE
 
     def precedes(self, path: str, positions: Iterable[int]) -> bool:
@@ -121,7 +125,79 @@ class Ancestry:
         return path in self._numbers and bool(wanted) and all(self._is_before(path, position) for position in wanted)
 
     def _is_before(self, path: str, position: int) -> bool:
-        return self._before.get(position, _NONE).holds(self._numbers[path])
+        return self._before[position].holds(self._numbers[path])
+
+
+class GrownAncestry(Ancestry):
+    """Tell the same of a history that goes on from an earlier one, from what was known of that."""
+
+    def __init__(
+        self,
+        parents: Mapping[int, Sequence[int]],
+        introduced: Mapping[str, tuple[int, ...]],
+        paths: Iterable[str],
+        *,
+        number_of: Callable[[str], int | None],
+        before: Callable[[int], FileSet],
+        added_by: Callable[[int], Iterable[int]],
+        numbered: int,
+    ) -> None:
+        """Walk the new commits once.
+
+        parents: of each new commit, in the order of the history. paths: new files. number_of, before, added_by: what is
+        known of the earlier history: the number of a file, the files before a commit, and those that it introduced.
+        numbered: how many files that has.
+        """
+        ordered = sorted(paths, key=lambda path: min(introduced.get(path, (-1,))))
+        self._numbers = _Numbers(number_of, {path: numbered + index for index, path in enumerate(ordered)})
+        added: dict[int, list[int]] = {}
+        for path in ordered:
+            for position in introduced.get(path, ()):
+                added.setdefault(position, []).append(self._numbers[path])
+        reach: dict[int, int] = {}
+        self._before = _Sets(before, {})
+        for position, above in parents.items():
+            reached = 0
+            for parent in above:
+                if parent not in reach:
+                    reach[parent] = before(parent).bits
+                    for number in added_by(parent):
+                        reach[parent] |= 1 << number
+                reached |= reach[parent]
+            self._before[position] = _file_set(reached)
+            for number in added.get(position, ()):
+                reached |= 1 << number
+            reach[position] = reached
+
+
+class _Numbers(dict[str, int]):
+    """Hold numbers of files; those of an earlier history are looked up."""
+
+    def __init__(self, number_of: Callable[[str], int | None], new: Mapping[str, int]) -> None:
+        super().__init__(new)
+        self._number_of = number_of
+
+    def __missing__(self, path: str) -> int:
+        found = self._number_of(path)
+        if found is None:
+            raise KeyError(path)
+        self[path] = found
+        return found
+
+    def __contains__(self, path: object) -> bool:
+        return dict.__contains__(self, path) or (isinstance(path, str) and self._number_of(path) is not None)
+
+
+class _Sets(dict[int, FileSet]):
+    """Hold the files before commits; those of the others are looked up."""
+
+    def __init__(self, known: Callable[[int], FileSet], held: Mapping[int, FileSet]) -> None:
+        super().__init__(held)
+        self._known = known
+
+    def __missing__(self, position: int) -> FileSet:
+        self[position] = found = self._known(position)
+        return found
 
 
 def _walk(parents: tuple[tuple[int, ...], ...], added: Mapping[int, list[int]], asked: set[int]) -> dict[int, FileSet]:

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from sys import intern
 from typing import NamedTuple
 
 from ledger.analysis.book import Commit
@@ -69,10 +70,10 @@ def read_history(reader: Reader, revision: str = "HEAD", *, wait: bool = True) -
         raise StateError("repository is a shallow clone; expected the whole history: git fetch --unshallow")
     log = _ask_commits(reader, head)
     tree, doubled = _tree(reader, head)
-    lookalikes = tuple(_lookalikes(reader, head))
+    alike = tuple(lookalikes(reader, head))
     commits, parents, position_of = _commits(log())
     diff = _ask_changes(reader, commits)
-    history = History(head, commits, parents, lambda: tuple(_changes(diff(), position_of)), tree, lookalikes, doubled)
+    history = History(head, commits, parents, lambda: tuple(_changes(diff(), position_of)), tree, alike, doubled)
     if wait:
         _ = history.changes
     return history
@@ -89,6 +90,24 @@ def commits_after(reader: Reader, history: History) -> tuple[Commit, ...] | None
         commits.append(Commit(sha=sha, when=when, author=author, position=len(history.commits) + len(commits)))
         below = sha
     return tuple(commits) if below == _head(reader, "HEAD") else None
+
+
+def commits_between(reader: Reader, before: str, after: str) -> list[tuple[str, str, str, str]] | None:
+    """Return name, parents, date and committer of the commits after one, oldest first, in the order of the history.
+
+    None unless the earlier commit is on the line of first parents of the later one: only then they all come last in it.
+    """
+    line = reader.run("rev-list", "--first-parent", "--parents", after, f"^{before}").split(b"\n")
+    oldest = next((entry.decode().split() for entry in reversed(line) if entry), [])
+    if oldest[1:2] != [before]:
+        return None
+    return list(_entries(reader.run(*_LOG, after, f"^{before}")))
+
+
+def changes_of(reader: Reader, commits: Sequence[Commit]) -> tuple[Change, ...]:
+    """Return what some commits change in ledger files, the newest commit first."""
+    position_of = {commit.sha: commit.position for commit in commits}
+    return tuple(_changes(_ask_changes(reader, commits)(), position_of))
 
 
 def _head(reader: Reader, revision: str) -> str:
@@ -117,7 +136,7 @@ def _commits(answer: bytes) -> tuple[tuple[Commit, ...], tuple[tuple[int, ...], 
     position_of: dict[str, int] = {}
     for sha, above, when, author in _entries(answer):
         position_of[sha] = len(commits)
-        commits.append(Commit(sha=sha, when=when, author=author, position=len(commits)))
+        commits.append(Commit(sha=sha, when=when, author=intern(author), position=len(commits)))
         parents.append(tuple(position_of[parent] for parent in above.split() if parent in position_of))
     return tuple(commits), tuple(parents), position_of
 
@@ -139,7 +158,8 @@ def _changes(answer: bytes, position_of: Mapping[str, int]) -> Iterator[Change]:
             continue
         sides = len(token) - len(token.lstrip(b":"))
         fields = token[sides:].decode().split(" ")
-        yield Change(position, fields[-1], fields[sides], fields[2 * sides + 1], _text(next(tokens)))
+        status, mode, path = (intern(text) for text in (fields[-1], fields[sides], _text(next(tokens))))
+        yield Change(position, status, mode, fields[2 * sides + 1], path)
 
 
 def ledger_tree(reader: Reader, commit: str) -> dict[str, tuple[str, str]]:
@@ -153,14 +173,14 @@ def _tree(reader: Reader, head: str) -> tuple[dict[str, tuple[str, str]], tuple[
     for line in filter(None, reader.run("ls-tree", "-r", "-z", "--full-tree", head, *FOLDERS).split(b"\0")):
         meta, name = line.split(b"\t", 1)
         mode, _, blob = meta.decode().split(" ")
-        path = _text(name)
+        path = intern(_text(name))
         if path in tree:
             doubled.append(path)
-        tree[path] = (mode, blob)
+        tree[path] = (intern(mode), blob)
     return tree, tuple(doubled)
 
 
-def _lookalikes(reader: Reader, head: str) -> Iterator[str]:
+def lookalikes(reader: Reader, head: str) -> Iterator[str]:
     """Yield the top-level names that a file system or a reader's eye may take for a ledger folder."""
     seen: set[str] = set()
     for raw in filter(None, reader.run("ls-tree", "-z", "--name-only", head).split(b"\0")):

@@ -11,6 +11,7 @@ from rich.console import Console
 from ledger.analysis.book import Book, Commit
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.evidence.draw_checks import domain_of
+from ledger.evidence.judge import Growth
 from ledger.records import Prediction, PredictionV2
 from ledger.render.claim_text import measured_text
 from ledger.render.fitted_table import Column, print_fitted
@@ -79,6 +80,11 @@ def timeline(book: Book) -> list[dict[str, Any]]:
         }
         for commit, kind, identity, seal, what in sorted(events, key=lambda event: (event[0].position, event[2]))
     ]
+
+
+def timeline_growth(found: Growth) -> list[dict[str, Any]]:
+    """Return the events that new commits add; they all come after the others."""
+    return [event for event in timeline(found.book) if event["id"] in found.added]
 
 
 def render_timeline(events: Sequence[dict[str, Any]], console: Console) -> None:

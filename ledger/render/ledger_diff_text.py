@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ledger.analysis.formatting import count_text, harmless, shape_text
-from ledger.analysis.ledger_diff import LedgerDiff, Pair
+from ledger.analysis.ledger_diff import LedgerDiff, Pair, Side, author_of
 from ledger.analysis.report_rows import ReportRow
 from ledger.render.report_text import cell_text, measured_text, predicted_text
 
@@ -31,7 +31,7 @@ def render_diff(found: LedgerDiff, console: Console, *, repeats: str | None) -> 
     for pair in found.pairs:
         _pair(found, pair, console)
     for side, only in ((found.a, found.only_a), (found.b, found.only_b)):
-        _only(f"Only in {harmless(side.name, 60)}", only, console)
+        _only(side, only, console)
     console.print(Text(DIFF_LEGEND, style="dim"))
 
 
@@ -58,9 +58,13 @@ def _pair(found: LedgerDiff, pair: Pair, console: Console) -> None:
     console.print(Text.assemble(_cell(found, pair.a), "  ", (ratio, style)))
     names = [harmless(side.name, 30) for side in (found.a, found.b)]
     width = max(map(len, names))
-    for name, row in zip(names, (pair.a, pair.b), strict=True):
-        predicted = predicted_text(row.view.forecast, digits=3)
-        _indented(f"{name:<{width}}  {measured_text(row, timed=True)}; forecast {predicted}", console)
+    for side, name, row in zip((found.a, found.b), names, (pair.a, pair.b), strict=True):
+        others = side.by_others(row)
+        named = bool(others) or author_of(pair.a) != author_of(pair.b)
+        for one in (row, *others):
+            by = f" by {harmless(author_of(one), 30)}" if named else ""
+            predicted = predicted_text(one.view.forecast, digits=3)
+            _indented(f"{name:<{width}}  {measured_text(one, timed=True)}{by}; forecast {predicted}", console)
     if pair.changed:
         words = harmless(", ".join(change.text for change in pair.changed), 600)
         _indented(f"changed: {words}", console, style="dim")
@@ -78,12 +82,15 @@ def _cell(found: LedgerDiff, row: ReportRow) -> str:
     return harmless(f"{case.kernel} {shape_text(case.shape)} {case.dtype}")
 
 
-def _only(title: str, listed: Sequence[ReportRow], console: Console) -> None:
+def _only(side: Side, listed: Sequence[ReportRow], console: Console) -> None:
     if not listed:
         return
     console.print()
-    console.print(Text(title, style="bold"))
+    console.print(Text(f"Only in {harmless(side.name, 60)}", style="bold"))
     for row in listed[:_MOST_ALONE]:
-        console.print(Text(f"  {cell_text(row.view)}: {measured_text(row, timed=True)}"))
+        others = side.by_others(row)
+        for one in (row, *others):
+            by = f" by {harmless(author_of(one), 30)}" if others else ""
+            console.print(Text(f"  {cell_text(one.view)}: {measured_text(one, timed=True)}{by}"))
     if len(listed) > _MOST_ALONE:
         console.print(Text(f"  and {len(listed) - _MOST_ALONE} more (ledger diff --json)", style="dim"))

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ledger.analysis.book import Book, Sealed
-from ledger.analysis.formatting import PATH_NAMES, duration, harmless, shape_text, si
+from ledger.analysis.formatting import PATH_NAMES, count_text, duration, harmless, shape_text, si
+from ledger.analysis.ledger_diff import LedgerDiff, added, author_of
 from ledger.analysis.report_rows import CaseRow, ReportRow, case_rows, rows
 from ledger.records import Forecast
 from ledger.render import report_text as lines
@@ -88,6 +89,36 @@ def markdown(book: Book) -> str:
         *_section("Not measured", [escape(words) for words in lines.missing_text(book)]),
         *_section("Timed before", [escape(words) for words in lines.known_text(listed)]),
         *_section("Findings", [escape(words) for words in lines.finding_text(book)]),
+    )
+
+
+def added_page(found: LedgerDiff) -> str:
+    """Return what the second of two commits adds to the first, as Markdown for the comment of a pull request."""
+    new = added(found)
+    known = {row.view.sealed.id for row in found.a.rows}
+    seals = len({row.view.sealed.id for row in new} - known)
+    runs = sum(row.run is not None for row in new)
+    a, b = (f"`{escape(side.name)}`" for side in (found.a, found.b))
+    body = []
+    for row in new:
+        _, cell, predicted, measured, gap, grade, sight = lines.table_rows(row, timed=True)
+        commits = [row.view.sealed.commit, *([row.run.recorded.commit] if row.run else [])]
+        authors = ", ".join(dict.fromkeys(commit.author for commit in commits))
+        names = (row.view.sealed.prediction.forecaster, authors)
+        body.append(_escaped(cell, *(harmless(name, 40) for name in names), predicted, measured, gap, grade, sight))
+    headings = ("cell", "forecaster", "author", "predicted", "measured", "gap", "grade", "sight")
+    others = [
+        f"{lines.cell_text(row.view)}: {lines.measured_text(other, timed=True)} by {harmless(author_of(other), 40)}, "
+        f"beside {lines.measured_text(row, timed=True)} by {harmless(author_of(row), 40)}"
+        for row in new
+        if row.counts
+        for other in found.b.by_others(row)
+    ]
+    return _join(
+        f"### {b} adds {count_text(seals, 'seal')} and {count_text(runs, 'measurement')} to {a}",
+        table(headings, body, right=(5,)) if new else "",
+        escape(lines.LEGEND) if new else "",
+        *_section("Measured by others too", [escape(words) for words in others]),
     )
 
 

@@ -18,7 +18,7 @@ from ledger.analysis.report_rows import sight_document
 from ledger.analysis.results import case_key
 from ledger.analysis.sight import sight_name
 from ledger.errors import UnknownName
-from ledger.evidence.judge import CurrentDigest, SealedSubject, is_stale, subject_of_seal
+from ledger.evidence.judge import CurrentDigest, Growth, SealedSubject, is_stale, subject_of_seal
 from ledger.render.claim_text import case_words, claim_rows, claimed_text
 from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.tables import print_rows
@@ -46,6 +46,34 @@ def status_of(book: Book) -> dict[str, Any]:
         ],
         "refused": [finding.model_dump(mode="json") for finding in book.refused],
     }
+
+
+def status_growth(found: Growth) -> dict[str, Any]:
+    """Return what new commits change in the status of a ledger."""
+    cells = [_cell(cell) for cell in found.book.cells if cell.sealed.id in found.judged]
+    return {"head": found.book.head, "cells": cells, "seen": sorted(found.judged - found.sighted)}
+
+
+def grown_status(status: dict[str, Any], growth: dict[str, Any]) -> dict[str, Any]:
+    """Return a status with what new commits changed, in its own list of cells. seen: seals whose sight stays."""
+    new = {(cell["seal"], cell["cell"]): cell for cell in growth["cells"]}
+    seals, seen, cells = {seal for seal, _ in new}, set(growth["seen"]), status["cells"]
+    for place in [place for place, cell in enumerate(cells) if cell["seal"] in seals]:
+        cell = cells[place]
+        changed = new.pop((cell["seal"], cell["cell"]), cell)
+        if changed is not cell and cell["seal"] in seen:
+            line = [*changed["line"][:3], cell["line"][3]]
+            changed = {**changed, **{key: cell[key] for key in _SIGHT}, "line": line}
+        cells[place] = changed
+    # What is still hidden comes last.
+    end = len(cells)
+    while end and cells[end - 1]["state"] == "hidden":
+        end -= 1
+    cells[end:end] = new.values()
+    return {**status, "head": growth["head"]}
+
+
+_SIGHT = ("blind", "sight", "declared", "known", "corrections")
 
 
 def _cell(cell: CellView) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def print_rows(
     if len(rows) > MANY:
         widths = [min(max(map(len, column)), _WIDEST) for column in zip(headings, *rows, strict=True)]
         # The console's own layout would take longer than the audit.
-        for row in (headings, *rows):
-            console.file.write(f"{_aligned(row, widths)}\n")
+        line = "  ".join(f"{{:<{width}}}" for width in widths)
+        console.file.writelines(f"{line.format(*row).rstrip()}\n" for row in (headings, *rows))
         return
     table = empty_table(headings, folding=folding)
     needed = _GAP * (len(headings) - 1)
@@ -49,7 +49,3 @@ def print_rows(
     # Rather lines that are too long than words that are cut off.
     table.width = needed if needed > console.width else None
     console.print(table, crop=False)
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()

@@ -38,6 +38,21 @@ create table if not exists timed (
 );
 create index if not exists timed_shape on timed (shape, dtype);
 create index if not exists timed_sizes on timed (keys, size0, size1, size2);
+create table if not exists cases (blob text, seal text, shape text, dtype text);
+create index if not exists cases_shape on cases (shape, dtype);
+create table if not exists runs (blob text, seal text);
+create index if not exists runs_seal on runs (seal);
+create table if not exists evidence (digest blob, blob text, primary key (digest, blob)) without rowid;
+create table if not exists commits (
+    position integer primary key, sha text not null, date text not null, author text not null, first integer, rest blob
+);
+create unique index if not exists commits_sha on commits (sha);
+create table if not exists places (path text primary key, positions text not null) without rowid;
+create index if not exists places_positions on places (positions);
+create table if not exists numbers (path text primary key, number integer not null) without rowid;
+create table if not exists states (name text primary key, kind text, state text, digest text) without rowid;
+create table if not exists patches (number integer primary key, digest blob not null, data blob not null);
+create index if not exists numbers_number on numbers (number);
 create table if not exists answers (name text primary key, key text not null, digest blob not null, data blob not null);
 """
 
@@ -50,7 +65,7 @@ def ask_index(git_dir: FilePath, question: Callable[[sqlite3.Connection], T]) ->
     path = git_dir / NAME
     for _ in range(2):
         try:
-            with closing(_opened(str(path))) as connection:
+            with closing(opened_index(str(path))) as connection:
                 return _answer(connection, question)
         except sqlite3.OperationalError:
             # Locked for long, or a folder that cannot be written; a damaged file says so itself.
@@ -59,7 +74,7 @@ def ask_index(git_dir: FilePath, question: Callable[[sqlite3.Connection], T]) ->
             for suffix in ("", "-journal"):
                 with suppress(OSError):
                     path.with_name(NAME + suffix).unlink(missing_ok=True)
-    with closing(_opened(":memory:")) as connection:
+    with closing(opened_index(":memory:")) as connection:
         return _answer(connection, question)
 
 
@@ -70,7 +85,8 @@ def _answer(connection: sqlite3.Connection, question: Callable[[sqlite3.Connecti
     return answer
 
 
-def _opened(name: str) -> sqlite3.Connection:
+def opened_index(name: str) -> sqlite3.Connection:
+    """Open an index, made anew where another version of ledger wrote it. Raises: sqlite3.Error."""
     connection = sqlite3.connect(name, timeout=_PATIENCE_S, isolation_level=None)
     try:
         connection.execute("pragma synchronous = normal")

@@ -268,7 +268,7 @@ class _Rehearsal:
             tree=tree,
         )
         with self._reader.blobs() as blobs:
-            blobs.plan(record_blobs(history))
+            blobs.plan(record_blobs(history.tree))
             return judge(
                 rehearsed,
                 lambda blob, limit: overlay[blob] if blob in overlay else blobs.read(blob, limit),

@@ -19,6 +19,7 @@ from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_path
 from ledger.errors import LedgerError, StateError
 from ledger.evidence.known_cases import MOST_COMPARED, KnownCases, Timed, timed_by
 from ledger.evidence.object_checks import RECORD_PATH, SEAL_PATH, Evidence
+from ledger.evidence.seal_checks import evidence_digests
 from ledger.git.ancestry import FileSet
 from ledger.git.history import FOLDERS
 from ledger.git.reader import Blobs, Reader
@@ -32,8 +33,17 @@ _TIMED = "select held.path, timed.* from timed join held on held.blob = timed.bl
 class RecordIndex:
     """Answer for the records of one commit."""
 
-    def __init__(self, connection: sqlite3.Connection, reader: Reader, commit: str) -> None:
-        """Bring the index to a commit. Raises: StateError where git cannot read it."""
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        reader: Reader,
+        commit: str,
+        known: Iterable[tuple[str, str, Evidence]] = (),
+    ) -> None:
+        """Bring the index to a commit. Raises: StateError where git cannot read it.
+
+        known: records that were read and checked already: path, git's name of the bytes, and record.
+        """
         self._connection = connection
         self._reader = reader
         # What is asked next reads in the same transaction: no other process moves the index in between.
@@ -41,6 +51,9 @@ class RecordIndex:
         if self._commit() != commit:
             connection.execute("rollback")
             connection.execute("begin immediate")
+            for path, blob, record in known:
+                if connection.execute("insert or ignore into known values (?)", (blob,)).rowcount:
+                    self._keep(path, blob, record)
             self._follow(commit)
 
     def _commit(self) -> str | None:
@@ -62,7 +75,7 @@ class RecordIndex:
 
         profiles: those of the forecasts.
         """
-        devices = Devices([*self._profiles(), *profiles])
+        devices = Devices([*self.profiles(), *profiles])
         known = KnownCases(devices, lambda _positions: FileSet(0, 0), lambda _seal: 0)
         seen: set[tuple[str, Shape, str]] = set()
         for forecast in forecasts:
@@ -73,7 +86,7 @@ class RecordIndex:
         return known
 
     def _of_shape(self, forecast: Forecast) -> list[tuple[Timed, str | None]]:
-        asked = (_text(shape_of(forecast.case.shape)), forecast.case.dtype)
+        asked = (shape_text(shape_of(forecast.case.shape)), forecast.case.dtype)
         rows = self._connection.execute(f"{_TIMED} shape = ? and dtype = ? order by held.path", asked).fetchall()
         return [self._timed(row) for row in rows]
 
@@ -82,29 +95,37 @@ class RecordIndex:
         shape, device = shape_of(forecast.case.shape), devices.of(forecast.case.hardware)
         bounds = "".join(f" and size{index} between ? and ?" for index in range(min(len(shape), 3)))
         sizes = [bound for _, size in shape[:3] for bound in ((size + 1) // 2, 2 * size)]
-        rows = self._connection.execute(f"{_TIMED} keys = ?{bounds} order by held.path", (_keys(shape), *sizes))
-        near = (row for row in rows if devices.of(row[9]) == device and is_neighbour(_shape(row[6]), shape))
+        rows = self._connection.execute(f"{_TIMED} keys = ?{bounds} order by held.path", (shape_keys(shape), *sizes))
+        near = (row for row in rows if devices.of(row[9]) == device and is_neighbour(read_shape(row[6]), shape))
         alike = (found for found in map(self._timed, near) if found[1] == forecast.operation)
         return list(islice(alike, MOST_COMPARED))
 
     def _timed(self, row: Sequence[Any]) -> tuple[Timed, str | None]:
         path, _, seal, cell, kernel, sources, shape, _, dtype, hardware, *_ = row
+        return Timed(path, kernel, sources, read_shape(shape), dtype, hardware), self.operation_of(seal, cell)
+
+    def operation_of(self, seal: str, cell: str) -> str | None:
+        """Return the operation of a cell of a seal, None where the commit does not hold it."""
         found = self._connection.execute(
             "select operation from sealed join held on held.blob = sealed.blob where seal = ? and cell = ? limit 1",
             (seal, cell),
         ).fetchone()
-        return Timed(path, kernel, sources, _shape(shape), dtype, hardware), None if found is None else found[0]
+        return None if found is None else str(found[0])
 
-    def _profiles(self) -> list[Hardware]:
-        """Return the profiles that the seals of the commit name, of those that can be read."""
+    def profile_digests(self) -> list[str]:
+        """Return the digests of the profiles that the seals of the commit name."""
         digests = self._connection.execute("select distinct hardware_sha256 from sealed order by 1").fetchall()
+        named = "select 1 from sealed join held on held.blob = sealed.blob where hardware_sha256 = ? limit 1"
+        return [digest for (digest,) in digests if self._connection.execute(named, (digest,)).fetchone() is not None]
+
+    def profiles(self) -> list[Hardware]:
+        """Return the profiles that the seals of the commit name, of those that can be read."""
         found: list[Hardware] = []
         with self._reader.blobs() as blobs:
-            for (digest,) in digests:
-                named = "select 1 from sealed join held on held.blob = sealed.blob where hardware_sha256 = ? limit 1"
+            for digest in self.profile_digests():
                 path = object_path("predictions", digest)
                 held = self._connection.execute("select blob from held where path = ?", (path,)).fetchone()
-                if held is None or self._connection.execute(named, (digest,)).fetchone() is None:
+                if held is None:
                     continue
                 try:
                     data = blobs.read(held[0], MAX_PROFILE_BYTES)
@@ -138,6 +159,10 @@ class RecordIndex:
         if self._connection.execute("insert or ignore into known values (?)", (blob,)).rowcount == 0:
             return
         record = _decoded(path, blob, blobs)
+        if record is not None:
+            self._keep(path, blob, record)
+
+    def _keep(self, path: str, blob: str, record: Evidence) -> None:
         if isinstance(record, Prediction):
             identity = _name(path)
             self._seal(blob, identity, record.cells)
@@ -148,19 +173,26 @@ class RecordIndex:
             self._connection.executemany("insert or ignore into sealed values (?, ?, ?, ?, ?)", claims)
         elif isinstance(record, Reveal):
             self._seal(blob, record.seal, [opening.forecast for opening in record.openings])
-        elif isinstance(record, Measurement | RatioMeasurement) and record.status == "measured":
+        if not isinstance(record, Prediction):
+            self._connection.execute("insert into runs values (?, ?)", (blob, record.seal))
+        if isinstance(record, Measurement):
+            digests = [(digest, blob) for digest in evidence_digests(record)]
+            self._connection.executemany("insert or ignore into evidence values (?, ?)", digests)
+        if isinstance(record, Measurement | RatioMeasurement) and record.status == "measured":
             for one in timed_by(path, record):
                 sizes = [size for _, size in one.shape[:3]]
                 sizes += [0] * (3 - len(sizes))
-                text, keys = _text(one.shape), _keys(one.shape)
+                text, keys = shape_text(one.shape), shape_keys(one.shape)
                 row = (blob, record.seal, record.cell, one.kernel, one.sources, text, keys, one.dtype, one.hardware)
                 self._connection.execute(
                     "insert into timed values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *sizes)
                 )
 
-    def _seal(self, blob: str, seal: str, forecasts: Iterable[Forecast]) -> None:
+    def _seal(self, blob: str, seal: str, forecasts: Sequence[Forecast]) -> None:
         rows = [(blob, seal, one.cell, one.operation, one.hardware_sha256) for one in forecasts]
         self._connection.executemany("insert or ignore into sealed values (?, ?, ?, ?, ?)", rows)
+        cases = [(blob, seal, shape_text(shape_of(one.case.shape)), one.case.dtype) for one in forecasts]
+        self._connection.executemany("insert into cases values (?, ?, ?, ?)", cases)
 
 
 def _ratios(record: Prediction) -> Sequence[Any]:
@@ -184,15 +216,18 @@ def _decoded(path: str, blob: str, blobs: Blobs) -> Evidence | None:
         return None
 
 
-def _text(shape: Shape) -> str:
+def shape_text(shape: Shape) -> str:
+    """Return a shape as the index holds it."""
     return json.dumps(shape)
 
 
-def _shape(text: str) -> Shape:
+def read_shape(text: str) -> Shape:
+    """Return the shape that the index holds as a text."""
     return tuple((key, size) for key, size in json.loads(text))
 
 
-def _keys(shape: Shape) -> str:
+def shape_keys(shape: Shape) -> str:
+    """Return the keys of a shape as the index holds them."""
     return ",".join(key for key, _ in shape)
 
 

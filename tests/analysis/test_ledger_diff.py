@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,7 @@ from ledger.analysis.ledger_diff import Side, diff_document, ledger_diff
 from ledger.analysis.report_rows import rows
 from ledger.records import Case, Forecast
 from ledger.render.ledger_diff_text import render_diff
+from ledger.render.markdown_page import added_page
 
 
 def forecast(size: int, device: str = "toy", **changed: object) -> Forecast:
@@ -93,3 +95,50 @@ def test_the_document_has_both_rows_of_a_cell():
     assert found["cells"][0]["a"]["measured"]["duration_us"] == 4000.0
     assert found["cells"][0]["b"]["measured"]["duration_us"] == 1000.0
     assert (found["a"], len(found["only_a"])) == ({"kind": "campaign", "name": "a"}, 1)
+
+
+def by(author: str, shown):
+    """Return a view whose seal and runs another author committed."""
+    sealed = replace(shown.sealed, commit=replace(shown.sealed.commit, author=author))
+    runs = tuple(
+        replace(run, recorded=replace(run.recorded, commit=replace(run.recorded.commit, author=author)))
+        for run in shown.runs
+    )
+    return replace(shown, sealed=sealed, runs=runs)
+
+
+ADA = side("main", view(forecast(1), 4, "01"), kind="commit")
+BOTH = side("side", *(row.view for row in ADA.rows), by("Grace|", view(forecast(1), 5, "11")), kind="commit")
+
+
+def test_what_two_authors_measured_of_a_cell_is_shown_of_both():
+    console = Console(file=io.StringIO(), width=200)
+    render_diff(ledger_diff(ADA, BOTH), console, repeats=None)
+    text = console.file.getvalue()
+    assert text.count("4.00 ms by Ada") == 2 and text.count("5.00 ms by Grace|") == 1
+    (cell,) = diff_document(ledger_diff(ADA, BOTH))["cells"]
+    assert (cell["a_by_others"], [row["measured_by"] for row in cell["b_by_others"]]) == ([], ["Ada"])
+    assert cell["b"]["measured_by"] == cell["b"]["sealed_by"] == "Grace|"
+    text = " ".join(shown(ledger_diff(side("none", kind="commit"), BOTH)).split())
+    assert "4.00 ms by Ada" in text and "5.00 ms by Grace|" in text
+
+
+def shown(found) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    render_diff(found, console, repeats=None)
+    return console.file.getvalue()
+
+
+def test_the_markdown_has_what_the_second_side_adds_and_who_made_it():
+    text = added_page(ledger_diff(ADA, BOTH))
+    assert text.startswith("### `side` adds 1 seal and 1 measurement to `main`\n")
+    (row,) = [line for line in text.splitlines() if line.startswith("| rmsnorm")]
+    assert r"| ada | Grace\| |" in row and "5.00 ms" in row and "4.00 ms" not in row
+    assert "## Measured by others too" in text and "4.00 ms by Ada, beside" in text
+    assert added_page(ledger_diff(BOTH, BOTH)) == "### `side` adds 0 seals and 0 measurements to `side`\n"
+
+
+def test_a_cell_that_is_withdrawn_on_a_branch_is_added():
+    voided = side("side", replace(view(forecast(1), None, "01"), state="void"), kind="commit")
+    text = added_page(ledger_diff(side("main", view(forecast(1), None, "01"), kind="commit"), voided))
+    assert "adds 0 seals and 0 measurements" in text and "| void |" in text

@@ -25,7 +25,7 @@ def book():
     reader = Reader(ROOT / ".git", quiet_environment())
     history = read_history(reader, wait=False)
     with reader.blobs() as blobs:
-        blobs.plan(record_blobs(history))
+        blobs.plan(record_blobs(history.tree))
         book = judge(history, blobs.read)
     # The page speaks of the cells of version 1.
     of_version_1 = [view for view in book.cells if not isinstance(view.sealed.prediction, PredictionV2)]

@@ -3,26 +3,56 @@
 from __future__ import annotations
 
 import json
+import random
+from pathlib import Path
 
 import builders
 import pytest
 from builders import Ledger, forecast
+from random_ledger import random_step
 
 from ledger.errors import LedgerError
+from ledger.evidence import audit as audits
 from ledger.evidence import recompute
-from ledger.evidence.audit import audit, document
+from ledger.evidence.audit import audit as audit_alone
+from ledger.evidence.audit import document
 from ledger.evidence.checkpoint import CODE, read_checkpoint, write_checkpoint
+from ledger.workflow.audit_index import AuditIndex
+
+
+@pytest.fixture(params=[True, False], ids=["index", "no index"])
+def indexed(request, tmp_path):
+    """Return where the auditor keeps the index of a checkpoint, None where it is not kept."""
+    return tmp_path / "seen.json" if request.param else None
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
-def ledger(request, tmp_path, monkeypatch):
+def ledger(request, tmp_path, monkeypatch, indexed):
     monkeypatch.setattr(builders, "VERSION", request.param)
+    monkeypatch.setattr(Kept, "path", indexed)
     made = Ledger(tmp_path / "ledger")
     made.write("README.md", b"a project\n")
     made.commit("begin")
     made.first = made.seal()
     made.measure(made.first)
     return made
+
+
+class Kept:
+    """Hold where the index of the test's checkpoint is kept."""
+
+    path: Path | None = None
+
+
+def audit(source, **options):
+    """Audit as the command does: with an index beside the checkpoint."""
+    if Kept.path is None:
+        return audit_alone(source, **options)
+    memory = AuditIndex(Kept.path if options.get("since") else None)
+    result = audit_alone(source, memory=memory, **options)
+    if result.checkpoint is not None:
+        memory.write(Kept.path)
+    return result
 
 
 def checkpoint_of(ledger: Ledger, **options):
@@ -153,3 +183,52 @@ def test_the_command_writes_and_follows_a_checkpoint(ledger, monkeypatch, capsys
             app(["audit", ".", *options])
         assert not ended.value.code
     assert json.loads(capsys.readouterr().out)["predictions"] == []
+
+
+def shown(result):
+    """Return what an audit says; of findings and cells the order is not told apart."""
+    told = document(result)
+    told["findings"].sort(key=repr)
+    return {key: value for key, value in told.items() if key not in ("notes", "levels")}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_histories_are_audited_since_a_checkpoint_as_without_an_index(ledger, monkeypatch, seed):
+    if Kept.path is None:
+        pytest.skip("compares with an index")
+    judged = []
+    judge = audits.judge
+    monkeypatch.setattr(audits, "judge", lambda *args, **more: judged.append(0) or judge(*args, **more))
+    drawn, seals, seen, alone = random.Random(seed), [ledger.first], checkpoint_of(ledger), 0
+    for _ in range(10):
+        for _ in range(drawn.choice((1, 2, 3))):
+            random_step(ledger, drawn, seals)
+        judged.clear()
+        result = audit(str(ledger.root), since=seen, checkpointed=True)
+        alone += not judged
+        whole = audit_alone(str(ledger.root), since=seen, checkpointed=True)
+        assert shown(result) == shown(whole)
+        if result.checkpoint is None:
+            ledger.git("reset", "--quiet", "--hard", seen.commit)
+            seals = [one for one in seals if (ledger.root / one.path).exists()]
+            seen = checkpoint_of(ledger)
+        else:
+            unlike = {"findings": ()}
+            assert result.checkpoint.model_copy(update=unlike) == whole.checkpoint.model_copy(update=unlike)
+            assert set(whole.checkpoint.findings) <= set(result.checkpoint.findings)
+            seen = result.checkpoint
+    assert alone >= 4
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_without_its_index_a_checkpoint_has_all_judged_again(ledger, damage):
+    seen = checkpoint_of(ledger)
+    if Kept.path is not None:
+        index = Kept.path.with_name(f"{Kept.path.name}.index")
+        data = index.read_bytes()
+        index.write_bytes(data[: len(data) // 2] if damage == "cut" else b"no database")
+        if damage == "missing":
+            index.unlink()
+    ledger.seal(forecast(B=8))
+    result = audit(str(ledger.root), since=seen)
+    assert (result.verdict, result.reason) == ("holds", "1 of 2 sealed cells are measured")
