@@ -43,7 +43,7 @@ from ledger.records import Regime, is_gpu
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
 
 NAME = "analytic"
-VERSION = "1"
+VERSION = "2"
 
 _H200_CLOCK_MHZ = 1980.0
 _GRAPH_NODE_S = 0.67e-6

@@ -7,7 +7,7 @@ analytic constants fitted to all cells; --residuals NAME its worst cells; --cove
 their neighbours, are inside 80% intervals of other cells; --likelihood how the deviations of `learned`, and the scale
 of each input, would change for the greatest likelihood of all runs of kernels. --sealed is no first look: it prints how
 far sealed blind forecasts of format 2 were off, those of other packages' kernels, torch's products and this project's
-kernels apart.
+kernels apart; with --after or --until SEAL those sealed later alone, or those up to it.
 """
 
 from __future__ import annotations
@@ -169,13 +169,23 @@ def likelihood(runs: Sequence[Measured]) -> str:
     return f"{len(own)} runs, log likelihood {-start:.0f} -> {-least:.0f} (with a prior on factors): {rounded}"
 
 
-def sealed(book: Book) -> list[str]:
-    """Return a line for each device, group of kernels and forecaster: errors of time, intervals, regimes."""
+def sealed(book: Book, after: str | None = None, until: str | None = None) -> list[str]:
+    """Return a line for each device, group of kernels and forecaster: errors of time, intervals, regimes.
+
+    after, until: digits of a seal; forecasts sealed later alone count, or those up to it.
+    """
+    position = {view.sealed.id: view.sealed.commit.position for view in book.cells}
+    first, last = (
+        min(at for seal, at in position.items() if seal.startswith(one)) if one else None for one in (after, until)
+    )
     found: dict[tuple[str, str, str], list[tuple[float, bool | None, bool | None]]] = {}
     for view in book.cells:
         prediction, forecast, run = view.sealed.prediction, view.forecast, view.scored
         timing = run and run.recorded.measurement.timing
         if not (run and timing and view.hardware and view.sight == "blind" and isinstance(prediction, PredictionV2)):
+            continue
+        at = position[view.sealed.id]
+        if (first is not None and at <= first) or (last is not None and at > last):
             continue
         case = forecast.case
         group = "own" if ":" not in case.kernel else "torch" if "torch_products" in case.kernel else "packages"
@@ -213,10 +223,12 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--likelihood", action="store_true")
     parser.add_argument("--sealed", action="store_true")
+    parser.add_argument("--after", metavar="SEAL")
+    parser.add_argument("--until", metavar="SEAL")
     given = parser.parse_args()
     book = open_ledger().book
     if given.sealed:
-        print("\n".join(sealed(book)))
+        print("\n".join(sealed(book, given.after, given.until)))
         return
     runs, now = measured_runs(book), regimes_now(book)
     if given.coverage:

@@ -1,0 +1,50 @@
+"""Checks the errors of sealed blind forecasts that the page of forecasters tells against the records."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from forecasters.evaluate import sealed
+
+from ledger.cli.open_ledger import open_ledger
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/forecasters.md").read_text(encoding="utf-8")
+LAST_OF_THE_FIRST = "0fb9832d8e"
+GROUPS = {"this project's": "own", "torch's products": "torch", "other packages'": "packages"}
+DEVICES = {"H100": "h100_sxm", "H200": "h200"}
+ROWS = re.findall(r"^\| (first|second) \| (H\d00), ([^,|]*)(?:, [^|]*)? \| `?(.*?)`? \| (.*) \|$", PAGE, re.MULTILINE)
+
+
+@cache
+def told() -> dict[tuple[str, str], list[str]]:
+    """Return the figures of each contest, by device, group and forecaster."""
+    book = open_ledger().book
+    contests = {"first": sealed(book, until=LAST_OF_THE_FIRST), "second": sealed(book, after=LAST_OF_THE_FIRST)}
+    return {(name, line[:44].strip()): line[44:].split() for name, lines in contests.items() for line in lines}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(row[:4]))
+def test_a_row_of_the_page_is_what_the_records_say(row: tuple[str, ...]):
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy has no git history")
+    contest, device, group, forecaster, figures = row
+    # A person is called by the name that signs commits.
+    names = [key for key in told() if key[0] == contest and key[1].startswith(f"{DEVICES[device]} {GROUPS[group]} ")]
+    (found,) = [
+        key
+        for key in names
+        if (key[1].endswith(f" {forecaster}") if forecaster != "a person" else "maintainers" in key[1])
+    ]
+    assert [cell.strip().replace("–", "-") for cell in figures.split("|")] == told()[found]
+
+
+def test_the_readme_names_the_best_of_the_second_contest():
+    ours = {row[3]: row[4].split("|") for row in ROWS if row[0] == "second"}
+    best = min(ours, key=lambda name: float(ours[name][1]))
+    cells, median = (ours[best][place].strip() for place in (0, 1))
+    said = f"time of {cells} cells by [{median}% in the median]"
+    assert said in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
