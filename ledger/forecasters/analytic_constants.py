@@ -13,9 +13,10 @@ class Constants(NamedTuple):
     """Hold shares of peaks, rates a clock and SM, and times.
 
     read, write: share of the DRAM datasheet bandwidth that reads reach, and that writes reach beside them (an H200
-    reads 4.4 to 4.6 TB/s and copies 4.3 of 4.8). scattered: times that writes take of parts of sectors (12 products of
-    each chip wrote at 0.42 to 0.46 of the datasheet). tensor, sustained: share of the tensor peak in bursts and after
-    seconds of load (793 and 637 of 989 TFLOP/s by cuBLAS, hardware/measured/h200.yaml). cuda: the same of CUDA cores.
+    reads 4.4 to 4.6 TB/s and copies 4.3 of 4.8). scattered: times that writes take of parts of sectors (six products
+    that mostly write moved 0.33 to 0.46 of the datasheet in all, two of whole sectors 0.58 and 0.76). tensor,
+    sustained: share of the tensor peak in bursts and after seconds of load (793 and 637 of 989 TFLOP/s by cuBLAS,
+    hardware/measured/h200.yaml). cuda: the same of CUDA cores.
     products: of what is left to CUDA cores in attention. clock: share of the maximum clock under a light load.
     clock_of_tensor: the share of the tensor peak at its clock that a tile reaches. request: bytes a clock and SM from
     L2 (64 by its port). shared: bytes a clock and SM of shared memory (128 by 32 banks). l2: bytes a clock of L2 for

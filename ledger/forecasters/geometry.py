@@ -22,6 +22,7 @@ class Geometry:
     that wave's idle time that counts. tensor: operations, padding included. request: bytes requested from L2.
     exchanged: through shared memory. converted: elements that pass through registers on their way to the tensor cores,
     by so many converters (warpgroups). chained: dependent products of a step, each waiting for the one before.
+    apart: the same of each tile after the first of an SM, whose loads and stores the next does not hide.
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
     scattered: whether rows of the result start within a sector of 32 bytes, so that tiles write parts of sectors.

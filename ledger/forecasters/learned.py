@@ -134,18 +134,18 @@ def _process(runs: Sequence[Measured], targets: Sequence[Sequence[float]], of: D
     return Process.of([_inputs_taught(one) for one in runs], [_group_taught(one) for one in runs], targets, of)
 
 
-def _group(question: Question) -> str:
+def _group(case: Case, found: analytic.Cost) -> str:
     """Return what a cell is of: its kernel, of other code its kind."""
-    if not _foreign(question.case):
-        return question.case.kernel
-    kind = analytic.cost(question, CONSTANTS).kind
-    return "library" if kind is None else kind.name
+    if not _foreign(case):
+        return case.kernel
+    return "library" if found.kind is None else found.kind.name
 
 
 def _answer(question: Question, known: tuple[Measured, ...], taught: _Taught) -> Answer:
     times, loads = taught.fits(known)
-    inputs, kernel, k = _inputs(question), _group(question), _constants(question.case)
+    k = _constants(question.case)
     found = analytic.cost(question, k)
+    inputs, kernel = _inputs(question, found), _group(question.case, found)
     said = times.at(inputs, kernel)
     time_s = _declared_s(found) * math.exp(said.means[0])
     if loads is None:
@@ -228,26 +228,31 @@ def _declared_s(found: analytic.Cost) -> float:
 
 
 @lru_cache(maxsize=4096)
+def _cost_taught(one: Measured) -> analytic.Cost:
+    return analytic.cost(one.question, _constants(one.case))
+
+
+@lru_cache(maxsize=4096)
 def _group_taught(one: Measured) -> str:
-    return _group(one.question)
+    return _group(one.case, _cost_taught(one))
 
 
 @lru_cache(maxsize=4096)
 def _inputs_taught(one: Measured) -> tuple[float, ...]:
-    return _inputs(one.question)
+    return _inputs(one.question, _cost_taught(one))
 
 
 @lru_cache(maxsize=4096)
 def _time_taught(one: Measured) -> float:
     """Return ln(measured time ÷ analytic time)."""
-    found = math.log(one.time_s / _declared_s(analytic.cost(one.question, _constants(one.case))))
+    found = math.log(one.time_s / _declared_s(_cost_taught(one)))
     return max(-_FOREIGN_MOST, min(found, _FOREIGN_MOST)) if _foreign(one.case) else found
 
 
 @lru_cache(maxsize=4096)
 def _loads_taught(one: Measured) -> tuple[float, ...]:
     """Return ln(measured ÷ analytic amount) of each resource; an amount is the time that it takes at its peak."""
-    counted = _amounts(one.question, analytic.cost(one.question, _constants(one.case)))
+    counted = _amounts(one.question, _cost_taught(one))
     loads = one.loads or {}
     return tuple(
         math.log(max(loads[name], _LEAST_LOAD_MILLI) / 1e5 * one.time_s / amount) for name, amount in counted.items()
@@ -267,9 +272,9 @@ def _amounts(question: Question, found: analytic.Cost) -> dict[Resource, float]:
     }
 
 
-def _inputs(question: Question) -> tuple[float, ...]:
+def _inputs(question: Question, found: analytic.Cost) -> tuple[float, ...]:
     """Return the inputs of a cell, each scaled so that a distance of 1 is a notable difference."""
-    found, work = analytic.cost(question, _constants(question.case)), question.work
+    work = question.work
     sms = question.hardware.limits.sms
     g = found.geometry
     total = found.total
