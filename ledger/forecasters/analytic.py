@@ -11,7 +11,8 @@
 Of a callable that is a product the fastest tiles count, as a library would choose them; any other takes longer than its
 compulsory work, by its kind (calls.py).
 
-SMs, L2 and DRAM overlap; near equality they slow each other, which a norm of exponent `overlap` models. The clock of
+SMs, L2 and DRAM overlap, in the full waves and in the last; near equality they slow each other, which a norm of
+exponent `overlap` models. The clock of
 the tensor cores falls with power: from its burst value for launches up to `short_s` to its sustained one. Left out:
 bank conflicts, the number of stages, TLB misses, temperature.
 
@@ -43,7 +44,7 @@ from ledger.records import Regime, is_gpu
 from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
 
 NAME = "analytic"
-VERSION = "2"
+VERSION = "3"
 
 _H200_CLOCK_MHZ = 1980.0
 _GRAPH_NODE_S = 0.67e-6
@@ -144,10 +145,19 @@ class Cost:
     @property
     def body(self) -> float:
         """Return the time of SMs, L2 and DRAM in overlap."""
-        longest = max(self.sm, self.l2, self.dram)
+        turns = math.floor(self.waves)
+        rest = self.waves - turns
+        if not self.whole_waves or not turns or not rest or self.geometry.tail < 1.0:
+            return self._overlap(self.sm, self.l2, self.dram)
+        # The last wave moves less and computes as long as any.
+        sm, l2, dram = self.sm / (turns + 1), self.l2 / self.waves, self.dram / self.waves
+        return turns * self._overlap(sm, l2, dram) + self._overlap(sm, rest * l2, rest * dram)
+
+    def _overlap(self, *parts: float) -> float:
+        longest = max(parts)
         if not longest:
             return 0.0
-        total = sum((part / longest) ** self.overlap for part in (self.sm, self.l2, self.dram))
+        total = sum((part / longest) ** self.overlap for part in parts)
         return float(self.geometry.slower * longest * total ** (1 / self.overlap))
 
     @property
@@ -224,6 +234,8 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     sms, clock = rates.sms, rates.clock_hz
     flops = g.tensor * g.ctas * g.steps
     rate = _tensor_rate(work.flops, rates, k)
+    # Tensor cores that wait for sums in between draw less power.
+    tensor = max(g.tensor * sms / rate, g.tensor * sms / rates.burst + g.promoted / (k.promoted * clock))
     dram_bytes = work.bytes_read + _read_again(g, work.bytes_read, rates)
     hidden = k.ahead if g.ahead else k.early if g.early else 1.0
     ends = k.ends_us * 1e-6 * g.phases * hidden
@@ -233,8 +245,8 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
         launch=rates.launch_s * hidden,
         ends=ends,
         split=(k.split_cluster_us if g.together else k.split_memory_us) * 1e-6 if g.split > 1 else 0.0,
-        tensor=turns * g.tensor * sms / rate if "_tensor" in question.roof.path else 0.0,
-        request=turns * g.request / (k.request * clock),
+        tensor=turns * tensor if "_tensor" in question.roof.path else 0.0,
+        request=turns * max(g.request / (k.request * clock), k.latency_us * 1e-6 / g.pending if g.pending else 0.0),
         shared=turns * g.exchanged / (k.shared * clock),
         convert=turns * g.converted / (k.convert * g.converters * clock),
         cuda=turns * 2 * g.multiplied * sms / (rates.burst * k.products) if g.multiplied else 0.0,
@@ -280,6 +292,11 @@ def forecast(question: Question) -> Answer | NoAnswer:
     return answer_of(question, cost(question), rates_of(question, CONSTANTS))
 
 
+def expected_s(found: Cost) -> float:
+    """Return the time that a cost gives, of a callable the median of its kind."""
+    return found.total * (1.0 if found.kind is None else found.kind.median)
+
+
 def regime_at(question: Question, found: Cost, rates: Rates, time_s: float) -> Regime | None:
     """Return the regime that rule regime/1 gives the loads which a cost implies in a time."""
     bandwidth = question.roof.bandwidth_bytes_per_s
@@ -305,7 +322,7 @@ def regime_at(question: Question, found: Cost, rates: Rates, time_s: float) -> R
 def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
     """Return the answer that a cost gives, with its terms."""
     work, kind = question.work, found.kind
-    time_s = found.total * (kind.median if kind else 1.0)
+    time_s = expected_s(found)
     terms = (
         *(Term(name, getattr(found, name), "s") for name in ("launch", "ends", "split")),
         Term("SMs", found.sm, "s"),

@@ -6,6 +6,7 @@ that it does not know has its compulsory work alone. A callable that is a produc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,8 @@ class Geometry:
     that wave's idle time that counts. tensor: operations, padding included. request: bytes requested from L2.
     exchanged: through shared memory. converted: elements that pass through registers on their way to the tensor cores,
     by so many converters (warpgroups). chained: dependent products of a step, each waiting for the one before.
+    promoted: sums that CUDA cores scale and add to those before while tensor cores wait. pending: steps whose loads are
+    under way together, 0 where that is not known.
     apart: the same of each tile after the first of an SM, whose loads and stores the next does not hide.
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
@@ -41,6 +44,8 @@ class Geometry:
     converted: float = 0.0
     converters: float = 1.0
     chained: float = 0.0
+    promoted: float = 0.0
+    pending: int = 0
     apart: float = 0.0
     exponentials: float = 0.0
     multiplied: float = 0.0
@@ -120,20 +125,29 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
         converted = (wide if variant == "ping_pong" else loaded) * deep
         converters = max(_number(config, "scalers", 0), _number(config, "scaling_warpgroups", 0)) or converters
     few = variant == "few_rows"
+    products = tall * wide * deep * _fma(case, tall * wide) if case.dtype in ("fp32", "fp64") else 0.0
+    # Eight-bit operands both lie along the inner dimension.
+    pitch = inner if case.kernel in _ALONG_INNER else columns
+    realigned = 0.0 if fused or few else _realigned(rows, columns, inner, pitch, element, whole=variant != "residues")
+    lines_a = 1.0 if realigned else _lines(inner * element)
+    lines_b = 1.0 if realigned and variant != "residues" else _lines(pitch * element)
     return Geometry(
         ctas=ctas,
         steps=steps,
         spread=bool(config.get("stream_k")) or config.get("stream") == 1,
         tensor=2 * max(tall, 8) * wide * deep,
-        request=element * deep * (loaded * _lines(inner, element) / broad + wide * _lines(columns, element) / high),
-        exchanged=element * deep * (loaded + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1)),
+        request=element * deep * (loaded * lines_a / broad + wide * lines_b / high),
+        exchanged=element * deep * (loaded + wide + wide * max(tall // 128, 1) + tall * max(wide // 256, 1))
+        + (_FMA_SHARED_BYTES * products if fused else 0.0),
         converted=converted,
         converters=converters,
-        multiplied=tall * wide * deep if case.dtype in ("fp32", "fp64") else 0,
+        multiplied=products,
         chained=_FEW_CHAIN * tall if few else 0.0,
+        promoted=tall * wide if case.kernel == "matmul_fp8_blocks" else 0.0,
+        pending=0 if few else _number(config, "num_stages", 0),
         apart=_TILE_CHAIN,
         slower=_FEW_SLOWER if few else 1.0,
-        realigned=0.0 if fused or few else _realigned(rows, columns, inner, element, whole=variant != "residues"),
+        realigned=realigned,
         scattered=bool(work.bytes_written // rows % SECTOR_BYTES),
         split=split,
         together=variant not in ("generic", "warp_specialised"),
@@ -153,19 +167,49 @@ _ROW_WAITS = 4.0
 """Waits, each as long as a dependent product, of a block of a row that is read in blocks."""
 _FEW_SLOWER, _FEW_CHAIN = 1.5, 0.1
 """Of the variant few_rows, whose threads copy B: times its body, waits a row and step (benchmarks/matmul-draw-h200)."""
+_FMA_WARPS, _FMA_SHARED = 1.17, 4.8
+"""Of products of CUDA cores: with four warps an SM, and of the fused kernel for a thread that holds one result."""
+_SHARED_BYTES = 227 * 1024
+_DECODE_WAITS = 26.0
+"""Waits, each as long as a dependent product, for the loads of a block of positions (1.85 µs from DRAM)."""
+_LATENT_WAITS, _LATENT_SUM = 14.0, 5.0
+"""Such waits of a step of latent attention whose warps have roles, and the passes that add up its splits."""
+_FMA_SHARED_BYTES = 2.2
+"""Bytes that such products read from shared memory, each so much longer: 85% of its rate."""
 _TMA_BYTES = 16
 
 
-def _realigned(rows: int, columns: int, inner: int, element: int, *, whole: bool) -> float:
-    """Return the bytes of those operands that are copied for TMA. whole: not A alone, for either."""
+def _realigned(rows: int, columns: int, inner: int, pitch: int, element: int, *, whole: bool) -> float:
+    """Return the bytes of those operands that are copied for TMA. pitch: of B; whole: not A alone, for either."""
     a, b = element * rows * inner, element * inner * columns
-    of_a, of_b = element * inner % _TMA_BYTES > 0, element * columns % _TMA_BYTES > 0
+    of_a, of_b = element * inner % _TMA_BYTES > 0, element * pitch % _TMA_BYTES > 0
     return a * of_a + b * of_b if whole else a * (of_a or of_b)
 
 
-def _lines(pitch: int, element: int) -> int:
-    """Return in how many lines of L2 128 bytes of a row lie."""
-    return 1 if pitch * element % 128 == 0 else 2
+_ALONG_INNER = ("matmul_fp8", "matmul_fp8_blocks", "matmul_int8")
+_LINES = {0: 1.0, 64: 1.1, 32: 1.2, 96: 1.2}
+
+
+def _lines(pitch: int) -> float:
+    """Return how many times longer L2 takes for 128 bytes of a row than for a whole line: two lines, parts of sectors.
+
+    Rows that start at any of the sectors of a line take a fifth more, those that start within one nearly twice as long.
+    """
+    return _LINES.get(pitch % 128, 1.9)
+
+
+def _fma(case: Case, results: int) -> float:
+    """Return the time of products of CUDA cores against the model's share of their peak.
+
+    Few warps leave them idle; the fused kernel reads each operand from shared memory for as many products as a thread's
+    block of results is wide.
+    """
+    warps = max(_number(case.config, "num_warps", 4), 1)
+    if case.kernel != "rmsnorm_matmul":
+        return float(_FMA_WARPS * (4 / warps) ** 0.8)
+    of_thread = max(results / (32 * warps), 1.0)
+    tall = math.ldexp(1.0, int(math.log2(of_thread) // 2))
+    return _FMA_SHARED * (1 / tall + tall / of_thread)
 
 
 _NUMBERED = {0: "generic", 1: "warp_specialised", 2: "cuda", 3: "ping_pong"}
@@ -217,9 +261,14 @@ def _decode(case: Case, _work: Work, sms: int) -> Geometry:
     ctas = max(pairs, sms) if whole else pairs * splits
     positions = shape["S"] * pairs / ctas
     heads = shape["HQ"] // shape["HKV"]
+    stages, full = _number(config, "num_stages", 1), max(ctas / sms, 1.0)
+    # A stage holds keys and values; CTAs of an SM wait beside each other.
+    beside = max(_SHARED_BYTES // (stages * 2 * element * deep * width), 1)
+    waits = _DECODE_WAITS / stages * math.ceil(full / beside) / full if variant in (1, "software_pipelined") else 0.0
     return Geometry(
         ctas=ctas,
         steps=max(positions / deep, 1.0),
+        chained=waits,
         spread=whole or ctas > sms,
         request=2 * element * deep * width,
         exponentials=heads * deep,
@@ -240,23 +289,25 @@ def _latent(case: Case, _work: Work, _sms: int) -> Geometry:
         tensor=2 * heads * deep * (576 + 512),
         request=element * deep * 576,
         exchanged=element * (deep * (576 + 576 + 512) + heads * (576 + deep)),
-        chained=2,
+        chained=_LATENT_WAITS if config.get("variant") == "warp_specialised" else 2,
         exponentials=heads * deep,
         split=splits,
-        phases=1.5,
+        phases=1.5 + _LATENT_SUM * (splits > 1),
     )
 
 
-def _flash(case: Case, _work: Work, _sms: int) -> Geometry:
+def _flash(case: Case, _work: Work, sms: int) -> Geometry:
     shape, config, element = case.shape, case.config, DTYPE_BYTES[case.dtype]
     tall, deep, width, length = int(config["block_m"]), int(config["block_n"]), shape["D"], shape["S"]
     tiles, steps = _parts(length, tall), float(_parts(length, deep))
-    if case.kernel.endswith("causal"):
-        steps *= (1 + 1 / tiles) / 2
+    ctas, causal = shape["B"] * shape["HQ"] * tiles, case.kernel.endswith("causal")
+    if causal:
+        # The longest tile takes all steps, however few tiles there are.
+        steps = max(steps * (1 + 1 / tiles) / 2, steps / max(ctas / sms, 1.0))
     return Geometry(
-        ctas=shape["B"] * shape["HQ"] * tiles,
+        ctas=ctas,
         steps=steps,
-        spread=True,
+        spread=causal,
         tensor=4 * tall * deep * width,
         request=2 * element * deep * width,
         apart=_TILE_CHAIN,

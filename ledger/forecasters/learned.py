@@ -1,51 +1,55 @@
 """Forecasts what the ledger's own measurements teach about the analytic model: Gaussian processes on its errors. Pure.
 
 One process learns ln(measured time ÷ analytic time), with the analytic model at its declared constants, which no fit
-has moved; another ln(measured ÷ analytic load) of DRAM, L2, shared memory and arithmetic, from runs with counters. Rule
-regime/2 makes the regime of the loads and the time.
+has moved; another ln(measured ÷ analytic load) of DRAM, L2, shared memory and arithmetic, from runs with counters. The
+regime is the one that rule regime/2 names most often as time and loads deviate.
 
-Inputs are what that model knows of a launch: its size, the share of each term, waves, steps, split and early launch,
-dtype, and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls back to what
-all others have in common. Other code, callables and a library's products, teaches about such alone, by kind and not by
-name, and an error beyond a factor of two counts as one of two; until enough of it is measured its answer is the
-analytic model's. The training set is every measured cell of a GPU that the question
-knows; a seal names it.
+Inputs are what that model knows of a launch: its size, the share of each term, waves, steps, split, stages, cluster and
+early launch, dtype, and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls
+back to what all others have in common. Other code, callables and a library's products, teaches about such alone, by
+kind and not by name, and an error beyond a factor of two counts as one of two; until enough of it is measured its
+answer is the analytic model's. A call of other code that was measured itself is not learned (transfer.py). The training
+set is every measured cell of a GPU that the question knows; a seal names it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from statistics import median
+from statistics import NormalDist, median
 
 from ledger.analysis.regime_v2 import MOST_MILLI, Resource, TimedCall, decide
 from ledger.callables.subject import is_callable
 from ledger.forecasters import analytic
-from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED, Constants
+from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
 from ledger.forecasters.gaussian_process import Deviations, Fit, Predicted, Process
+from ledger.forecasters.transfer import Transferred, transferred
 from ledger.records import Case, Regime, is_gpu
 from ledger.roofline import memory_side, percent_of_roof
 
 NAME = "learned"
-VERSION = "2"
+VERSION = "3"
 LEAST = 20
 """Measured cells below which nothing is learned."""
-# The greatest likelihood of this repository's first 464 runs of its kernels gave these, and the scales of the inputs;
+# The greatest likelihood of this repository's first 683 runs of its kernels gave these, and the scales of the inputs;
 # rounded (tests/forecasters/evaluate.py --likelihood).
-TIMES = Deviations(inputs=0.23, within=0.08, kernel=0.09, every=0.09, noise=0.025, sooner=15.0)
-LOADS = Deviations(inputs=0.46, within=0.16, kernel=0.18, every=0.18, noise=0.05, sooner=15.0)
+TIMES = Deviations(inputs=0.24, within=0.06, kernel=0.05, every=0.06, noise=0.02, sooner=30.0)
+LOADS = Deviations(inputs=0.48, within=0.12, kernel=0.1, every=0.12, noise=0.04, sooner=30.0)
 FOREIGN_TIMES = Deviations(inputs=0.15, within=0.0, kernel=0.15, every=0.05, noise=0.25, sooner=1.0)
 FOREIGN_LOADS = Deviations(inputs=0.3, within=0.0, kernel=0.3, every=0.1, noise=0.5, sooner=1.0)
 _FOREIGN_MOST = math.log(2)
 RESOURCES: tuple[Resource, ...] = ("dram", "l2", "smem", "arithmetic")
 _TERMS = {
-    "tensor": 3.0, "request": 0.76, "shared": 1.0, "convert": 0.42, "cuda": 0.72, "exponentials": 0.77, "chain": 0.8,
+    "tensor": 2.0, "request": 0.42, "shared": 0.45, "convert": 0.24, "cuda": 0.6, "exponentials": 3.0, "chain": 1.2,
 }  # fmt: skip
 _LEAST_LOAD_MILLI = 300
+_DRAWS = 64
+"""Times that time and loads are drawn for a regime."""
 _IDLE_SHARE, _L2_OF_DRAM = 0.05, 0.5
 """Of the time, that counts as load beside what the model counts; load of L2 where DRAM has one of 1 and no more."""
 
@@ -53,7 +57,7 @@ _IDLE_SHARE, _L2_OF_DRAM = 0.05, 0.5
 def forecast(question: Question) -> Answer | NoAnswer:
     """Return the forecast of a GPU's cell; none where too little was measured."""
     runs = _alike(question.case, question.earlier)
-    return _unlearned(question, runs) or _answer(question, runs, _taught_by(runs))
+    return _told(question, runs) or _answer(question, runs, _taught_by(runs))
 
 
 def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | NoAnswer]:
@@ -66,7 +70,7 @@ def asked_without(runs: tuple[Measured, ...]) -> Callable[[Question], Answer | N
 
     def ask(question: Question) -> Answer | NoAnswer:
         earlier, group = _alike(question.case, question.earlier), _foreign(question.case)
-        if (said := _unlearned(question, earlier)) is not None:
+        if (said := _told(question, earlier)) is not None:
             return said
         if group not in wholes:
             wholes[group] = _taught_by(_alike(question.case, runs))
@@ -86,10 +90,12 @@ def _alike(case: Case, runs: tuple[Measured, ...]) -> tuple[Measured, ...]:
     return tuple(one for one in runs if is_gpu(one.hardware.target) and _foreign(one.case) == group)
 
 
-def _unlearned(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAnswer | None:
-    """Return what is said where nothing was learned; of other code what the analytic model says."""
+def _told(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAnswer | None:
+    """Return what is said without learning: of other code what the same call took, or the analytic model says."""
     if not is_gpu(question.hardware.target):
         return NoAnswer(NAME, VERSION, f"{question.hardware.name} is no GPU")
+    if _foreign(question.case) and (seen := transferred(question, runs)) is not None:
+        return _seen(question, runs, seen)
     if len(runs) >= LEAST:
         return None
     if not _foreign(question.case):
@@ -97,6 +103,29 @@ def _unlearned(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAns
     said = analytic.answer_of(question, analytic.cost(question), analytic.rates_of(question, CONSTANTS))
     why = f"the analytic model: {len(runs)} measured cells of other code here; expected at least {LEAST} to learn of"
     return replace(said, forecaster=NAME, version=VERSION, assumes=(*said.assumes, why))
+
+
+def _seen(question: Question, runs: tuple[Measured, ...], seen: Transferred) -> Answer:
+    """Return the answer that the same call's run gives."""
+    found, loads = analytic.cost(question, DECLARED), seen.loads or {}
+    if loads:
+        regime: Regime | None = _regime(question, found, runs, loads, seen.time_s, (seen.deviation, seen.deviation))
+    else:
+        regime = analytic.regime_at(question, found, analytic.rates_of(question, DECLARED), seen.time_s)
+    return Answer(
+        forecaster=NAME,
+        version=VERSION,
+        regime=regime,
+        percent=percent_of_roof(question.work, question.roof, seen.time_s),
+        time_s=seen.time_s,
+        terms=(
+            Term(f"the same call on {seen.run.hardware.name}", seen.run.time_s, "s"),
+            Term("deviation of ln time", seen.deviation, "1"),
+            *(Term(f"load of {name}", milli / 1e5, "1") for name, milli in loads.items()),
+        ),
+        assumes=("software and kernels as when the call was measured",),
+        deviation=seen.deviation,
+    )
 
 
 @dataclass(frozen=True)
@@ -143,17 +172,17 @@ def _group(case: Case, found: analytic.Cost) -> str:
 
 def _answer(question: Question, known: tuple[Measured, ...], taught: _Taught) -> Answer:
     times, loads = taught.fits(known)
-    k = _constants(question.case)
-    found = analytic.cost(question, k)
+    found = analytic.cost(question, DECLARED)
     inputs, kernel = _inputs(question, found), _group(question.case, found)
     said = times.at(inputs, kernel)
-    time_s = _declared_s(found) * math.exp(said.means[0])
+    time_s = analytic.expected_s(found) * math.exp(said.means[0])
     if loads is None:
-        regime = analytic.regime_at(question, found, analytic.rates_of(question, k), time_s)
+        regime = analytic.regime_at(question, found, analytic.rates_of(question, DECLARED), time_s)
         predicted: dict[Resource, int] = {}
     else:
-        predicted = _loads(question, found, loads.at(inputs, kernel), time_s)
-        regime = _regime(question, predicted, time_s, known, found)
+        of_loads = loads.at(inputs, kernel)
+        predicted = _loads(question, found, of_loads, time_s)
+        regime = _regime(question, found, known, predicted, time_s, (said.deviation, of_loads.deviation))
     closest = taught.runs[said.closest]
     return Answer(
         forecaster=NAME,
@@ -162,7 +191,7 @@ def _answer(question: Question, known: tuple[Measured, ...], taught: _Taught) ->
         percent=percent_of_roof(question.work, question.roof, time_s),
         time_s=time_s,
         terms=(
-            Term("analytic", _declared_s(found), "s"),
+            Term("analytic", analytic.expected_s(found), "s"),
             Term("correction", math.exp(said.means[0]), "1"),
             Term("of it for any cell", math.exp(float(times.mean[0])), "1"),
             Term("deviation of ln time", said.deviation, "1"),
@@ -180,22 +209,62 @@ def _loads(question: Question, found: analytic.Cost, said: Predicted, time_s: fl
     """Return the loads of the timed call, in thousandths of a percent, at most what the rule takes."""
     counted = _amounts(question, found)
     return {
-        name: min(round(1e5 * amount * math.exp(ratio) / time_s), MOST_MILLI)
+        name: _load(amount * math.exp(ratio), time_s)
         for (name, amount), ratio in zip(counted.items(), said.means, strict=True)
     }
 
 
+def _load(busy_s: float, time_s: float) -> int:
+    return min(round(1e5 * busy_s / time_s), MOST_MILLI)
+
+
 def _regime(
-    question: Question, loads: Mapping[Resource, int], time_s: float, known: Sequence[Measured], found: analytic.Cost
+    question: Question,
+    found: analytic.Cost,
+    known: Sequence[Measured],
+    loads: Mapping[Resource, int],
+    time_s: float,
+    deviations: tuple[float, float],
 ) -> Regime:
-    """Return the regime that rule regime/2 names first. An empty launch takes what it took on this device."""
+    """Return the regime that rule regime/2 names most often as time and loads deviate.
+
+    deviations: of ln time and of ln load. An empty launch takes what it took on this device.
+    """
     empty = [one.launch_s for one in known if one.launch_s and one.hardware.name == question.hardware.name]
-    call = TimedCall(
-        call_ps=max(1, round(time_s * 1e12)),
-        clock_hz=None,
-        launch_ps=round(1e12 * (median(empty) if empty else found.launch)),
+    launch_ps = round(1e12 * (median(empty) if empty else found.launch))
+    on_memory_side = memory_side(question.work, question.roof)
+    named: Counter[Regime] = Counter()
+    for of_time, *of_loads in _draws(len(loads)):
+        drawn_s = time_s * math.exp(deviations[0] * of_time)
+        drawn = {
+            name: _load(milli * time_s / 1e5 * math.exp(deviations[1] * deviation), drawn_s)
+            for (name, milli), deviation in zip(loads.items(), of_loads, strict=True)
+        }
+        call = TimedCall(call_ps=max(1, round(drawn_s * 1e12)), clock_hz=None, launch_ps=launch_ps)
+        named.update(decide(drawn, call, on_memory_side=on_memory_side).regimes)
+    return named.most_common(1)[0][0]
+
+
+@lru_cache(maxsize=1)
+def _draws(resources: int) -> tuple[tuple[float, ...], ...]:
+    """Return what a time and loads deviate by, as quantiles of a normal distribution: a Halton sequence.
+
+    The first of them is zero.
+    """
+    normal, bases = NormalDist(), (2, 3, 5, 7, 11)[: resources + 1]
+    return tuple(
+        tuple(normal.inv_cdf(_radical_inverse(number, base)) if number else 0.0 for base in bases)
+        for number in range(_DRAWS)
     )
-    return decide(loads, call, on_memory_side=memory_side(question.work, question.roof)).regimes[0]
+
+
+def _radical_inverse(number: int, base: int) -> float:
+    found, share = 0.0, 1.0
+    while number:
+        share /= base
+        number, digit = divmod(number, base)
+        found += share * digit
+    return found
 
 
 def model_bytes(runs: tuple[Measured, ...]) -> bytes:
@@ -217,19 +286,9 @@ def _weights(fit: Fit, runs: Sequence[Measured]) -> dict[str, object]:
     return {"mean": [f"{value:.9g}" for value in fit.mean], "weights": rows}
 
 
-def _constants(case: Case) -> Constants:
-    """Return the constants that errors refer to: as declared, of callables those to which their kinds were set."""
-    return CONSTANTS if _foreign(case) else DECLARED
-
-
-def _declared_s(found: analytic.Cost) -> float:
-    """Return the time that the analytic model gives, of a callable the median of its kind."""
-    return found.total * (1.0 if found.kind is None else found.kind.median)
-
-
 @lru_cache(maxsize=4096)
 def _cost_taught(one: Measured) -> analytic.Cost:
-    return analytic.cost(one.question, _constants(one.case))
+    return analytic.cost(one.question, DECLARED)
 
 
 @lru_cache(maxsize=4096)
@@ -245,7 +304,7 @@ def _inputs_taught(one: Measured) -> tuple[float, ...]:
 @lru_cache(maxsize=4096)
 def _time_taught(one: Measured) -> float:
     """Return ln(measured time ÷ analytic time)."""
-    found = math.log(one.time_s / _declared_s(_cost_taught(one)))
+    found = math.log(one.time_s / analytic.expected_s(_cost_taught(one)))
     return max(-_FOREIGN_MOST, min(found, _FOREIGN_MOST)) if _foreign(one.case) else found
 
 
@@ -261,7 +320,7 @@ def _loads_taught(one: Measured) -> tuple[float, ...]:
 
 def _amounts(question: Question, found: analytic.Cost) -> dict[Resource, float]:
     """Return how long each resource is busy at its peak, in seconds, as the analytic model counts."""
-    rates, roof = analytic.rates_of(question, _constants(question.case)), question.roof
+    rates, roof = analytic.rates_of(question, DECLARED), question.roof
     idle, moved = _IDLE_SHARE * found.total, found.dram_bytes / roof.bandwidth_bytes_per_s
     flops = max(found.tensor_flops if "_tensor" in roof.path else 0.0, question.work.flops)
     return {
@@ -279,23 +338,32 @@ def _inputs(question: Question, found: analytic.Cost) -> tuple[float, ...]:
     g = found.geometry
     total = found.total
     last = 1.0 if g.spread else g.ctas / sms / math.ceil(g.ctas / sms)
+    config = question.case.config
     return (
-        0.25 * math.log(total / 1e-6),
-        (found.launch + found.ends) / total,
-        3.0 * found.split / total,
-        1.2 * found.sm / total,
-        1.5 * found.l2 / total,
-        0.9 * found.dram / total,
+        0.05 * math.log(total / 1e-6),
+        2.1 * (found.launch + found.ends) / total,
+        6.0 * found.split / total,
+        0.85 * found.sm / total,
+        0.6 * found.l2 / total,
+        0.5 * found.dram / total,
         *(scale * getattr(found, name) / total for name, scale in _TERMS.items()),
-        0.66 * last,
-        0.4 * (g.split > 1) * (1 if g.together else -1),
-        0.2 * g.early,
-        0.3 * g.ahead,
-        0.65 * (question.case.dtype in ("fp32", "fp64")),
+        1.1 * last,
+        0.2 * (g.split > 1) * (1 if g.together else -1),
+        0.1 * g.early,
+        0.5 * g.ahead,
+        0.25 * (question.case.dtype in ("fp32", "fp64")),
         0.3 * (question.case.dtype in ("fp8_e4m3", "int8")),
-        0.35 * math.log(max(g.steps, 1e-3)),
-        0.5 * math.log(max(found.waves, 1e-2)),
-        1.5 * work.bytes_written / max(work.bytes, 1),
-        0.25 * math.log(max(work.flops, 1) / max(work.bytes, 1)),
-        0.7 * math.log(question.roof.bandwidth_bytes_per_s / 1e12),
+        0.46 * math.log(max(g.steps, 1e-3)),
+        0.2 * math.log(max(found.waves, 1e-2)),
+        0.8 * work.bytes_written / max(work.bytes, 1),
+        0.05 * math.log(max(work.flops, 1) / max(work.bytes, 1)),
+        0.42 * math.log(question.roof.bandwidth_bytes_per_s / 1e12),
+        0.8 * (config.get("variant", config.get("pipeline")) in ("generic", 0)),
+        0.34 * math.log2(max(_number(config, "num_stages"), 1)),
+        0.2 * math.log2(max(_number(config, "cluster_m"), 1) * max(_number(config, "cluster_n"), 1)),
     )
+
+
+def _number(config: Mapping[str, int | str], key: str) -> int:
+    value = config.get(key, 1)
+    return value if isinstance(value, int) else 1

@@ -26,7 +26,7 @@ from ledger.forecasters.analytic_constants import DECLARED, FITTED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
 from ledger.forecasters.gaussian_process import Deviations
 from ledger.forecasters.registry import FORECASTERS, PARTICIPANTS
-from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, outcomes, ratios, subject
+from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, ratios, subject
 from ledger.records import PredictionV2, Regime, is_gpu
 from ledger.roofline import percent_of_roof
 
@@ -119,21 +119,17 @@ def without_a_case(name: str, runs: Sequence[Measured]) -> list[tuple[Measured, 
 
 
 def coverage(name: str, runs: Sequence[Measured]) -> str:
-    """Return one line: the share of cells inside intervals by cases without themselves, and as blind cells get them."""
+    """Return one line: the share of cells inside intervals as cells get them that have no neighbour."""
     one = PARTICIPANTS[name]
     ask = one.forecast if one.asked_without is None else one.asked_without(tuple(runs))
-    # Each run has an outcome of the first and two of the second, of which the first was asked without its neighbours.
-    plain, blind = outcomes(ask, runs).found, blind_outcomes(ask, runs).found
-    shares = []
-    for known, of in ((plain, runs), (blind, (*runs, *runs))):
-        inside = 0
-        for run, outcome in zip(runs, blind, strict=False):
-            apart = [other for other, at in zip(known, of, strict=True) if is_blind(run.case, [at])]
-            own = [other for other in apart if other.kernel == run.case.kernel]
-            fast, slow = ratios(own if len(own) >= LEAST * len(of) / len(runs) else apart, outcome.deviation)
-            inside += min(fast, 1) <= math.exp(outcome.log_ratio) <= max(slow, 1)
-        shares.append(f"{100 * inside / len(runs):.0f}%")
-    return f"{name}: {shares[0]} by cases without themselves, {shares[1]} as blind"
+    found = blind_outcomes(ask, runs).found
+    inside = 0
+    for run, outcome in zip(runs, found, strict=True):
+        apart = [other for other, at in zip(found, runs, strict=True) if is_blind(run.case, [at])]
+        own = [other for other in apart if other.kernel == run.case.kernel]
+        fast, slow = ratios(own if len(own) >= LEAST else apart, outcome.deviation)
+        inside += min(fast, 1) <= math.exp(outcome.log_ratio) <= max(slow, 1)
+    return f"{name}: {100 * inside / len(runs):.0f}% of {len(runs)} runs"
 
 
 def likelihood(runs: Sequence[Measured]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,11 +49,26 @@ def test_the_geometry_of_a_product_by_hand() -> None:
     assert g.request == 2 * 64 * (128 + 128 / 2)
 
 
-def test_rows_that_are_no_multiple_of_128_bytes_take_two_lines() -> None:
-    even, odd = (asked("matmul", M=300, N=size, K=size) for size in (4096, 4100))
-    odd = with_config(odd, **dict(even.case.config))
-    ratios = [geometry_of(one.case, one.work, 132).request for one in (even, odd)]
-    assert ratios[1] == 2 * ratios[0]
+@pytest.mark.parametrize(
+    ("size", "times"), [(4096, 1.0), (4128, 1.1), (4112, 1.2), (4144, 1.2), (4104, 1.9), (4100, 1.0)]
+)
+def test_rows_that_start_within_lines_and_sectors_take_longer(size: int, times: float) -> None:
+    """Pitches of 0, 64, 32, 96 and 16 bytes beyond lines of 128; rows of 8200 bytes are copied into aligned ones."""
+    aligned = asked("matmul", M=300, N=4096, K=4096)
+    tiles = {**dict(aligned.case.config), "block_m": 100, "variant": "cuda"}
+    even, odd = (with_config(one, **tiles) for one in (aligned, asked("matmul", M=300, N=size, K=size)))
+    requests = [geometry_of(one.case, one.work, 132).request for one in (even, odd)]
+    assert requests[1] / requests[0] == pytest.approx(times)
+
+
+def test_eight_bit_products_have_both_operands_along_the_inner_dimension() -> None:
+    even = asked("matmul_int8", "int8", M=4096, N=4096, K=4096)
+    wide, deep = (asked("matmul_int8", "int8", M=4096, N=n, K=k) for n, k in ((4112, 4096), (4096, 4112)))
+    requests = [
+        geometry_of(one.case, one.work, 132).request
+        for one in (with_config(each, **dict(even.case.config)) for each in (even, wide, deep))
+    ]
+    assert requests[1] == requests[0] and requests[2] == pytest.approx(1.9 * requests[0])
 
 
 def test_a_streaming_kernel_takes_its_bytes_and_a_launch() -> None:
@@ -71,6 +87,67 @@ def test_a_second_wave_costs_a_whole_one() -> None:
         for tiles in (4, 5)
     )
     assert analytic.cost(two).tensor == pytest.approx(2 * analytic.cost(one).tensor, rel=0.02)
+
+
+def test_dram_does_not_wait_for_the_last_wave() -> None:
+    """Five tiles on four SMs: four move four fifths of the bytes, the last tile its fifth in its own time."""
+    question = asked("matmul", M=512, N=4096, K=4096)
+    found = replace(analytic.cost(question), waves=1.25, whole_waves=True, l2=0.0, request=0.0, shared=0.0, convert=0.0,
+                    cuda=0.0, exponentials=0.0, chain=0.0, tensor=2e-6, dram=10e-6)  # fmt: skip
+    assert found.body == pytest.approx((8e-6**3 + 1e-6**3) ** (1 / 3) + (2e-6**3 + 1e-6**3) ** (1 / 3), rel=0.01)
+
+
+def test_sums_that_cuda_cores_add_keep_tensor_cores_waiting_but_cool() -> None:
+    """Block-scaled products take longer in a burst; under power, where the plain ones slow down, hardly at all."""
+    ratios = []
+    for size in (1024, 16384):
+        scaled, plain = (
+            with_config(
+                asked(kernel, "fp8_e4m3", M=size, N=size, K=size),
+                block_m=128,
+                block_n=128,
+                block_k=128,
+                cluster_m=1,
+                cluster_n=1,
+                variant="cuda",
+                num_stages=4,
+            )
+            for kernel in ("matmul_fp8_blocks", "matmul_fp8")
+        )
+        ratios.append(analytic.cost(scaled).tensor / analytic.cost(plain).tensor)
+    assert ratios[0] > ratios[1] > 1 and ratios[0] > 1.4
+
+
+def test_a_pipeline_waits_for_dram_where_its_steps_are_short() -> None:
+    few = with_config(asked("matmul", M=8, N=4096, K=4096), block_m=16, block_n=16, block_k=16, num_stages=2,
+                      variant="generic")  # fmt: skip
+    more = with_config(few, num_stages=4)
+    assert analytic.cost(few).request == pytest.approx(2 * analytic.cost(more).request)
+
+
+def test_decoding_in_blocks_waits_for_each_block_with_as_many_ctas_beside_as_shared_memory_holds() -> None:
+    """144 CTAs of 132 SMs, two beside each other: 120 blocks one after the other, about 0.9 µs each."""
+    question = asked("decode_attention", "bf16", B=72, D=64, HKV=2, HQ=48, S=7680)
+    pipelined = with_config(question, variant="software_pipelined", block_s=64, num_stages=2, splits=1)
+    assert analytic.cost(pipelined).chain == pytest.approx(120 * 0.92e-6, rel=0.1)
+
+
+def test_few_causal_tiles_take_as_long_as_the_longest() -> None:
+    one, many = (
+        geometry_of(question.case, question.work, 132)
+        for question in (asked("flash_attention_causal", B=b, HQ=8, HKV=8, S=1024, D=128) for b in (1, 64))
+    )
+    assert one.steps > 1.5 * many.steps
+
+
+def test_products_of_cuda_cores_need_warps_and_in_the_fused_kernel_shared_memory() -> None:
+    tiles = {"block_m": 128, "block_n": 128, "block_k": 32, "variant": "generic", "num_stages": 4}
+    four, eight = (with_config(asked("matmul", "fp32", M=512, N=4096, K=4096), **tiles, num_warps=n) for n in (4, 8))
+    assert analytic.cost(four).cuda == pytest.approx(2**0.8 * analytic.cost(eight).cuda)
+    fused = with_config(asked("rmsnorm_matmul", "fp32", B=256, H=4096, O=6144), block_b=128, block_o=128, block_k=32,
+                        variant="generic", num_warps=8)  # fmt: skip
+    found = analytic.cost(fused)
+    assert 0.8 * found.cuda < found.shared < found.cuda
 
 
 def test_the_clock_falls_with_power_between_two_sizes() -> None:

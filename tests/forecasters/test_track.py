@@ -35,7 +35,7 @@ def ran(kernel: str, size: int, time_s: float = 1e-5) -> Measured:
 RUNS = (*(ran("softmax", size) for size in (1000, 1500, 8000)), ran("vector_add", 10_000))
 
 
-def test_each_case_is_asked_without_itself_or_without_its_neighbours_and_its_kernel() -> None:
+def test_each_case_is_asked_without_itself_or_without_its_neighbours() -> None:
     asked: list[set[str]] = []
 
     def ask(question: Question) -> NoAnswer:
@@ -46,10 +46,9 @@ def test_each_case_is_asked_without_itself_or_without_its_neighbours_and_its_ker
     every = {one.record for one in RUNS}
     assert asked == [every - {one.record} for one in RUNS]
     asked.clear()
-    assert blind_outcomes(ask, RUNS).times == 2
+    assert blind_outcomes(ask, RUNS).found == ()
     both = {"softmax1000", "softmax1500"}
-    near = [every - both, every - both, every - {"softmax8000"}, every - {"vector_add10000"}]
-    assert asked == [*near, *[{"vector_add10000"}] * 3, every - {"vector_add10000"}]
+    assert asked == [every - both, every - both, every - {"softmax8000"}, every - {"vector_add10000"}]
 
 
 def test_a_case_is_blind_where_its_device_has_no_neighbour() -> None:
@@ -81,5 +80,5 @@ def test_callables_and_kernels_do_not_learn_from_one_another() -> None:
     told, how = with_uncertainty(answer, "gemv", kernels)
     assert told.low == pytest.approx(50 / math.exp(0.1)) and told.probabilities is not None
     assert "without itself;" in how
-    twice = replace(kernels, found=kernels.found[: 2 * LEAST - 1], times=2)
-    assert with_uncertainty(answer, "gemv", twice)[0].low is None, "two answers of one case are one case"
+    few = replace(kernels, found=kernels.found[: LEAST - 1])
+    assert with_uncertainty(answer, "gemv", few)[0].low is None
