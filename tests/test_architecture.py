@@ -48,7 +48,7 @@ LAYERS = (
         "forecasters",
         """
         answer resource_times naive_roofline rule_of_thumb measured_roofline no_overlap persistence
-        analytic_constants calls geometry analytic levers gaussian_process learned matmul_heuristics lookup registry
+        analytic_constants calls geometry analytic levers gaussian_process transfer learned matmul_heuristics lookup registry
         command track baselines code
         """,
     ),

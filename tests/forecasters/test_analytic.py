@@ -129,7 +129,7 @@ def test_decoding_in_blocks_waits_for_each_block_with_as_many_ctas_beside_as_sha
     """144 CTAs of 132 SMs, two beside each other: 120 blocks one after the other, about 0.9 µs each."""
     question = asked("decode_attention", "bf16", B=72, D=64, HKV=2, HQ=48, S=7680)
     pipelined = with_config(question, variant="software_pipelined", block_s=64, num_stages=2, splits=1)
-    assert analytic.cost(pipelined).chain == pytest.approx(120 * 0.92e-6, rel=0.1)
+    assert analytic.cost(pipelined, DECLARED).chain == pytest.approx(120 * 0.92e-6, rel=0.05)
 
 
 def test_few_causal_tiles_take_as_long_as_the_longest() -> None:
