@@ -1,13 +1,14 @@
 """Prints how far forecasters are off on the measured cells of this repository: python tests/forecasters/evaluate.py
 
-Each kernel is forecast without any measurement of it: constants are fitted and models are trained on the others. This
-is a first look and proves nothing: the forms of the models were chosen with these cells in sight. Regimes are those of
-the cells' own rule, regime/1, and as regime/2, which seals name now, would give them. --fit prints the
-analytic constants fitted to all cells; --residuals NAME its worst cells; --coverage how many cells, asked about without
-their neighbours, are inside 80% intervals of other cells; --likelihood how the deviations of `learned`, and the scale
-of each input, would change for the greatest likelihood of all runs of kernels. --sealed is no first look: it prints how
-far sealed blind forecasts of format 2 were off, those of other packages' kernels, torch's products and this project's
-kernels apart; with --after or --until SEAL those sealed later alone, or those up to it.
+Each kernel is forecast without any measurement of it, and each cell without its neighbours: constants are fitted and
+models are trained on the others. This is a first look and proves nothing: the forms of the models were chosen with
+these cells in sight. Regimes are those of the cells' own rule, regime/1, and as regime/2, which seals name now, would
+give them. --fit prints the analytic constants fitted to all cells; --residuals NAME its worst cells; --coverage how
+many cells, asked about without their neighbours, are inside 80% intervals of other cells; --likelihood how the
+deviations of `learned`, and the scale of each input, would change for the greatest likelihood of all runs of kernels.
+--sealed is no first look: it prints how far sealed blind forecasts of format 2 were off, those of other packages'
+kernels, torch's products and this project's kernels apart; with --after or --until SEAL those sealed later alone, or
+those up to it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from statistics import median
 
 from ledger.analysis.book import Book
 from ledger.analysis.reconcile import measured_regime, preview_timed_loads
+from ledger.callables.subject import is_callable
 from ledger.cli.open_ledger import open_ledger
-from ledger.forecasters import analytic, gaussian_process, learned
+from ledger.forecasters import analytic, gaussian_process, learned, track
 from ledger.forecasters.analytic_constants import DECLARED, FITTED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
 from ledger.forecasters.gaussian_process import Deviations
 from ledger.forecasters.registry import FORECASTERS, PARTICIPANTS
-from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, ratios, subject
+from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, ratios
 from ledger.records import PredictionV2, Regime, is_gpu
 from ledger.roofline import percent_of_roof
 
@@ -108,13 +110,14 @@ def without_a_kernel(name: str, runs: Sequence[Measured]) -> list[tuple[Measured
     return found
 
 
-def without_a_case(name: str, runs: Sequence[Measured]) -> list[tuple[Measured, Answer]]:
-    """Return each run with what a forecaster says of it that knows no run of its case, but others of its kernel."""
+def without_neighbours(name: str, runs: Sequence[Measured]) -> list[tuple[Measured, Answer]]:
+    """Return each run of a kernel with what a forecaster says of it that knows no neighbour of it on any device."""
+    one, own = PARTICIPANTS[name], tuple(run for run in runs if not is_callable(run.case.kernel))
+    ask = one.forecast if one.asked_without is None else one.asked_without(own)
     found = []
-    for one in runs:
-        others = tuple(other for other in runs if subject(other) != subject(one))
-        answer = FORECASTERS[name](replace(one.question, earlier=others))
-        found += [(one, answer)] if isinstance(answer, Answer) else []
+    for run in own:
+        answer = ask(replace(run.question, earlier=tuple(at for at in own if not track._neighbours(run.case, at.case))))
+        found += [(run, answer)] if isinstance(answer, Answer) else []
     return found
 
 
@@ -239,7 +242,10 @@ def main() -> None:
     print(f"{'percent, kernel left out':28} {'n':>4} {'median':>6} {'90th':>6} {'regime/1':>8} {'regime/2':>8}")
     for name in given.by.split(",") if given.by else FORECASTERS:
         if name in ("persistence", "learned"):
-            print(table(f"{name} (case left out)", without_a_case(name, runs), now))
+            pairs = without_neighbours(name, runs)
+            print(table(f"{name} (neighbours left out)", pairs, now))
+            for device in sorted({run.case.hardware for run, _ in pairs} if given.by else ()):
+                print(table(f"  {device}", [pair for pair in pairs if pair[0].case.hardware == device], now))
         if name == "persistence":
             continue
         pairs = without_a_kernel(name, runs)
