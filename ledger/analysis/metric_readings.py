@@ -140,7 +140,11 @@ def _tensor_ops_by_path(values: Mapping[str, float], target: str) -> dict[str, i
 
 def totals(counters: Counters, target: str) -> CounterTotals:
     """Return the counters of one call as the report needs them. Raises: as `readings`."""
-    seen = readings(counters, target)
+    return totals_read(readings(counters, target), target)
+
+
+def totals_read(seen: MetricReadings, target: str) -> CounterTotals:
+    """Return counters that were read as the report needs them."""
     values = seen.values
 
     def whole(name: str) -> int | None:

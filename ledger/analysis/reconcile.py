@@ -6,13 +6,15 @@ consistency finds contradictions. Nothing is stored: a verdict is computed from 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ledger.analysis import gap as gaps
 from ledger.analysis import regime as regimes
 from ledger.analysis.consistency import check_all
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import harmless
 from ledger.analysis.interventions import regime_by_interventions
-from ledger.analysis.metric_readings import MetricReadings, readings, totals
+from ledger.analysis.metric_readings import MetricReadings, readings, totals_read
 from ledger.analysis.regime_v2 import MOST_MILLI, Profile, Resource, TimedCall, Verdict, decide, timed_loads
 from ledger.analysis.steady_timing import rounds_clock_mhz
 from ledger.errors import RecordError
@@ -34,43 +36,45 @@ IDLE_LAUNCH = "idle_launch_ps/1"
 _REASON_LENGTH = 160
 
 
-def totals_of(measurement: Measurement, hardware: Hardware) -> CounterTotals | None:
-    """Return the typed totals of a measurement's counters, None when it has none.
+def readings_of(measurement: Measurement, hardware: Hardware) -> MetricReadings | None:
+    """Return a measurement's counters as numbers, None when it has none. Raises: as readings."""
+    return None if measurement.counters is None else readings(measurement.counters, hardware.target)
 
-    Raises: as metrics.totals, for counters that cannot be what they say.
-    """
-    if measurement.counters is None:
-        return None
-    return totals(measurement.counters, hardware.target)
+
+def totals_of(measurement: Measurement, hardware: Hardware) -> CounterTotals | None:
+    """Return the typed totals of a measurement's counters, None when it has none. Raises: as readings."""
+    return _totals(readings_of(measurement, hardware), hardware)
+
+
+def _totals(seen: MetricReadings | None, hardware: Hardware) -> CounterTotals | None:
+    return None if seen is None else totals_read(seen, hardware.target)
 
 
 def measured_regime(
     forecast: Forecast, measurement: Measurement, hardware: Hardware, *, rule: RegimeRule = "regime/1"
 ) -> Verdict:
     """Return the regimes that a rule names (none: not determined), the grade of the evidence, and the reason."""
+    return _regime(forecast, measurement, hardware, readings_of(measurement, hardware), rule)
+
+
+def _regime(
+    forecast: Forecast, measurement: Measurement, hardware: Hardware, seen: MetricReadings | None, rule: RegimeRule
+) -> Verdict:
     timing = measurement.timing
     assert timing is not None, "a regime needs a measured time"
-    if measurement.counters is None and measurement.interventions:
+    if seen is None and measurement.interventions:
         return _verdict(*regime_by_interventions(forecast, measurement))
-    if measurement.counters is None and measurement.counters_missing:
+    if seen is None and measurement.counters_missing:
         return Verdict((), "C", harmless(measurement.counters_missing, _REASON_LENGTH))
     if rule == "regime/1":
-        seen = totals_of(measurement, hardware)
-        return _verdict(*regimes.regime_of(forecast, seen, call_ps=timing.median_ps, launch_ps=timing.launch_ps))
-    assert measurement.counters is not None, "a record has counters, or the reason why there are none"
-    return _by_timed_loads(forecast, measurement, readings(measurement.counters, hardware.target))
+        counted = _totals(seen, hardware)
+        return _verdict(*regimes.regime_of(forecast, counted, call_ps=timing.median_ps, launch_ps=timing.launch_ps))
+    assert seen is not None, "a record has counters, or the reason why there are none"
+    return _timed(forecast, measurement, seen, special=True).verdict
 
 
 def _verdict(regime: Regime | None, grade: Grade, reason: str) -> Verdict:
     return Verdict(() if regime is None else (regime,), grade, reason)
-
-
-def _by_timed_loads(
-    forecast: Forecast, measurement: Measurement, seen: MetricReadings, *, special: bool = True
-) -> Verdict:
-    profile, call = profile_of(seen), timed_call_of(forecast, measurement)
-    loads = timed_loads(profile, call, forecast.roof.path, special=special)
-    return decide(loads, call, on_memory_side=memory_side(forecast.work, forecast.roof), stall=profile.stall)
 
 
 def preview_timed_loads(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> Verdict | None:
@@ -78,22 +82,41 @@ def preview_timed_loads(forecast: Forecast, measurement: Measurement, hardware: 
 
     It is no verdict: the seal names the rule that judges. None where there are no counters or no time.
     """
-    if measurement.counters is None or measurement.timing is None:
+    seen = readings_of(measurement, hardware)
+    if seen is None or measurement.timing is None:
         return None
-    return _by_timed_loads(forecast, measurement, readings(measurement.counters, hardware.target), special=False)
+    return _timed(forecast, measurement, seen).verdict
 
 
 def call_loads(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> dict[Resource, int] | None:
     """Return the loads of a timed call by rule regime/2, in thousandths of a percent; None unless all are known."""
-    if measurement.counters is None or measurement.timing is None:
+    seen = readings_of(measurement, hardware)
+    if seen is None or measurement.timing is None:
         return None
-    seen = readings(measurement.counters, hardware.target)
-    if "duration" not in seen.values:
-        return None
-    call = timed_call_of(forecast, measurement)
-    found = timed_loads(profile_of(seen), call, forecast.roof.path, special=False)
+    found = _timed(forecast, measurement, seen).loads
     known = {name: milli for name, milli in found.items() if milli is not None}
     return known if len(known) == len(found) and max(known.values()) <= MOST_MILLI else None
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """Hold the loads of a timed call and what rule regime/2 decides by."""
+
+    forecast: Forecast
+    profile: Profile
+    call: TimedCall
+    loads: dict[Resource, int | None]
+
+    @property
+    def verdict(self) -> Verdict:
+        side = memory_side(self.forecast.work, self.forecast.roof)
+        return decide(self.loads, self.call, on_memory_side=side, stall=self.profile.stall)
+
+
+def _timed(forecast: Forecast, measurement: Measurement, seen: MetricReadings, *, special: bool = False) -> _Timed:
+    """Return the loads of a timed call. special: as for timed_loads, which says what is raised."""
+    profile, call = profile_of(seen), timed_call_of(forecast, measurement)
+    return _Timed(forecast, profile, call, timed_loads(profile, call, forecast.roof.path, special=special))
 
 
 def profile_of(seen: MetricReadings) -> Profile:
@@ -124,29 +147,31 @@ def timed_call_of(forecast: Forecast, measurement: Measurement) -> TimedCall:
 
 def gap(forecast: Forecast, measurement: Measurement, hardware: Hardware, *, rule: RegimeRule = "regime/1") -> Gap:
     """Return measured minus predicted percent with its causes and the sentence that explains it."""
-    return _gap(forecast, measurement, hardware, measured_regime(forecast, measurement, hardware, rule=rule))
+    seen = readings_of(measurement, hardware)
+    return _gap(forecast, measurement, hardware, seen, _regime(forecast, measurement, hardware, seen, rule))
 
 
-def _gap(forecast: Forecast, measurement: Measurement, hardware: Hardware, verdict: Verdict) -> Gap:
+def _gap(
+    forecast: Forecast, measurement: Measurement, hardware: Hardware, seen: MetricReadings | None, verdict: Verdict
+) -> Gap:
     return gaps.gap(
         forecast,
         measurement,
         hardware,
-        totals=totals_of(measurement, hardware),
+        totals=_totals(seen, hardware),
         regimes=verdict.regimes,
         reason=verdict.reason,
-        loads=_loads(forecast, measurement, hardware),
+        loads=_loads(forecast, measurement, seen),
         written_bytes=timed_call_of(forecast, measurement).written_bytes,
     )
 
 
-def _loads(forecast: Forecast, measurement: Measurement, hardware: Hardware) -> dict[Resource, int | None] | None:
+def _loads(
+    forecast: Forecast, measurement: Measurement, seen: MetricReadings | None
+) -> dict[Resource, int | None] | None:
     """Return the loads of the timed call, None without counters or where they give no finite number."""
-    if measurement.counters is None:
-        return None
-    profile = profile_of(readings(measurement.counters, hardware.target))
     try:
-        return timed_loads(profile, timed_call_of(forecast, measurement), forecast.roof.path, special=False)
+        return None if seen is None else _timed(forecast, measurement, seen).loads
     except RecordError:
         return None
 
@@ -175,11 +200,12 @@ def verify_cell(
     percent: float | None = None
     explained: Gap | None = None
     if measurement.timing is not None:
-        verdict = measured_regime(forecast, measurement, hardware, rule=rule)
+        seen = readings_of(measurement, hardware)
+        verdict = _regime(forecast, measurement, hardware, seen, rule)
         percent = percent_of_roof(forecast.work, forecast.roof, measurement.timing.median_ps * 1e-12)
         worked = forecast.work.flops or forecast.work.bytes
         if worked:
-            explained = _gap(forecast, measurement, hardware, verdict)
+            explained = _gap(forecast, measurement, hardware, seen, verdict)
     named = (*(verdict.regimes if verdict else ()), None, None)
     return Verification(
         seal=measurement.seal,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from typing import NoReturn
 
 from ledger.errors import EvidenceRefused, LedgerError, ThresholdMissed
 
 _INTERRUPTED = 130
+_READER_LEFT = 141
 _INTERRUPTION = "interrupted; what was finished is kept: run the same command again to go on"
 
 
@@ -26,6 +28,7 @@ def exit_code(error: LedgerError) -> int:
 def main() -> None:
     """Run the command line; no traceback reaches a user unless LEDGER_DEBUG is set."""
     atexit.register(_discard_exit_messages)
+    _open_standard_streams()
     _print_anywhere()
     try:
         from ledger.cli.app import app
@@ -37,17 +40,37 @@ def main() -> None:
         # Typer turns an interruption into this exit code, without a word.
         if ended.code == _INTERRUPTED:
             _fail(_INTERRUPTION, _INTERRUPTED, None)
+        # Typer and rich end with 1 where the reader of a pipe went away.
+        if isinstance(ended.__context__, BrokenPipeError):
+            _leave_pipe()
         raise
     except KeyboardInterrupt:
         # Before Typer has begun.
         _fail(_INTERRUPTION, _INTERRUPTED, None)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        _leave_pipe()
     except OSError as error:
         _fail(f"{error.filename or 'system'}: {error.strerror or error}", 2, error)
     except Exception as error:  # noqa: BLE001 - a user gets a message, never a traceback
         _fail(f"internal error: {type(error).__name__}: {error}; set LEDGER_DEBUG=1 for the traceback", 2, error)
+
+
+def _open_standard_streams() -> None:
+    """Open what a parent closed, as after >&-, so that no file or pipe of git takes its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _leave_pipe() -> NoReturn:
+    """End where nobody reads stdout any more, as a program does that SIGPIPE ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(_READER_LEFT)
 
 
 def _print_anywhere() -> None:
@@ -68,7 +91,7 @@ def _discard_exit_messages() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def _fail(message: str, code: int, error: BaseException | None) -> None:
+def _fail(message: str, code: int, error: BaseException | None) -> NoReturn:
     if error is not None and os.environ.get("LEDGER_DEBUG"):
         raise error
     from ledger.analysis.formatting import harmless

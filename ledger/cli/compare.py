@@ -45,7 +45,9 @@ def compare(
     from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.workflow.compare import failing, without_verdict
+    from ledger.workflow.revisions import check_named
 
+    check_named(FilePath.cwd(), base, head)
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     wanted = _wanted(subject, suite, shape, dtype, args, hardware, everything=everything, threads=threads)

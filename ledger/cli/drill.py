@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import sys
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli.drill_prompts import ask_questions, keep, show_calibration, show_result
+from ledger.cli.drill_prompts import ask_questions, keep, need_terminal, show_calibration, show_result
 from ledger.cli.drill_quiz import quiz
 from ledger.cli.open_ledger import find_root
 from ledger.cli.output import emit, out, say, working
@@ -45,6 +45,8 @@ def drill(
     """Practise forecasts on measured kernels. Intensity, ridge, regime, percent, or facts of GPUs; see your score."""
     from ledger.analysis import drill as drills
     from ledger.analysis import score as scores
+    from ledger.canonical import parse_json
+    from ledger.record_files import read_bytes
     from ledger.render.score_table import render_scores
 
     drawn = secrets.randbelow(100_000) if seed is None else seed
@@ -54,6 +56,9 @@ def drill(
         return
     if hw:
         raise InputError("--hw: given without --cards; expected both, or cells chosen by --from")
+    given = None if answers is None else parse_json(read_bytes(answers), what=str(answers))
+    if answers is None and export is None and not as_json:
+        need_terminal()
     found, name = _find(source)
     if export is not None:
         _export(found, export, as_json=as_json)
@@ -61,7 +66,7 @@ def drill(
     ranks = practice.ranks() if practice else {}
     questions = drills.choose(found, count=count, seed=drawn, rank=ranks)
     if answers is not None:
-        answered = _from_file(found, questions, answers)
+        answered = _judged(found, questions, given, what=str(answers))
         keep(practice, answered)
     elif as_json:
         emit({"from": name, "seed": drawn, "questions": [drills.question_document(one) for one in questions]})
@@ -94,7 +99,7 @@ def _practice(path: FilePath | None, answers: FilePath | None, *, as_json: bool)
 def _find(source: FilePath | None) -> tuple[Drill, str]:
     """Return the cells to drill on, and where they are from."""
     from ledger.workflow.drill_files import read_drill
-    from ledger.workflow.drills import drill_of_ledger, shipped_drill
+    from ledger.workflow.drills import remembered_drill, shipped_drill
 
     if source is not None and source.is_file():
         return read_drill(source), str(source)
@@ -102,7 +107,7 @@ def _find(source: FilePath | None) -> tuple[Drill, str]:
     if root is not None:
         try:
             with working("judging the ledger"):
-                return drill_of_ledger(root), f"the ledger in {root.resolve().name}"
+                return remembered_drill(root), f"the ledger in {root.resolve().name}"
         except (StateError, InputError):
             if source is not None:
                 raise
@@ -121,14 +126,11 @@ def _export(found: Drill, path: FilePath, *, as_json: bool) -> None:
         say(f"wrote {path}: {count_text(len(found.questions), 'cell')}")
 
 
-def _from_file(found: Drill, questions: Sequence[Question], path: FilePath) -> list[Answered]:
+def _judged(found: Drill, questions: Sequence[Question], value: Any, *, what: str) -> list[Answered]:
     from ledger.analysis.drill import answer, parse_estimates, parse_guesses
-    from ledger.canonical import parse_json
-    from ledger.record_files import read_bytes
 
-    value = parse_json(read_bytes(path), what=str(path))
-    guesses = parse_guesses(value, questions, what=str(path))
+    guesses = parse_guesses(value, questions, what=what)
     return [
-        answer(found, question, guess, parse_estimates(value, question, what=str(path)))
+        answer(found, question, guess, parse_estimates(value, question, what=what))
         for question, guess in zip(questions, guesses, strict=True)
     ]

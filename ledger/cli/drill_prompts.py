@@ -22,15 +22,19 @@ _INTENSITY = (
 _RIDGE = "Peak of that path over the bandwidth of main memory: the intensity from which arithmetic binds."
 
 
+def need_terminal() -> None:
+    """Stop where nobody can be asked. Raises: InputError."""
+    if not sys.stdin.isatty():
+        raise InputError("stdin is no terminal; expected --answers FILE, or --json for the questions alone")
+
+
 def ask_questions(
     found: Drill, questions: Sequence[Question], title: str, practice: Practice | None = None
 ) -> list[Answered]:
-    """Return the answers of a person, until the last question or Ctrl-C. Raises: InputError without a terminal."""
+    """Return the answers of a person, until the last question or Ctrl-C."""
     from ledger.analysis.drill import answer
     from ledger.analysis.formatting import count_text
 
-    if not sys.stdin.isatty():
-        raise InputError("stdin is no terminal; expected --answers FILE, or --json for the questions alone")
     err().print(f"{count_text(len(questions), 'cell')} from {title}. Ctrl-C ends the drill.\n", markup=False)
     answered: list[Answered] = []
     for number, question in enumerate(questions, start=1):

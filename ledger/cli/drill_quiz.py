@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from ledger.cli.drill_prompts import positive, show_calibration
+from ledger.cli.drill_prompts import need_terminal, positive, show_calibration
 from ledger.cli.open_ledger import find_root
 from ledger.cli.output import emit, err, out
 from ledger.errors import InputError
@@ -61,8 +60,7 @@ def _ask(asked: Sequence[Fact], practice: Practice | None) -> list[tuple[Fact, E
 
     from ledger.cli.prompts import until
 
-    if not sys.stdin.isatty():
-        raise InputError("stdin is no terminal; expected --answers FILE, or --json for the questions alone")
+    need_terminal()
     found: list[tuple[Fact, Estimate]] = []
     for number, fact in enumerate(asked, start=1):
         err().print(Text(f"{number} of {len(asked)}  {fact.question}", style="bold"))

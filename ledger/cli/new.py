@@ -10,6 +10,7 @@ import typer
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, say
+from ledger.errors import StateError
 
 
 def new(
@@ -18,7 +19,10 @@ def new(
     """Write a kernel file that works as it is. Change kernels/NAME.py, then: ledger check NAME."""
     from ledger.workflow.new_kernel import write_kernel
 
-    path = write_kernel(name, find_root() or FilePath.cwd())
+    root = find_root()
+    if root is None:
+        raise StateError(f"{FilePath.cwd()}: not in a git repository; expected one: run git init, then ledger init")
+    path = write_kernel(name, root)
     if as_json:
         emit({"name": name, "path": str(path)})
     else:

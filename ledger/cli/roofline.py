@@ -10,10 +10,12 @@ import typer
 from ledger.cli.open_ledger import find_root, open_ledger, refuse_if_refused
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say, working
-from ledger.errors import InputError, StateError
+from ledger.errors import InputError, StateError, UnknownName
 from ledger.suggestions import install_command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ledger.analysis.book import Book
     from ledger.records import Hardware
     from ledger.render.plot_model import RooflinePlot
@@ -74,7 +76,8 @@ def _plot(
     if not names:
         raise InputError("no cell is sealed yet; expected one, or a profile to draw: ledger roofline --hw h200")
     root = find_root()
-    hardwares = [_profile(name, root) for name in names]
+    sealed = {cell.forecast.case.hardware: cell.hardware for cell in cells if cell.hardware is not None}
+    hardwares = [_profile(name, root, sealed) for name in names]
     plot = plot_of(hardwares, book)
     for path in benches:
         value = parse_json(read_bytes(path), what=str(path))
@@ -98,8 +101,18 @@ def _book(*, required: bool) -> Book | None:
     return book
 
 
-def _profile(name: str, root: FilePath | None) -> Hardware:
-    """Return a profile by its name, or from a file, such as a calibration made on another machine."""
+def _profile(name: str, root: FilePath | None, sealed: Mapping[str, Hardware]) -> Hardware:
+    """Return a profile by its name, from a file, or, where the repository has none of the name, as it was sealed last.
+
+    A calibrated profile is in its seals, and in a clone only there where nobody committed it.
+    """
     from ledger.record_files import load_hardware, read_hardware
 
-    return read_hardware(FilePath(name)) if name.endswith(".yaml") else load_hardware(name, root)
+    if name.endswith(".yaml"):
+        return read_hardware(FilePath(name))
+    try:
+        return load_hardware(name, root)
+    except UnknownName:
+        if name not in sealed:
+            raise
+        return sealed[name]

@@ -111,7 +111,12 @@ def changes_of(reader: Reader, commits: Sequence[Commit]) -> tuple[Change, ...]:
 
 
 def _head(reader: Reader, revision: str) -> str:
-    return reader.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    try:
+        return reader.run("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    except StateError as error:
+        raise StateError(
+            f"revision {revision!r}: names no commit here ({error}); expected one with a ledger"
+        ) from error
 
 
 def _text(data: bytes) -> str:

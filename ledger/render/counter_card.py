@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ledger.analysis.formatting import PATH_NAMES, duration, si
-from ledger.analysis.metric_readings import MetricReadings, readings
+from ledger.analysis.metric_readings import MetricReadings
 from ledger.analysis.metrics import TENSOR_ROWS
+from ledger.analysis.reconcile import readings_of
 from ledger.analysis.report_rows import ReportRow
 
 # NVIDIA's own rule flags bank conflicts from this share of the wavefronts on.
@@ -16,10 +17,11 @@ _SHOWN_STALLS = 4
 
 def counter_lines(row: ReportRow) -> list[tuple[str, str]]:
     """Return (title, words) pairs of a row's counters; none for a row without counters."""
-    measurement = row.result.recorded.measurement if row.result else None
-    if measurement is None or measurement.counters is None or row.view.hardware is None:
+    if row.result is None or row.view.hardware is None:
         return []
-    seen = readings(measurement.counters, row.view.hardware.target)
+    seen = readings_of(row.result.recorded.measurement, row.view.hardware)
+    if seen is None:
+        return []
     parts: list[tuple[str, Iterator[str]]] = [
         ("memory", _memory(seen, row.view.forecast.work.bytes)),
         ("shared memory", _shared(seen)),

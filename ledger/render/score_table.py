@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ledger.analysis.formatting import harmless, signed
+from ledger.analysis.formatting import count_text, harmless, signed
 from ledger.analysis.ranking import Ranking
 from ledger.analysis.repeats import RepeatSpread
 from ledger.analysis.score import Score
@@ -178,7 +178,8 @@ def _interval(low: float | None, high: float | None, digits: int = 2) -> str:
 RANKING_NOTE = (
     "Peer score: how much lower the error of ln time is than the others' on the same cells, corrected for how hard "
     "the cells of each are. "
-    "Ahead: probability of being ahead of the next, by a paired bootstrap."
+    "Ahead: probability of being ahead of the next, by a paired bootstrap. "
+    "Built-in forecasters also answer, unsealed, the cells for which they sealed nothing; a baseline sealed nothing."
 )
 
 
@@ -191,7 +192,7 @@ def render_rankings(rankings: Mapping[str, Ranking], console: Console) -> None:
         names = [harmless(one.forecaster, LONGEST_NAME + len(PREFIX)) for one in rows]
         console.print()
         order = "" if ranking.order is None else f"; {100 * ranking.order:.0f}% that all of the order is right"
-        console.print(Text(f"Ranking, {sight}, {ranking.cells} shared cells{order}", style="bold"))
+        console.print(Text(f"Ranking, {sight}, {count_text(ranking.cells, 'shared cell')}{order}", style="bold"))
         columns = (
             Column("", [str(one.rank) for one in rows]),
             Column("forecaster", names, right=False),

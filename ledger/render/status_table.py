@@ -145,7 +145,8 @@ def render_status(status: dict[str, Any], console: Console, *, listed: bool | No
     if claims:
         print_rows(console, ("state", "seal", "claim", "claimed", "runs"), claims, folding=("claim",))
     states = Counter([_standing(cell) for cell in cells] + [line[0] for line in claims])
-    shown = ("open", "stale", "measured", "void", *(one for one in (_SCORED, "failed", "hidden") if states[one]))
+    others = (_SCORED, "failed", "hidden", "refused")
+    shown = ("open", "stale", "measured", "void", *(one for one in others if states[one]))
     more = " by another seal's run" if states[_SCORED] else ""
     console.print(", ".join(f"{states[one]} {one}{more if one == _SCORED else ''}" for one in shown))
 

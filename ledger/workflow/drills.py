@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path as FilePath
+from typing import Any
 
 from ledger.analysis.book import Book
 from ledger.analysis.drill import Drill, drill_of
+from ledger.canonical import validate
 from ledger.errors import EvidenceRefused, InputError, StateError
 from ledger.evidence.judged_ledger import judged_ledger
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
+from ledger.workflow.answers import remembered
 from ledger.workflow.drill_files import read_drill
 from ledger.workflow.seal import TOOL
 
@@ -28,19 +31,39 @@ def read_book(root: FilePath) -> Book:
     Raises: StateError without a repository or a commit; EvidenceRefused for a ledger whose report does not open.
     """
     repository = Repository(root)
-    if repository.head() is None:
+    head = repository.head()
+    if head is None:
         raise StateError(f"{root}: no commit yet; expected a ledger with measured cells")
+    return _book(repository, head)
+
+
+def _book(repository: Repository, head: str) -> Book:
     reader = Reader(repository.git_dir, quiet_environment())
-    book = judged_ledger(reader, read_history(reader, wait=False))
+    book = judged_ledger(reader, read_history(reader, head, wait=False))
     if book.refused:
         finding = book.refused[0]
-        raise EvidenceRefused(f"{root}: the report does not open: {finding.path}: {finding.code}: {finding.message}")
+        what = f"{repository.root}: the report does not open"
+        raise EvidenceRefused(f"{what}: {finding.path}: {finding.code}: {finding.message}")
     return book
 
 
 def drill_of_ledger(root: FilePath) -> Drill:
     """Return the drill of a repository's ledger. Raises: as read_book; InputError without a measured cell."""
     return drill_of(read_book(root), TOOL)
+
+
+def remembered_drill(root: FilePath) -> Drill:
+    """Return the drill of a repository's ledger, which the index keeps for its HEAD. Raises: as drill_of_ledger."""
+    repository = Repository(root)
+    head = repository.head()
+    if head is None:
+        return drill_of_ledger(root)
+    made = remembered(repository.git_dir, "drill", head, lambda: _document(_book(repository, head)))
+    return validate(Drill, made, what=f"the drill of {root}")
+
+
+def _document(book: Book) -> dict[str, Any]:
+    return drill_of(book, TOOL).model_dump(mode="json", by_alias=True)
 
 
 @cache
@@ -51,4 +74,4 @@ def shipped_drill() -> Drill:
     checkout = PACKAGE.parent
     if not (checkout / ".git").exists():
         raise InputError("no drill ships with this package; expected --from LEDGER")
-    return drill_of_ledger(checkout)
+    return remembered_drill(checkout)

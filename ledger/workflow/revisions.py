@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -37,14 +37,23 @@ class Side:
         )
 
 
+def check_named(start: FilePath, *revisions: str) -> None:
+    """Check that revisions name commits of the repository around a folder. Raises: as two_sides."""
+    _named(start, revisions)
+
+
+def _named(start: FilePath, revisions: Sequence[str]) -> tuple[Reader, list[str]]:
+    reader = Reader(WorkTree(start).git_dir, quiet_environment())
+    return reader, [commit_of(reader, name) for name in revisions]
+
+
 @contextmanager
 def two_sides(start: FilePath, base: str, head: str) -> Iterator[tuple[Side, Side]]:
     """Yield two commits of the repository around a folder, written to temporary folders that end with the block.
 
     Raises: StateError without a repository; InputError for a revision that names no commit.
     """
-    reader = Reader(WorkTree(start).git_dir, quiet_environment())
-    commits = [commit_of(reader, name) for name in (base, head)]
+    reader, commits = _named(start, (base, head))
     with TemporaryDirectory(prefix="ledger-compare-") as name:
         sides = []
         for label, given, commit in zip(("base", "head"), (base, head), commits, strict=True):

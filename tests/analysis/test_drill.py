@@ -22,7 +22,7 @@ from ledger.errors import InputError, LedgerError
 from ledger.records import CaseV2, ForecastV2, MeasurementV2
 from ledger.render.score_table import render_scores
 from ledger.workflow.drill_files import read_drill, write_drill
-from ledger.workflow.drills import read_book, shipped_drill
+from ledger.workflow.drills import read_book, remembered_drill, shipped_drill
 from ledger.workflow.seal import TOOL
 
 ROOT = Path(__file__).parents[2]
@@ -125,12 +125,19 @@ def test_shipped_cells_are_those_verified_in_this_repository():
     if not (ROOT / ".git").exists():
         pytest.skip("this copy has no git history")
     book = read_book(ROOT)
+    assert remembered_drill(ROOT) == drill_of(book, TOOL)
     verified = {(c.sealed.id, c.forecast.cell): c.counted for c in book.cells if c.counted}
     for question in shipped().questions:
         run = verified[question.seal, question.forecast.cell]
         mine = result_document(answer(shipped(), question, Guess(regime="hbm-bound", pct=50)))
         assert mine["measured_percent"] == run.verification.measured_percent
         assert mine["measured_regime"] == run.verification.measured_regime
+
+
+def test_a_ledger_is_judged_once_a_commit(monkeypatch: pytest.MonkeyPatch):
+    first = remembered_drill(ROOT)
+    monkeypatch.setattr("ledger.workflow.drills.judged_ledger", lambda *_: pytest.fail("judged again"))
+    assert remembered_drill(ROOT) == first
 
 
 @pytest.mark.parametrize(
@@ -187,8 +194,9 @@ def test_a_wrong_answer_file_is_named(tmp_path: Path, few: Path, change: dict, w
 def test_a_missing_answer_and_no_terminal_are_told(tmp_path: Path, few: Path):
     (tmp_path / "a.json").write_text("{}")
     assert "no answer for" in run("--from", str(few), "--answers", "a.json", folder=tmp_path).stderr
-    done = run("--from", str(few), folder=tmp_path)
-    assert done.returncode == 2 and "no terminal" in done.stderr
+    # Both are told before cells are read.
+    assert "no terminal" in run("--from", "nowhere", folder=tmp_path).stderr
+    assert "nobody.json: cannot be read" in run("--from", "nowhere", "--answers", "nobody.json", folder=tmp_path).stderr
     assert run("--from", "nowhere", "--json", folder=tmp_path).returncode == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -81,3 +82,24 @@ def test_an_interruption_ends_with_130_and_no_traceback_even_before_the_command_
     # -2: the signal came while Python compiled text; a shell reports 130 then, too.
     assert code in (130, -2), shown
     assert "ledger: interrupted; what was finished is kept" in shown and "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("hardware list >&-", 0),
+        ("hardware list --json >&-", 0),
+        ("hardware show nothing 2>&-", 2),
+        ("drill --json --from nothing <&-", 2),
+        ("hardware list | :", 141),
+        ("hardware list --json | :", 141),
+    ],
+)
+def test_streams_that_are_closed_or_read_by_nobody_keep_the_exit_codes(tmp_path: Path, line: str, expected: int):
+    command = f"set -o pipefail; '{sys.executable}' -m ledger {line}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == expected, done.stderr
+    assert "internal error" not in done.stderr and "Exception ignored" not in done.stderr

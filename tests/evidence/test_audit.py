@@ -101,7 +101,8 @@ def test_another_revision(tmp_path):
     assert audit(str(ledger.root), revision="good").verdict == "holds"
     assert audit(str(ledger.root), revision=good).book.head == good
     for revision in ("nowhere", "--all", "HEAD:predictions"):
-        assert audit(str(ledger.root), revision=revision).verdict == "undetermined"
+        found = audit(str(ledger.root), revision=revision)
+        assert found.verdict == "undetermined" and "names no commit here" in found.reason
 
 
 def test_other_refs_and_uncommitted_work_are_noted_and_not_judged(tmp_path):

@@ -154,6 +154,10 @@ def test_commands_write_check_and_forecast_a_kernel_of_ones_own(tmp_path: Path):
 
 
 def test_exit_codes_of_check_and_new(tmp_path: Path):
+    # `ledger check` looks in a repository, so a file outside one would never be found.
+    outside = ledger(tmp_path, "new", NAME)
+    assert outside.returncode == 2 and "not in a git repository" in outside.stderr
+    assert not (tmp_path / "kernels").exists()
     ledger(tmp_path, "init", ".")
     write(tmp_path, ("    cases=(", "    cases=() and ("))
     failing = ledger(tmp_path, "check", NAME)

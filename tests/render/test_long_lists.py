@@ -37,6 +37,12 @@ def printed(render, subject) -> list[str]:
     return screen.getvalue().splitlines()
 
 
+def test_status_counts_what_is_refused():
+    status = status_of(book_of(2))
+    status["cells"][0]["state"] = "refused"
+    assert printed(every_cell, status)[-1].endswith(", 1 refused")
+
+
 @pytest.mark.parametrize("count", [500, 501], ids=["table", "lines"])
 def test_status_names_every_cell(count):
     lines = printed(every_cell, status_of(book_of(count)))

@@ -15,6 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from builders import honest
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_process import run_ledger
@@ -345,6 +346,15 @@ def test_readme_shows_what_the_command_draws(tmp_path: Path) -> None:
         f"draw it again: ledger {' '.join(command)}, then copy roofline.svg to docs/"
     )
     assert "](docs/roofline.svg)" in (ROOT / "README.md").read_text()
+
+
+def test_a_clone_without_the_profile_is_drawn_with_the_sealed_one(tmp_path: Path) -> None:
+    ledger, _ = honest(tmp_path / "ledger")
+    assert not (ledger.root / "hardware").exists()
+    done = run_ledger("roofline", "--json", cwd=ledger.root)
+    assert done.returncode == 0, done.stderr
+    drawn = json.loads(done.stdout)
+    assert [one["name"] for one in drawn["devices"]] == ["toy"] and drawn["dots"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

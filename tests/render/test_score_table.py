@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import math
 
 import pytest
 from rich.console import Console
 from samples import make_book
 from scored import view
 
+from ledger.analysis.book import CellView
 from ledger.analysis.formatting import kernel_tail
 from ledger.analysis.score import score_book
 from ledger.errors import UnknownName
-from ledger.forecasters.baselines import compared, rankings, skills
+from ledger.forecasters.baselines import PREFIX, compared, rankings, skills
+from ledger.records import Participant, PredictionV2
 from ledger.render.score_sheet import only, score_sheet
 from ledger.render.score_table import render_calibration, render_rankings, render_scores, render_skills
 
@@ -134,3 +138,25 @@ def test_one_forecaster_is_chosen_by_name() -> None:
     assert {one.forecaster for one in only(sheet, "eve").skills} == {"eve"}
     with pytest.raises(UnknownName, match="did you mean eve"):
         only(sheet, "ev")
+
+
+def test_a_program_that_sealed_and_its_baseline_are_one_row_of_the_ranking() -> None:
+    def by_program(shown: CellView, **fields: object) -> CellView:
+        participant = Participant(kind="program", version="1", sha256="ab" * 32)
+        seal = PredictionV2.model_construct(**{**dict(shown.sealed.prediction), "participant": participant})
+        return dataclasses.replace(shown, sealed=dataclasses.replace(shown.sealed, prediction=seal), **fields)
+
+    other = {"shape": {"B": 16, "H": 64, "O": 64}}
+    person = (view(percent=40, measured=50), view(percent=50, measured=60, **other))
+    # 90% was sealed for the first cell, where the baseline of today would say 100%.
+    naive = by_program(view(percent=90, measured=50, forecaster="naive-roofline"))
+    (ranking,) = score_sheet(make_book(*person, naive), None).rankings.values()
+    rows = {one.forecaster: one for one in ranking.rows}
+    assert sorted(name for name in rows if "naive" in name) == ["naive-roofline"]
+    assert rows["naive-roofline"].cells == 2
+    assert rows["naive-roofline"].loss == pytest.approx((math.log(90 / 50) + math.log(100 / 60)) / 2)
+    # A person who has the name of a built-in forecaster is not taken for it, nor is one of another sight.
+    namesake = view(percent=90, measured=50, forecaster="naive-roofline")
+    for shown in (make_book(*person, namesake), make_book(*person, by_program(namesake, sight="informed"))):
+        ranking = score_sheet(shown, None).rankings["blind"]
+        assert f"{PREFIX}naive-roofline" in {one.forecaster for one in ranking.rows}

@@ -206,6 +206,11 @@ def test_bad_input_is_named(scratch: Scratch, arguments: tuple[str, ...], messag
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_folder_without_a_repository_is_named_before_the_device(tmp_path: Path):
+    done = run_ledger("compare", "HEAD~1", cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2 and "not in a git repository" in done.stderr
+
+
 def test_the_page_quotes_what_was_measured():
     page = " ".join((ROOT / "docs" / "gate.md").read_text().split())
     gpu, cpu = json.loads((ROOT / "benchmarks" / "timer" / "comparisons.json").read_bytes())["runs"]
