@@ -31,12 +31,12 @@ _SHORT = 5_000
 """Units beyond which the draws are kept as short integers; below, as what they are multiplied with."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resampling:
     """Hold how some results are resampled. unit_of: the unit of each result, by number; units: how many there are."""
 
     unit: Unit
-    unit_of: tuple[int, ...]
+    unit_of: NDArray[np.intp]
     units: int
 
     @property
@@ -45,31 +45,31 @@ class Resampling:
         return self.units >= LEAST_UNITS
 
     def sums(self, values: Array) -> Array:
-        """Return the sum of values over each unit. Shapes: values (results, ...) -> (units, ...)."""
+        """Return the sum of values over each unit. Shapes: values (results, k) -> (units, k)."""
         import numpy as np
 
         if self.unit == "cell":
             return values
-        total = np.zeros((self.units, *values.shape[1:]))
-        np.add.at(total, list(self.unit_of), values)
-        return total
+        columns = [np.bincount(self.unit_of, column, self.units) for column in values.T]
+        return np.stack(columns, axis=1) if columns else np.zeros((self.units, 0))
 
     def resampled(self, values: Array) -> Array:
-        """Return the sum of values over each draw. Shapes: values (results, ...) -> (DRAWS, ...)."""
+        """Return the sum of values over each draw. Shapes: values (results, k) -> (DRAWS, k)."""
         import numpy as np
 
-        sums = self.sums(values)
         # Not the product of BLAS, whose threads wait for each other on a busy machine.
-        drawn: Array = np.einsum("du,uk->dk", _weights(self.units), sums.reshape(self.units, -1))
-        return drawn.reshape(DRAWS, *sums.shape[1:])
+        drawn: Array = np.einsum("du,uk->dk", _weights(self.units), self.sums(values))
+        return drawn
 
 
 def resampling_of(kernels: Sequence[str]) -> Resampling:
     """Return how results are resampled, given the kernel of each."""
+    import numpy as np
+
     names = {name: number for number, name in enumerate(dict.fromkeys(kernels))}
     if len(names) >= LEAST_UNITS:
-        return Resampling("kernel", tuple(names[name] for name in kernels), len(names))
-    return Resampling("cell", tuple(range(len(kernels))), len(kernels))
+        return Resampling("kernel", np.array([names[name] for name in kernels]), len(names))
+    return Resampling("cell", np.arange(len(kernels)), len(kernels))
 
 
 @lru_cache(maxsize=16)
@@ -98,17 +98,20 @@ def interval_of(drawn: Array) -> tuple[float, float] | None:
 
 def mean_interval(values: Sequence[float | None], kernels: Sequence[str]) -> tuple[float, float] | None:
     """Return the interval of the mean of the values that are not None; None where there are too few units."""
-    known = [(value, kernel) for value, kernel in zip(values, kernels, strict=True) if value is not None]
-    return ratio_interval([(value, 1.0, kernel) for value, kernel in known])
+    if None in values:
+        kernels = [kernel for value, kernel in zip(values, kernels, strict=True) if value is not None]
+        values = [value for value in values if value is not None]
+    return ratio_interval(values, [1.0] * len(values), resampling_of(kernels))
 
 
-def ratio_interval(pairs: Sequence[tuple[float, float, str]]) -> tuple[float, float] | None:
-    """Return the interval of Σ numerators ÷ Σ denominators, given each with its kernel; None with too few units."""
+def ratio_interval(
+    above: Sequence[float | None], below: Sequence[float], how: Resampling
+) -> tuple[float, float] | None:
+    """Return the interval of Σ above ÷ Σ below; None with too few units."""
     import numpy as np
 
-    how = resampling_of([kernel for _, _, kernel in pairs])
     if not how.enough:
         return None
-    above, below = how.resampled(np.array([pair[:2] for pair in pairs])).T
+    numerators, denominators = how.resampled(np.array((above, below), dtype=np.float64).T).T
     with np.errstate(divide="ignore", invalid="ignore"):
-        return interval_of(above / below)
+        return interval_of(numerators / denominators)

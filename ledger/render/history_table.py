@@ -87,6 +87,11 @@ def timeline_growth(found: Growth) -> list[dict[str, Any]]:
     return [event for event in timeline(found.book) if event["id"] in found.added]
 
 
+def grown_timeline(events: list[dict[str, Any]], growths: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a timeline with the events of growths."""
+    return [*events, *(event for growth in growths for event in growth)]
+
+
 def render_timeline(events: Sequence[dict[str, Any]], console: Console) -> None:
     """Print the timeline with each commit's own date, labelled as what it is."""
     headings = ("commit", "self-declared date", "author", "forecaster", "kind", "id", "what")

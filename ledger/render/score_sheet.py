@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -11,12 +11,13 @@ from pydantic import TypeAdapter
 
 from ledger.analysis.book import Book
 from ledger.analysis.claims import ClaimScore
-from ledger.analysis.machines import machine_lines
+from ledger.analysis.machines import machine_lines, shared_cells
 from ledger.analysis.ranking import Ranking
 from ledger.analysis.repeats import RepeatSpread, repeat_spread
-from ledger.analysis.score import GroupBy, Score, score_book
+from ledger.analysis.results import ScoredCell
+from ledger.analysis.score import GroupBy, Score, score_cells
 from ledger.errors import UnknownName
-from ledger.forecasters.baselines import Skill, compared, rankings, skills
+from ledger.forecasters.baselines import Skill, compared, compared_cells, rankings, skills
 from ledger.render.claim_text import scores_of
 from ledger.suggestions import unknown
 
@@ -34,15 +35,21 @@ class ScoreSheet:
 
 
 def score_sheet(book: Book, group: GroupBy | None) -> ScoreSheet:
-    """Return the scores of a book. group: as for score_book."""
-    found = compared(book)
+    """Return the scores of a book. group: as for score_cells."""
+    return sheet_of(compared_cells(book), scores_of(book), group)
+
+
+def sheet_of(cells: Sequence[ScoredCell], claims: Sequence[ClaimScore], group: GroupBy | None) -> ScoreSheet:
+    """Return the scores of cells and claims. group: as for score_cells."""
+    timed = [(cell.name, one) for cell in cells for one in cell.chips]
+    found = compared(cells)
     return ScoreSheet(
-        scores=score_book(book, group),
+        scores=score_cells(cells, shared_cells(timed), group),
         skills=skills(found),
         rankings=rankings(found),
-        claims=scores_of(book),
-        repeats=repeat_spread(book),
-        machines=tuple(machine_lines(book)),
+        claims=tuple(claims),
+        repeats=repeat_spread(cell.spread for cell in cells),
+        machines=tuple(machine_lines(timed)),
     )
 
 

@@ -34,7 +34,7 @@ def read_book(root: FilePath) -> Book:
     book = judged_ledger(reader, read_history(reader, wait=False))
     if book.refused:
         finding = book.refused[0]
-        raise EvidenceRefused(f"{root}: the report does not open: {finding.path}: {finding.code}: {finding.message}")
+        raise EvidenceRefused(f"{root}: the report does not open: {finding.text}")
     return book
 
 

@@ -13,17 +13,21 @@ from builders import Ledger, forecast
 from many_records import write_many
 from random_ledger import random_step
 
+from ledger.analysis.score import GROUPS
 from ledger.evidence.judged_ledger import judged_ledger
 from ledger.git.history import read_history
 from ledger.git.reader import Blobs, Reader, quiet_environment
-from ledger.render.history_table import timeline, timeline_growth
+from ledger.render.history_table import grown_timeline, timeline, timeline_growth
+from ledger.render.score_growth import grown_scores, kept_sheet, scores_growth, scores_kept
+from ledger.render.score_sheet import as_value, score_sheet
 from ledger.render.status_table import grown_status, status_growth, status_of
 from ledger.workflow import answers
 from ledger.workflow.answers import Growing, growing
 
 KINDS = {
     "status": Growing(status_of, status_growth, grown_status),
-    "log": Growing(timeline, timeline_growth, lambda events, more: events + more),
+    "log": Growing(timeline, timeline_growth, grown_timeline),
+    "score": Growing(scores_kept, scores_growth, grown_scores),
 }
 
 
@@ -50,6 +54,9 @@ class Asked:
         book = judged_ledger(reader, read_history(reader, "HEAD"))
         for name, kind in KINDS.items():
             assert self.list(name) == json.loads(json.dumps(kind.make(book)))
+        if not book.refused:
+            for group in (None, *GROUPS):
+                assert as_value(kept_sheet(self.list("score"), group)) == as_value(score_sheet(book, group))
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
