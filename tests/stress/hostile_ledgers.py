@@ -1,6 +1,8 @@
 """Builds repositories that are small and dear to audit, and prints the time and memory that each audit takes.
 
-python tests/stress/hostile_ledgers.py [NAME …]    all of them without a name; memory is that of the largest process
+python tests/stress/hostile_ledgers.py [NAME …]    all of them without a name
+
+Memory is that of the largest process; seconds are those on the wall and those of processors.
 """
 
 from __future__ import annotations
@@ -303,7 +305,8 @@ def main() -> None:
             process.returncode = os.waitstatus_to_exitcode(status)
             document = json.loads(out)
             print(
-                f"{name}: {packed / 1e6:.1f} MB; {time.perf_counter() - started:.1f} s, {used.ru_maxrss // 1024} MiB; "
+                f"{name}: {packed / 1e6:.1f} MB; {time.perf_counter() - started:.1f} s, {used.ru_utime + used.ru_stime:.1f} s "
+                f"of CPU, {used.ru_maxrss // 1024} MiB; "
                 f"exit {process.returncode}, {document['verdict']} ({document['reason'][:90]})",
                 flush=True,
             )
