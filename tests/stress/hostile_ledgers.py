@@ -304,9 +304,9 @@ def main() -> None:
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             document = json.loads(out)
+            wall_s, cpu_s = time.perf_counter() - started, used.ru_utime + used.ru_stime
             print(
-                f"{name}: {packed / 1e6:.1f} MB; {time.perf_counter() - started:.1f} s, {used.ru_utime + used.ru_stime:.1f} s "
-                f"of CPU, {used.ru_maxrss // 1024} MiB; "
+                f"{name}: {packed / 1e6:.1f} MB; {wall_s:.1f} s, {cpu_s:.1f} s of CPU, {used.ru_maxrss // 1024} MiB; "
                 f"exit {process.returncode}, {document['verdict']} ({document['reason'][:90]})",
                 flush=True,
             )
