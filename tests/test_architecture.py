@@ -99,9 +99,9 @@ LAYERS = (
     (
         "render",
         """
-        report_text tables fitted_table claim_text counter_card markdown_page command_reference svg plot_model
-        plot_layout roofline_svg strips_svg plot_terminal plot_table roofline_plot html_parts page_rows page_document
-        page_sections html_page report forecast_table answers_text forecast_map status_table
+        report_text tables fitted_table kept_columns claim_text counter_card markdown_page command_reference svg
+        plot_model plot_layout roofline_svg strips_svg plot_terminal plot_table roofline_plot html_parts page_rows
+        page_document page_sections html_page report forecast_table answers_text forecast_map status_table
         history_table score_sheet score_growth
         cell_history_text ledger_diff_text score_values score_rows score_table audit_text
         kernel_card hardware_card inspection_card

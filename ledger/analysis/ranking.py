@@ -153,8 +153,13 @@ def _sets(there: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.intp]
     """Return which forecasters answer together, each set once, and the number of the set of each cell."""
     import numpy as np
 
-    packed = np.packbits(there, axis=1)
-    _, first, number = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    # Of up to 64 forecasters a set is one integer, which is sorted fastest.
+    width = 8 * -(-max(there.shape[1], 1) // 64)
+    packed = np.zeros((len(there), width), np.uint8)
+    packed[:, : -(-there.shape[1] // 8)] = np.packbits(there, axis=1)
+    words = packed.view(np.uint64)
+    axis = None if words.shape[1] == 1 else 0
+    _, first, number = np.unique(words, axis=axis, return_index=True, return_inverse=True)
     return there[first], number.reshape(-1)
 
 

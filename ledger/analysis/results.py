@@ -26,11 +26,11 @@ class ScoredCell(NamedTuple):
     """Hold what scores need of one sealed cell. Units: percent of the roof, in thousandths where it is sealed.
 
     case: what forecasters share; those of one case are compared. measured: None where nothing is scored, as are
-    `brier` and `log_score` without a measured regime. shares: as stated_shares. spread: of its own runs, in percent of
-    the time. timing_percent: half the interval of the run's median time. baselines: the percent that each baseline
-    would have answered, None where it does not; empty where nothing is scored. The fields after it are what
-    persistence asks and is told of: sizes by the names of the shape's keys, work and roof in base units, the position
-    of the seal's commit, those of the measured runs with their times in ps.
+    `brier` and `log_score` without a measured regime; log_error is 0 there. shares: as stated_shares. spread: of its
+    own runs, in percent of the time. timing_percent: half the interval of the run's median time. baselines: the percent
+    that each baseline would have answered, None where it does not; empty where nothing is scored. The fields after it
+    are what persistence asks and is told of: sizes by the names of the shape's keys, work and roof in base units, the
+    position of the seal's commit, those of the measured runs with their times in ps.
     """
 
     seal: str
@@ -46,6 +46,7 @@ class ScoredCell(NamedTuple):
     low_milli: int | None
     high_milli: int | None
     measured: float | None
+    log_error: float
     regimes: Sequence[Regime]
     brier: float | None
     log_score: float | None
@@ -69,11 +70,6 @@ class ScoredCell(NamedTuple):
     def predicted(self) -> float:
         """Return the forecast in percent of the roof."""
         return self.percent_milli / 1000
-
-    @property
-    def log_error(self) -> float:
-        """Return ln(measured ÷ predicted time), above 0 where the kernel was slower than forecast; 0 unmeasured."""
-        return math.log(self.percent_milli / 1000 / self.measured) if self.measured else 0.0
 
     @property
     def name(self) -> str:
@@ -107,6 +103,7 @@ def scored_cell(view: CellView) -> ScoredCell:
         low_milli=forecast.low_milli,
         high_milli=forecast.high_milli,
         measured=measured,
+        log_error=math.log(forecast.percent_milli / 1000 / measured) if measured else 0.0,
         regimes=regimes,
         brier=brier_score(said, *regimes) if regimes else None,
         log_score=log_score(said, *regimes) if regimes else None,

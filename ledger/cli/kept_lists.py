@@ -18,7 +18,11 @@ def listed(ledger: OpenLedger, name: str) -> Any:
 
     kinds = {
         "status": Growing(status_table.status_of, status_table.status_growth, status_table.grown_status),
-        "log": Growing(history_table.timeline, history_table.timeline_growth, history_table.grown_timeline),
+        "log": Growing(
+            lambda book: history_table.kept_timeline(history_table.timeline(book)),
+            lambda found: history_table.kept_timeline(history_table.timeline_growth(found)),
+            history_table.grown_timeline,
+        ),
         "score": Growing(_scores, _scores_growth, _grown_scores),
     }
     # The list is kept to the end and has no cycles.

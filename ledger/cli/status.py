@@ -32,10 +32,10 @@ def status(
 
 def log(as_json: JsonOption = False) -> None:
     """Print the timeline of seals, measurements and withdrawals."""
-    from ledger.render.history_table import render_timeline
+    from ledger.render.history_table import events_of, render_timeline
 
-    events = listed(open_ledger(uncommitted_is_refused=False), "log")
+    kept = listed(open_ledger(uncommitted_is_refused=False), "log")
     if as_json:
-        emit(events)
+        emit(events_of(kept))
     else:
-        render_timeline(events, out())
+        render_timeline(kept, out())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,9 +30,9 @@ class Column:
     @cached_property
     def width(self) -> int:
         """Return the width of the widest value or line of the heading."""
-        # The width of a text that is not ASCII is looked up character by character.
         words = (*self.heading.split("\n"), *self.values)
-        return max(len(word) if word.isascii() else cell_len(word) for word in words)
+        # The width of a text that is not ASCII is looked up character by character.
+        return max(map(len if all(map(str.isascii, words)) else cell_len, words))
 
 
 def print_fitted(console: Console, columns: Sequence[Column], sections: Sequence[tuple[str, int]] = ()) -> list[str]:
@@ -70,11 +70,11 @@ def fitted(columns: Sequence[Column], width: int) -> list[Column]:
     return [columns[number] for number in sorted(kept)]
 
 
-def _lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _lines(columns: Sequence[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """Yield lines that are written past the console, whose own layout takes a millisecond a line."""
-    line = (" " * _GAP).join(f"{{:{'>' if column.right else '<'}{column.width}}}" for column in columns)
+    line = (" " * _GAP).join(f"%{'' if column.right else '-'}{column.width}s" for column in columns)
     for row in rows:
-        text = line.format(*row)
+        text = line % row
         yield f"{(text if text.isascii() else _row(columns, row)).rstrip()}\n"
 
 

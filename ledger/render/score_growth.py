@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,13 +15,14 @@ from ledger.evidence.judge import Growth
 from ledger.forecasters.baselines import asked_cell, compared_cells
 from ledger.forecasters.last_measured import with_last_measured
 from ledger.render.claim_text import scores_of
+from ledger.render.kept_columns import Columns, columns_of, unpacked
 from ledger.render.score_sheet import ScoreSheet, sheet_of
 
 
 def scores_kept(book: Book) -> dict[str, Any]:
     """Return the cells and claims of a book as scores need them, and what it is refused for."""
     return {
-        "cells": _columns(compared_cells(book)),
+        "cells": columns_of(compared_cells(book)),
         "claims": [asdict(one) for one in scores_of(book)],
         "refused": [finding.text for finding in book.refused],
     }
@@ -30,7 +31,7 @@ def scores_kept(book: Book) -> dict[str, Any]:
 def scores_growth(found: Growth) -> dict[str, Any]:
     """Return what new commits change. seen: seals whose sight stays."""
     cells = [asked_cell(view) for view in found.book.cells if view.sealed.id in found.judged]
-    return {"cells": _columns(cells), "seen": sorted(found.judged - found.sighted)}
+    return {"cells": columns_of(cells), "seen": sorted(found.judged - found.sighted)}
 
 
 def grown_scores(kept: dict[str, Any], growths: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def grown_scores(kept: dict[str, Any], growths: Sequence[dict[str, Any]]) -> dic
                 cells.append(cell)
             else:
                 cells[place] = cell._replace(sight=cells[place].sight) if cell.seal in seen else cell
-    return {**kept, "cells": _columns(with_last_measured([*cells, *hidden]))}
+    return {**kept, "cells": columns_of(with_last_measured([*cells, *hidden]))}
 
 
 def kept_sheet(kept: Mapping[str, Any], group: GroupBy | None) -> ScoreSheet:
@@ -55,11 +56,9 @@ def kept_sheet(kept: Mapping[str, Any], group: GroupBy | None) -> ScoreSheet:
     return sheet_of(_cells(kept["cells"]), [ClaimScore(**one) for one in kept["claims"]], group)
 
 
-def _columns(cells: Iterable[ScoredCell]) -> list[Sequence[Any]]:
-    return list(zip(*cells, strict=True)) or [() for _ in ScoredCell._fields]
-
-
-def _cells(columns: Sequence[Sequence[Any]]) -> list[ScoredCell]:
+def _cells(columns: Columns) -> list[ScoredCell]:
+    found = unpacked(columns)
     chips = ScoredCell._fields.index("chips")
-    rebuilt = [[ChipTime(*one) for one in several] for several in columns[chips]]
-    return list(map(ScoredCell._make, zip(*columns[:chips], rebuilt, *columns[chips + 1 :], strict=True)))
+    if found and any(found[chips]):
+        found[chips] = [[ChipTime(*one) for one in several] for several in found[chips]]
+    return list(map(ScoredCell._make, zip(*found, strict=True)))
