@@ -120,7 +120,12 @@ def attainable_flop_per_s(intensity: float, roof: Roof) -> float:
 
 def time_lower_bound_s(work: Work, roof: Roof) -> float:
     """Return max(flops ÷ peak, bytes ÷ bandwidth) in seconds."""
-    return max(work.flops / roof.peak_flop_per_s, work.bytes / roof.bandwidth_bytes_per_s)
+    return lower_bound_s(work.flops, work.bytes, roof.peak_flop_per_s, roof.bandwidth_bytes_per_s)
+
+
+def lower_bound_s(flops: int, bytes_moved: int, peak_flop_per_s: int, bandwidth_bytes_per_s: int) -> float:
+    """Return the same for numbers."""
+    return max(flops / peak_flop_per_s, bytes_moved / bandwidth_bytes_per_s)
 
 
 def percent_of_roof(work: Work, roof: Roof, duration_s: float) -> float:

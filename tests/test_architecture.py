@@ -37,8 +37,8 @@ LAYERS = (
         """
         counters metrics formatting revealing work_model occupancy isa amdgcn rocprof_counters metric_readings protocols
         interventions sight book sight_notes refusals campaign stability steady_timing regime regime_v2 causes
-        achieved_share gap consistency reconcile repeats machines cpu_noise above_roof clock_state stream_timing
-        results report_rows row_choice
+        regime_probabilities achieved_share gap consistency reconcile repeats machines cpu_noise above_roof clock_state
+        stream_timing results report_rows row_choice
         track_record resampling hiding draws score ranking seal_lines forecast_changes cell_history ledger_diff
         bench_regression paired_ratio claims estimate drill hardware_quiz practice
         chrome_trace kernel_scopes inside_trace tuning kernel_check model_shapes shape_grid
@@ -48,7 +48,9 @@ LAYERS = (
         "forecasters",
         """
         answer resource_times naive_roofline rule_of_thumb measured_roofline no_overlap persistence
-        analytic_constants calls geometry analytic levers gaussian_process transfer learned matmul_heuristics lookup registry
+        last_measured
+        analytic_constants calls geometry analytic levers gaussian_process transfer learned
+        matmul_heuristics lookup registry
         command track baselines code
         """,
     ),
@@ -98,10 +100,10 @@ LAYERS = (
     (
         "render",
         """
-        report_text tables fitted_table claim_text counter_card markdown_page command_reference svg plot_model
-        plot_layout roofline_svg strips_svg plot_terminal plot_table roofline_plot html_parts page_rows page_document
-        page_sections html_page report forecast_table answers_text forecast_map status_table
-        history_table score_sheet
+        report_text tables fitted_table kept_columns claim_text counter_card markdown_page command_reference svg
+        plot_model plot_layout roofline_svg strips_svg plot_terminal plot_table roofline_plot html_parts page_rows
+        page_document page_sections html_page report forecast_table answers_text forecast_map status_table
+        history_table score_sheet score_growth
         cell_history_text ledger_diff_text score_values score_rows score_table audit_text
         kernel_card hardware_card inspection_card
         timeline_table bench_page before_after_page bench_points tuning_page candidates_text self_test_text
@@ -112,9 +114,9 @@ LAYERS = (
     (
         "cli",
         """
-        options output open_ledger cells init doctor prompts witness sealing named challenge inspect predict forecast
-        void reveal report history diff order fleet measure verify calibrate status score roofline audit hardware
-        kernels bench compare claim timeline
+        options output open_ledger kept_lists cells init doctor prompts witness sealing named challenge inspect predict
+        forecast void reveal report history diff order fleet measure verify calibrate status score roofline audit
+        hardware kernels bench compare claim timeline
         tune drill_prompts drill_quiz drill new check import_problems export app
         """,
     ),

@@ -15,12 +15,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median, median_low
-from typing import Any
+from typing import Any, NamedTuple
 
-from ledger.analysis.book import Book
+from ledger.analysis.book import Book, CellView
 from ledger.analysis.formatting import count_text, harmless
-from ledger.analysis.repeats import chip_of, range_percent, same_chip_percent
-from ledger.records import Measurement
+from ledger.analysis.repeats import chip_of, largest_range, range_percent
+from ledger.canonical import object_id
+
+
+class ChipTime(NamedTuple):
+    """Hold a measured time and its chip. how: names the case and the protocol. Only records of version 2 tell chips."""
+
+    how: str
+    hardware: str
+    chip: str
+    device: str
+    node: str | None
+    median_ps: int
 
 
 @dataclass(frozen=True)
@@ -84,60 +95,74 @@ class MachineSpread:
         )
 
 
-def machine_spreads(book: Book) -> tuple[MachineSpread, ...]:
+def chip_times_of(view: CellView) -> Iterator[ChipTime]:
+    """Yield the measured times of a cell whose chip is known."""
+    for run in view.runs:
+        one = run.recorded.measurement
+        chip = chip_of(one)
+        if one.status != "measured" or chip is None or one.timing is None:
+            continue
+        what = (one.kernel_sha256, one.device.name, one.case.model_dump_json(), one.protocol.model_dump_json())
+        how = object_id(repr(what).encode("utf-8", "surrogatepass"))
+        node = getattr(one, "node", None)
+        yield ChipTime(how, one.case.hardware, chip, one.device.name, node, one.timing.median_ps)
+
+
+Timed = Sequence[tuple[str, ChipTime]]
+"""Measured times, each with the name of its cell, in the order of the ledger."""
+
+
+def chip_times(book: Book) -> Timed:
+    """Return the times of a book whose chip is known; none where the ledger is refused."""
+    views = () if book.refused else book.cells
+    return [(view.name, one) for view in views for one in chip_times_of(view)]
+
+
+def machine_spreads(timed: Timed) -> tuple[MachineSpread, ...]:
     """Return the spread between the chips of each profile, by its name; none where no cell is shared."""
     kinds: dict[str, list[SharedCell]] = {}
-    for cell in shared_cells(book):
+    for cell in shared_cells(timed):
         kinds.setdefault(cell.hardware, []).append(cell)
-    known = {chip: measurement for _, measurement in _timed(book) if (chip := chip_of(measurement)) is not None}
+    known = {one.chip: one for _, one in timed} if kinds else {}
     return tuple(_spread(hardware, kinds[hardware], known) for hardware in sorted(kinds))
 
 
-def machine_lines(book: Book) -> Iterator[str]:
+def machine_lines(timed: Timed) -> Iterator[str]:
     """Yield a line on each profile with several chips, and one on each slow chip."""
-    for spread in machine_spreads(book):
+    for spread in machine_spreads(timed):
         yield f"machines: {spread.text}"
         yield from (f"slow chip: {slow.text}" for slow in spread.slow)
 
 
 def machine_document(book: Book) -> list[dict[str, Any]]:
-    """Return the same as JSON values."""
-    return [asdict(spread) for spread in machine_spreads(book)]
+    """Return the spreads of a book as JSON values."""
+    return [asdict(spread) for spread in machine_spreads(chip_times(book))]
 
 
-def shared_cells(book: Book) -> list[SharedCell]:
-    """Return the cases that two or more chips measured; none where the ledger is refused."""
-    cases: dict[tuple[str, ...], list[tuple[str, Measurement]]] = {}
-    for name, measurement in () if book.refused else _timed(book):
-        if chip_of(measurement) is not None:
-            how = (measurement.case.model_dump_json(), measurement.protocol.model_dump_json())
-            cases.setdefault((measurement.kernel_sha256, measurement.device.name, *how), []).append((name, measurement))
-    found = (_shared(listed) for listed in cases.values())
-    return [cell for cell in found if len(cell.medians_ps) > 1]
+def shared_cells(timed: Timed) -> list[SharedCell]:
+    """Return the cases that two or more chips measured."""
+    first: dict[str, str] = {}
+    several = dict.fromkeys(one.how for _, one in timed if first.setdefault(one.how, one.chip) != one.chip)
+    cases: dict[str, list[tuple[str, ChipTime]]] = {}
+    for name, one in timed if several else ():
+        if one.how in several:
+            cases.setdefault(one.how, []).append((name, one))
+    return [_shared(listed) for listed in cases.values()]
 
 
-def _timed(book: Book) -> Iterator[tuple[str, Measurement]]:
-    for view in book.cells:
-        for run in view.runs:
-            if run.recorded.measurement.status == "measured":
-                yield view.name, run.recorded.measurement
-
-
-def _shared(listed: Sequence[tuple[str, Measurement]]) -> SharedCell:
+def _shared(listed: Timed) -> SharedCell:
     times: dict[str, list[int]] = {}
     for _, one in listed:
-        chip = chip_of(one)
-        assert chip is not None and one.timing is not None
-        times.setdefault(chip, []).append(one.timing.median_ps)
+        times.setdefault(one.chip, []).append(one.median_ps)
     return SharedCell(
         names=frozenset(name for name, _ in listed),
-        hardware=listed[0][1].case.hardware,
+        hardware=listed[0][1].hardware,
         medians_ps={chip: median(found) for chip, found in times.items()},
-        repeat_percent=same_chip_percent(one for _, one in listed),
+        repeat_percent=largest_range(times.values()),
     )
 
 
-def _spread(hardware: str, cells: Sequence[SharedCell], known: Mapping[str, Measurement]) -> MachineSpread:
+def _spread(hardware: str, cells: Sequence[SharedCell], known: Mapping[str, ChipTime]) -> MachineSpread:
     percents = [cell.percent for cell in cells]
     repeats = _median(cell.repeat_percent for cell in cells if cell.repeat_percent is not None)
     chips = tuple(sorted({chip for cell in cells for chip in cell.medians_ps}))
@@ -146,7 +171,7 @@ def _spread(hardware: str, cells: Sequence[SharedCell], known: Mapping[str, Meas
 
 
 def _slow(
-    chips: Iterable[str], cells: Sequence[SharedCell], repeats: float, known: Mapping[str, Measurement]
+    chips: Iterable[str], cells: Sequence[SharedCell], repeats: float, known: Mapping[str, ChipTime]
 ) -> Iterator[SlowChip]:
     for chip in chips:
         own = [cell for cell in cells if chip in cell.medians_ps]
@@ -156,9 +181,7 @@ def _slow(
         )
         if 2 * beyond > len(own):
             excess = median(cell.excess_percent(chip) for cell in own)
-            # Only records of version 2 tell their chip.
-            node = getattr(known[chip], "node", None)
-            yield SlowChip(chip, known[chip].device.name, node, len(own), excess, repeats)
+            yield SlowChip(chip, known[chip].device, known[chip].node, len(own), excess, repeats)
 
 
 def _median(values: Iterable[float]) -> float | None:

@@ -12,7 +12,7 @@ from ledger.analysis.drill import Answered
 from ledger.analysis.estimate import Estimate
 from ledger.analysis.formatting import count_text
 from ledger.analysis.gap import HIT_POINTS
-from ledger.analysis.track_record import probabilities_of
+from ledger.analysis.regime_probabilities import probabilities_of
 from ledger.records import Record
 
 Grade = Literal["again", "hard", "good"]

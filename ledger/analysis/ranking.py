@@ -16,14 +16,16 @@ Source: two-way fixed effects for difficulty as in ForecastBench (Karger et al.,
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ledger.analysis.resampling import DRAWS, Resampling, Unit, interval_of, resampling_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from ledger.analysis.resampling import Array
 
@@ -71,20 +73,55 @@ class Ranking:
 
 def rank(losses: Iterable[Loss]) -> Ranking:
     """Return the ranking of forecasters; without rows where no two of them share a cell."""
-    shared, alone = _joined(_means(losses))
-    if not shared:
-        return Ranking((), 0, None, None, alone)
     import numpy as np
 
-    names = sorted({name for held in shared.values() for name in held[1]})
-    kernels = [kernel for kernel, _ in shared.values()]
-    table = np.full((len(shared), len(names)), np.nan)
-    for row, (_, held) in enumerate(shared.values()):
-        for name, loss in held.items():
-            table[row, names.index(name)] = loss
-    how = resampling_of(kernels)
-    effects = _effects(*(part.sum(axis=0, keepdims=True) for part in _equations(table)))[0]
-    drawn = _drawn(table, how) if how.enough else None
+    listed = list(losses)
+    names = {name: number for number, name in enumerate(sorted({one.forecaster for one in listed}))}
+    kernels: dict[str, str] = {}
+    for one in listed:
+        kernels.setdefault(one.cell, one.kernel)
+    cells = {cell: number for number, cell in enumerate(kernels)}
+    table = table_of(
+        np.array([cells[one.cell] for one in listed], dtype=np.intp),
+        np.array([names[one.forecaster] for one in listed], dtype=np.intp),
+        np.array([one.loss for one in listed], dtype=np.float64),
+        (len(cells), len(names)),
+    )
+    return rank_table(list(names), list(kernels.values()), table)
+
+
+def table_of(cells: NDArray[np.intp], forecasters: NDArray[np.intp], losses: Array, shape: tuple[int, int]) -> Array:
+    """Return mean losses by cell and forecaster, NaN without any: one who revised a forecast has several.
+
+    Shapes: (losses,) each -> shape.
+    """
+    import numpy as np
+
+    place = cells * shape[1] + forecasters
+    count = np.bincount(place, minlength=shape[0] * shape[1])
+    with np.errstate(invalid="ignore"):
+        means: Array = np.bincount(place, losses, minlength=len(count)) / count
+    return means.reshape(shape)
+
+
+def rank_table(names: Sequence[str], kernels: Sequence[str], table: Array) -> Ranking:
+    """Return the ranking of forecasters by name, given their losses on the cells and the kernel of each cell.
+
+    Shapes: table (cells, forecasters), NaN where there is no forecast.
+    """
+    import numpy as np
+
+    cells, ranked = _joined(names, table)
+    alone = tuple(name for number, name in enumerate(names) if number not in ranked)
+    if not ranked:
+        return Ranking((), 0, None, None, tuple(sorted(alone)))
+    table = table[np.ix_(cells, np.array(ranked))]
+    names = [names[number] for number in ranked]
+    how = resampling_of([kernels[number] for number in cells.tolist()])
+    equations = _equations(table)
+    sums = (part.sum(axis=0, keepdims=True) for part in (equations.kinds, equations.right))
+    effects = _effects(*equations.of(*sums))[0]
+    drawn = _drawn(table, equations, how) if how.enough else None
     order = np.argsort(effects, kind="stable")
     rows = []
     for place, index in enumerate(order):
@@ -104,7 +141,7 @@ def rank(losses: Iterable[Loss]) -> Ranking:
             )
         )
     same = None if drawn is None else float((np.diff(drawn[:, order], axis=1) > 0).all(axis=1).mean())
-    return Ranking(tuple(rows), len(shared), how.unit if drawn is not None else None, same, alone)
+    return Ranking(tuple(rows), len(cells), how.unit if drawn is not None else None, same, tuple(sorted(alone)))
 
 
 def _ahead(one: Array, other: Array) -> float:
@@ -112,54 +149,75 @@ def _ahead(one: Array, other: Array) -> float:
     return float((one < other).mean() + (one == other).mean() / 2)
 
 
-_Cells = dict[str, tuple[str, dict[str, float]]]
-"""Losses by forecaster of each cell, with its kernel, by the cell's name."""
+def _sets(there: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return which forecasters answer together, each set once, and the number of the set of each cell."""
+    import numpy as np
+
+    # Of up to 64 forecasters a set is one integer, which is sorted fastest.
+    width = 8 * -(-max(there.shape[1], 1) // 64)
+    packed = np.zeros((len(there), width), np.uint8)
+    packed[:, : -(-there.shape[1] // 8)] = np.packbits(there, axis=1)
+    words = packed.view(np.uint64)
+    axis = None if words.shape[1] == 1 else 0
+    _, first, number = np.unique(words, axis=axis, return_index=True, return_inverse=True)
+    return there[first], number.reshape(-1)
 
 
-def _means(losses: Iterable[Loss]) -> _Cells:
-    """Return the mean loss of each forecaster on each cell: one who revised a forecast has several."""
-    found: dict[str, tuple[str, dict[str, list[float]]]] = {}
-    for name, cell, kernel, loss in losses:
-        found.setdefault(cell, (kernel, {}))[1].setdefault(name, []).append(loss)
-    return {
-        cell: (kernel, {name: sum(several) / len(several) for name, several in held.items()})
-        for cell, (kernel, held) in found.items()
-    }
-
-
-def _joined(cells: _Cells) -> tuple[_Cells, tuple[str, ...]]:
-    """Return the cells shared within the largest group of forecasters that shared cells join, and the others' names."""
-    groups: list[set[str]] = []
-    for names in {frozenset(held) for _, held in cells.values()}:
-        touched = [group for group in groups if group & names]
-        groups = [group for group in groups if group not in touched] + [set(names).union(*touched)]
-    sizes = Counter(next(iter(held)) for _, held in cells.values())
-    largest = max(
-        groups, key=lambda group: (len(group), sum(sizes[name] for name in group), sorted(group)), default=set()
-    )
-    if len(largest) < 2:
-        return {}, tuple(sorted(set().union(*groups)))
-    shared = {cell: found for cell, found in cells.items() if len(found[1]) > 1 and not largest.isdisjoint(found[1])}
-    return shared, tuple(sorted(set().union(*groups) - largest))
-
-
-def _equations(table: Array) -> tuple[Array, Array]:
-    """Return each cell's share of the normal equations, the cells' own effects eliminated.
-
-    Shapes: table (cells, forecasters), NaN where there is no forecast -> (cells, forecasters, forecasters) and
-    (cells, forecasters).
-    """
+def _joined(names: Sequence[str], table: Array) -> tuple[NDArray[np.intp], list[int]]:
+    """Return the cells shared within the largest group of forecasters that shared cells join, and its members."""
     import numpy as np
 
     there = ~np.isnan(table)
-    count = there.sum(axis=1, keepdims=True)
-    filled = np.where(there, table, 0.0)
-    centred = np.where(there, filled - filled.sum(axis=1, keepdims=True) / count, 0.0)
-    mask = there.astype(float)
-    matrix = (
-        np.einsum("ci,ij->cij", mask, np.eye(table.shape[1])) - np.einsum("ci,cj->cij", mask, mask) / count[..., None]
+    sets, number = _sets(there)
+    sizes = np.bincount(number, minlength=len(sets))
+    groups: list[tuple[set[int], int]] = []
+    for held, size in zip((set(np.flatnonzero(one).tolist()) for one in sets), sizes.tolist(), strict=True):
+        touched = [group for group in groups if group[0] & held]
+        groups = [group for group in groups if group not in touched]
+        groups.append((held.union(*(one for one, _ in touched)), size + sum(count for _, count in touched)))
+    largest, _ = max(
+        groups, key=lambda group: (len(group[0]), group[1], sorted(names[one] for one in group[0])), default=(set(), 0)
     )
-    return matrix, centred
+    if len(largest) < 2:
+        return np.zeros(0, np.intp), []
+    ranked = sorted(largest)
+    return np.flatnonzero((there.sum(axis=1) > 1) & there[:, ranked].any(axis=1)), ranked
+
+
+@dataclass(frozen=True)
+class _Equations:
+    """Hold the normal equations of a table, the cells' own effects eliminated. All cells of one kind have one matrix.
+
+    Shapes: kinds (cells, kinds), matrices (kinds, n, n), right (cells, n), of n forecasters.
+    """
+
+    kinds: Array
+    matrices: Array
+    right: Array
+
+    def of(self, counts: Array, right: Array) -> tuple[Array, Array]:
+        """Return the equations of sums over cells. Shapes: (draws, kinds) and (draws, n) -> (draws, n, n), the same."""
+        import numpy as np
+
+        return np.einsum("dk,kij->dij", counts, self.matrices), right
+
+
+def _equations(table: Array) -> _Equations:
+    """Return the equations of a table. Shapes: (cells, forecasters), NaN where there is no forecast."""
+    import numpy as np
+
+    there = ~np.isnan(table)
+    filled = np.where(there, table, 0.0)
+    centred = np.where(there, filled - filled.sum(axis=1, keepdims=True) / there.sum(axis=1, keepdims=True), 0.0)
+    sets, number = _sets(there)
+    mask = sets.astype(float)
+    matrices = np.einsum("ki,ij->kij", mask, np.eye(table.shape[1]))
+    matrices -= np.einsum("ki,kj->kij", mask, mask) / mask.sum(axis=1)[:, None, None]
+    size = table.shape[1] ** 2
+    if len(sets) <= size:
+        return _Equations(np.eye(len(sets))[number], matrices, centred)
+    # The cells are of more kinds than a matrix has elements: rather these are summed.
+    return _Equations(matrices.reshape(-1, size)[number], np.eye(size).reshape(size, *matrices.shape[1:]), centred)
 
 
 def _effects(matrix: Array, right: Array) -> Array:
@@ -177,7 +235,7 @@ def _effects(matrix: Array, right: Array) -> Array:
     return found
 
 
-def _drawn(table: Array, how: Resampling) -> Array:
+def _drawn(table: Array, equations: _Equations, how: Resampling) -> Array:
     """Return the effects of every bootstrap draw that joins all forecasters. Shapes: (draws, forecasters)."""
     import numpy as np
 
@@ -187,8 +245,7 @@ def _drawn(table: Array, how: Resampling) -> Array:
         sums = how.resampled(np.column_stack((centred, np.ones(len(table)))))
         effects = sums[:, :-1] / sums[:, -1:]
     else:
-        matrix, right = _equations(table)
-        effects = _effects(how.resampled(matrix), how.resampled(right))
+        effects = _effects(*equations.of(how.resampled(equations.kinds), how.resampled(equations.right)))
     kept: Array = effects[np.isfinite(effects).all(axis=1)]
     assert len(kept) <= DRAWS
     return kept

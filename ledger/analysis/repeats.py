@@ -52,7 +52,12 @@ def same_chip_percent(measurements: Iterable[Measurement]) -> float | None:
     for one in measurements:
         if one.status == "measured" and one.timing is not None:
             times.setdefault(chip_of(one), []).append(one.timing.median_ps)
-    return max((range_percent(found) for found in times.values() if len(found) > 1), default=None)
+    return largest_range(times.values())
+
+
+def largest_range(times: Iterable[Sequence[float]]) -> float | None:
+    """Return the largest spread of the times of several chips, in percent; None where no chip measured twice."""
+    return max((range_percent(found) for found in times if len(found) > 1), default=None)
 
 
 def spread_percent(view: CellView) -> float | None:
@@ -60,9 +65,14 @@ def spread_percent(view: CellView) -> float | None:
     return same_chip_percent(run.recorded.measurement for run in view.runs)
 
 
-def repeat_spread(book: Book) -> RepeatSpread | None:
-    """Return the spread of repeats of a book, None where no cell was measured twice."""
-    found = [spread for view in book.cells if (spread := spread_percent(view)) is not None]
+def repeat_spread(spreads: Iterable[float | None]) -> RepeatSpread | None:
+    """Return the spread of repeats, given that of each cell; None where no cell was measured twice."""
+    found = [spread for spread in spreads if spread is not None]
     if not found:
         return None
     return RepeatSpread(len(found), statistics.median(found), max(found))
+
+
+def repeat_spread_of(book: Book) -> RepeatSpread | None:
+    """Return the spread of repeats of a book, None where no cell was measured twice."""
+    return repeat_spread(map(spread_percent, book.cells))

@@ -1,4 +1,4 @@
-"""Lists what came of each forecast, one flat result a measured cell, for scores and rankings. Pure.
+"""Lists what scores and rankings need of each sealed cell, flat, so that it can be kept. Pure.
 
 The error of a forecast is ln(measured ÷ predicted time). The roof is common to both, so it is the logarithm of the
 predicted over the measured percent: 0.1 is 10% too slow at any height of the roof, where a point of percent-of-roof is
@@ -8,68 +8,119 @@ predicted over the measured percent: 0.1 is 10% too slow at any height of the ro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ledger.analysis.book import Book, CellView
+from ledger.analysis.machines import ChipTime, chip_times_of
+from ledger.analysis.regime_probabilities import brier_score, log_score, probabilities_of, stated_shares
 from ledger.analysis.repeats import spread_percent
 from ledger.canonical import cell_key, object_id
-from ledger.records import Forecast, Regime, Sight
+from ledger.records import Forecast, Prediction, PredictionV2, Regime, Sight
 
 LEAST_PERCENT = 0.001
 """The resolution of the record, which an interval's lower end of 0 counts as."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """Hold one measured cell of one forecaster. Units: percent of the roof; spread in percent of the time.
+class ScoredCell(NamedTuple):
+    """Hold what scores need of one sealed cell. Units: percent of the roof, in thousandths where it is sealed.
 
-    cell: what forecasters share; those of one cell are compared. quantiles: of ln(measured ÷ predicted time), at 10, 50
-    and 90%, the ends of an interval read as one of 80%; all 0 without one. timing_percent: half the interval of the
-    run's median time.
+    program: whether the seal is a program's. case: what forecasters share; those of one case are compared. measured:
+    None where nothing is scored, as are `brier` and `log_score` without a measured regime; log_error is 0 there.
+    shares: as stated_shares. spread: of its own runs, in percent of the time. timing_percent: half the interval of the
+    run's median time. baselines: the percent that each baseline would have answered, None where it does not; empty
+    where nothing is scored. The fields after it are what persistence asks and is told of: sizes by the names of the
+    shape's keys, work and roof in base units, the position of the seal's commit, those of the measured runs with their
+    times in ps.
     """
 
+    seal: str
+    cell: str
     forecaster: str
     sight: Sight | None
-    cell: str
+    hidden: bool
+    case: str
     kernel: str
     hardware: str
-    regimes: tuple[Regime, ...]
-    predicted: float
-    measured: float
-    quantiles: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    spread: float | None = None
-    timing_percent: float = 0.0
+    regime: Regime
+    percent_milli: int
+    low_milli: int | None
+    high_milli: int | None
+    measured: float | None
+    log_error: float
+    regimes: Sequence[Regime]
+    brier: float | None
+    log_score: float | None
+    shares: Sequence[tuple[float, bool]]
+    spread: float | None
+    timing_percent: float
+    chips: Sequence[ChipTime]
+    baselines: Sequence[float | None] = ()
+    persistence: float | None = None
+    asked: bool = False
+    dtype: str = ""
+    shape: str = ""
+    flops: int = 0
+    bytes: int = 0
+    peak_flop_per_s: int = 0
+    bandwidth_bytes_per_s: int = 0
+    position: int = 0
+    runs: Sequence[tuple[int, int]] = ()
+    program: bool = False
 
     @property
-    def log_error(self) -> float:
-        """Return ln(measured ÷ predicted time): above 0 where the kernel was slower than forecast."""
-        return math.log(self.predicted / self.measured)
+    def predicted(self) -> float:
+        """Return the forecast in percent of the roof."""
+        return self.percent_milli / 1000
 
     @property
-    def regime(self) -> str:
-        """Return the regime that was measured, the first where the verdict names two."""
-        return self.regimes[0] if self.regimes else "not determined"
+    def name(self) -> str:
+        """Return SEAL#CELL."""
+        return f"{self.seal}#{self.cell}"
 
 
-def result_of(view: CellView) -> Result | None:
-    """Return the result of a cell; None where nothing is scored."""
+def scored_cells(book: Book) -> list[ScoredCell]:
+    """Return the cells of a book, those still hidden last, without baselines; none where it is refused."""
+    return [] if book.refused else [scored_cell(view) for view in (*book.cells, *book.hidden)]
+
+
+def scored_cell(view: CellView) -> ScoredCell:
+    """Return what scores need of a cell, without baselines."""
+    forecast, case = view.forecast, view.forecast.case
     verdict = view.scored.verification if view.scored else None
-    if verdict is None or not verdict.measured_percent:
-        return None
-    case = view.forecast.case
-    return Result(
+    measured = verdict.measured_percent or None if verdict else None
+    regimes = verdict.regimes if verdict and measured else ()
+    said = probabilities_of(forecast) if regimes else {}
+    return ScoredCell(
+        seal=view.sealed.id,
+        cell=forecast.cell,
         forecaster=view.sealed.prediction.forecaster,
         sight=view.sight,
-        cell=case_key(view),
+        hidden=view.state == "hidden",
+        case=case_key(view),
         kernel=case.kernel,
         hardware=case.hardware,
-        regimes=verdict.regimes,
-        predicted=view.forecast.percent_milli / 1000,
-        measured=verdict.measured_percent,
-        quantiles=log_quantiles(view.forecast),
+        regime=forecast.regime,
+        percent_milli=forecast.percent_milli,
+        low_milli=forecast.low_milli,
+        high_milli=forecast.high_milli,
+        measured=measured,
+        log_error=math.log(forecast.percent_milli / 1000 / measured) if measured else 0.0,
+        regimes=regimes,
+        brier=brier_score(said, *regimes) if regimes else None,
+        log_score=log_score(said, *regimes) if regimes else None,
+        shares=stated_shares(forecast, regimes) if regimes else (),
         spread=spread_percent(view),
-        timing_percent=_half_interval(view),
+        timing_percent=_half_interval(view) if measured else 0.0,
+        chips=tuple(chip_times_of(view)),
+        program=is_program(view.sealed.prediction),
     )
+
+
+def is_program(prediction: Prediction) -> bool:
+    """Tell whether a seal is that of a program; none of version 1 is."""
+    participant = prediction.participant if isinstance(prediction, PredictionV2) else None
+    return participant is not None and participant.kind == "program"
 
 
 def case_key(view: CellView) -> str:
@@ -85,16 +136,13 @@ def _half_interval(view: CellView) -> float:
     return 0.0 if timing is None else 50 * (timing.high_ps - timing.low_ps) / timing.median_ps
 
 
-def results_of(book: Book) -> tuple[Result, ...]:
-    """Return the results of a book; none where it is refused."""
-    found = () if book.refused else (result_of(view) for view in book.cells)
-    return tuple(result for result in found if result is not None)
+def log_quantiles(cell: ScoredCell | Forecast) -> tuple[float, float, float]:
+    """Return the quantiles of ln(measured ÷ predicted time) that a forecast states; a slow end is a low percent.
 
-
-def log_quantiles(forecast: Forecast) -> tuple[float, float, float]:
-    """Return the quantiles of ln(measured ÷ predicted time) that a forecast states; a slow end is a low percent."""
-    if forecast.low_milli is None or forecast.high_milli is None:
+    They are those at 10, 50 and 90%, the ends of an interval read as one of 80%; all 0 without one.
+    """
+    if cell.low_milli is None or cell.high_milli is None:
         return (0.0, 0.0, 0.0)
-    middle = forecast.percent_milli / 1000
-    low, high = (max(end / 1000, LEAST_PERCENT) for end in (forecast.low_milli, forecast.high_milli))
+    middle = cell.percent_milli / 1000
+    low, high = (max(end / 1000, LEAST_PERCENT) for end in (cell.low_milli, cell.high_milli))
     return (math.log(middle / high), 0.0, math.log(middle / low))

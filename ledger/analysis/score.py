@@ -14,9 +14,8 @@ scored is None, never zero, and every mean has its count. Undeclared forecasts s
     Brier score     Σ over regimes of (probability - outcome)², from 0 (best) to 2
     log score       -ln of the probability given to the regime that was measured
 
-A regime without probabilities counts as probability 1. A probability of zero counts as one millionth, the resolution
-of the record, so that one certain mistake costs 13.8 and not infinity. An interval of 90 points or more is vacuous: it
-is left out of coverage and counted apart; its interval score still counts.
+A regime without probabilities counts as probability 1. An interval of 90 points or more is vacuous: it is left out of
+coverage and counted apart; its interval score still counts.
 
 `ci95` has the interval of each mean (resampling.py). `repeat_percent` is what repeats of the same cells differ by in
 the median, `machine_percent` what chips of one kind do, `timing_percent` half the interval of a run's own median time:
@@ -28,25 +27,23 @@ score: section 6.2). WIS: Bracher, Ray, Gneiting, Reich, PLOS Computational Biol
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any, Literal
 
-from ledger.analysis.book import Book, CellView
-from ledger.analysis.machines import shared_cells
+from ledger.analysis.book import Book
+from ledger.analysis.machines import SharedCell, chip_times, shared_cells
 from ledger.analysis.resampling import Unit, mean_interval, resampling_of
-from ledger.analysis.results import Result, result_of
+from ledger.analysis.results import ScoredCell, log_quantiles, scored_cells
 from ledger.analysis.sight import SIGHTS
-from ledger.analysis.track_record import Calibration, calibration_of, probabilities_of
+from ledger.analysis.track_record import Calibration, calibration_of
 from ledger.errors import UnknownName
-from ledger.records import Regime, Sight
+from ledger.records import Sight
 from ledger.suggestions import unknown
 
 INTERVAL_ALPHA = 0.2
 VACUOUS_POINTS = 90.0
-LEAST_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True)
@@ -94,66 +91,47 @@ def group_by(text: str) -> GroupBy:
     raise UnknownName(f"--by: {unknown('group', text, GROUPS)}")
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return fmean(listed) if listed else None
-
-
 def interval_score(low: float, high: float, measured: float) -> float:
     """Return the interval (Winkler) score of one interval, in points; lower is better."""
     outside = max(low - measured, 0.0, measured - high)
     return (high - low) + 2 / INTERVAL_ALPHA * outside
 
 
-def brier_score(probabilities: Mapping[Regime, float], *outcomes: Regime) -> float:
-    """Return the Brier score over all regimes, from 0 (certain and right) to 2 (certain and wrong).
-
-    Where a verdict names two regimes they count as one event, with the sum of their probabilities.
-    """
-    right = math.fsum(probabilities.get(regime, 0.0) for regime in outcomes)
-    others = (share**2 for regime, share in probabilities.items() if regime not in outcomes)
-    return math.fsum([(1 - right) ** 2, *others])
-
-
-def log_score(probabilities: Mapping[Regime, float], *outcomes: Regime) -> float:
-    """Return -ln of the probability given to what happened, in nats."""
-    right = math.fsum(probabilities.get(regime, 0.0) for regime in outcomes)
-    return -math.log(max(right, LEAST_PROBABILITY))
-
-
 def score_book(book: Book, by: GroupBy | None = None) -> tuple[Score, ...]:
     """Return the scores of every forecaster, blind, near, informed, undeclared; none when it is refused.
 
+    by: as for score_cells.
+    """
+    return score_cells(scored_cells(book), shared_cells(chip_times(book)), by)
+
+
+def score_cells(
+    cells: Iterable[ScoredCell], shared: Iterable[SharedCell], by: GroupBy | None = None
+) -> tuple[Score, ...]:
+    """Return the scores of every forecaster of some cells. shared: cases that several chips measured.
+
     by: score each kernel, GPU or measured regime apart; cells without a measurement are then left out of `regime`.
     """
-    if book.refused:
-        return ()
-    order = (*SIGHTS, None)
-    groups: dict[tuple[str, int, str], list[tuple[CellView, Result | None]]] = {}
-    for view in book.cells:
-        result = result_of(view)
-        name = _group_name(view, result, by)
-        if name is not None:
-            key = (view.sealed.prediction.forecaster, order.index(view.sight), name)
-            groups.setdefault(key, []).append((view, result))
+    order: tuple[Sight | None, ...] = (*SIGHTS, None)
+    places = {sight: place for place, sight in enumerate(order)}
+    groups: dict[tuple[str, int, str], list[ScoredCell]] = {}
     # What was never revealed is sealed and not measured.
-    for view in book.hidden:
-        name = _group_name(view, None, by)
+    for cell in cells:
+        name = "" if by is None else _group_name(cell, by)
         if name is not None:
-            key = (view.sealed.prediction.forecaster, order.index(view.sight), name)
-            groups.setdefault(key, []).append((view, None))
-    between = {name: cell.percent for cell in shared_cells(book) for name in cell.names}
+            groups.setdefault((cell.forecaster, places[cell.sight], name), []).append(cell)
+    between = {name: one.percent for one in shared for name in one.names}
     return tuple(
         _score(forecaster, order[place], name if by else None, groups[forecaster, place, name], between)
         for forecaster, place, name in sorted(groups)
     )
 
 
-def _group_name(view: CellView, result: Result | None, by: GroupBy | None) -> str | None:
-    """Return the name of a cell's group: of a regime it is the measured one, so None without a result."""
-    case = view.forecast.case
-    names = {"kernel": case.kernel, "hw": case.hardware, None: ""}
-    return (result.regime if result else None) if by == "regime" else names[by]
+def _group_name(cell: ScoredCell, by: GroupBy) -> str | None:
+    """Return the name of a cell's group: of a regime it is the first one measured, so None without a result."""
+    if by == "regime":
+        return None if cell.measured is None else cell.regimes[0] if cell.regimes else "not determined"
+    return cell.kernel if by == "kernel" else cell.hardware
 
 
 def score_of_nothing(forecaster: str) -> Score:
@@ -162,61 +140,60 @@ def score_of_nothing(forecaster: str) -> Score:
 
 
 def _score(
-    forecaster: str,
-    sight: Sight | None,
-    group: str | None,
-    pairs: Sequence[tuple[CellView, Result | None]],
-    between: Mapping[str, float],
+    forecaster: str, sight: Sight | None, group: str | None, cells: Sequence[ScoredCell], between: Mapping[str, float]
 ) -> Score:
-    results = [(view.forecast, result) for view, result in pairs if result is not None]
-    only = [result for _, result in results]
+    only = [cell for cell in cells if cell.measured is not None]
+    kernels = [cell.kernel for cell in only]
+    gaps = [cell.measured - cell.percent_milli / 1000 for cell in only if cell.measured is not None]
+    errors = [cell.log_error for cell in only]
     intervals = [
-        (forecast.low_milli / 1000, forecast.high_milli / 1000, result.measured, result.kernel)
-        for forecast, result in results
-        if forecast.low_milli is not None and forecast.high_milli is not None
+        (cell.low_milli / 1000, cell.high_milli / 1000, cell.measured, cell.kernel)
+        for cell in only
+        if cell.low_milli is not None and cell.high_milli is not None and cell.measured is not None
     ]
     informative = [one for one in intervals if one[1] - one[0] < VACUOUS_POINTS]
-    regimes = [(forecast, result) for forecast, result in results if result.regimes]
-    spreads = [result.spread for result in only if result.spread is not None]
-    machines = [between[view.name] for view, result in pairs if result is not None and view.name in between]
+    judged = [cell for cell in only if cell.regimes]
+    named = [cell.kernel for cell in judged]
+    spreads = [cell.spread for cell in only if cell.spread is not None]
+    machines = [between[cell.name] for cell in only if cell.name in between] if between else []
     means = _Means()
-    wis = weighted_interval_scores(only)
+    wis = weighted_interval_scores(errors, [log_quantiles(cell) for cell in only])
     return Score(
         forecaster=forecaster,
         sight=sight,
         blind=sight == "blind",
-        sealed=len(pairs),
-        measured=len(results),
-        bias=means.of("bias", [(one.measured - one.predicted, one.kernel) for one in only]),
-        error=means.of("error", [(abs(one.measured - one.predicted), one.kernel) for one in only]),
+        sealed=len(cells),
+        measured=len(only),
+        bias=means.of("bias", gaps, kernels),
+        error=means.of("error", list(map(abs, gaps)), kernels),
         intervals=len(intervals),
         vacuous=len(intervals) - len(informative),
-        coverage=means.of("coverage", [(float(low <= seen <= high), name) for low, high, seen, name in informative]),
+        coverage=means.of(
+            "coverage",
+            [float(low <= seen <= high) for low, high, seen, _ in informative],
+            [kernel for *_, kernel in informative],
+        ),
         interval_score=means.of(
-            "interval_score", [(interval_score(low, high, seen), name) for low, high, seen, name in intervals]
+            "interval_score",
+            [interval_score(low, high, seen) for low, high, seen, _ in intervals],
+            [kernel for *_, kernel in intervals],
         ),
-        regimes=len(regimes),
-        regime_right=means.of(
-            "regime_right", [(float(said.regime in one.regimes), one.kernel) for said, one in regimes]
-        ),
-        brier=means.of(
-            "brier", [(brier_score(probabilities_of(said), *one.regimes), one.kernel) for said, one in regimes]
-        ),
-        log_score=means.of(
-            "log_score", [(log_score(probabilities_of(said), *one.regimes), one.kernel) for said, one in regimes]
-        ),
+        regimes=len(judged),
+        regime_right=means.of("regime_right", [float(cell.regime in cell.regimes) for cell in judged], named),
+        brier=means.of("brier", [cell.brier or 0.0 for cell in judged], named),
+        log_score=means.of("log_score", [cell.log_score or 0.0 for cell in judged], named),
         group=group,
-        log_error=means.of("log_error", [(abs(one.log_error), one.kernel) for one in only]),
-        log_bias=means.of("log_bias", [(one.log_error, one.kernel) for one in only]),
-        wis=None if wis is None else means.of("wis", [(s, one.kernel) for s, one in zip(wis, only, strict=True)]),
+        log_error=means.of("log_error", list(map(abs, errors)), kernels),
+        log_bias=means.of("log_bias", errors, kernels),
+        wis=None if wis is None else means.of("wis", wis, kernels),
         ci95=means.intervals,
-        resampled=resampling_of([one.kernel for one in only]).unit if "error" in means.intervals else None,
+        resampled=resampling_of(kernels).unit if "error" in means.intervals else None,
         repeats=len(spreads),
         repeat_percent=median(spreads) if spreads else None,
         machines=len(machines),
         machine_percent=median(machines) if machines else None,
-        timing_percent=median(one.timing_percent for one in only) if only else None,
-        calibration=calibration_of((said, one.regimes) for said, one in regimes),
+        timing_percent=median(cell.timing_percent for cell in only) if only else None,
+        calibration=calibration_of(cell.shares for cell in judged),
     )
 
 
@@ -226,15 +203,17 @@ class _Means:
     def __init__(self) -> None:
         self.intervals: dict[str, tuple[float, float]] = {}
 
-    def of(self, name: str, values: Sequence[tuple[float, str]]) -> float | None:
+    def of(self, name: str, values: Sequence[float], kernels: Sequence[str]) -> float | None:
         """Return the mean of values, each with its kernel; None without any."""
-        found = mean_interval([value for value, _ in values], [kernel for _, kernel in values])
+        found = mean_interval(values, kernels)
         if found is not None:
             self.intervals[name] = found
-        return _mean(value for value, _ in values)
+        return fmean(values) if values else None
 
 
-def weighted_interval_scores(results: Sequence[Result]) -> list[float] | None:
+def weighted_interval_scores(
+    errors: Sequence[float], quantiles: Sequence[tuple[float, float, float]]
+) -> list[float] | None:
     """Return the weighted interval score of each result, of ln time; None where scoringrules is not installed.
 
     It is computed as the CRPS of the three quantiles, which is the same: weighted_interval_score of scoringrules 0.10
@@ -244,13 +223,12 @@ def weighted_interval_scores(results: Sequence[Result]) -> list[float] | None:
         import scoringrules
     except ImportError:
         return None
-    if not results:
+    if not errors:
         return []
     import numpy as np
 
-    errors = np.array([one.log_error for one in results])
-    stated = np.array([one.quantiles for one in results])
-    found = scoringrules.crps_quantile(errors, stated, np.array([INTERVAL_ALPHA / 2, 0.5, 1 - INTERVAL_ALPHA / 2]))
+    levels = np.array([INTERVAL_ALPHA / 2, 0.5, 1 - INTERVAL_ALPHA / 2])
+    found = scoringrules.crps_quantile(np.array(errors), np.array(quantiles), levels)
     return [float(value) for value in np.atleast_1d(found)]
 
 

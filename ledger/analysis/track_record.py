@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ledger.analysis.book import Book, CellView, Run
+from ledger.analysis.regime_probabilities import stated_shares
 from ledger.analysis.report_rows import counted
-from ledger.records import REGIMES, Forecast, Regime
+from ledger.records import Regime
 
 BINS = 10
 
@@ -74,15 +75,15 @@ def confusion(book: Book) -> Mapping[tuple[Regime, Regime], int]:
 def calibration(book: Book) -> tuple[Calibration, ...]:
     """Return the bins that hold a probability, by stated probability; forecasts without probabilities are left out."""
     pairs = ((view.forecast, run.verification.regimes) for view, run in counted(book))
-    return calibration_of((forecast, regimes) for forecast, regimes in pairs if regimes)
+    return calibration_of(stated_shares(forecast, regimes) for forecast, regimes in pairs if regimes)
 
 
-def calibration_of(pairs: Iterable[tuple[Forecast, Sequence[Regime]]]) -> tuple[Calibration, ...]:
-    """Return the bins of forecasts, each with the regimes that were measured; those without probabilities left out."""
+def calibration_of(forecasts: Iterable[Sequence[tuple[float, bool]]]) -> tuple[Calibration, ...]:
+    """Return the bins of the probabilities that forecasts state, each with whether it came true."""
     bins: dict[int, list[tuple[float, bool]]] = {}
-    for forecast, named in pairs:
-        for regime, share in probabilities_of(forecast).items() if forecast.probabilities_ppm is not None else ():
-            bins.setdefault(min(int(share * BINS), BINS - 1), []).append((share, regime in named))
+    for stated in forecasts:
+        for share, hit in stated:
+            bins.setdefault(min(int(share * BINS), BINS - 1), []).append((share, hit))
     return tuple(
         Calibration(len(found), fmean(share for share, _ in found), *_wilson(sum(hit for _, hit in found), len(found)))
         for _, found in sorted(bins.items())
@@ -96,13 +97,6 @@ def _wilson(hits: int, count: int) -> tuple[float, float, float]:
     middle = (share + z * z / (2 * count)) / scale
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / scale
     return share, max(0.0, middle - half), min(1.0, middle + half)
-
-
-def probabilities_of(forecast: Forecast) -> dict[Regime, float]:
-    """Return the probability of every regime; all on the forecast regime where none were given."""
-    if forecast.probabilities_ppm is None:
-        return {regime: float(regime == forecast.regime) for regime in REGIMES}
-    return {regime: forecast.probabilities_ppm.get(regime, 0) / 1e6 for regime in REGIMES}
 
 
 def outcome_of(results: Sequence[tuple[CellView, Run]]) -> Outcome:

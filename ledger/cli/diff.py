@@ -20,7 +20,7 @@ def diff(
 ) -> None:
     """Compare the cells of two commits, campaigns or GPUs. Times, percents, forecasts, regimes, and what changed."""
     from ledger.analysis.ledger_diff import diff_document, ledger_diff
-    from ledger.analysis.repeats import repeat_spread
+    from ledger.analysis.repeats import repeat_spread_of
     from ledger.render.ledger_diff_text import render_diff
     from ledger.render.markdown_page import added_page
     from ledger.workflow.compared import compared
@@ -37,6 +37,6 @@ def diff(
         emit({"head": book.head, **diff_document(found)})
     if as_json or markdown is not None:
         return
-    spread = repeat_spread(book)
+    spread = repeat_spread_of(book)
     with paged() as console:
         render_diff(found, console, repeats=spread.text if spread else None)

@@ -12,7 +12,7 @@ from ledger.cli.output import working
 from ledger.errors import EvidenceRefused, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ledger.analysis.book import Book
     from ledger.evidence.judge import CurrentDigest
@@ -55,11 +55,11 @@ class OpenLedger:
         freeze_records()
         return book
 
-    def remembered(self, name: str, make: Callable[[Book], Any]) -> Any:
-        """Return a JSON value that follows from the commit's book: kept from an earlier command, or made and kept."""
+    def remembered(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return a JSON value that follows from the commit: kept from an earlier command, or made and kept."""
         from ledger.workflow.answers import remembered
 
-        return remembered(self.repository.git_dir, name, self.head, lambda: make(self.book_of_commit))
+        return remembered(self.repository.git_dir, name, self.head, make)
 
     def growing(self, name: str, kinds: Mapping[str, Growing]) -> Any:
         """Return the list of a name: kept from an earlier command, grown from there, or made of the commit's book."""
@@ -121,6 +121,10 @@ def refuse_if_refused(book: Book) -> None:
     """Stop on evidence that the judge refuses, naming each record. Raises: EvidenceRefused."""
     if not book.refused:
         return
-    lines = [f"{finding.path}: {finding.code}: {finding.message}" for finding in book.refused]
-    shown = lines[:20] + ([f"and {len(lines) - 20} more"] if len(lines) > 20 else [])
+    refuse([finding.text for finding in book.refused])
+
+
+def refuse(lines: Sequence[str]) -> None:
+    """Stop on evidence that the judge refuses. Raises: EvidenceRefused."""
+    shown = [*lines[:20]] + ([f"and {len(lines) - 20} more"] if len(lines) > 20 else [])
     raise EvidenceRefused("the report does not open: " + "; ".join(shown))

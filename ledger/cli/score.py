@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ledger.cli.open_ledger import open_ledger, refuse_if_refused
+from ledger.cli.kept_lists import listed
+from ledger.cli.open_ledger import open_ledger, refuse
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
-
-if TYPE_CHECKING:
-    from ledger.analysis.book import Book
 
 ByOption = Annotated[str | None, typer.Option("--by", help="Score groups apart: kernel, hw or regime.")]
 
@@ -30,17 +28,23 @@ def score(
     from ledger.analysis.score import document, group_by
     from ledger.render import score_table as table
     from ledger.render.claim_text import SCORE_HEADINGS, score_rows, with_claims
-    from ledger.render.score_sheet import as_value, from_value, only, score_sheet
+    from ledger.render.score_sheet import as_value, from_value, only
     from ledger.render.tables import print_rows
 
     group = None if by is None else group_by(by)
 
-    def made(book: Book) -> object:
-        refuse_if_refused(book)
-        return as_value(score_sheet(book, group))
+    ledger = open_ledger()
+
+    def made() -> object:
+        from ledger.render.score_growth import kept_sheet
+
+        kept = listed(ledger, "score")
+        if kept["refused"]:
+            refuse(kept["refused"])
+        return as_value(kept_sheet(kept, group))
 
     with_wis = find_spec("scoringrules") is not None
-    sheet = from_value(open_ledger().remembered(f"score by {group}, WIS {with_wis}", made))
+    sheet = from_value(ledger.remembered(f"score by {group}, WIS {with_wis}", made))
     if forecaster is not None:
         sheet = only(sheet, forecaster)
     if ranking:

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import operator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ledger.cli.open_ledger import OpenLedger, open_ledger
+from ledger.cli.kept_lists import listed
+from ledger.cli.open_ledger import open_ledger
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out
-
-
-def _listed(ledger: OpenLedger, name: str) -> Any:
-    """Return the status or the log of a ledger, kept or made."""
-    from ledger.render import history_table, status_table
-    from ledger.workflow.answers import Growing
-
-    kinds = {
-        "status": Growing(status_table.status_of, status_table.status_growth, status_table.grown_status),
-        "log": Growing(history_table.timeline, history_table.timeline_growth, operator.add),
-    }
-    # The list is kept to the end and has no cycles.
-    gc.disable()
-    return ledger.growing(name, kinds)
 
 
 def status(
@@ -36,7 +21,7 @@ def status(
     from ledger.render.status_table import of_campaigns, render_status, status_document, with_stale
 
     ledger = open_ledger(uncommitted_is_refused=False)
-    found = with_stale(_listed(ledger, "status"), ledger.current)
+    found = with_stale(listed(ledger, "status"), ledger.current)
     if campaign:
         found = of_campaigns(found, campaign)
     if as_json:
@@ -47,10 +32,10 @@ def status(
 
 def log(as_json: JsonOption = False) -> None:
     """Print the timeline of seals, measurements and withdrawals."""
-    from ledger.render.history_table import render_timeline
+    from ledger.render.history_table import events_of, render_timeline
 
-    events = _listed(open_ledger(uncommitted_is_refused=False), "log")
+    kept = listed(open_ledger(uncommitted_is_refused=False), "log")
     if as_json:
-        emit(events)
+        emit(events_of(kept))
     else:
-        render_timeline(events, out())
+        render_timeline(kept, out())

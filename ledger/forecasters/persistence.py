@@ -8,7 +8,7 @@ kernel's sources nor the software changed since.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ledger.analysis.formatting import shape_text
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
@@ -32,8 +32,8 @@ def forecast(question: Question) -> Answer | NoAnswer:
     ]
     if not known:
         return NoAnswer(NAME, VERSION, f"no {case.dtype} cell of {case.kernel} on {case.hardware} is measured here")
-    least = min(distance(case.shape, one.case.shape) for one in known)
-    nearest = [one for one in known if distance(case.shape, one.case.shape) == least]
+    least, places = nearest_of(case.shape, [one.case.shape for one in known])
+    nearest = [known[place] for place in places]
     last = nearest[-1]
     percent = percent_of_roof(last.work, roof, last.time_s)
     runs = [percent_of_roof(one.work, roof, one.time_s) for one in nearest if least == 0]
@@ -52,6 +52,13 @@ def forecast(question: Question) -> Answer | NoAnswer:
         low=min(runs) if len(runs) > 1 else None,
         high=max(runs) if len(runs) > 1 else None,
     )
+
+
+def nearest_of(shape: Mapping[str, int], others: Sequence[Mapping[str, int]]) -> tuple[float, list[int]]:
+    """Return how near the nearest of some shapes are, and their places. Raises: ValueError where there is none."""
+    apart = [distance(shape, other) for other in others]
+    least = min(apart)
+    return least, [place for place, found in enumerate(apart) if found == least]
 
 
 def distance(shape: Mapping[str, int], other: Mapping[str, int]) -> float:

@@ -37,6 +37,11 @@ class Finding(Record):
     path: str
     message: str
 
+    @property
+    def text(self) -> str:
+        """Return it as one line."""
+        return f"{self.path}: {self.code}: {self.message}"
+
 
 class Verification(Record):
     """Hold the verdict on one measured cell.

@@ -18,7 +18,7 @@ from ledger.records import Finding
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
 from ledger.render.claim_text import table_rows as claim_rows
 from ledger.render.fitted_table import Column, print_fitted
-from ledger.render.history_table import render_timeline, timeline
+from ledger.render.history_table import kept_timeline, render_timeline, timeline
 from ledger.render.report_text import MOST_OF_A_CODE, SCORED, seal_text, standing
 from ledger.render.tables import MANY, print_rows
 
@@ -38,7 +38,7 @@ def render_audit(result: Audit, console: Console) -> None:
         if len(book.cells) > MANY:
             _campaigns(book, console)
         else:
-            render_timeline(timeline(book), console)
+            render_timeline(kept_timeline(timeline(book)), console)
             console.print()
             _predictions(book, console)
         _claims(book, console)

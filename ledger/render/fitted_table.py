@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
+
+from ledger.render.tables import MANY
 
 _GAP = 2
 
@@ -24,10 +27,12 @@ class Column:
     rank: int = 0
     right: bool = True
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Return the width of the widest value or line of the heading."""
-        return max(map(cell_len, (*self.heading.split("\n"), *self.values)))
+        words = (*self.heading.split("\n"), *self.values)
+        # The width of a text that is not ASCII is looked up character by character.
+        return max(map(len if all(map(str.isascii, words)) else cell_len, words))
 
 
 def print_fitted(console: Console, columns: Sequence[Column], sections: Sequence[tuple[str, int]] = ()) -> list[str]:
@@ -45,8 +50,12 @@ def print_fitted(console: Console, columns: Sequence[Column], sections: Sequence
     for title, count in sections or (("", len(columns[0].values)),):
         if title:
             _line(console, title, "bold")
-        for number in range(first, first + count):
-            _line(console, _row(kept, [column.values[number] for column in kept]), "")
+        rows = list(zip(*(column.values[first : first + count] for column in kept), strict=True))
+        if len(rows) > MANY:
+            console.file.writelines(_lines(kept, rows))
+        else:
+            for row in rows:
+                _line(console, _row(kept, row), "")
         first += count
     return [column.heading.replace("\n", " ") for column in columns if column not in kept]
 
@@ -59,6 +68,14 @@ def fitted(columns: Sequence[Column], width: int) -> list[Column]:
         if not columns[number].rank or needed <= width:
             kept.append(number)
     return [columns[number] for number in sorted(kept)]
+
+
+def _lines(columns: Sequence[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Yield lines that are written past the console, whose own layout takes a millisecond a line."""
+    line = (" " * _GAP).join(f"%{'' if column.right else '-'}{column.width}s" for column in columns)
+    for row in rows:
+        text = line % row
+        yield f"{(text if text.isascii() else _row(columns, row)).rstrip()}\n"
 
 
 def _row(columns: Collection[Column], words: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from rich.console import Console
@@ -15,10 +16,13 @@ from ledger.evidence.judge import Growth
 from ledger.records import Prediction, PredictionV2
 from ledger.render.claim_text import measured_text
 from ledger.render.fitted_table import Column, print_fitted
+from ledger.render.kept_columns import Columns, columns_of, unpacked
 from ledger.render.tables import MANY, print_rows
 
 _WIDE = 110
 _LONGEST_NAME = 30
+_KEYS = ("commit", "date_self_declared", "kind", "id", "what", "author", "forecaster")
+"""What an event holds, in this order."""
 
 
 def forecaster_text(prediction: Prediction) -> str:
@@ -69,15 +73,13 @@ def timeline(book: Book) -> list[dict[str, Any]]:
         )
     forecasters = {sealed.id: forecaster_text(sealed.prediction) for sealed in book.seals}
     return [
-        {
-            "commit": commit.sha,
-            "date_self_declared": commit.when,
-            "kind": kind,
-            "id": identity,
-            "what": what,
-            "author": commit.author,
-            "forecaster": forecasters.get(seal),
-        }
+        dict(
+            zip(
+                _KEYS,
+                (commit.sha, commit.when, kind, identity, what, commit.author, forecasters.get(seal)),
+                strict=True,
+            )
+        )
         for commit, kind, identity, seal, what in sorted(events, key=lambda event: (event[0].position, event[2]))
     ]
 
@@ -87,23 +89,45 @@ def timeline_growth(found: Growth) -> list[dict[str, Any]]:
     return [event for event in timeline(found.book) if event["id"] in found.added]
 
 
-def render_timeline(events: Sequence[dict[str, Any]], console: Console) -> None:
-    """Print the timeline with each commit's own date, labelled as what it is."""
-    headings = ("commit", "self-declared date", "author", "forecaster", "kind", "id", "what")
+def kept_timeline(events: Sequence[dict[str, Any]]) -> Columns:
+    """Return a timeline as it is kept."""
+    return columns_of([*event.values()] for event in events)
+
+
+def grown_timeline(kept: Columns, growths: Sequence[Columns]) -> Columns:
+    """Return a kept timeline with the kept events of growths."""
+    parts = [unpacked(one) for one in (kept, *growths) if one]
+    return [[*chain(*column)] for column in zip(*parts, strict=True)]
+
+
+def events_of(kept: Columns) -> list[dict[str, Any]]:
+    """Return the events of a kept timeline."""
+    return [dict(zip(_KEYS, event, strict=True)) for event in zip(*unpacked(kept), strict=True)]
+
+
+def render_timeline(kept: Columns, console: Console) -> None:
+    """Print a kept timeline with each commit's own date, labelled as what it is."""
+    columns = dict(zip(_KEYS, unpacked(kept) or [()] * len(_KEYS), strict=True))
+    authors, forecasters = columns["author"], columns["forecaster"]
     # On a narrow terminal the id gives way, as the commit names the event, and names that are all the same.
     hidden = set() if console.width >= _WIDE else {"id"}
-    if all(event["forecaster"] in (None, event["author"]) for event in events):
+    if all(name is None or name == author for name, author in zip(forecasters, authors, strict=True)):
         hidden.add("forecaster")
-    shown = tuple(heading for heading in headings if heading not in hidden)
-    rows: list[tuple[str, ...]] = []
-    for event in events:
-        when = event["date_self_declared"][:16].replace("T", " ")
-        names = (harmless(event["author"], _LONGEST_NAME), harmless(event["forecaster"] or "", _LONGEST_NAME))
-        words = (event["commit"][:10], when, *names, event["kind"], event["id"][:10], event["what"])
-        rows.append(tuple(harmless(w) for heading, w in zip(headings, words, strict=True) if heading in shown))
-    if len(rows) > MANY:
+    names = {name: harmless(name or "", _LONGEST_NAME) for name in {*authors, *forecasters}}
+    told: dict[str, Sequence[str]] = {
+        "commit": [commit[:10] for commit in columns["commit"]],
+        "self-declared date": [harmless(when[:16].replace("T", " ")) for when in columns["date_self_declared"]],
+        "author": [names[author] for author in authors],
+        "forecaster": [names[name] for name in forecasters],
+        "kind": columns["kind"],
+        "id": [identity[:10] for identity in columns["id"]],
+        "what": [*map(harmless, columns["what"])],
+    }
+    shown = {heading: column for heading, column in told.items() if heading not in hidden}
+    if len(authors) > MANY:
         ranks = {"id": 3, "author": 2, "forecaster": 1}
-        values = zip(shown, zip(*rows, strict=True), strict=True)
-        print_fitted(console, [Column(name, column, ranks.get(name, 0), right=False) for name, column in values])
+        found = [Column(name, column, ranks.get(name, 0), right=False) for name, column in shown.items()]
+        print_fitted(console, found)
         return
-    print_rows(console, shown, rows, folding=("author", "forecaster", "what"))
+    rows = list(zip(*shown.values(), strict=True))
+    print_rows(console, tuple(shown), rows, folding=("author", "forecaster", "what"))

@@ -9,9 +9,10 @@ from typing import Any
 
 from ledger.analysis.book import Book
 from ledger.analysis.formatting import harmless
+from ledger.analysis.regime_probabilities import probabilities_of
 from ledger.analysis.report_rows import ReportRow
 from ledger.analysis.sight import sight_name
-from ledger.analysis.track_record import SealRecord, probabilities_of, track_record
+from ledger.analysis.track_record import SealRecord, track_record
 from ledger.records import REGIMES, Forecast
 from ledger.render import report_text as lines
 from ledger.render.plot_layout import bounds, device_text, highest, push_apart

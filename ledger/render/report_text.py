@@ -15,9 +15,9 @@ from typing import Literal
 from ledger.analysis.book import Book, CellView, Run, State
 from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
 from ledger.analysis.gap import HIT_POINTS
-from ledger.analysis.machines import machine_lines
+from ledger.analysis.machines import chip_times, machine_lines
 from ledger.analysis.reconcile import totals_of
-from ledger.analysis.repeats import repeat_spread
+from ledger.analysis.repeats import repeat_spread_of
 from ledger.analysis.report_rows import (
     STATE_TEXT,
     CaseRow,
@@ -280,8 +280,8 @@ def summary_text(book: Book) -> tuple[str, ...]:
         f"{of}{regime}; gap {error:.1f} points on average, {signed(fmean(gaps))} signed",
         f"sight: {seen}",
         _evidence_text(results),
-        *((f"repeats: {spread.text}",) if (spread := repeat_spread(book)) is not None else ()),
-        *machine_lines(book),
+        *((f"repeats: {spread.text}",) if (spread := repeat_spread_of(book)) is not None else ()),
+        *machine_lines(chip_times(book)),
     )
 
 

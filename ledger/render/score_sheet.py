@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -11,14 +11,13 @@ from pydantic import TypeAdapter
 
 from ledger.analysis.book import Book
 from ledger.analysis.claims import ClaimScore
-from ledger.analysis.machines import machine_lines
+from ledger.analysis.machines import machine_lines, shared_cells
 from ledger.analysis.ranking import Ranking
 from ledger.analysis.repeats import RepeatSpread, repeat_spread
-from ledger.analysis.results import Result
-from ledger.analysis.score import GroupBy, Score, score_book
+from ledger.analysis.results import ScoredCell
+from ledger.analysis.score import GroupBy, Score, score_cells
 from ledger.errors import UnknownName
-from ledger.forecasters.baselines import Compared, Skill, compared, rankings, skills
-from ledger.records import Participant, PredictionV2
+from ledger.forecasters.baselines import Skill, compared, compared_cells, rankings, skills
 from ledger.render.claim_text import scores_of
 from ledger.suggestions import unknown
 
@@ -36,41 +35,22 @@ class ScoreSheet:
 
 
 def score_sheet(book: Book, group: GroupBy | None) -> ScoreSheet:
-    """Return the scores of a book. group: as for score_book."""
-    found = compared(book)
+    """Return the scores of a book. group: as for score_cells."""
+    return sheet_of(compared_cells(book), scores_of(book), group)
+
+
+def sheet_of(cells: Sequence[ScoredCell], claims: Sequence[ClaimScore], group: GroupBy | None) -> ScoreSheet:
+    """Return the scores of cells and claims. group: as for score_cells."""
+    timed = [(cell.name, one) for cell in cells for one in cell.chips]
+    found = compared(cells)
     return ScoreSheet(
-        scores=score_book(book, group),
+        scores=score_cells(cells, shared_cells(timed), group),
         skills=skills(found),
-        rankings=rankings(_named_once(found, book)),
-        claims=scores_of(book),
-        repeats=repeat_spread(book),
-        machines=tuple(machine_lines(book)),
+        rankings=rankings(found),
+        claims=tuple(claims),
+        repeats=repeat_spread(cell.spread for cell in cells),
+        machines=tuple(machine_lines(timed)),
     )
-
-
-def _named_once(found: Compared, book: Book) -> Compared:
-    """Return results in which a built-in forecaster has one name: its baseline answers where it sealed nothing."""
-    seals = (sealed.prediction for sealed in book.seals)
-    programs = {one.forecaster for one in seals if isinstance(one, PredictionV2) and _is_program(one.participant)}
-    sealed = {(one.forecaster, one.sight, one.cell) for one in found.results if one.forecaster in programs}
-    named = {(forecaster, sight) for forecaster, sight, _ in sealed}
-
-    def answer(name: str, one: Result, baseline: Result | None) -> Result | None:
-        if baseline is None or (name, one.sight) not in named:
-            return baseline
-        return None if (name, one.sight, one.cell) in sealed else replace(baseline, forecaster=name)
-
-    return replace(
-        found,
-        baselines={
-            name: tuple(answer(name, *pair) for pair in zip(found.results, several, strict=True))
-            for name, several in found.baselines.items()
-        },
-    )
-
-
-def _is_program(participant: Participant | None) -> bool:
-    return participant is not None and participant.kind == "program"
 
 
 def only(sheet: ScoreSheet, forecaster: str) -> ScoreSheet:

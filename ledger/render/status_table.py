@@ -54,8 +54,15 @@ def status_growth(found: Growth) -> dict[str, Any]:
     return {"head": found.book.head, "cells": cells, "seen": sorted(found.judged - found.sighted)}
 
 
-def grown_status(status: dict[str, Any], growth: dict[str, Any]) -> dict[str, Any]:
-    """Return a status with what new commits changed, in its own list of cells. seen: seals whose sight stays."""
+def grown_status(status: dict[str, Any], growths: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a status with what new commits changed, in its own list of cells."""
+    for growth in growths:
+        status = _grown(status, growth)
+    return status
+
+
+def _grown(status: dict[str, Any], growth: dict[str, Any]) -> dict[str, Any]:
+    """Return a status with one growth. seen: seals whose sight stays."""
     new = {(cell["seal"], cell["cell"]): cell for cell in growth["cells"]}
     seals, seen, cells = {seal for seal, _ in new}, set(growth["seen"]), status["cells"]
     for place in [place for place, cell in enumerate(cells) if cell["seal"] in seals]:

@@ -1,7 +1,7 @@
 """Keeps what a command found out about one commit, so that it need not judge a large ledger again.
 
-Lists of a ledger's cells and events also follow a history that goes on: what new commits add is judged alone (growth)
-and kept as a patch of the list.
+Lists of a ledger's cells, events and scores also follow a history that goes on: what new commits add is judged alone
+(growth) and kept as a patch of the list.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import sqlite3
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -40,11 +40,11 @@ def remembered(git_dir: FilePath, name: str, commit: str, make: Callable[[], Any
 
 
 class Growing(NamedTuple):
-    """Hold how a list is made of a book, what growth adds to it, and how that is applied to it; all JSON values."""
+    """Hold how a list is made of a book, what growth adds to it, and how several of these apply; all JSON values."""
 
     make: Callable[[Book], Any]
     patch: Callable[[Growth], Any]
-    apply: Callable[[Any, Any], Any]
+    apply: Callable[[Any, Sequence[Any]], Any]
 
 
 MOST_PATCHES = 100
@@ -118,12 +118,13 @@ def _patched(index: sqlite3.Connection, name: str, kind: Growing) -> Any:
     held = _read(index, name, "listed")
     if held is None:
         return None
-    value = json.loads(held)
+    patches = []
     for digest, data in index.execute("select digest, data from patches order by number"):
         if hashlib.sha256(data).digest() != digest:
             return None
-        value = kind.apply(value, json.loads(zlib.decompress(data))[name])
-    return value
+        patches.append(json.loads(zlib.decompress(data))[name])
+    value = json.loads(held)
+    return kind.apply(value, patches) if patches else value
 
 
 def _packed(value: Any) -> tuple[bytes, bytes]:

@@ -59,5 +59,5 @@ def _side(book: Book, reader: Reader, kind: Kind, name: str) -> Side:
     held = book if history.head == book.head else judged_ledger(reader, history)
     if held.refused:
         finding = held.refused[0]
-        raise EvidenceRefused(f"the ledger at {name} is refused: {finding.path}: {finding.code}: {finding.message}")
+        raise EvidenceRefused(f"the ledger at {name} is refused: {finding.text}")
     return Side(kind, name, rows(held))

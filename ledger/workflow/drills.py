@@ -42,8 +42,7 @@ def _book(repository: Repository, head: str) -> Book:
     book = judged_ledger(reader, read_history(reader, head, wait=False))
     if book.refused:
         finding = book.refused[0]
-        what = f"{repository.root}: the report does not open"
-        raise EvidenceRefused(f"{what}: {finding.path}: {finding.code}: {finding.message}")
+        raise EvidenceRefused(f"{repository.root}: the report does not open: {finding.text}")
     return book
 
 

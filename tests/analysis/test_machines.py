@@ -11,7 +11,7 @@ from rich.console import Console
 from samples import MS, TOY, make_book, make_measurement, make_sealed, make_timing, make_view
 
 from ledger.analysis.book import CellView
-from ledger.analysis.machines import machine_document, machine_lines, machine_spreads
+from ledger.analysis.machines import chip_times, machine_document, machine_lines, machine_spreads
 from ledger.analysis.repeats import spread_percent
 from ledger.analysis.report_rows import document
 from ledger.analysis.score import score_book
@@ -46,7 +46,7 @@ def view(size: int, *runs: tuple[float, str | None]) -> CellView:
 def test_two_chips_differ_by_more_than_repeats_and_the_slow_one_is_named():
     # 10 against 11 ms: 1/10.5 between the chips, 0.1/10 at most between repeats, 10% excess.
     book = make_book(view(1, (10, A), (10.1, A), (11, B)), view(2, (20, A), (20, A), (22, B)))
-    (spread,) = machine_spreads(book)
+    (spread,) = machine_spreads(chip_times(book))
     assert (spread.hardware, spread.chips, spread.cells) == ("toy", (A, B), 2)
     assert spread.largest_percent == pytest.approx(100 * 2 / 21)
     assert spread.repeat_percent == pytest.approx((100 * 0.1 / 10.05) / 2)
@@ -62,40 +62,42 @@ def test_repeats_are_those_of_one_chip():
 
 
 def test_one_fast_chip_of_three_makes_none_of_the_others_slow():
-    (spread,) = machine_spreads(make_book(view(1, (10, A), (10.01, A), (10, B), (9, C))))
+    (spread,) = machine_spreads(chip_times(make_book(view(1, (10, A), (10.01, A), (10, B), (9, C)))))
     assert spread.slow == ()
     assert spread.largest_percent == pytest.approx(100 * 1.005 / 10, rel=1e-3)
 
 
 def test_a_chip_within_the_repeats_is_not_named():
-    (spread,) = machine_spreads(make_book(view(1, (10, A), (11, A), (11, B))))
+    (spread,) = machine_spreads(chip_times(make_book(view(1, (10, A), (11, A), (11, B)))))
     assert spread.slow == ()
 
 
 def test_a_chip_that_is_slow_in_half_of_the_cells_is_not_named():
     fast = [view(size, (10, A), (10.1, A), (10, B)) for size in (1, 2)]
     slow = [view(size, (10, A), (10.1, A), (12, B)) for size in (3, 4)]
-    assert machine_spreads(make_book(*fast, *slow))[0].slow == ()
-    (named,) = machine_spreads(make_book(*fast, *slow, view(5, (10, A), (10.1, A), (12, B))))[0].slow
+    assert machine_spreads(chip_times(make_book(*fast, *slow)))[0].slow == ()
+    (named,) = machine_spreads(chip_times(make_book(*fast, *slow, view(5, (10, A), (10.1, A), (12, B)))))[0].slow
     assert named.chip == B
 
 
 def test_no_chip_is_named_where_nothing_was_repeated():
-    (spread,) = machine_spreads(make_book(view(1, (10, A), (20, B))))
+    (spread,) = machine_spreads(chip_times(make_book(view(1, (10, A), (20, B)))))
     assert (spread.repeat_percent, spread.slow) == (None, ())
     assert "no repeats on one chip" in spread.text
 
 
 def test_chips_meet_in_two_seals_of_one_case_and_unknown_ones_are_left_out():
-    assert machine_spreads(make_book(view(1, (10, A)), view(2, (20, B)), view(3, (10, None), (20, B)))) == ()
-    (spread,) = machine_spreads(make_book(view(1, (10, A)), view(1, (12, B))))
+    assert (
+        machine_spreads(chip_times(make_book(view(1, (10, A)), view(2, (20, B)), view(3, (10, None), (20, B))))) == ()
+    )
+    (spread,) = machine_spreads(chip_times(make_book(view(1, (10, A)), view(1, (12, B)))))
     assert (spread.cells, spread.chips) == (1, (A, B))
 
 
 def test_a_cpu_is_known_by_its_node():
     of = forecast(1)
     runs = [measured(of, time, None, run, node) for run, (time, node) in enumerate([(10, "a"), (10, "a"), (12, "b")])]
-    (spread,) = machine_spreads(make_book(make_view(make_sealed(of), of, *runs, hardware=TOY)))
+    (spread,) = machine_spreads(chip_times(make_book(make_view(make_sealed(of), of, *runs, hardware=TOY))))
     assert [slow.chip for slow in spread.slow] == ["b"]
     assert spread.slow[0].text.startswith("Toy 1 on b is 20.0% slower")
 
@@ -108,7 +110,7 @@ def test_report_and_score_tell_of_the_chips():
     assert (score.machines, score.machine_percent) == (1, pytest.approx(100 * 0.95 / 10.525))
     shown = Console(file=io.StringIO(), width=200)
     render(book, shown)
-    render_scores([score], shown, machines=machine_lines(book))
+    render_scores([score], shown, machines=machine_lines(chip_times(book)))
     text = shown.file.getvalue()
     for line in ("machines: 1 cell on 2 chips of toy", "slow chip: Toy 1 b2b2b2b2 is", "Machines: ", "Slow chip: "):
         assert line in text

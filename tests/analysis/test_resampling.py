@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ledger.analysis.resampling import LEAST_UNITS, mean_interval, ratio_interval, resampling_of
+from ledger.analysis.resampling import LEAST_UNITS, MOST_UNITS, mean_interval, ratio_interval, resampling_of
 
 
 def test_interval_of_a_mean_is_that_of_the_normal_distribution():
@@ -37,9 +37,28 @@ def test_few_cells_have_no_interval():
 def test_a_ratio_is_resampled_in_pairs():
     """Numerators that are half of their denominators: the ratio has no spread, however wide each is."""
     wide = np.random.default_rng(3).lognormal(sigma=2, size=50)
-    assert ratio_interval([(value / 2, value, "k") for value in wide]) == pytest.approx((0.5, 0.5))
+    assert ratio_interval(list(wide / 2), list(wide), resampling_of(["k"] * 50)) == pytest.approx((0.5, 0.5))
 
 
 def test_the_same_values_give_the_same_interval():
     values = [float(value) for value in range(30)]
     assert mean_interval(values, ["k"] * 30) == mean_interval(values, ["k"] * 30)
+
+
+def test_many_cells_are_dealt_to_hands_and_their_interval_is_as_wide():
+    """Values that depend on the place of a cell in the ledger are no wider or narrower for it."""
+    count = 20 * MOST_UNITS
+    values = [float(number % MOST_UNITS) for number in range(count)]
+    how = resampling_of(["k"] * count)
+    assert (how.unit, how.units) == ("cell", MOST_UNITS)
+    low, high = mean_interval(values, ["k"] * count) or (0, 0)
+    half = 1.96 * float(np.std(values)) / math.sqrt(count)
+    assert (high - low) / 2 == pytest.approx(half, rel=0.1)
+    assert (low + high) / 2 == pytest.approx(float(np.mean(values)), abs=0.2 * half)
+
+
+def test_many_kernels_are_dealt_whole():
+    kernels = [f"k{number // 2}" for number in range(6 * MOST_UNITS)]
+    how = resampling_of(kernels)
+    assert (how.unit, how.units) == ("kernel", MOST_UNITS)
+    assert all(how.unit_of[number] == how.unit_of[number + 1] for number in range(0, len(kernels), 2))

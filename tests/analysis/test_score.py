@@ -13,8 +13,8 @@ from samples import failed, make_book, make_forecast, make_sealed, make_view
 from scored import view
 
 from ledger.analysis import score
-from ledger.analysis.score import brier_score, group_by, interval_score, log_score, score_book
-from ledger.analysis.track_record import probabilities_of
+from ledger.analysis.regime_probabilities import brier_score, log_score, probabilities_of
+from ledger.analysis.score import group_by, interval_score, score_book
 from ledger.errors import UnknownName
 from ledger.records import REGIMES, Finding, Regime
 

@@ -33,7 +33,7 @@ def test_five_lines_of_python_seal_measure_and_report_a_callable(desk):
     (desk.root / "use.py").write_text(LINES)
     done = desk.run(sys.executable, "use.py")
     assert done.returncode == 0, done.stderr
-    assert "the forecast (" in done.stdout
+    assert "% for 40%)" in done.stdout
     assert desk.git("log", "--format=%s").splitlines()[:2] == [
         "Measure ops.swiglu-N0256-N11024-fp32: measured", "Seal ops.swiglu-N0256-N11024-fp32: 1 cell",
     ]  # fmt: skip

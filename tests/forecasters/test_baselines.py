@@ -10,7 +10,7 @@ from samples import make_book
 from scored import view
 
 from ledger.analysis.book import Book, CellView
-from ledger.forecasters.baselines import PREFIX, compared, rankings, skills
+from ledger.forecasters.baselines import NAMES, PREFIX, compared, compared_cells, rankings, skills
 
 
 def at(shown: CellView, *, sealed: int, measured: int) -> CellView:
@@ -35,23 +35,27 @@ def book(*, later: bool) -> Book:
     return make_book(first, second)
 
 
+def answers(made: Book, name: str) -> list[float | None]:
+    """Return what a baseline answers for the cells of a book, in percent."""
+    return [(*cell.baselines, cell.persistence)[NAMES.index(name)] for cell in compared_cells(made)]
+
+
 def test_the_naive_baseline_reaches_the_roof():
-    found = compared(book(later=True))
-    naive = found.baselines["naive-roofline"]
-    assert [one.predicted for one in naive if one] == pytest.approx([100, 100])
-    assert [one.log_error for one in naive if one] == pytest.approx([math.log(2), math.log(100 / 60)])
+    made = book(later=True)
+    assert answers(made, "naive-roofline") == pytest.approx([100, 100])
+    losses = compared(compared_cells(made)).baselines[:, NAMES.index("naive-roofline")]
+    assert losses.tolist() == pytest.approx([math.log(2), math.log(100 / 60)])
     # The toy profile has no measured ceilings.
-    assert found.baselines["measured-roofline"] == (None, None)
+    assert answers(made, "measured-roofline") == [None, None]
 
 
 def test_persistence_knows_only_what_was_measured_before_the_seal():
-    known = compared(book(later=True)).baselines["persistence"]
-    assert known[0] is None and known[1] is not None and known[1].predicted == pytest.approx(50)
-    assert compared(book(later=False)).baselines["persistence"] == (None, None)
+    assert answers(book(later=True), "persistence") == [None, pytest.approx(50)]
+    assert answers(book(later=False), "persistence") == [None, None]
 
 
 def test_skill_compares_errors_on_the_cells_that_both_answer():
-    by_name = {one.baseline: one for one in skills(compared(book(later=True)))}
+    by_name = {one.baseline: one for one in skills(compared(compared_cells(book(later=True))))}
     own = (math.log(50 / 40) + math.log(60 / 55)) / 2
     naive = (math.log(100 / 50) + math.log(100 / 60)) / 2
     assert by_name["naive-roofline"].skill == pytest.approx(1 - own / naive)
@@ -63,5 +67,5 @@ def test_skill_compares_errors_on_the_cells_that_both_answer():
 
 def test_a_forecaster_named_as_a_baseline_is_not_taken_for_it():
     shown = view(percent=50, measured=50, forecaster="naive-roofline")
-    (ranking,) = rankings(compared(make_book(shown))).values()
+    (ranking,) = rankings(compared(compared_cells(make_book(shown)))).values()
     assert {row.forecaster for row in ranking.rows} >= {"naive-roofline", f"{PREFIX}naive-roofline"}

@@ -77,7 +77,7 @@ def _for_cpu(text: str) -> str:
     return text
 
 
-def _error(kernel: Any, run: Run, folder: Path) -> float:
+def _error(kernel: Any, run: Run, folder: Path, *, limit_s: float = 60) -> float:
     """Return the largest error of two launches, infinite when a launch fails or leaves its workspace unready."""
     shape = run.shape
     ahead = kernel.ahead(run.config, shape, "fp16", "sm_90")
@@ -97,7 +97,7 @@ def _error(kernel: Any, run: Run, folder: Path) -> float:
     steps, remainder = divmod(heads * -(-s // run.block_s), ctas)
     sizes = (heads, s, ctas, steps, remainder, ahead.shared_bytes)
     try:
-        done = subprocess.run([program, given, made, *map(str, sizes)], timeout=60, check=False)
+        done = subprocess.run([program, given, made, *map(str, sizes)], timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         return math.inf
     if done.returncode != 0:
@@ -166,7 +166,9 @@ RUNS = (
 @needs_compiler
 @pytest.mark.parametrize("run", one_in(4, RUNS, lambda run: run.id))
 def test_attention_in_cuda_is_right_on_a_cpu(run: Run, tmp_path: Path) -> None:
-    assert _error(load_kernel("decode_attention", launch=True).kernel, run, tmp_path) < TOLERANCE
+    kernel = load_kernel("decode_attention", launch=True).kernel
+    # Hundreds of threads that wait for one another: seconds on idle cores, more than a minute on busy ones.
+    assert _error(kernel, run, tmp_path, limit_s=600) < TOLERANCE
 
 
 @needs_compiler

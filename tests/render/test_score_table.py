@@ -15,7 +15,7 @@ from ledger.analysis.book import CellView
 from ledger.analysis.formatting import kernel_tail
 from ledger.analysis.score import score_book
 from ledger.errors import UnknownName
-from ledger.forecasters.baselines import PREFIX, compared, rankings, skills
+from ledger.forecasters.baselines import PREFIX, compared, compared_cells, rankings, skills
 from ledger.records import Participant, PredictionV2
 from ledger.render.score_sheet import only, score_sheet
 from ledger.render.score_table import render_calibration, render_rankings, render_scores, render_skills
@@ -74,7 +74,7 @@ def test_intervals_skill_ranking_and_calibration_are_shown() -> None:
     ]
     book, stream = make_book(*views), io.StringIO()
     console = Console(file=stream, width=160)
-    found = compared(book)
+    found = compared(compared_cells(book))
     render_scores(score_book(book), console)
     render_skills(skills(found), console)
     render_rankings(rankings(found), console)
@@ -108,8 +108,8 @@ def many(count: int = 15) -> tuple[str, list[str]]:
     stream, book = io.StringIO(), make_book(*views)
     console = Console(file=stream, width=80)
     render_scores(score_book(book), console)
-    render_skills(skills(compared(book)), console)
-    render_rankings(rankings(compared(book)), console)
+    render_skills(skills(compared(compared_cells(book))), console)
+    render_rankings(rankings(compared(compared_cells(book))), console)
     return stream.getvalue(), names
 
 

@@ -1,6 +1,8 @@
 """Builds repositories that are small and dear to audit, and prints the time and memory that each audit takes.
 
-python tests/stress/hostile_ledgers.py [NAME …]    all of them without a name; memory is that of the largest process
+python tests/stress/hostile_ledgers.py [NAME …]    all of them without a name
+
+Memory is that of the largest process; seconds are those on the wall and those of processors.
 """
 
 from __future__ import annotations
@@ -302,8 +304,9 @@ def main() -> None:
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             document = json.loads(out)
+            wall_s, cpu_s = time.perf_counter() - started, used.ru_utime + used.ru_stime
             print(
-                f"{name}: {packed / 1e6:.1f} MB; {time.perf_counter() - started:.1f} s, {used.ru_maxrss // 1024} MiB; "
+                f"{name}: {packed / 1e6:.1f} MB; {wall_s:.1f} s, {cpu_s:.1f} s of CPU, {used.ru_maxrss // 1024} MiB; "
                 f"exit {process.returncode}, {document['verdict']} ({document['reason'][:90]})",
                 flush=True,
             )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import builders
@@ -13,18 +15,34 @@ from builders import Ledger, forecast
 from many_records import write_many
 from random_ledger import random_step
 
+from ledger.analysis.score import GROUPS
 from ledger.evidence.judged_ledger import judged_ledger
+from ledger.forecasters import last_measured
 from ledger.git.history import read_history
 from ledger.git.reader import Blobs, Reader, quiet_environment
-from ledger.render.history_table import timeline, timeline_growth
+from ledger.render.history_table import events_of, grown_timeline, kept_timeline, timeline, timeline_growth
+from ledger.render.kept_columns import unpacked
+from ledger.render.score_growth import grown_scores, kept_sheet, scores_growth, scores_kept
+from ledger.render.score_sheet import as_value, score_sheet
 from ledger.render.status_table import grown_status, status_growth, status_of
 from ledger.workflow import answers
 from ledger.workflow.answers import Growing, growing
+from ledger.workflow.index_file import NAME
 
 KINDS = {
     "status": Growing(status_of, status_growth, grown_status),
-    "log": Growing(timeline, timeline_growth, lambda events, more: events + more),
+    "log": Growing(
+        lambda book: kept_timeline(timeline(book)), lambda found: kept_timeline(timeline_growth(found)), grown_timeline
+    ),
+    "score": Growing(scores_kept, scores_growth, grown_scores),
 }
+
+
+def told(name: str, value):
+    """Return a list without how it is kept."""
+    if name == "score":
+        return {**value, "cells": unpacked(value["cells"])}
+    return events_of(value) if name == "log" else value
 
 
 class Asked:
@@ -49,7 +67,10 @@ class Asked:
         reader = Reader(self.git_dir, quiet_environment())
         book = judged_ledger(reader, read_history(reader, "HEAD"))
         for name, kind in KINDS.items():
-            assert self.list(name) == json.loads(json.dumps(kind.make(book)))
+            assert told(name, self.list(name)) == told(name, json.loads(json.dumps(kind.make(book))))
+        if not book.refused:
+            for group in (None, *GROUPS):
+                assert as_value(kept_sheet(self.list("score"), group)) == as_value(score_sheet(book, group))
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
@@ -239,10 +260,7 @@ def test_patches_are_joined_and_damaged_ones_count_as_none(ledger, monkeypatch):
         ledger.seal(forecast(B=2 ** (3 + number)))
         ledger.asked.check()
     assert ledger.asked.judged == 1
-    import sqlite3
-    from contextlib import closing
-
-    with closing(sqlite3.connect(ledger.root / ".git" / "ledger.index")) as held:
+    with closing(sqlite3.connect(ledger.root / ".git" / NAME)) as held:
         assert held.execute("update patches set data = zeroblob(9)").rowcount == 1
         held.commit()
     ledger.asked.check()
@@ -266,3 +284,57 @@ def test_growth_reads_few_records_of_a_large_ledger(tmp_path, monkeypatch):
         asked.check()
     assert asked.judged == 1
     assert len(reads) < 200
+
+
+def deleted(index, other):
+    index.unlink()
+
+
+def cut_off(index, other):
+    index.write_bytes(index.read_bytes()[:5000])
+
+
+def no_database(index, other):
+    index.write_bytes(b"no database" * 1000)
+
+
+def of_another_ledger(index, other):
+    index.write_bytes((other.root / ".git" / NAME).read_bytes())
+
+
+def with_damaged_values(index, other):
+    with closing(sqlite3.connect(index)) as held:
+        assert held.execute("update answers set data = zeroblob(length(data))").rowcount == len(KINDS)
+        held.commit()
+
+
+@pytest.mark.parametrize(
+    "harm", [deleted, cut_off, no_database, of_another_ledger, with_damaged_values], ids=lambda harm: harm.__name__
+)
+def test_an_index_that_is_gone_damaged_or_foreign_changes_no_answer(ledger, harm, tmp_path):
+    other = Ledger(tmp_path / "other")
+    other.write("README.md", b"another project\n")
+    other.commit("begin")
+    for size in (8, 16):
+        other.measure(other.seal(forecast(B=size)))
+    Asked(other.root).check()
+    harm(ledger.root / ".git" / NAME, other)
+    ledger.asked.check()
+    assert ledger.asked.judged == 2
+    ledger.measure(ledger.seal(forecast(B=32)))
+    ledger.asked.check()
+    assert ledger.asked.judged == 2
+
+
+def test_persistence_is_asked_once_more_about_grown_cells_alone(ledger, monkeypatch):
+    """What a grown cell is compared with is all that was measured before its seal, old and new."""
+    first = ledger.seal(forecast(B=8))
+    ledger.asked.check()
+    ledger.measure(first)
+    ledger.measure(ledger.seal(forecast(B=16)))
+    ledger.asked.check()
+    assert ledger.asked.judged == 1
+    asked = []
+    monkeypatch.setattr(last_measured, "_answered", lambda cell, earlier: asked.append(cell) or cell)
+    ledger.asked.list("score")
+    assert {cell.seal for cell in asked} > {first.id} and len(asked) == 2

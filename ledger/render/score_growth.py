@@ -1,0 +1,64 @@
+"""Keeps what the scores of a ledger are computed from as one JSON value, by columns, and lets it grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ledger.analysis.book import Book
+from ledger.analysis.claims import ClaimScore
+from ledger.analysis.machines import ChipTime
+from ledger.analysis.results import ScoredCell
+from ledger.analysis.score import GroupBy
+from ledger.evidence.judge import Growth
+from ledger.forecasters.baselines import asked_cell, compared_cells
+from ledger.forecasters.last_measured import with_last_measured
+from ledger.render.claim_text import scores_of
+from ledger.render.kept_columns import Columns, columns_of, unpacked
+from ledger.render.score_sheet import ScoreSheet, sheet_of
+
+
+def scores_kept(book: Book) -> dict[str, Any]:
+    """Return the cells and claims of a book as scores need them, and what it is refused for."""
+    return {
+        "cells": columns_of(compared_cells(book)),
+        "claims": [asdict(one) for one in scores_of(book)],
+        "refused": [finding.text for finding in book.refused],
+    }
+
+
+def scores_growth(found: Growth) -> dict[str, Any]:
+    """Return what new commits change. seen: seals whose sight stays."""
+    cells = [asked_cell(view) for view in found.book.cells if view.sealed.id in found.judged]
+    return {"cells": columns_of(cells), "seen": sorted(found.judged - found.sighted)}
+
+
+def grown_scores(kept: dict[str, Any], growths: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is kept with what new commits changed."""
+    cells = _cells(kept["cells"])
+    hidden = [cell for cell in cells if cell.hidden]
+    del cells[len(cells) - len(hidden) :]
+    places = {(cell.seal, cell.cell): place for place, cell in enumerate(cells)}
+    for growth in growths:
+        seen = set(growth["seen"])
+        for cell in _cells(growth["cells"]):
+            place = places.setdefault((cell.seal, cell.cell), len(cells))
+            if place == len(cells):
+                cells.append(cell)
+            else:
+                cells[place] = cell._replace(sight=cells[place].sight) if cell.seal in seen else cell
+    return {**kept, "cells": columns_of(with_last_measured([*cells, *hidden]))}
+
+
+def kept_sheet(kept: Mapping[str, Any], group: GroupBy | None) -> ScoreSheet:
+    """Return the scores of what is kept. group: as for score_cells."""
+    return sheet_of(_cells(kept["cells"]), [ClaimScore(**one) for one in kept["claims"]], group)
+
+
+def _cells(columns: Columns) -> list[ScoredCell]:
+    found = unpacked(columns)
+    chips = ScoredCell._fields.index("chips")
+    if found and any(found[chips]):
+        found[chips] = [[ChipTime(*one) for one in several] for several in found[chips]]
+    return list(map(ScoredCell._make, zip(*found, strict=True)))
