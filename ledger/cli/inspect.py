@@ -37,11 +37,11 @@ def inspect(
     from ledger.render.inspection_card import document, render
 
     root = find_root()
+    targets = _targets(root, arch, device)
     loaded = load_kernel(kernel, root, launch=True).kernel
     size = parse_shape(shape) if shape else dict(loaded.cases[0])
     kind = parse_dtype(dtype) if dtype else loaded.dtypes[0]
     changes = parse_config(config) if config else {}
-    targets = _targets(root, arch, device)
     with working("compiling"):
         found = [run(loaded, target, shape=size, dtype=kind, config=changes) for target in targets]
     if as_json:

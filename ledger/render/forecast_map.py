@@ -66,7 +66,7 @@ def _line(cell: MapCell) -> tuple[str, ...]:
 
 def _print_block(block: str, cells: Sequence[MapCell], console: Console) -> None:
     rows, columns = _axes(cells)
-    console.print(Text(harmless(f"{block}: percent of the roof"), style="bold"))
+    console.print(Text(harmless(f"{block}: percent of the roof, and the regime"), style="bold"))
     width = max(9, *(len(name) + 2 for name in columns))
     left = max(len(name) for name in rows) + 2
     console.print(Text(" " * left + "".join(name.rjust(width) for name in columns)), soft_wrap=True)
@@ -79,13 +79,14 @@ def _print_block(block: str, cells: Sequence[MapCell], console: Console) -> None
 
 
 def _shaded(cell: MapCell | None, width: int) -> tuple[str, str]:
-    """Return a cell of the terminal's map, with its style; without colours the number and the regime's letter stay."""
+    """Return a cell of the terminal's map, with its style; without colours number and regime stay."""
     if cell is None or isinstance(cell.answer, NoAnswer):
         return "-".rjust(width), ""
     percent = cell.answer.percent
     colour = next((colour for limit, colour in _STEPS if percent < limit), _STEPS[-1][1])
     style = f"{'white' if percent < 60 else 'black'} on color({colour})"
-    return f"{percent:.0f} {(cell.answer.regime or '?')[0]} ".rjust(width), style
+    regime = (cell.answer.regime or "?").removesuffix("-bound")[:3]
+    return f"{percent:.0f} {regime} ".rjust(width), style
 
 
 def _axes(cells: Sequence[MapCell]) -> tuple[list[str], list[str]]:

@@ -29,8 +29,9 @@ _NAME_SHARE = 13 / 476
 def row_value(row: ReportRow, dot: Dot | None, *, leads: bool) -> dict[str, Any]:
     """Return one forecast. Units: x FLOP/byte, rate FLOP/s, percents of the roof, us microseconds.
 
-    leads: whether it stands for its case. named: the regimes that the verdict names; shares: the probabilities of
-    REGIMES, None where none were stated; right: None where no regime was determined.
+    leads: whether it stands for its case. again: whether another row shows an earlier run of it. named: the regimes
+    that the verdict names; shares: the probabilities of REGIMES, None where none were stated; right: None where no
+    regime was determined.
     """
     view, forecast = row.view, row.view.forecast
     run = row.result
@@ -40,6 +41,7 @@ def row_value(row: ReportRow, dot: Dot | None, *, leads: bool) -> dict[str, Any]
     value: dict[str, Any] = {
         "n": row.number,
         "leads": leads,
+        "again": row.run is not None and row.run is not view.runs[0],
         "cell": lines.cell_text(view),
         "kernel": forecast.case.kernel,
         "dtype": forecast.case.dtype,
@@ -126,7 +128,10 @@ def _roofs(plot: RooflinePlot, limits: Limits) -> list[dict[str, Any]]:
         found.append((ceiling, [(start, ceiling.flop_per_s), (right, ceiling.flop_per_s)], False))
     named = sorted(plot.ceilings, key=lambda line: line.flop_per_s)
     wanted = [math.log(line.flop_per_s / low) / math.log(high / low) for line in named]
-    levels = {id(line): level for line, level in zip(named, push_apart(wanted, _NAME_SHARE), strict=True)}
+    placed = push_apart(wanted, _NAME_SHARE)
+    # Names of many ceilings near the top begin at it: what is above the chart is cut off.
+    over = max(0.0, placed[-1] - 1) if placed else 0.0
+    levels = {id(line): level - over for line, level in zip(named, placed, strict=True)}
     return [
         {
             "label": device_text(plot, line),

@@ -28,6 +28,7 @@ from ledger.analysis.report_rows import (
     rows,
     void_reasons,
 )
+from ledger.analysis.results import case_key
 from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.callables.subject import SELF_CONSISTENT, is_callable
 from ledger.records import Forecast, Measurement, Verification
@@ -262,7 +263,7 @@ def summary_text(book: Book) -> tuple[str, ...]:
     parts = [f"{states[state]} {state}" for state in states]
     told = count_text(len(book.cells), "cell")
     if SCORED in states:
-        told = f"{count_text(len(book.cells), 'forecast')} of {count_text(len(case_rows(rows(book))), 'case')}"
+        told = f"{count_text(len(book.cells), 'forecast')} of {count_text(len(set(map(case_key, book.cells))), 'case')}"
     head = f"{count_text(len(book.seals), 'seal')}, {told}: {', '.join(parts) or 'none'}"
     results = [(view, run.verification) for view, run in _standing_for_cases(book)]
     gaps = [verdict.gap.percent for _, verdict in results if verdict.gap is not None]

@@ -164,7 +164,7 @@ def test_readme_and_guide_count_as_the_records_do(rows: list[dict[str, Any]]):
     others = ("latency", "compute", "hbm")
     latency, compute, hbm = (sum(pair == {"l2-bound", f"{name}-bound"} for pair in missed) for name in others)
     right = len(rows) - len(missed)
-    assert f"holds {len(rows)} measured cells of an H200: {right} regimes were right, {outside}" in readme
+    assert f"first ten campaigns measured {len(rows)} cells of an H200: {right} regimes were right, {outside}" in readme
     assert f"From {len(rows)} forecasts on an H200" in guide
     assert f"Of {outside} percents outside their intervals {above} were above" in guide
     said = f"{len(missed)} regimes were wrong, and L2 was on one side of {latency + compute + hbm}: {latency} against"

@@ -267,7 +267,7 @@ def test_the_page_draws_and_filters_and_runs_nothing_planted(browser: Browser, p
         " one.dispatchEvent(new Event('input', {bubbles: true})) }"
     )
     assert browser.run(COUNT) == 3
-    assert browser.run("document.getElementById('count').textContent") == "3 of 8 cases, 3 of 8 forecasts"
+    assert browser.run("document.getElementById('count').textContent") == "3 of 8 rows, 3 of 8 forecasts"
     # The tip of a dot, by keyboard, shows the planted name; Enter opens its row.
     press = "document.getElementById('roofline').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
     browser.run(press % "ArrowRight")
@@ -299,7 +299,7 @@ def test_a_forecaster_is_chosen_in_the_place_of_the_first(tmp_path: Path) -> Non
         assert opened.run("document.querySelector('#row-1 .why span').hidden")
         opened.run(choose % "")
         assert "|hbm-bound 52.5% (40–60)|" in opened.run(row)
-        assert opened.run("document.getElementById('count').textContent") == "1 of 1 cases, 3 of 3 forecasts"
+        assert opened.run("document.getElementById('count').textContent") == "1 of 1 rows, 3 of 3 forecasts"
         assert (opened.run(confusion), opened.run(dots)) == ("1·2·", 3)
         assert opened.said == []
 

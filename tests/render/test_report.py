@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from ledger.records import Finding, Tool, Void
 from ledger.render import report
 from ledger.render.counter_card import counter_lines
 from ledger.render.markdown_page import page_name, seal_page, seals_table
+from ledger.render.page_document import row_value
 from ledger.render.report_text import finding_text, outcome
 from ledger.render.site import write_site
 
@@ -242,6 +244,16 @@ def test_forecasts_that_one_run_scores_are_one_row_led_by_a_person() -> None:
     # The run is hbm-bound at 50%; l2-bound at 40% is a miss in both.
     assert "also learned 40.0% +10.0 l2; rule-of-thumb 40.0% +10.0 l2" in text
     assert "Not measured" not in text and text.count("As forecast to 2.5 points") == 1
+
+
+def test_a_case_that_was_measured_again_is_one_case_and_one_forecast() -> None:
+    shown = shared_case("learned")
+    view = shown.cells[-1]
+    again = replace(view.runs[0], recorded=replace(view.runs[0].recorded, id="ab" * 32))
+    twice = make_book(shown.cells[0], replace(view, runs=(*view.runs, again)))
+    assert [row.number for row in report_rows(twice)] == [1, 1, 2]
+    assert "2 seals, 2 forecasts of 1 case: 1 scored by another seal's run, 1 measured" in printed(twice, width=140)
+    assert [row_value(row, None, leads=True)["again"] for row in report_rows(twice)] == [False, False, True]
 
 
 def test_markdown_has_a_row_a_case_too() -> None:

@@ -14,6 +14,8 @@
     row.named = row.named ? row.named.split(",").map(Number) : [];
     row.shares = row.shares && row.shares.split(",").map(Number);
   }
+  // A forecast that was measured again has a row for each run.
+  const forecasts = (several) => several.filter((row) => !row.again).length;
   const root = document.documentElement, by = (id) => document.getElementById(id);
   // The forecast that stands for a case: the first of those chosen.
   const rows = new Map(), leads = new Map(all.filter((row) => row.leads).map((row) => [row.n, row]));
@@ -100,7 +102,7 @@
       }));
     const arrows = measured.flatMap((row) => [[row.x, row.from], [row.x, row.rate], ["-", "-"]]);
     return { ...base(), legend: legend(measured), dataZoom: zoom(),
-      grid: { left: 64, right: named ? 324 : 14, top: named ? 34 : 16, bottom: 84 },
+      grid: { left: 64, right: named ? 366 : 14, top: named ? 34 : 16, bottom: 84 },
       xAxis: axis("FLOP per byte of compulsory DRAM traffic",
         { type: "log", min: data.x[0], max: data.x[1], axisLabel: { color: css("--dim"), formatter: power, showMinLabel: false, showMaxLabel: false } }),
       yAxis: axis("FLOP/s",
@@ -292,7 +294,7 @@
       by("row-" + n).hidden = !rows.has(n);
       if (rows.has(n)) stand(rows.get(n));
     }
-    by("count").textContent = `${rows.size} of ${leads.size} cases, ${shown.length} of ${all.length} forecasts`;
+    by("count").textContent = `${rows.size} of ${leads.size} rows, ${forecasts(shown)} of ${forecasts(all)} forecasts`;
     draw();
   }
 
