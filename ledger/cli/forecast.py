@@ -195,7 +195,7 @@ def _map(
     as_json: bool,
 ) -> None:
     """Show the cells as a table and heat maps, of the first forecaster; as JSON of all of them."""
-    from ledger.forecasters.levers import SPREAD, lever_of
+    from ledger.forecasters.levers import COMPARED, SPREAD, lever_of
     from ledger.forecasters.registry import answers_of
     from ledger.record_files import write_atomically
     from ledger.records import is_gpu
@@ -217,8 +217,9 @@ def _map(
     render_map(cells, out())
     for hardware in {id(question.hardware): question.hardware for *_, question in places}.values():
         if chosen[0].name == "analytic" and is_gpu(hardware.target):
-            compared = "" if hardware.name == "h200" else f"; nothing measured on {hardware.name} was compared"
-            say(f"{hardware.name}: 80% of 248 H200 cells took {SPREAD[0]:g} to {SPREAD[1]:g} times that{compared}")
+            compared = "" if hardware.name in COMPARED else f"; nothing measured on {hardware.name} was compared"
+            runs = "685 runs on an H200 and an H100"
+            say(f"{hardware.name}: 80% of {runs} took {SPREAD[0]:g} to {SPREAD[1]:g} times that{compared}")
 
 
 def _earlier(chosen: Sequence[Participating]) -> tuple[Measured, ...]:
