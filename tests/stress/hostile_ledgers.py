@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(ROOT)]
 
 from builders import KERNEL_SOURCE, PROFILE, forecast, measurement, prediction, timing
+from spent import spend
 
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
 from ledger.records import Measurement, Prediction
@@ -294,20 +293,11 @@ def main() -> None:
             folder = Path(place) / "hostile.git"
             CASES[name](folder)
             packed = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-            command = [sys.executable, "-m", "ledger", "audit", "--json", str(folder)]
-            started = time.perf_counter()
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}
-            )
-            assert process.stdout is not None
-            out = process.stdout.read()
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            document = json.loads(out)
-            wall_s, cpu_s = time.perf_counter() - started, used.ru_utime + used.ru_stime
+            spent = spend(sys.executable, "-m", "ledger", "audit", "--json", str(folder))
+            document = json.loads(spent.stdout)
             print(
-                f"{name}: {packed / 1e6:.1f} MB; {wall_s:.1f} s, {cpu_s:.1f} s of CPU, {used.ru_maxrss // 1024} MiB; "
-                f"exit {process.returncode}, {document['verdict']} ({document['reason'][:90]})",
+                f"{name}: {packed / 1e6:.1f} MB; {spent.wall_s:.1f} s, {spent.cpu_s:.1f} s of CPU, "
+                f"{spent.memory_mib} MiB; exit {spent.code}, {document['verdict']} ({document['reason'][:90]})",
                 flush=True,
             )
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,43 +20,25 @@ sys.path[:0] = [
 ]
 
 from many_records import write_many
+from spent import Spent, spend
 
-ROOT = str(Path(__file__).parent.parent.parent)
 ROUNDS = 3
 
 
-@dataclass(frozen=True)
-class Spent:
-    """Hold what a command and its children took: seconds on the wall, seconds of processors, MiB at the most."""
-
-    wall_s: float
-    cpu_s: float
-    memory_mib: int
-    stdout: bytes
-
-
-def spend(*command: str) -> Spent:
-    """Run a command to its end."""
-    with tempfile.TemporaryFile() as out:
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": ROOT}
-        )
-        _, status, use = os.wait4(process.pid, 0)
-        wall = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0, f"{' '.join(command)}: exit {process.returncode}"
-        out.seek(0)
-        return Spent(wall, use.ru_utime + use.ru_stime, use.ru_maxrss // 1024, out.read())
+def sound(*command: str) -> Spent:
+    """Run a command that must succeed."""
+    spent = spend(*command)
+    assert spent.code == 0, f"{' '.join(command)}: exit {spent.code}"
+    return spent
 
 
 def measure(folder: Path, *options: str) -> tuple[str, float]:
     """Return a line about ROUNDS audits, each between two of git fsck, and the least processor time of an audit."""
     rounds = []
     for _ in range(ROUNDS):
-        before = spend("git", "-C", str(folder), "fsck", "--full")
-        audit = spend(sys.executable, "-m", "ledger", "audit", *options, str(folder))
-        after = spend("git", "-C", str(folder), "fsck", "--full")
+        before = sound("git", "-C", str(folder), "fsck", "--full")
+        audit = sound(sys.executable, "-m", "ledger", "audit", *options, str(folder))
+        after = sound("git", "-C", str(folder), "fsck", "--full")
         rounds.append((audit, (before.wall_s + after.wall_s) / 2, (before.cpu_s + after.cpu_s) / 2))
     walls = ", ".join(f"{audit.wall_s:.1f}/{wall:.1f} s ({audit.wall_s / wall:.2f})" for audit, wall, _ in rounds)
     cpus = ", ".join(f"{audit.cpu_s:.1f}/{cpu:.1f} s ({audit.cpu_s / cpu:.2f})" for audit, _, cpu in rounds)
@@ -75,7 +54,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "large.git"
             write_many(folder, count)
-            verdict = json.loads(spend(sys.executable, "-m", "ledger", "audit", "--json", str(folder)).stdout)
+            verdict = json.loads(sound(sys.executable, "-m", "ledger", "audit", "--json", str(folder)).stdout)
             said = f"{verdict['verdict']} ({verdict['reason']}), {len(verdict['findings'])} findings"
             print(f"{count} seals + {count} measurements: {said}; load {os.getloadavg()[0]:.1f}", flush=True)
             words, _ = measure(folder)

@@ -97,6 +97,7 @@ def _write(out: _Import, count: int) -> None:
             out.commit(main, side.added, AUTHORS[0], f"merge refs/heads/{side.name}")
             out.forget(side)
             main.tips = {**main.tips, **side.tips}
+        main.added.clear()
 
 
 def _records(number: int, branch: _Branch) -> Iterator[dict[str, bytes]]:
