@@ -7,14 +7,17 @@ A signature counts only when the signed message names the record's own SHA-256 i
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 
-from ledger.errors import EvidenceRefused, MachineError
+from ledger.errors import EvidenceRefused, InputError, MachineError
 from ledger.git.reader import quiet_environment
+from ledger.record_files import read_bytes
 
+_SIGNER = re.compile(rb"^[^#\s].*\s(?:ssh|ecdsa|sk)-[\w@.-]+\s+[A-Za-z0-9+/]{16,}", re.MULTILINE)
 _HEADERS = (b"gpgsig ", b"gpgsig-sha256 ")
 
 
@@ -35,6 +38,14 @@ def split_commit(data: bytes) -> tuple[bytes, bytes | None]:
             kept.append(line)
     payload = b"\n".join(kept) + separator + message
     return payload, b"\n".join(signature) + b"\n" if signature else None
+
+
+def check_allowed_signers(path: FilePath) -> None:
+    """Raise InputError where a file names no signer, so that a wrong file is no audit in which nobody signed."""
+    if not path.is_file():
+        raise InputError(f"{path}: not there; expected a file of allowed signers")
+    if not _SIGNER.search(read_bytes(path)):
+        raise InputError(f"{path}: names no signer; expected lines of PRINCIPAL KEYTYPE KEY, as in ssh-keygen(1)")
 
 
 def signer(data: bytes, identity: str, allowed: FilePath) -> str | None:

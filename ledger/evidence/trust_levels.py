@@ -9,9 +9,9 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from ledger.analysis.book import Book, CellView, ClaimView, Recorded, RecordedRatio, Sealed
-from ledger.errors import EvidenceRefused, InputError
+from ledger.errors import EvidenceRefused
 from ledger.evidence.object_checks import TOKEN_PATH, ReadBlob
-from ledger.evidence.signatures import signer
+from ledger.evidence.signatures import check_allowed_signers, signer
 from ledger.git.reader import Reader
 from ledger.records import Finding
 
@@ -50,8 +50,7 @@ def apply_trust(
         notes.append(f"{len(tokens)} time tokens are not verified: name the roots you trust with --tsa-roots")
     signed: dict[str, str] = {}
     if trust.allowed_signers is not None:
-        if not trust.allowed_signers.is_file():
-            raise InputError(f"{trust.allowed_signers}: not there; expected a file of allowed signers")
+        check_allowed_signers(trust.allowed_signers)
         signed = _signed(book, reader, trust.allowed_signers, findings)
         notes += [f"signed by {name}: {identity[:12]}" for identity, name in signed.items()]
     refused = {finding.path for finding in findings if finding.severity == "refused"}

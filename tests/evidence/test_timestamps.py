@@ -238,6 +238,14 @@ def test_a_missing_file_of_signers_is_bad_input(ledger, tmp_path):
         audited(ledger, signers=tmp_path / "none")
 
 
+@pytest.mark.parametrize("content", [b"", b"# ada ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIH\n", b"\x00\xff noise\n" * 9])
+def test_a_file_that_names_no_signer_is_bad_input(ledger, tmp_path, content):
+    ledger.seal()
+    (tmp_path / "signers").write_bytes(content)
+    with pytest.raises(InputError, match="names no signer; expected lines of PRINCIPAL"):
+        audited(ledger, signers=tmp_path / "signers")
+
+
 @pytest.mark.parametrize(
     ("release", "good"),
     [
