@@ -12,9 +12,8 @@ Of a callable that is a product the fastest tiles count, as a library would choo
 compulsory work, by its kind (calls.py).
 
 SMs, L2 and DRAM overlap, in the full waves and in the last; near equality they slow each other, which a norm of
-exponent `overlap` models. The clock of
-the tensor cores falls with power: from its burst value for launches up to `short_s` to its sustained one. Left out:
-bank conflicts, the number of stages, TLB misses, temperature.
+exponent `overlap` models. The clock of the tensor cores falls with power: from its burst value for launches up to
+`short_s` to its sustained one. Left out: bank conflicts, the number of stages, TLB misses, temperature.
 
 Constants: analytic_constants.py. What a profile measured is taken from it; a profile without it gets the H200's share
 of the datasheet, which is told.

@@ -23,9 +23,9 @@ class Geometry:
     that wave's idle time that counts. tensor: operations, padding included. request: bytes requested from L2.
     exchanged: through shared memory. converted: elements that pass through registers on their way to the tensor cores,
     by so many converters (warpgroups). chained: dependent products of a step, each waiting for the one before.
+    apart: the same of each tile after the first of an SM, whose loads and stores the next does not hide.
     promoted: sums that CUDA cores scale and add to those before while tensor cores wait. pending: steps whose loads are
     under way together, 0 where that is not known.
-    apart: the same of each tile after the first of an SM, whose loads and stores the next does not hide.
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
     scattered: whether rows of the result start within a sector of 32 bytes, so that tiles write parts of sectors.
@@ -64,7 +64,8 @@ def _parts(whole: int, part: int) -> int:
     return -(-whole // part)
 
 
-def _number(config: Mapping[str, int | str], key: str, default: int) -> int:
+def number(config: Mapping[str, int | str], key: str, default: int) -> int:
+    """Return a number of a configuration; the default where it has none."""
     value = config.get(key, default)
     return value if isinstance(value, int) else default
 
@@ -75,7 +76,7 @@ def geometry_of(case: Case, work: Work, sms: int) -> Geometry:
     if found is not None and case.implementation == "triton":
         try:
             made = found(case, work, sms)
-            early = _number(case.config, "pdl", 0) > 0
+            early = number(case.config, "pdl", 0) > 0
             return replace(made, early=early, ahead=made.ahead and early)
         except (KeyError, ZeroDivisionError, TypeError):
             # A configuration of another form.
@@ -114,16 +115,16 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
     tall, wide = (int(config[key]) for key in (("block_b", "block_o") if fused else ("block_m", "block_n")))
     deep, element = int(config["block_k"]), DTYPE_BYTES[case.dtype]
     variant, high, broad = _variant(case)
-    split = _number(config, "split_k", 2 if config.get("stream") == 2 else 1)
+    split = number(config, "split_k", 2 if config.get("stream") == 2 else 1)
     ctas = _parts(rows, tall) * _parts(columns, wide) * split
     steps = _parts(_parts(inner, deep), split)
     # The rows that a tile has beyond those of the matrix are multiplied, and not loaded.
     loaded = rows / _parts(rows, tall)
-    converted, converters = 0.0, max(_number(config, "num_warps", 4) / 4, 1.0)
+    converted, converters = 0.0, max(number(config, "num_warps", 4) / 4, 1.0)
     if fused:
         # Ping-pong warpgroups scale the weights, the others x; of the warp-specialised variant some do nothing else.
         converted = (wide if variant == "ping_pong" else loaded) * deep
-        converters = max(_number(config, "scalers", 0), _number(config, "scaling_warpgroups", 0)) or converters
+        converters = max(number(config, "scalers", 0), number(config, "scaling_warpgroups", 0)) or converters
     few = variant == "few_rows"
     products = tall * wide * deep * _fma(case, tall * wide) if case.dtype in ("fp32", "fp64") else 0.0
     # Eight-bit operands both lie along the inner dimension.
@@ -144,7 +145,7 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
         multiplied=products,
         chained=_FEW_CHAIN * tall if few else 0.0,
         promoted=tall * wide if case.kernel == "matmul_fp8_blocks" else 0.0,
-        pending=0 if few else _number(config, "num_stages", 0),
+        pending=0 if few else number(config, "num_stages", 0),
         apart=_TILE_CHAIN,
         slower=_FEW_SLOWER if few else 1.0,
         realigned=realigned,
@@ -152,9 +153,7 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
         split=split,
         together=variant not in ("generic", "warp_specialised"),
         # The weights do not wait for the launch ahead, where x has stages of its own: all of them fit in the stages.
-        ahead=variant == "ping_pong"
-        and _number(config, "x_stages", 0) > 0
-        and _number(config, "num_stages", 0) >= steps,
+        ahead=variant == "ping_pong" and number(config, "x_stages", 0) > 0 and number(config, "num_stages", 0) >= steps,
     )
 
 
@@ -204,7 +203,7 @@ def _fma(case: Case, results: int) -> float:
     Few warps leave them idle; the fused kernel reads each operand from shared memory for as many products as a thread's
     block of results is wide.
     """
-    warps = max(_number(case.config, "num_warps", 4), 1)
+    warps = max(number(case.config, "num_warps", 4), 1)
     if case.kernel != "rmsnorm_matmul":
         return float(_FMA_WARPS * (4 / warps) ** 0.8)
     of_thread = max(results / (32 * warps), 1.0)
@@ -224,12 +223,12 @@ def _variant(case: Case) -> tuple[str, int, int]:
     named = config.get("variant")
     if isinstance(named, str):
         name = "ping_pong" if named == "cuda_ping_pong" else named
-        return name, max(_number(config, "cluster_m", 1), 1), max(_number(config, "cluster_n", 1), 1)
-    number = _number(config, "pipeline", 0)
-    if number < 10:
-        high = 2 if number == 2 and case.kernel != "rmsnorm_matmul" else 1
-        return _NUMBERED.get(number, "cuda"), high, 1
-    digits = [int(digit) for digit in str(number)]
+        return name, max(number(config, "cluster_m", 1), 1), max(number(config, "cluster_n", 1), 1)
+    pipeline = number(config, "pipeline", 0)
+    if pipeline < 10:
+        high = 2 if pipeline == 2 and case.kernel != "rmsnorm_matmul" else 1
+        return _NUMBERED.get(pipeline, "cuda"), high, 1
+    digits = [int(digit) for digit in str(pipeline)]
     return "cuda", digits[-2] if len(digits) == 3 else digits[0], digits[-1] if len(digits) == 3 else 1
 
 
@@ -242,7 +241,7 @@ def _gemv(case: Case, _work: Work, _sms: int) -> Geometry:
 def _rows(case: Case, _work: Work, sms: int) -> Geometry:
     elements = case.shape.get("M", 1) * case.shape["N"]
     # A row longer than a block is read in several steps, each of which waits for its loads, and twice.
-    blocks = _parts(case.shape["N"], _number(case.config, "block_n", case.shape["N"]))
+    blocks = _parts(case.shape["N"], number(case.config, "block_n", case.shape["N"]))
     return Geometry(
         ctas=sms,
         steps=1,
@@ -261,7 +260,7 @@ def _decode(case: Case, _work: Work, sms: int) -> Geometry:
     ctas = max(pairs, sms) if whole else pairs * splits
     positions = shape["S"] * pairs / ctas
     heads = shape["HQ"] // shape["HKV"]
-    stages, full = _number(config, "num_stages", 1), max(ctas / sms, 1.0)
+    stages, full = number(config, "num_stages", 1), max(ctas / sms, 1.0)
     # A stage holds keys and values; CTAs of an SM wait beside each other.
     beside = max(_SHARED_BYTES // (stages * 2 * element * deep * width), 1)
     waits = _DECODE_WAITS / stages * math.ceil(full / beside) / full if variant in (1, "software_pipelined") else 0.0

@@ -28,12 +28,13 @@ from ledger.forecasters import analytic
 from ledger.forecasters.analytic_constants import CONSTANTS, DECLARED
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
 from ledger.forecasters.gaussian_process import Deviations, Fit, Predicted, Process
+from ledger.forecasters.geometry import number
 from ledger.forecasters.transfer import Transferred, transferred
 from ledger.records import Case, Regime, is_gpu
 from ledger.roofline import memory_side, percent_of_roof
 
 NAME = "learned"
-VERSION = "3"
+VERSION = "4"
 LEAST = 20
 """Measured cells below which nothing is learned."""
 # The greatest likelihood of this repository's first 683 runs of its kernels gave these, and the scales of the inputs;
@@ -359,11 +360,6 @@ def _inputs(question: Question, found: analytic.Cost) -> tuple[float, ...]:
         0.05 * math.log(max(work.flops, 1) / max(work.bytes, 1)),
         0.42 * math.log(question.roof.bandwidth_bytes_per_s / 1e12),
         0.8 * (config.get("variant", config.get("pipeline")) in ("generic", 0)),
-        0.34 * math.log2(max(_number(config, "num_stages"), 1)),
-        0.2 * math.log2(max(_number(config, "cluster_m"), 1) * max(_number(config, "cluster_n"), 1)),
+        0.34 * math.log2(max(number(config, "num_stages", 1), 1)),
+        0.2 * math.log2(max(number(config, "cluster_m", 1), 1) * max(number(config, "cluster_n", 1), 1)),
     )
-
-
-def _number(config: Mapping[str, int | str], key: str) -> int:
-    value = config.get(key, 1)
-    return value if isinstance(value, int) else 1

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.analysis.regime_v2 import MOST_MILLI, Resource
+from ledger.callables.subject import cell_suffix
 from ledger.forecasters import analytic
 from ledger.forecasters.analytic_constants import DECLARED
 from ledger.forecasters.answer import Measured, Question
@@ -44,7 +45,8 @@ def transferred(question: Question, known: Sequence[Measured]) -> Transferred | 
 
 
 def _call(case: Case) -> tuple[object, ...]:
-    return case.kernel, tuple(sorted(case.shape.items())), case.dtype, getattr(case, "arguments", None)
+    sizes, arguments = tuple(sorted(case.shape.items())), getattr(case, "arguments", None)
+    return case.kernel, sizes, case.dtype, arguments, cell_suffix(case.config)
 
 
 def _time(question: Question, run: Measured) -> float:

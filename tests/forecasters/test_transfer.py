@@ -61,6 +61,12 @@ def test_another_size_is_another_call() -> None:
     assert transferred(asked("h200"), (ran("h100_sxm", 1e-4, rows=2**25),)) is None
 
 
+def test_another_pass_is_another_call() -> None:
+    question, run = asked("h200"), ran("h100_sxm", 1e-4)
+    backward = run.case.model_copy(update={"config": {"pass": "backward"}})
+    assert transferred(question, (replace(run, case=backward),)) is None
+
+
 def test_the_learned_forecaster_says_so() -> None:
     answer = learned.forecast(replace(asked("h200"), earlier=(ran("h100_sxm", 8e-5, "hbm-bound"),)))
     assert isinstance(answer, Answer) and answer.terms[0].name == "the same call on h100_sxm"
