@@ -49,7 +49,7 @@ LAYERS = (
         """
         answer resource_times naive_roofline rule_of_thumb measured_roofline no_overlap persistence
         last_measured
-        analytic_constants calls geometry analytic levers gaussian_process transfer learned
+        analytic_constants device_rates calls geometry analytic levers gaussian_process transfer learned
         matmul_heuristics lookup registry
         command track baselines code
         """,

@@ -2,10 +2,11 @@
 
     launch       an empty node of a graph as the profile measured it; early launches hide a part
     ends         the first loads to arrive and the last stores to leave, once a dependent pass over memory
-    split        adding up what several CTAs computed of one result: through memory, or within a cluster
+    waited       loads of a row's further blocks, which nothing hides
+    split        adding up what several CTAs computed of one result: through memory (stream-K too), or within a cluster
     SMs          waves x steps x the slowest of: tensor cores, bytes requested from L2, bytes through shared memory,
                  elements converted in registers, products of CUDA cores; and what these do not hide: exponentials,
-                 and the latency of products that wait for one another
+                 the latency of products that wait for one another, and the first step of a pipeline
     L2           all requested bytes; DRAM: compulsory reads and writes, and what a wave of tiles reads again
 
 Of a callable that is a product the fastest tiles count, as a library would choose them; any other takes longer than its
@@ -38,73 +39,13 @@ from ledger.forecasters.calls import (
     described,
     tiles_of,
 )
+from ledger.forecasters.device_rates import Rates, rates_of, tensor_rate
 from ledger.forecasters.geometry import Geometry, geometry_of, library_geometry
 from ledger.records import Regime, is_gpu
-from ledger.roofline import base_units, memory_side, percent_of_roof, seconds
+from ledger.roofline import memory_side, percent_of_roof
 
 NAME = "analytic"
-VERSION = "3"
-
-_H200_CLOCK_MHZ = 1980.0
-_GRAPH_NODE_S = 0.67e-6
-"""An empty node of a CUDA graph on an H200 (hardware/measured/h200.yaml), for profiles without one."""
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Hold a device as the model sees it, at its light-load clock. Units: Hz, FLOP/s, bytes/s, seconds.
-
-    burst, sustained: of tensor cores on the question's path, or of CUDA cores. l2: bytes/s of all SMs together.
-    assumed: what was not measured there, in words.
-    """
-
-    sms: int
-    clock_hz: float
-    burst: float
-    sustained: float
-    read: float
-    write: float
-    l2: float
-    l2_bytes: float
-    launch_s: float
-    assumed: tuple[str, ...]
-
-
-def rates_of(question: Question, k: Constants) -> Rates:
-    """Return the rates of a GPU profile for the question's instruction path."""
-    hardware, path = question.hardware, question.roof.path
-    sheet = hardware.ceilings.get("datasheet")
-    measured = hardware.ceilings.get("burst")
-    peak, bandwidth = question.roof.peak_flop_per_s, question.roof.bandwidth_bytes_per_s
-    if sheet is not None:
-        bandwidth = base_units(sheet.dram_bandwidth)
-        found = sheet.peaks.get(path)
-        peak = peak if found is None else base_units(found)
-    assumed = []
-    tensor = "_tensor" in path
-    burst, sustained = peak * k.tensor if tensor else peak * k.cuda, peak * (k.sustained if tensor else k.cuda)
-    if measured is None:
-        assumed.append("the H200's shares of the datasheet")
-    clock = (hardware.limits.max_clock_mhz or _H200_CLOCK_MHZ) * 1e6 * k.clock
-    l2 = hardware.limits.sms * k.l2 * clock
-    launch = _GRAPH_NODE_S
-    if measured is not None and measured.launch_graph_node is not None:
-        launch = seconds(measured.launch_graph_node)
-    else:
-        assumed.append(f"a launch as on an H200 ({_GRAPH_NODE_S * 1e6:.2f} µs)")
-    held = hardware.memory.l2_capacity
-    return Rates(
-        sms=hardware.limits.sms,
-        clock_hz=clock,
-        burst=burst,
-        sustained=sustained,
-        read=bandwidth * k.read,
-        write=bandwidth * k.write,
-        l2=l2,
-        l2_bytes=base_units(held) if held is not None else 0.0,
-        launch_s=launch,
-        assumed=tuple(assumed),
-    )
+VERSION = "4"
 
 
 @dataclass(frozen=True)
@@ -116,6 +57,7 @@ class Cost:
 
     launch: float
     ends: float
+    waited: float
     split: float
     tensor: float
     request: float
@@ -162,7 +104,7 @@ class Cost:
     @property
     def fixed(self) -> float:
         """Return what a launch takes beside that."""
-        return self.launch + self.ends + self.split
+        return self.launch + self.ends + self.waited + self.split
 
     @property
     def total(self) -> float:
@@ -226,13 +168,14 @@ def _by_library(found: Cost, slower: tuple[float, float] | None) -> Cost:
 def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     """Return the terms of a launch."""
     work = question.work
-    full = g.ctas / rates.sms
-    least = max(full, 1.0 if g.known else 0.0)
+    at_once = min(g.at_once or rates.sms, rates.sms)
+    full = (g.ctas if g.divided else g.ctas + g.padding) / at_once
+    least = max(full, (1 / g.steps if g.divided else 1.0) if g.known else 0.0)
     waves = least if g.spread else least + g.tail * (math.ceil(full) - least)
     turns = waves * g.steps
     sms, clock = rates.sms, rates.clock_hz
     flops = g.tensor * g.ctas * g.steps
-    rate = _tensor_rate(work.flops, rates, k)
+    rate = tensor_rate(work.flops, rates, k)
     # Tensor cores that wait for sums in between draw less power.
     tensor = max(g.tensor * sms / rate, g.tensor * sms / rates.burst + g.promoted / (k.promoted * clock))
     dram_bytes = work.bytes_read + _read_again(g, work.bytes_read, rates)
@@ -243,14 +186,15 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     return Cost(
         launch=rates.launch_s * hidden,
         ends=ends,
-        split=(k.split_cluster_us if g.together else k.split_memory_us) * 1e-6 if g.split > 1 else 0.0,
+        waited=k.waited_us * 1e-6 * g.waits,
+        split=_split_s(g, rates, k),
         tensor=turns * tensor if "_tensor" in question.roof.path else 0.0,
-        request=turns * max(g.request / (k.request * clock), k.latency_us * 1e-6 / g.pending if g.pending else 0.0),
+        request=max(turns * g.request / (k.request * clock), _latency_s(g, turns, k)),
         shared=turns * g.exchanged / (k.shared * clock),
         convert=turns * g.converted / (k.convert * g.converters * clock),
         cuda=turns * 2 * g.multiplied * sms / (rates.burst * k.products) if g.multiplied else 0.0,
         exponentials=turns * g.exponentials / (k.exponentials * clock),
-        chain=(turns * g.chained + max(waves - 1, 0.0) * g.apart) * k.chain / clock,
+        chain=(turns * g.chained + max(waves - 1, 0.0) * g.apart) * k.chain / clock + _fill_s(g, rates, k),
         l2=g.ctas * g.steps * g.request / rates.l2,
         dram=dram_bytes / rates.read + work.bytes_written / rates.write * (k.scattered if g.scattered else 1.0),
         waves=full,
@@ -264,11 +208,25 @@ def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     )
 
 
-def _tensor_rate(flops: int, rates: Rates, k: Constants) -> float:
-    """Return the tensor rate at the clock that power allows for a launch of so many operations."""
-    least = max(flops / rates.burst, 1e-9)
-    share = min(max(math.log(least / k.short_s) / math.log(k.long_s / k.short_s), 0.0), 1.0)
-    return float(rates.burst ** (1 - share) * rates.sustained**share)
+def _latency_s(g: Geometry, turns: float, k: Constants) -> float:
+    """Return how long loads that are under way together make steps wait, beyond the first of them, which ends count."""
+    return k.latency_us * 1e-6 * max(turns / g.pending - 1, 0.0) if g.pending else 0.0
+
+
+def _fill_s(g: Geometry, rates: Rates, k: Constants) -> float:
+    """Return how long the first step of a pipeline passes each of its stages, one after the other."""
+    if not g.pending:
+        return 0.0
+    clock = rates.clock_hz
+    clocks = g.request / k.request + g.exchanged / k.shared + g.converted / (k.convert * g.converters)
+    return k.fill * (clocks / clock + g.tensor * rates.sms / rates.burst)
+
+
+def _split_s(g: Geometry, rates: Rates, k: Constants) -> float:
+    """Return what CTAs that add up one result take beside their products."""
+    if g.divided:
+        return 1e-6 * (k.split_memory_us + k.share_us * (g.shares - 1)) + g.partial / (k.partial * rates.l2)
+    return (k.split_cluster_us if g.together else k.split_memory_us) * 1e-6 if g.split > 1 else 0.0
 
 
 def _read_again(g: Geometry, read: int, rates: Rates) -> float:
@@ -323,7 +281,7 @@ def answer_of(question: Question, found: Cost, rates: Rates) -> Answer:
     work, kind = question.work, found.kind
     time_s = expected_s(found)
     terms = (
-        *(Term(name, getattr(found, name), "s") for name in ("launch", "ends", "split")),
+        *(Term(name, getattr(found, name), "s") for name in ("launch", "ends", "waited", "split")),
         Term("SMs", found.sm, "s"),
         Term("L2", found.l2, "s"),
         Term("DRAM", found.dram, "s"),

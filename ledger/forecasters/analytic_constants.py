@@ -26,8 +26,10 @@ class Constants(NamedTuple):
     lanes, a product and a sum each). latency_us: of a load from DRAM; the stages of a pipeline wait for it together.
     chain: clocks of a product that waits for the one before. exponentials: a clock
     and SM that products do not hide (16 in hardware, most of them hidden). early, ahead: share of launch and ends that
-    an early launch leaves, and one that loads ahead. short_s, long_s: launches between which the clock falls from its
-    burst to its sustained value.
+    an early launch leaves, and one that loads ahead. share_us: of stream-K, for each CTA of a tile beyond one. partial:
+    share of L2's rate at which its sums move. waited_us: of a block's loads after the first block, of 1 KiB. fill: of
+    the first step of a pipeline, whose stages do not overlap. short_s, long_s: launches between which the clock falls
+    from its burst to its sustained value.
     """
 
     read: float = 0.95
@@ -54,6 +56,10 @@ class Constants(NamedTuple):
     ends_us: float = 1.5
     split_memory_us: float = 1.2
     split_cluster_us: float = 0.4
+    share_us: float = 0.8
+    partial: float = 0.4
+    waited_us: float = 0.3
+    fill: float = 1.0
     overlap: float = 3.0
     short_s: float = 1.5e-4
     long_s: float = 3.0e-3
@@ -61,24 +67,28 @@ class Constants(NamedTuple):
 
 DECLARED = Constants()
 CONSTANTS = DECLARED._replace(
-    sustained=0.715,
-    products=0.488,
-    request=65.6,
-    shared=138,
-    l2=52.7,
-    convert=8.41,
+    read=0.96,
+    write=0.87,
+    sustained=0.724,
+    products=0.506,
+    request=67.3,
+    shared=135,
+    l2=50.7,
+    convert=8.1,
     chain=112,
-    exponentials=57.9,
-    early=0.585,
-    ahead=0.278,
-    ends_us=2,
-    split_memory_us=1.31,
-    split_cluster_us=0.39,
+    exponentials=58.6,
+    early=0.639,
+    ahead=0.293,
+    ends_us=1.86,
+    split_memory_us=1.28,
+    partial=0.395,
+    waited_us=0.293,
     overlap=2.71,
 )
 
 FITTED = (
     "read", "write", "sustained", "products", "request", "shared", "l2", "convert", "chain", "exponentials",
-    "early", "ahead", "ends_us", "split_memory_us", "split_cluster_us", "overlap",
+    "early", "ahead", "ends_us", "split_memory_us", "split_cluster_us", "share_us", "partial",
+    "waited_us", "fill", "overlap",
 )  # fmt: skip
 """Constants that a fit moves; the others stay as declared."""

@@ -29,7 +29,10 @@ class Geometry:
     exponentials: of a softmax. multiplied: products of CUDA cores. slower: times that SMs, L2 and DRAM take where
     threads copy instead of TMA. realigned: bytes of operands that a launch ahead copies so that TMA can read them.
     scattered: whether rows of the result start within a sector of 32 bytes, so that tiles write parts of sectors.
-    split: CTAs that add up one result; together: in one cluster. phases: dependent passes over memory. early: launch
+    split: CTAs that add up one result; together: in one cluster. divided: stream-K, whose CTAs share the last tiles:
+    partial: bytes of sums that one leaves for another; shares: CTAs of a tile. at_once: CTAs that run together, 0 for
+    one an SM; padding: CTAs without a tile, that fill clusters. waits: dependent loads of blocks beyond the first, each
+    as long as that of a block of a kilobyte. phases: dependent passes over memory. early: launch
     overlaps with the one ahead (programmatic dependent launch); ahead: it even loads most of its bytes before that one
     ends. known: whether the tiles are known.
     """
@@ -54,6 +57,12 @@ class Geometry:
     scattered: bool = False
     split: int = 1
     together: bool = False
+    divided: bool = False
+    partial: float = 0.0
+    shares: float = 1.0
+    at_once: int = 0
+    padding: int = 0
+    waits: float = 0.0
     phases: float = 1.0
     early: bool = False
     ahead: bool = False
@@ -108,7 +117,7 @@ def library_geometry(product: Product, dtype: Dtype, written: int, tall: int, wi
     )
 
 
-def _product(case: Case, work: Work, _sms: int) -> Geometry:
+def _product(case: Case, work: Work, sms: int) -> Geometry:
     shape, config = case.shape, case.config
     fused = case.kernel == "rmsnorm_matmul"
     rows, columns, inner = (shape[key] for key in ("B", "O", "H")) if fused else (shape[key] for key in ("M", "N", "K"))
@@ -116,8 +125,12 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
     deep, element = int(config["block_k"]), DTYPE_BYTES[case.dtype]
     variant, high, broad = _variant(case)
     split = number(config, "split_k", 2 if config.get("stream") == 2 else 1)
-    ctas = _parts(rows, tall) * _parts(columns, wide) * split
+    tiles = _parts(rows, tall) * _parts(columns, wide)
+    ctas = tiles * split
     steps = _parts(_parts(inner, deep), split)
+    in_clusters = high * _parts(_parts(rows, tall), high) * broad * _parts(_parts(columns, wide), broad)
+    at_once = min(number(config, "programs", sms), sms)
+    divided = bool(config.get("stream_k")) and tiles % at_once > 0
     # The rows that a tile has beyond those of the matrix are multiplied, and not loaded.
     loaded = rows / _parts(rows, tall)
     converted, converters = 0.0, max(number(config, "num_warps", 4) / 4, 1.0)
@@ -151,9 +164,14 @@ def _product(case: Case, work: Work, _sms: int) -> Geometry:
         realigned=realigned,
         scattered=bool(work.bytes_written // rows % SECTOR_BYTES),
         split=split,
+        divided=divided,
+        partial=8.0 * tall * wide * min(at_once, tiles * steps) if divided else 0.0,
+        shares=max(at_once / tiles, 1.0) if divided else 1.0,
+        at_once=at_once,
+        padding=(in_clusters - tiles) * split,
         together=variant not in ("generic", "warp_specialised"),
         # The weights do not wait for the launch ahead, where x has stages of its own: all of them fit in the stages.
-        ahead=variant == "ping_pong" and number(config, "x_stages", 0) > 0 and number(config, "num_stages", 0) >= steps,
+        ahead=variant == "ping_pong" and number(config, "num_stages", 0) >= steps,
     )
 
 
@@ -162,8 +180,10 @@ _LIBRARY_FMA = 0.6
 """Time that a library's products on CUDA cores take ÷ that of this project's tiles (0.6 to 0.7 of the peak)."""
 _TILE_CHAIN = 12.0
 """Waits, each as long as a dependent product, between two tiles of an SM: last product, stores, first loads."""
-_ROW_WAITS = 4.0
-"""Waits, each as long as a dependent product, of a block of a row that is read in blocks."""
+_ROW_PHASES: Mapping[str, float] = {"vector_add": 0.65, "rmsnorm": 0.85}
+"""Passes of rows of one block: none waits for a reduction, or one does."""
+_GEMV_WAIT = 1.0
+"""Waits of a block of a row of a matrix, whose loads a loop has issued ahead."""
 _FEW_SLOWER, _FEW_CHAIN = 1.5, 0.1
 """Of the variant few_rows, whose threads copy B: times its body, waits a row and step (benchmarks/matmul-draw-h200)."""
 _FMA_WARPS, _FMA_SHARED = 1.17, 4.8
@@ -234,20 +254,30 @@ def _variant(case: Case) -> tuple[str, int, int]:
 
 def _gemv(case: Case, _work: Work, _sms: int) -> Geometry:
     element = DTYPE_BYTES[case.dtype]
-    wide = int(case.config["block_n"])
-    return Geometry(ctas=_parts(case.shape["N"], wide), steps=1, spread=True, request=element * wide * case.shape["K"])
+    wide, deep = int(case.config["block_n"]), int(case.config["block_k"])
+    return Geometry(
+        ctas=_parts(case.shape["N"], wide),
+        steps=1,
+        spread=True,
+        request=element * wide * case.shape["K"],
+        waits=_GEMV_WAIT * (_parts(case.shape["K"], deep) - 1),
+    )
 
 
 def _rows(case: Case, _work: Work, sms: int) -> Geometry:
-    elements = case.shape.get("M", 1) * case.shape["N"]
-    # A row longer than a block is read in several steps, each of which waits for its loads, and twice.
-    blocks = _parts(case.shape["N"], number(case.config, "block_n", case.shape["N"]))
+    rows, element = case.shape.get("M", 1), DTYPE_BYTES[case.dtype]
+    # A row longer than a block is read in several steps, each of which waits for its loads.
+    block = number(case.config, "block_n", case.shape["N"])
+    in_rows = "block_m" in case.config
+    blocks = _parts(case.shape["N"], block) if in_rows else 1
+    ctas = _parts(rows, number(case.config, "block_m", 1)) if in_rows else sms
     return Geometry(
-        ctas=sms,
+        ctas=ctas,
         steps=1,
         spread=True,
-        request=2 * DTYPE_BYTES[case.dtype] * elements / sms,
-        chained=_ROW_WAITS * blocks if blocks > 1 and "block_m" in case.config else 0.0,
+        request=2 * element * rows * case.shape["N"] / ctas,
+        waits=(blocks - 1) * math.sqrt(element * block / 1024),
+        phases=_ROW_PHASES.get(case.kernel, 1.0),
     )
 
 

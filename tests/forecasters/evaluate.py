@@ -26,7 +26,8 @@ from ledger.cli.open_ledger import open_ledger
 from ledger.forecasters import analytic, gaussian_process, learned, track
 from ledger.forecasters.analytic_constants import DECLARED, FITTED, Constants
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
-from ledger.forecasters.gaussian_process import Deviations
+from ledger.forecasters.device_rates import rates_of
+from ledger.forecasters.gaussian_process import Deviations, Process
 from ledger.forecasters.registry import FORECASTERS, PARTICIPANTS
 from ledger.forecasters.track import LEAST, blind_outcomes, is_blind, measured_runs, ratios
 from ledger.records import PredictionV2, Regime, is_gpu
@@ -43,7 +44,7 @@ def loss(runs: Sequence[Measured], k: Constants) -> float:
     for one in runs:
         counts[one.case.kernel] = counts.get(one.case.kernel, 0) + 1
     weights = [1 / math.sqrt(counts[one.case.kernel]) for one in runs]
-    errors = [abs(math.log(one.time_s / analytic.cost(one.question, k).total)) for one in runs]
+    errors = [abs(math.log(one.time_s / analytic.expected_s(analytic.cost(one.question, k)))) for one in runs]
     moved = sum((math.log(getattr(k, name) / getattr(DECLARED, name)) / PRIOR) ** 2 for name in FITTED)
     return sum(w * e for w, e in zip(weights, errors, strict=True)) / sum(weights) + 0.002 * moved
 
@@ -68,7 +69,7 @@ def analytic_without(runs: Sequence[Measured]) -> Ask:
     k = fit(runs)
 
     def ask(question: Question) -> Answer:
-        return analytic.answer_of(question, analytic.cost(question, k), analytic.rates_of(question, k))
+        return analytic.answer_of(question, analytic.cost(question, k), rates_of(question, k))
 
     return ask
 
@@ -144,34 +145,45 @@ def spread(runs: Sequence[Measured]) -> str:
 
 
 def likelihood(runs: Sequence[Measured]) -> str:
-    """Return the factors of the deviations and of the inputs' scales that raise the likelihood most."""
+    """Return the factors of the deviations and of the inputs' scales at which runs without neighbours are likeliest.
+
+    Of each case the first run counts, as of a Student distribution of four degrees of freedom with the mean and
+    deviation that the process gives it without its neighbours on any device.
+    """
     import numpy as np
 
     own = [one for one in runs if is_gpu(one.hardware.target) and not learned._foreign(one.case)]
     inputs = np.array([learned._inputs_taught(one) for one in own])
-    targets = np.array([learned._time_taught(one) for one in own])
-    targets -= targets.mean()
     kernels, names = [learned._group_taught(one) for one in own], Deviations.__dataclass_fields__
+    targets = np.array([[learned._time_taught(one)] for one in own])
+    targets = targets - gaussian_process._mean(targets, kernels)
+    beside = [[row for row, at in enumerate(own) if track._neighbours(one.case, at.case)] for one in own]
+    firsts = {(one.case.hardware, one.case.model_dump_json()): row for row, one in reversed(list(enumerate(own)))}
     factors = dict.fromkeys([*names, *range(inputs.shape[1])], 1.0)
 
     def badness(of: dict[str | int, float]) -> float:
         deviations = Deviations(*(getattr(learned.TIMES, name) * of[name] for name in names))
         rows = inputs * [of[column] for column in range(inputs.shape[1])]
-        covariance = gaussian_process._covariance(rows, kernels, rows, kernels, deviations)
-        root = np.linalg.cholesky(covariance + deviations.noise**2 * np.eye(len(own)))
-        fit = 0.5 * float((np.linalg.solve(root, targets) ** 2).sum()) + float(np.log(np.diag(root)).sum())
-        return fit + sum(0.5 * math.log(value) ** 2 for value in of.values())
+        inverse = Process.of(rows.tolist(), kernels, targets, deviations).inverse
+        weights, found = inverse @ targets[:, 0], 0.0
+        for row in firsts.values():
+            left = beside[row]
+            block = np.linalg.inv(inverse[np.ix_(left, left)])
+            at = left.index(row)
+            scale = 0.8 * math.sqrt(block[at, at])
+            found += math.log(scale) + 2.5 * math.log1p((float(block[at] @ weights[left]) / scale) ** 2 / 4)
+        return found + sum(math.log(value) ** 2 for value in of.values())
 
-    least, step = badness(factors), 0.4
+    least, step = badness(factors), 0.5
     start = least
-    while step > 0.1:
+    while step > 0.2:
         before = least
         for name in factors:
             for factor in (math.exp(step), math.exp(-step)):
                 tried = {**factors, name: factors[name] * factor}
                 if (found := badness(tried)) < least:
                     factors, least = tried, found
-        step /= 2 if before - least < 1 else 1
+        step /= 2 if before - least < 5 else 1
     rounded = {name: round(value, 2) for name, value in factors.items()}
     return f"{len(own)} runs, log likelihood {-start:.0f} -> {-least:.0f} (with a prior on factors): {rounded}"
 

@@ -11,7 +11,6 @@ import pytest
 
 from ledger.analysis.regime_v2 import Resource
 from ledger.forecasters import analytic, learned
-from ledger.forecasters.analytic_constants import DECLARED
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
 from ledger.kernel_files import load_kernel
 from ledger.record_files import load_hardware
@@ -27,7 +26,7 @@ def asked(kernel: str, dtype: Any = "fp16", **shape: int) -> Question:
 
 def ran(question: Question, ratio: float, name: int, loads: dict[Resource, int] | None = None) -> Measured:
     """Return a run that took so many times the analytic model's time."""
-    time_s = ratio * analytic.cost(question, DECLARED).total
+    time_s = ratio * analytic.cost(question).total
     case, work, roof, hardware = question.case, question.work, question.roof, question.hardware
     return Measured(case, work, roof, hardware, time_s, ("hbm-bound",), f"{name}", loads, 0.48e-6)
 
@@ -43,7 +42,7 @@ def said(question: Question, runs: tuple[Measured, ...]) -> Answer:
 
 
 def correction(question: Question, runs: tuple[Measured, ...] = RUNS) -> float:
-    return said(question, runs).time_s / analytic.cost(question, DECLARED).total
+    return said(question, runs).time_s / analytic.cost(question).total
 
 
 def test_what_every_cell_shows_is_learned() -> None:
@@ -126,7 +125,7 @@ def called(name: str, ratio: float, number: int) -> Measured:
         kernel=f"module:{name}", shape=dict(one.case.shape), dtype="fp32", hardware="h200", implementation="cuda",
         config={}, threads=None, arguments=(),
     )  # fmt: skip
-    found = analytic.cost(replace(one.question, case=case), DECLARED)
+    found = analytic.cost(replace(one.question, case=case))
     assert found.kind is not None
     return replace(one, case=case, time_s=ratio * found.total * found.kind.median)
 
@@ -142,7 +141,7 @@ def test_callables_teach_by_kind_and_one_far_off_counts_little() -> None:
 
 def test_few_cells_teach_nothing_and_a_cpu_has_no_answer() -> None:
     few = learned.forecast(replace(asked("matmul", M=512, N=512, K=512), earlier=RUNS[:19]))
-    assert few == NoAnswer("learned", "4", "19 measured GPU cells here; expected at least 20")
+    assert few == NoAnswer("learned", "5", "19 measured GPU cells here; expected at least 20")
 
 
 def test_the_model_names_every_record_that_taught_it() -> None:
