@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Annotated
 
@@ -51,9 +53,17 @@ def timeline(
         found = record_inside(file, cell, hardware=hardware, path=output, config=changes).document()
     else:
         only = baseline_set(baseline, [file])
-        found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say).document()
+        found = record_timeline(
+            file, cell, hardware=hardware, path=output, only=only, on_progress=_timed_steps()
+        ).document()
     if as_json:
         emit(found)
     else:
         out().print(scopes_table(found) if inside else slices_table(found))
         say(f"wrote {output}; open it at ui.perfetto.dev")
+
+
+def _timed_steps() -> Callable[[str], None]:
+    """Return a function that says what begins and how long after the start."""
+    started = time.monotonic()
+    return lambda step: say(f"{time.monotonic() - started:.0f} s: {step}")
