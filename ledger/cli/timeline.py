@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli.cells import baseline_set, cells_of
+from ledger.cli.cells import baseline_set, cells_of, check_cells
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import DeviceOption, JsonOption, parse_config
 from ledger.cli.output import emit, out, say
@@ -42,6 +42,7 @@ def timeline(
 
     if (config is not None and not inside) or (baseline and inside):
         raise InputError("--inside: traces one call of the kernel; expected --config only with it, and no --baseline")
+    check_cells([kernel], [shape] if shape else None, [dtype] if dtype else None)
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     file = load_kernel(kernel, find_root(), launch=is_gpu(hardware.target))
