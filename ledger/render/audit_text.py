@@ -164,11 +164,11 @@ def _render_levels(book: Book, console: Console, log: str | None) -> None:
         words = count_text(reached, "cell") if reached else "not provided"
         if level == 4 and log is not None:
             words = f"{words}; {harmless(log)}" if reached else harmless(log)
-        console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
+        console.print(Text(f"level {level} ({words}) {proves}; it does not prove {not_proves}"))
     bindings = [cell.binding for cell in book.cells] + [view.binding for view in book.claims]
     held = bindings.count("positions only")
     if held:
         told = f"positions only in {count_text(held, 'cell')}: no level 1, their samples are not recomputed"
-        console.print(f"{told} (ledger audit --recompute)", markup=False, soft_wrap=True)
+        console.print(Text(f"{told} (ledger audit --recompute)"))
     for sentence in NOT_PROVEN:
-        console.print(sentence, markup=False, soft_wrap=True)
+        console.print(Text(sentence))
