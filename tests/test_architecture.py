@@ -80,7 +80,8 @@ LAYERS = (
         recompute_callable
         ordered_kernels callable_process order_checks apart order_counters order_records run_order
         peers contestants bench bench_self_test timeline
-        tune tuned_file cubin_tools compilation inspection inside machine_code comparison
+        tune tuned_file cubin_tools compilation inspection inside machine_code comparison_effort
+        comparison
         kernel_trials interpreter work_checks kernel_check
         """,
     ),

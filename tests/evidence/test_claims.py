@@ -22,7 +22,7 @@ from ledger.canonical import canonical, decode, encode, object_id, object_path, 
 from ledger.errors import RecordError
 from ledger.evidence.audit import audit, document
 from ledger.evidence.trust_levels import Trust
-from ledger.measure.comparison import claim_protocol
+from ledger.measure.comparison_effort import claim_protocol
 from ledger.records import PredictionV2, RatioMeasurement, Revision, SourceFile
 from ledger.render.audit_text import render_audit
 from ledger.render.claim_text import claim_rows, scores_of, with_claims
