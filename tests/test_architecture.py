@@ -58,7 +58,7 @@ LAYERS = (
     (
         "evidence",
         """
-        shared_parts object_checks chain reveals beacon draw_checks
+        shared_parts findings record_checks object_checks chain reveals beacon draw_checks
         seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
         forecaster_checks claim_checks judge
         judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps

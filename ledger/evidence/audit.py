@@ -36,9 +36,9 @@ from ledger.evidence.checkpoint import (
 from ledger.evidence.draw_checks import with_draws
 from ledger.evidence.judge import Growth, judge, uncollected
 from ledger.evidence.log_levels import LogTrust, apply_log
-from ledger.evidence.object_checks import Tree, record_blobs
 from ledger.evidence.recompute import Progress, Skipped, recompute, recompute_notes, with_recomputed
 from ledger.evidence.recompute_budget import OVER_BUDGET
+from ledger.evidence.record_checks import Tree, record_blobs
 from ledger.evidence.run_code import code_jobs, code_notes, run_code
 from ledger.evidence.sight_checks import read_notes
 from ledger.evidence.source_checks import with_unlisted_sources

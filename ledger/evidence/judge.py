@@ -23,9 +23,9 @@
                comes after it, and its ratio follows from its rounds
 18  draws      drawn cells are all those that the round, or secret, named beforehand draws from the domain sealed before
 
-Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks, roofs of
-13 in roof_checks, 15 in forecaster_checks, 16 in reveals, 17 in claim_checks, 18 in draw_checks. Verdicts are computed
-every time and read from nowhere.
+Checks 1 to 4 and 6 are in record_checks, 5 in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14
+in seal_checks, roofs of 13 in roof_checks, 15 in forecaster_checks, 16 in reveals, 17 in claim_checks, 18 in
+draw_checks. Verdicts are computed every time and read from nowhere.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ from ledger.errors import BudgetExceeded, LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.claim_checks import ClaimChecks, FilesAt, claims_of
 from ledger.evidence.draw_checks import check_anchor, check_draws, with_deadlines
+from ledger.evidence.findings import NOT_JUDGED
 from ledger.evidence.forecaster_checks import check_forecasters
 from ledger.evidence.known_cases import in_order, known_cases
-from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, check_alone, gather
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords, ReadBlob, check_alone, gather
 from ledger.evidence.repeated_cases import answering, repeated_cells
 from ledger.evidence.reveals import commitments_of, open_hidden
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped

@@ -6,7 +6,7 @@ from functools import partial
 
 from ledger.analysis.book import Book
 from ledger.evidence.judge import CurrentDigest, judge
-from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.record_checks import record_blobs
 from ledger.evidence.sight_checks import read_notes
 from ledger.git.history import History
 from ledger.git.reader import Reader
