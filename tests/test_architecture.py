@@ -60,9 +60,10 @@ LAYERS = (
         """
         shared_parts findings record_checks object_checks chain reveals beacon draw_checks
         seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
-        forecaster_checks claim_checks judge
+        forecaster_checks claim_checks void_checks staleness judge
         judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps
-        trust_levels log_proof log_bundle log_entries log_levels beyond_commit checkpoint audit
+        trust_levels log_proof log_bundle log_entries log_levels beyond_commit checkpoint
+        audit_result audit
         """,
     ),
     (

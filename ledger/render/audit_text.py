@@ -13,7 +13,7 @@ from rich.text import Text
 from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.analysis.sight import sight_name
-from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
+from ledger.evidence.audit_result import LEVELS, NOT_PROVEN, Audit
 from ledger.records import Finding
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
 from ledger.render.claim_text import table_rows as claim_rows

@@ -10,7 +10,7 @@ from rich.console import Console
 from samples import make_book, make_forecast, make_measurement, make_sealed, make_view
 
 from ledger.analysis.report_rows import rows
-from ledger.evidence.audit import NOT_PROVEN, Audit
+from ledger.evidence.audit_result import NOT_PROVEN, Audit
 from ledger.render import report_text as lines
 from ledger.render.audit_text import render_audit
 from ledger.render.report import fit, render
