@@ -23,8 +23,8 @@ from ledger.analysis.report_rows import document
 from ledger.callables.recorded_arguments import Arguments, described
 from ledger.canonical import encode, record_errors, record_id
 from ledger.errors import EvidenceRefused, InputError, StateError
-from ledger.evidence.judge import CurrentDigest
 from ledger.evidence.judged_ledger import judged_ledger
+from ledger.evidence.staleness import CurrentDigest
 from ledger.git.commit import Repository
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment

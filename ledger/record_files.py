@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
@@ -117,15 +118,34 @@ def parse_yaml(data: bytes, *, what: str) -> Any:
 
 
 def read_bytes(path: FilePath, limit: int = MAX_YAML_BYTES) -> bytes:
-    """Return a file's bytes. Raises: InputError when it is missing, unreadable or larger than `limit`."""
+    """Return a file's bytes. Raises: InputError when it is missing, unreadable, no regular file or larger than `limit`.
+
+    A descriptor of this process may be a pipe: /dev/stdin, or what a shell puts for <(command).
+    """
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_open_at_once) as stream:
+            kind = os.fstat(stream.fileno()).st_mode
+            if not stat.S_ISREG(kind) and not _names_descriptor(path):
+                what = "a named pipe" if stat.S_ISFIFO(kind) else "a device"
+                raise InputError(f"{path}: is {what}; expected a regular file, or /dev/stdin to read what is piped")
+            os.set_blocking(stream.fileno(), True)
             data = stream.read(limit + 1)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); expected a file") from error
     if len(data) > limit:
         raise ParseError(f"{path}: larger than {limit} bytes; expected a small file")
     return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting, as a named pipe would for somebody who writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _names_descriptor(path: FilePath) -> bool:
+    named = path.parent / path.readlink() if path.is_symlink() else path
+    descriptors = FilePath("/dev/fd").resolve()
+    return descriptors in (path.parent.resolve(), named.parent.resolve())
 
 
 def write_atomically(path: FilePath, data: bytes) -> None:

@@ -58,11 +58,12 @@ LAYERS = (
     (
         "evidence",
         """
-        shared_parts object_checks chain reveals beacon draw_checks
+        shared_parts findings record_checks object_checks chain reveals beacon draw_checks
         seal_checks run_checks known_cases sight_checks repeated_cases roof_checks
-        forecaster_checks claim_checks judge
+        forecaster_checks claim_checks void_checks staleness judge
         judged_ledger seal_inputs recompute_budget recompute run_code source_checks challenge signatures timestamps
-        trust_levels log_proof log_bundle log_entries log_levels beyond_commit checkpoint audit
+        trust_levels log_proof log_bundle log_entries log_levels beyond_commit checkpoint
+        audit_result audit
         """,
     ),
     (
@@ -80,7 +81,8 @@ LAYERS = (
         recompute_callable
         ordered_kernels callable_process order_checks apart order_counters order_records run_order
         peers contestants bench bench_self_test timeline
-        tune tuned_file cubin_tools compilation inspection inside machine_code comparison
+        tune tuned_file cubin_tools compilation inspection inside machine_code comparison_effort
+        comparison
         kernel_trials interpreter work_checks kernel_check
         """,
     ),
@@ -234,6 +236,42 @@ def test_commands_that_need_no_device_never_load_torch(tmp_path: Path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+FAULTS = """
+import shlex, sys
+from ledger.cli import main
+for command in sys.argv[1:]:
+    sys.argv = ["ledger", *shlex.split(command)]
+    try:
+        main()
+    except SystemExit as done:
+        assert done.code == 2, f"{command}: {done.code}"
+    heavy = sorted({"torch", "triton"} & set(sys.modules))
+    assert not heavy, f"ledger {command} loaded {heavy}"
+"""
+
+
+def test_commands_name_a_wrong_argument_before_they_load_torch(tmp_path: Path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    commands = (
+        "bench zzz", "bench gemv --dtype zzz", "bench gemv --shape M=1", "bench --shape M", "bench --ceilings zzz",
+        "bench --against none.json", "tune zzz --shape M=1", "tune gemv", "tune gemv --shape M=1",
+        "timeline zzz -o t.json", "timeline gemv -o t.json --dtype zzz", "claim", "claim gemv --ratio 1.1",
+        "claim gemv --ratio 1.1 --low 1 --high 1.2 --base zzz", "claim --unchanged zzz",
+    )  # fmt: skip
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS, *commands],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(commands)
 
 
 def seconds(*command: str) -> float:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
 import pytest
 from samples import TOY, make_forecast, make_measurement
 
@@ -110,6 +117,47 @@ def test_missing_file_and_folder_are_named(tmp_path):
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(InputError, match=str(path)):
             read_bytes(path)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_named_pipe_is_refused_at_once(tmp_path, linked):
+    path = tmp_path / "order.json"
+    os.mkfifo(path)
+    if linked:
+        (tmp_path / "link").symlink_to(path)
+        path = tmp_path / "link"
+    with pytest.raises(InputError, match=r"is a named pipe; expected a regular file, or /dev/stdin"):
+        read_bytes(path)
+
+
+def test_a_device_is_refused():
+    with pytest.raises(InputError, match=r"^/dev/zero: is a device; expected a regular file"):
+        read_bytes(Path("/dev/zero"))
+
+
+def test_a_pipe_behind_a_descriptor_is_read_to_its_end():
+    reading, writing = os.pipe()
+    # More than a pipe holds, so that the reader must wait for the writer.
+    text = b"a" * 300_000
+
+    def write():
+        time.sleep(0.1)
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(text)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert read_bytes(Path(f"/dev/fd/{reading}")) == text
+    finally:
+        thread.join()
+        os.close(reading)
+
+
+def test_stdin_is_read_where_it_is_piped():
+    code = "from pathlib import Path; from ledger.record_files import read_bytes; print(read_bytes(Path('/dev/stdin')))"
+    done = subprocess.run([sys.executable, "-c", code], input=b"x: 1", capture_output=True, check=True)
+    assert done.stdout == b"b'x: 1'\n"
 
 
 def test_empty_document_is_none():

@@ -13,7 +13,7 @@ from ledger.cli.output import emit, out, progress_bar, say, working
 from ledger.errors import EvidenceRefused, InputError, ThresholdMissed
 
 if TYPE_CHECKING:
-    from ledger.evidence.audit import Audit
+    from ledger.evidence.audit_result import Audit
 
 
 def audit(
@@ -58,6 +58,7 @@ def audit(
 ) -> None:
     """Check a whole ledger without trusting its author. Works on a sanitised clone."""
     from ledger.evidence import audit as audits
+    from ledger.evidence.audit_result import document
     from ledger.evidence.checkpoint import read_checkpoint, write_checkpoint
     from ledger.evidence.log_levels import LogTrust
     from ledger.evidence.trust_levels import Trust
@@ -95,7 +96,7 @@ def audit(
         page.write_text(audit_page(result), encoding="utf-8")
         say(f"wrote {page}")
     if as_json:
-        emit(audits.document(result))
+        emit(document(result))
     elif page is None:
         from ledger.render.audit_text import render_audit
 

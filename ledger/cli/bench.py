@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.cli.cells import baseline_set, cells_of
+from ledger.cli.cells import baseline_set, cells_of, check_cells
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import DeviceOption, JsonOption, parse_ceilings
 from ledger.cli.output import emit, out, say
@@ -38,13 +38,18 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Time kernels beside the library. Interleaved in one run on the same cold inputs."""
+    from ledger.canonical import parse_json
     from ledger.device.gpu_selection import select_device
     from ledger.device.local_profile import profile_of_this_machine
+    from ledger.record_files import read_bytes
     from ledger.render.bench_page import render_markdown
     from ledger.render.self_test_text import self_test_text
 
     if fail_on_regress is not None and against is None:
         raise InputError("--fail-on-regress: given without --against; expected an earlier bench to compare with")
+    check_cells(kernel or (), shape, dtype)
+    parse_ceilings(ceilings)
+    earlier = None if against is None else parse_json(read_bytes(against), what=str(against))
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     if self_test is not None:
@@ -57,7 +62,7 @@ def bench(
         _write(document, output)
     _print(document, render_markdown(document), as_json=as_json)
     if against is not None:
-        _compare(document, against, fail_on_regress)
+        _compare(document, earlier, fail_on_regress)
 
 
 def _loaded(names: Sequence[str] | None, hardware: Hardware) -> list[KernelFile]:
@@ -115,12 +120,10 @@ def _write(document: dict[str, Any], output: FilePath) -> None:
     say(f"wrote {output}")
 
 
-def _compare(document: dict[str, Any], against: FilePath, limit: str | None) -> None:
+def _compare(document: dict[str, Any], earlier: Any, limit: str | None) -> None:
     from ledger.analysis.bench_regression import check, compare
-    from ledger.canonical import parse_json
-    from ledger.record_files import read_bytes
 
-    changes = compare(document, parse_json(read_bytes(against), what=str(against)))
+    changes = compare(document, earlier)
     for change in changes:
         say(change.sentence)
     if limit is not None:

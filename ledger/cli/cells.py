@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ledger.cli.open_ledger import find_root
 from ledger.cli.options import parse_dtype, parse_shape
 from ledger.errors import InputError
 
@@ -21,11 +22,29 @@ def cells_of(kernel: Kernel, shapes: Sequence[str] | None, dtypes: Sequence[str]
     return [(size, kind) for size in sizes for kind in kinds]
 
 
+def check_cells(names: Sequence[str], shapes: Sequence[str] | None, dtypes: Sequence[str] | None) -> None:
+    """Check kernels, shapes and dtypes that a command is given, before it loads torch. Raises: InputError."""
+    from ledger.kernel_files import load_kernel
+
+    for shape in shapes or ():
+        parse_shape(shape)
+    for dtype in dtypes or ():
+        parse_dtype(dtype)
+    root = find_root()
+    for name in names:
+        kernel = load_kernel(name, root).kernel
+        for size, kind in cells_of(kernel, shapes, dtypes):
+            kernel.check_offers(size, kind)
+
+
 def tuned_cells(kernel: Kernel, shapes: Sequence[str] | None, dtypes: Sequence[str] | None) -> list[Cell]:
     """Return the cells to tune: every shape given, in the dtypes given or the kernel's first. Raises: InputError."""
     if not shapes:
         raise InputError(f"--shape: none given; expected one, with {','.join(kernel.operation.shape_keys)}")
-    return cells_of(kernel, shapes, dtypes or [kernel.dtypes[0]])
+    cells = cells_of(kernel, shapes, dtypes or [kernel.dtypes[0]])
+    for shape, dtype in cells:
+        kernel.check_offers(shape, dtype)
+    return cells
 
 
 def baseline_set(names: Sequence[str] | None, files: Sequence[KernelFile]) -> frozenset[str] | None:

@@ -53,24 +53,28 @@ def claim(
     from ledger.workflow.claim import draft_claims
     from ledger.workflow.claim import unchanged as same_time
     from ledger.workflow.compare_suite import suite_requests
+    from ledger.workflow.revisions import check_named
 
     say_nothing = ratio is None and unchanged is None
     if say_nothing or (ratio is None) != (subject is None):
         raise InputError("claim: expected SUBJECT with --ratio, --low and --high, or --unchanged 2%, or both")
     if suite is not None and unchanged is None:
         raise InputError("--suite: names the cells of --unchanged; expected both")
+    told = replace(_claimed(1.0, 1.0, 1.0, why, sight, known), pins=dict(parse_pin(text) for text in pin or ()))
+    named = _named(subject, shape, dtype, args, ratio, low, high, told)
+    others = None if unchanged is None else same_time(_percent(unchanged), told)
     repository = Repository(FilePath.cwd())
     repository.recover()
+    check_named(repository.root, base, head)
     hardware = profile_of_this_machine(repository.root, hw)
-    told = replace(_claimed(1.0, 1.0, 1.0, why, sight, known), pins=dict(parse_pin(text) for text in pin or ()))
     with working("resolving both commits"):
         drafts, left_out = draft_claims(
             repository,
             hardware,
             base=base,
             head=head,
-            named=_named(subject, shape, dtype, args, ratio, low, high, told),
-            others=None if unchanged is None else same_time(_percent(unchanged), told),
+            named=named,
+            others=others,
             suite=() if suite is None else suite_requests(suite, hardware.name),
             threads=None if is_gpu(hardware.target) else threads,
         )

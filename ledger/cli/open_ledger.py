@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ledger.analysis.book import Book
-    from ledger.evidence.judge import CurrentDigest
+    from ledger.evidence.staleness import CurrentDigest
     from ledger.git.commit import Repository
     from ledger.git.history import History
     from ledger.git.reader import Reader

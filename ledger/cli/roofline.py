@@ -33,7 +33,8 @@ def roofline(
         list[str] | None, typer.Option("--campaign", help="Draw the forecasts of this campaign only.")
     ] = None,
     output: Annotated[
-        FilePath | None, typer.Option("-o", "--output", help="Folder for SVG, PNG, JSON and Markdown.")
+        FilePath | None,
+        typer.Option("-o", "--output", help="Folder for all files, or one file: .svg, .png, .json or .md."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,11 +42,16 @@ def roofline(
     from ledger.record_files import read_bytes
     from ledger.render.plot_model import document
     from ledger.render.plot_terminal import print_plot
-    from ledger.render.roofline_plot import one_a_case, write
+    from ledger.render.roofline_plot import names_file, one_a_case, write, write_file
 
+    one_file = output is not None and names_file(output)
     plot = _plot(hw or [], bench or [], kernel, campaign)
     if as_json:
         emit(document(plot))
+    elif output is not None and one_file:
+        with working("drawing"):
+            write_file(plot, output)
+        out().print(f"wrote {output}", markup=False)
     elif output is not None:
         with working("drawing"):
             paths = write(plot, output, {str(path): read_bytes(path) for path in bench or []})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Annotated
 
 import typer
 
-from ledger.cli.cells import baseline_set, cells_of
+from ledger.cli.cells import baseline_set, cells_of, check_cells
 from ledger.cli.open_ledger import find_root
 from ledger.cli.options import DeviceOption, JsonOption, parse_config
 from ledger.cli.output import emit, out, say
@@ -40,6 +42,7 @@ def timeline(
 
     if (config is not None and not inside) or (baseline and inside):
         raise InputError("--inside: traces one call of the kernel; expected --config only with it, and no --baseline")
+    check_cells([kernel], [shape] if shape else None, [dtype] if dtype else None)
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     file = load_kernel(kernel, find_root(), launch=is_gpu(hardware.target))
@@ -51,9 +54,17 @@ def timeline(
         found = record_inside(file, cell, hardware=hardware, path=output, config=changes).document()
     else:
         only = baseline_set(baseline, [file])
-        found = record_timeline(file, cell, hardware=hardware, path=output, only=only, on_progress=say).document()
+        found = record_timeline(
+            file, cell, hardware=hardware, path=output, only=only, on_progress=_timed_steps()
+        ).document()
     if as_json:
         emit(found)
     else:
         out().print(scopes_table(found) if inside else slices_table(found))
         say(f"wrote {output}; open it at ui.perfetto.dev")
+
+
+def _timed_steps() -> Callable[[str], None]:
+    """Return a function that says what begins and how long after the start."""
+    started = time.monotonic()
+    return lambda step: say(f"{time.monotonic() - started:.0f} s: {step}")

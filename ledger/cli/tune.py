@@ -42,10 +42,11 @@ def tune(
     from ledger.measure.tuned_file import tune_cells
     from ledger.render.tuning_page import render_markdown
 
+    # Before torch is loaded.
+    cells = tuned_cells(load_kernel(kernel, find_root()).kernel, shape, dtype)
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)
     file = load_kernel(kernel, find_root(), launch=not dry_run)
-    cells = tuned_cells(file.kernel, shape, dtype)
     if dry_run:
         _show_candidates(file, hardware, cells, as_json=as_json)
         return

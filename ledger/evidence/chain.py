@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from ledger.analysis.book import Sealed
-from ledger.evidence.object_checks import GatheredRecords
+from ledger.evidence.record_checks import GatheredRecords
 from ledger.git.ancestry import Ancestry, Meter
 
 

@@ -28,10 +28,9 @@ from pydantic import Field, StringConstraints
 from ledger import __version__
 from ledger.analysis.book import Book
 from ledger.canonical import parse_json, validate
-from ledger.errors import InputError
 from ledger.git.history import History, ledger_tree
 from ledger.git.reader import Reader
-from ledger.record_files import write_atomically
+from ledger.record_files import read_bytes, write_atomically
 from ledger.records import Finding
 from ledger.records.base import Count, Digest, Line, Record
 
@@ -60,10 +59,7 @@ class Checkpoint(Record):
 
 def read_checkpoint(path: FilePath) -> Checkpoint:
     """Return the checkpoint of a file. Raises: InputError, RecordError."""
-    try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a checkpoint of ledger audit") from error
+    data = read_bytes(path, limit=MAX_BYTES)
     return validate(Checkpoint, parse_json(data, what=str(path)), what=str(path))
 
 

@@ -20,7 +20,9 @@ from ledger.budgets import MAX_REVISION_STEPS, MAX_REVISIONS_READ
 from ledger.callables.subject import is_callable
 from ledger.canonical import cell_key, object_id
 from ledger.errors import BudgetExceeded, StateError
-from ledger.evidence.object_checks import Findings, GatheredRecords, Objects, ReadBlob
+from ledger.evidence.findings import Findings
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords, ReadBlob
 from ledger.evidence.run_checks import check_order, is_earlier
 from ledger.evidence.seal_checks import COMPARED_ROUNDS, binds, bound_to_their_seals, is_entry, numbers_and_failures
 from ledger.git.ancestry import Ancestry

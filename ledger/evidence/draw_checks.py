@@ -16,7 +16,8 @@ from ledger.analysis.draws import commitment_to, contradictions, drawn_cells, ra
 from ledger.budgets import MAX_PULSES
 from ledger.errors import EvidenceRefused, InputError, MachineError
 from ledger.evidence.beacon import check_signature
-from ledger.evidence.object_checks import GatheredRecords, Objects
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords
 from ledger.git.ancestry import Ancestry
 from ledger.records import Domain, Finding, Forecast, ForecasterCode, ForecastV2, Measurement, PredictionV2, Pulse
 

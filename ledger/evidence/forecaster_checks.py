@@ -14,7 +14,8 @@ from ledger.analysis.book import Sealed
 from ledger.budgets import MAX_RECORD_BYTES, MAX_RESTED
 from ledger.canonical import object_path
 from ledger.errors import BudgetExceeded
-from ledger.evidence.object_checks import GatheredRecords, Objects
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords
 from ledger.git.ancestry import Ancestry
 from ledger.records import (
     FORECASTER,

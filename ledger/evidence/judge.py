@@ -23,46 +23,45 @@
                comes after it, and its ratio follows from its rounds
 18  draws      drawn cells are all those that the round, or secret, named beforehand draws from the domain sealed before
 
-Checks 1 to 6 are in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14 in seal_checks, roofs of
-13 in roof_checks, 15 in forecaster_checks, 16 in reveals, 17 in claim_checks, 18 in draw_checks. Verdicts are computed
-every time and read from nowhere.
+Checks 1 to 4 and 6 are in record_checks, 5 in object_checks, 7 in chain, 8, 9, 11 and 12 in run_checks, 10, 13 and 14
+in seal_checks, roofs of 13 in roof_checks, 15 in forecaster_checks, 16 in reveals, 17 in claim_checks, 18 in
+draw_checks. Verdicts are computed every time and read from nowhere.
 """
 
 from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
 
-from ledger.analysis.book import Binding, Book, CellView, Recorded, RecordedRatio, Revealed, Run, Sealed, State, Voided
+from ledger.analysis.book import Binding, Book, CellView, Recorded, RecordedRatio, Revealed, Run, Sealed, State
 from ledger.analysis.hiding import public_part
 from ledger.analysis.sight import Devices, declared
 from ledger.analysis.sight_notes import SightNotes
 from ledger.budgets import MAX_LISTED_REVISIONS
-from ledger.callables.subject import sources_name
 from ledger.errors import BudgetExceeded, LedgerError
 from ledger.evidence.chain import check_chain
 from ledger.evidence.claim_checks import ClaimChecks, FilesAt, claims_of
 from ledger.evidence.draw_checks import check_anchor, check_draws, with_deadlines
+from ledger.evidence.findings import NOT_JUDGED
 from ledger.evidence.forecaster_checks import check_forecasters
 from ledger.evidence.known_cases import in_order, known_cases
-from ledger.evidence.object_checks import NOT_JUDGED, GatheredRecords, Objects, ReadBlob, check_alone, gather
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords, ReadBlob, check_alone, gather
 from ledger.evidence.repeated_cases import answering, repeated_cells
 from ledger.evidence.reveals import commitments_of, open_hidden
 from ledger.evidence.roof_checks import unlike_path, unlike_shipped
 from ledger.evidence.run_checks import UNREADABLE, CheckedRun, check_order, check_run, verdict_of
 from ledger.evidence.seal_checks import Precedes, binds, bound_to_their_seals, check_repeats, claims, unknown_features
 from ledger.evidence.sight_checks import CellSight, SightChecks
+from ledger.evidence.staleness import CurrentDigest, is_stale, subject_of_seal
+from ledger.evidence.void_checks import check_voids
 from ledger.git.ancestry import Ancestry
 from ledger.git.history import History
 from ledger.record_files import shipped_like
 from ledger.records import Finding, Forecast, ForecastV2, Hardware, KernelSource
-
-CurrentDigest = Callable[[Literal["kernel", "hardware"], str], str | None]
-"""Return the digest of a kernel or profile as it is now, by its name; None when there is none of that name."""
 
 
 def judge(
@@ -149,27 +148,6 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-class SealedSubject(NamedTuple):
-    """Hold what a forecast is of: the names of its kernel's sources and its profile, and their sealed digests."""
-
-    sources: str
-    hardware: str
-    kernel_sha256: str
-    hardware_sha256: str
-
-
-def subject_of_seal(forecast: Forecast) -> SealedSubject:
-    """Return what a forecast is of."""
-    case = forecast.case
-    return SealedSubject(sources_name(case), case.hardware, forecast.kernel_sha256, forecast.hardware_sha256)
-
-
-def is_stale(subject: SealedSubject, current: CurrentDigest) -> bool:
-    """Tell whether the kernel or the profile of an open forecast is another one now."""
-    now = (current("kernel", subject.sources), current("hardware", subject.hardware))
-    return now != (subject.kernel_sha256, subject.hardware_sha256)
-
-
 class _Case:
     """Bring measurements and seals together."""
 
@@ -204,7 +182,7 @@ class _Case:
             ),
             key=lambda recorded: (recorded.commit.position, recorded.path),
         )
-        self.voided = self._voids()
+        self.voided = check_voids(gathered, ancestry, self.forecasts)
         self.withdrawn = {(item.void.seal, item.void.cell) for item in self.voided}
         self.claimed = {
             (sealed.id, claim.cell): claim.operation for sealed in self.seals for claim in claims_of(sealed)
@@ -335,23 +313,6 @@ class _Case:
             self.gathered.findings, view.forecast, checked, hardware=view.hardware, blind=view.blind, rule=rule
         )
 
-    def _voids(self) -> tuple[Voided, ...]:
-        voided = []
-        for path, (identity, void) in self.gathered.voids.items():
-            sealed = self.by_id.get(void.seal)
-            if sealed is None or (void.cell is not None and void.cell not in self._named(sealed)):
-                message = f"withdraws {void.seal[:12]}#{void.cell or ''}, which is not in this ledger"
-                self.gathered.findings.refuse("seal-unknown", path, message)
-            elif not self.ancestry.precedes(sealed.path, self.gathered.introduced.get(path, ())):
-                message = f"withdraws {void.seal[:12]}, which was not introduced in a proper ancestor of its commit"
-                self.gathered.findings.refuse("void-precedes", path, message)
-            else:
-                voided.append(Voided(identity, path, self.gathered.first_commit(path), void))
-        return tuple(voided)
-
-    def _named(self, sealed: Sealed) -> set[str]:
-        return {*self.forecasts[sealed.id], *(claim.cell for claim in claims_of(sealed))}
-
     def _belongs(self, recorded: Recorded) -> bool:
         sealed = self.by_id.get(recorded.measurement.seal)
         cells = () if sealed is None else self.forecasts[sealed.id]
@@ -422,10 +383,8 @@ class _Case:
             return "void"
         if found:
             return "failed"
-        return "stale" if self._is_stale(forecast) else "open"
-
-    def _is_stale(self, forecast: Forecast) -> bool:
-        return self.current is not None and is_stale(subject_of_seal(forecast), self.current)
+        stale = self.current is not None and is_stale(subject_of_seal(forecast), self.current)
+        return "stale" if stale else "open"
 
     def _binding(self, sealed: Sealed, forecast: Forecast, found: list[CheckedRun]) -> Binding:
         """Return what is known of the samples of the run that counts; their values are recomputed by audit alone."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from ledger.analysis.book import Book
-from ledger.evidence.judge import CurrentDigest, judge
-from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.judge import judge
+from ledger.evidence.record_checks import record_blobs
 from ledger.evidence.sight_checks import read_notes
+from ledger.evidence.staleness import CurrentDigest
 from ledger.git.history import History
 from ledger.git.reader import Reader
 from ledger.git.tree_files import blobs_at

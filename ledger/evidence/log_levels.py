@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ledger.analysis.book import Book, CellView, ClaimView, Recorded, RecordedRatio
 from ledger.errors import EvidenceRefused, InputError
-from ledger.evidence.object_checks import BUNDLE_PATH, BUNDLE_TOKEN_PATH, ReadBlob
+from ledger.evidence.record_checks import BUNDLE_PATH, BUNDLE_TOKEN_PATH, ReadBlob
 from ledger.records import Finding
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ledger.analysis.book import Revealed, Sealed
 from ledger.analysis.hiding import contradiction
-from ledger.evidence.object_checks import GatheredRecords
+from ledger.evidence.record_checks import GatheredRecords
 from ledger.git.ancestry import Ancestry
 from ledger.records import Commitment, ForecastV2, PredictionV2
 

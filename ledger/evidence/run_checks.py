@@ -9,7 +9,9 @@ from datetime import datetime
 from ledger.analysis.book import Recorded, RecordedRatio, Run, Sealed
 from ledger.analysis.reconcile import refutations, verify_cell
 from ledger.errors import LedgerError
-from ledger.evidence.object_checks import Findings, GatheredRecords, Objects
+from ledger.evidence.findings import Findings
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords
 from ledger.evidence.shared_parts import share_names
 from ledger.git.ancestry import Ancestry
 from ledger.records import Finding, Forecast, Hardware, Measurement, RegimeRule, Verification

@@ -21,8 +21,8 @@ from ledger.budgets import MAX_RECORD_BYTES
 from ledger.callables.subject import is_callable
 from ledger.canonical import decode, object_path
 from ledger.errors import LedgerError, shortened
-from ledger.evidence.object_checks import ReadBlob
 from ledger.evidence.recompute import Recomputed, Skipped, value_of
+from ledger.evidence.record_checks import ReadBlob
 from ledger.evidence.seal_checks import binds
 from ledger.records import Finding, KernelSource
 from ledger.sources.closure import MAX_SOURCE_BYTES

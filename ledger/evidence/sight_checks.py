@@ -13,8 +13,9 @@ from ledger.analysis.book import Sealed
 from ledger.analysis.sight import SIGHTS, Shown, counts_as_blind, declared, worst
 from ledger.analysis.sight_notes import MAX_NOTES_BYTES, NOTES_PATH, SightNote, SightNotes, parse_notes
 from ledger.errors import InputError, LedgerError
+from ledger.evidence.findings import Findings
 from ledger.evidence.known_cases import KnownCases
-from ledger.evidence.object_checks import Findings, ReadBlob
+from ledger.evidence.record_checks import ReadBlob
 from ledger.git.reader import Reader
 from ledger.record_files import parse_yaml
 from ledger.records import Forecast, Sight

@@ -14,7 +14,7 @@ from ledger.analysis.book import Book
 from ledger.budgets import MAX_IMPORTS_COMPARED, MAX_PROFILE_BYTES, MAX_SCANNED_BYTES
 from ledger.canonical import decode, object_path
 from ledger.errors import BudgetExceeded, InputError, LedgerError
-from ledger.evidence.object_checks import ReadBlob
+from ledger.evidence.record_checks import ReadBlob
 from ledger.records import Finding, ForecastV2, KernelSource, SourceFile
 from ledger.sources.closure import MAX_SOURCE_BYTES
 from ledger.sources.scan import Scan, scan_python

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ledger.analysis.book import Book, CellView, ClaimView, Recorded, RecordedRatio, Sealed
 from ledger.errors import EvidenceRefused
-from ledger.evidence.object_checks import TOKEN_PATH, ReadBlob
+from ledger.evidence.record_checks import TOKEN_PATH, ReadBlob
 from ledger.evidence.signatures import check_allowed_signers, signer
 from ledger.git.reader import Reader
 from ledger.records import Finding

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from statistics import median_high
 from typing import Any, Literal
 
-from ledger.analysis.claims import INTERLEAVED, error_ppm
 from ledger.analysis.formatting import shape_text
 from ledger.analysis.paired_ratio import Judged, folded, judge_rounds, logs_of, spread_of
 from ledger.analysis.protocols import interleaved_protocol_for
@@ -26,6 +25,7 @@ from ledger.callables.subject import is_callable
 from ledger.errors import LedgerError, explained
 from ledger.kernel import Kernel, Launch
 from ledger.kernel_files import KernelFile
+from ledger.measure.comparison_effort import ON_CPU, ON_GPU, Effort
 from ledger.measure.correctness import compare, explain_failure, sample
 from ledger.measure.cuda_graphs import GraphRounds, own_stream, replay_in_turn
 from ledger.measure.inputs import InputSet, bytes_per_set, input_sets
@@ -34,72 +34,11 @@ from ledger.measure.run_cell import release, threads_set
 from ledger.measure.stream_rounds import StreamRounds, capture_problem
 from ledger.measure.timer import CpuRounds, parameters_of, set_count
 from ledger.philox_inputs import derive_key
-from ledger.records import CaseV2, Correctness, DeviceFacts, Protocol, Samples
+from ledger.records import CaseV2, Correctness, DeviceFacts, Samples
 
 _ORDERS = tuple(itertools.permutations(range(3)))
 _TOGETHER = 20
 """Rounds of each contestant that are taken before the intervals are looked at."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Say how long a case is timed and what is called.
-
-    least: the smallest change that is called, as a share. target: half-width of both intervals at which timing ends.
-    most: the noise beyond which a case without a difference is unclear. fold: of so many rounds in a row the fastest
-    counts, because other processes only ever make a round longer.
-    """
-
-    warmup_rounds: int
-    min_rounds: int
-    max_rounds: int
-    target: float
-    budget_s: float
-    least: float
-    most: float
-    fold: int
-
-
-ON_GPU = Effort(5, 40, 400, target=0.004, budget_s=3.0, least=0.01, most=0.03, fold=1)
-ON_CPU = Effort(3, 160, 2000, target=0.02, budget_s=15.0, least=0.03, most=0.10, fold=4)
-
-
-def claim_protocol(implementation: str, claims: int) -> Protocol:
-    """Return how each of some claims that are sealed together is timed."""
-    effort = ON_CPU if implementation == "torch-cpu" else ON_GPU
-    cold = parameters_of(interleaved_protocol_for(implementation))
-    return Protocol(
-        name=INTERLEAVED,
-        parameters={
-            "footprint_l2_multiple": cold.footprint_l2_multiple,
-            "footprint_min_bytes": cold.footprint_min_bytes,
-            "sample_elements": cold.sample_elements,
-            "warmup_rounds": effort.warmup_rounds,
-            "min_rounds": effort.min_rounds,
-            "max_rounds": effort.max_rounds,
-            "target_ppm": round(1e6 * effort.target),
-            "budget_ms": round(1e3 * effort.budget_s),
-            "least_ppm": round(1e6 * effort.least),
-            "most_ppm": round(1e6 * effort.most),
-            "fold": effort.fold,
-            "error_ppm": error_ppm(claims),
-        },
-    )
-
-
-def effort_of(protocol: Protocol) -> Effort:
-    """Return the effort that a protocol of a claim asks for."""
-    values = protocol.parameters
-    return Effort(
-        values["warmup_rounds"],
-        values["min_rounds"],
-        values["max_rounds"],
-        target=values["target_ppm"] / 1e6,
-        budget_s=values["budget_ms"] / 1e3,
-        least=values["least_ppm"] / 1e6,
-        most=values["most_ppm"] / 1e6,
-        fold=values["fold"],
-    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Any, Literal, assert_never
@@ -117,14 +117,19 @@ def line_up(
     only: frozenset[str] | None,
     contexts: tuple[Context, ...],
     peers: Sequence[Peer] = (),
+    on_step: Callable[[str], None] = lambda _step: None,
 ) -> LineUp:
     """Make the inputs of a cell and prepare ours, the baselines and the peers in `only` (None: all) on them.
 
+    on_step: told what begins: the inputs, the reference, the first call of each.
     Raises: MachineError when ours is wrong.
     """
     parameters = parameters_of(interleaved_protocol_for(case.implementation))
+    on_step("inputs")
     sets = cold_sets(kernel, case, facts, parameters, device=device)
+    on_step("reference in float64")
     reference = kernel.reference(sets[0].inputs)
+    on_step(f"first call of {OURS}")
     first = _prepare(kernel, case, sets, reference, kernel.implementations[case.implementation])
     if not first.correctness.passed:
         raise MachineError(f"{kernel.name} {shape_list(case)} {case.dtype}: {explain_failure(first.correctness)}")
@@ -134,6 +139,7 @@ def line_up(
         name = baseline.replace("-", "_")
         if only is not None and name not in only:
             continue
+        on_step(f"first call of {name}")
         try:
             made = _prepare(kernel, case, sets, reference, prepare)
             contestants += _in_contexts(name, made.launches, made.agrees, contexts)
@@ -144,6 +150,7 @@ def line_up(
     for peer in peers:
         if only is not None and peer.name not in only:
             continue
+        on_step(f"first call of {peer.name}")
         try:
             launches = _checked_launches(kernel, case, sets, reference, peer)
             contestants += _in_contexts(peer.name, launches, True, contexts)

@@ -34,6 +34,8 @@ from ledger.records import Attempt, Digest, Order, OrderedCell
 
 TOGETHER = 40
 """Cells that are profiled before the first of them is timed: one run of the profiler."""
+TOGETHER_AT_FIRST = 8
+"""As many with a budget, while the time of a cell is unknown: what is profiled and not timed is lost."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,11 @@ def run_order(
     try:
         for number, job in enumerate(pending):
             run.require_time(budget_s)
-            if number % TOGETHER == 0:
+            if job.key not in evidence:
                 run.start_ahead(pending[number:])
                 evidence = collect_counters(
-                    pending[number : number + TOGETHER], out=out, wanted=counters, full_cells=full_cells,
-                    on_cell=lambda job: run.report(job, "profiling"),
+                    pending[number : number + run.group_size(number, budget_s)], out=out, wanted=counters,
+                    full_cells=full_cells, on_cell=lambda job: run.report(job, "profiling"),
                 )  # fmt: skip
                 with processes.held():
                     empty = empty or _empty_launches(pending)
@@ -169,6 +171,19 @@ class _Run:
         """Check that another cell may begin. Raises: KeyboardInterrupt."""
         if budget_s is not None and time.monotonic() - self.started >= budget_s:
             raise KeyboardInterrupt
+
+    def group_size(self, begun: int, budget_s: float | None) -> int:
+        """Return how many cells to profile together: with a budget, about as many as it lasts for.
+
+        begun: the cells that this run has begun; their mean time, with their share of the profiler's start, estimates
+        that of the next.
+        """
+        if budget_s is None:
+            return TOGETHER
+        if not begun:
+            return TOGETHER_AT_FIRST
+        elapsed_s = time.monotonic() - self.started
+        return max(1, min(TOGETHER, int(begun * (budget_s / elapsed_s - 1))))
 
     def report(self, job: Job, stage: Stage) -> None:
         """Report the stage of a cell, and count the time of the one that ends."""

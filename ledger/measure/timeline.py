@@ -18,16 +18,18 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ledger.analysis.chrome_trace import Slice, read_slices
+from ledger.analysis.formatting import duration, si
 from ledger.device.facts import facts_for, import_torch, require_profile
-from ledger.errors import MachineError
-from ledger.kernel import Launch
+from ledger.errors import InputError, MachineError
+from ledger.kernel import Kernel, Launch
 from ledger.kernel_files import KernelFile, build_case
 from ledger.measure.bench import overlap_note
-from ledger.measure.contestants import Cell, contexts_on, line_up
+from ledger.measure.contestants import Cell, contexts_on, line_up, shape_list
 from ledger.measure.cuda_graphs import capture, warm_up
 from ledger.measure.run_cell import release, threads_set
 from ledger.record_files import write_atomically
 from ledger.records import Case, Hardware, is_gpu
+from ledger.roofline import roof_of, time_lower_bound_s
 
 MOST_CALLS = 64
 
@@ -88,14 +90,31 @@ def record_timeline(
     case = build_case(file.kernel, hardware, shape=shape, dtype=dtype)
     device = "cuda" if is_gpu(hardware.target) else "cpu"
     with threads_set(None), awake(device):
-        on_progress("inputs, comparison with float64")
-        lined = line_up(file.kernel, case, facts, device=device, only=only, contexts=contexts_on(device)[:1])
+        on_progress(_announcement(file.kernel, case, hardware))
+        lined = line_up(
+            file.kernel, case, facts, device=device, only=only, contexts=contexts_on(device)[:1], on_step=on_progress
+        )
         ways = {one.name: one.rounds.launches[:MOST_CALLS] for one in lined.contestants}
-        on_progress("tracing")
+        on_progress(f"tracing {', '.join(f'{1 + len(calls)} calls of {name}' for name, calls in ways.items())}")
         data, slices = trace(ways, device=device)
     release(device)
     write_atomically(path, gzip.compress(data) if path.suffix == ".gz" else data)
     return Timeline(path, facts.name, case, overlap_note(case), tuple(slices), lined.missing)
+
+
+def _announcement(kernel: Kernel, case: Case, hardware: Hardware) -> str:
+    """Return which cell is traced; on a CPU also how long a call takes at least, and what makes it shorter."""
+    cell = f"{case.kernel} {shape_list(case)} {case.dtype} on {hardware.name}"
+    if is_gpu(hardware.target):
+        return cell
+    work = kernel.work(case.shape, case.dtype)
+    try:
+        roof = roof_of(hardware, kernel.path(case.dtype, hardware.target, case.implementation))
+        least = f"at least {duration(round(1e12 * time_lower_bound_s(work, roof)))} by the roof"
+    # Calibration found no such peak: torch then emulates the dtype.
+    except InputError:
+        least = f"minutes perhaps: the profile has no peak for {case.dtype}"
+    return f"{cell}: {si(work.flops, 'FLOP')} a call, {least}; for less: --shape, --dtype"
 
 
 def trace(ways: dict[str, Sequence[Launch]], *, device: str) -> tuple[bytes, list[Slice]]:

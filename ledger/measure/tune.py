@@ -40,11 +40,12 @@ from ledger.measure.cuda_graphs import GraphRounds
 from ledger.measure.run_cell import release
 from ledger.measure.timer import Parameters, parameters_of
 from ledger.operations import Shape
-from ledger.record_files import write_atomically
+from ledger.record_files import read_bytes, write_atomically
 from ledger.records import Case, DeviceFacts, Dtype, Hardware, is_gpu
 
 GROUP_SIZE = 6
 FINALISTS = 4
+MAX_LOG_BYTES = 64 * 1024 * 1024
 OnProgress = Callable[[int, int, str], None]
 
 
@@ -167,13 +168,20 @@ def _differences(config: Config, own: Config) -> str:
 
 
 def _read(log: FilePath) -> list[Entry]:
-    return read_log(log.read_text(encoding="utf-8"), name=str(log)) if log.exists() else []
+    return read_log(_text(log), name=str(log)) if log.exists() else []
+
+
+def _text(log: FilePath) -> str:
+    try:
+        return read_bytes(log, limit=MAX_LOG_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{log}: not UTF-8 text; expected a log of ledger tune") from error
 
 
 def _cut_unfinished_line(log: FilePath) -> None:
     """Cut off a last line that a crash left unfinished: the next entry would continue it."""
     if log.exists():
-        whole, newline, rest = log.read_text(encoding="utf-8").rpartition("\n")
+        whole, newline, rest = _text(log).rpartition("\n")
         if rest:
             write_atomically(log, (whole + newline).encode())
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.analysis.sight import sight_name
-from ledger.evidence.audit import LEVELS, NOT_PROVEN, Audit
+from ledger.evidence.audit_result import LEVELS, NOT_PROVEN, Audit
 from ledger.records import Finding
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
 from ledger.render.claim_text import table_rows as claim_rows
@@ -164,11 +164,11 @@ def _render_levels(book: Book, console: Console, log: str | None) -> None:
         words = count_text(reached, "cell") if reached else "not provided"
         if level == 4 and log is not None:
             words = f"{words}; {harmless(log)}" if reached else harmless(log)
-        console.print(f"level {level} ({words}) {proves}; it does not prove {not_proves}", markup=False, soft_wrap=True)
+        console.print(Text(f"level {level} ({words}) {proves}; it does not prove {not_proves}"))
     bindings = [cell.binding for cell in book.cells] + [view.binding for view in book.claims]
     held = bindings.count("positions only")
     if held:
         told = f"positions only in {count_text(held, 'cell')}: no level 1, their samples are not recomputed"
-        console.print(f"{told} (ledger audit --recompute)", markup=False, soft_wrap=True)
+        console.print(Text(f"{told} (ledger audit --recompute)"))
     for sentence in NOT_PROVEN:
-        console.print(sentence, markup=False, soft_wrap=True)
+        console.print(Text(sentence))

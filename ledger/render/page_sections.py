@@ -14,7 +14,7 @@ from ledger.analysis.report_rows import ReportRow, case_rows
 from ledger.analysis.row_choice import groups
 from ledger.analysis.sight import SIGHTS, sight_name
 from ledger.analysis.track_record import calibration, confusion, outcome_of, track_record
-from ledger.evidence.audit import LEVELS, NOT_PROVEN
+from ledger.evidence.audit_result import LEVELS, NOT_PROVEN
 from ledger.records import REGIMES
 from ledger.render import claim_text
 from ledger.render import report_text as lines

@@ -17,12 +17,16 @@ from ledger.analysis.book import Book, CellView, Run
 from ledger.analysis.formatting import PATH_NAMES, shape_text, si
 from ledger.analysis.report_rows import case_rows, rows
 from ledger.canonical import encode, object_id
-from ledger.errors import InputError
+from ledger.errors import InputError, MachineError
+from ledger.record_files import write_atomically
 from ledger.records import CeilingKind, Hardware, Path, Peak, Quantity
 from ledger.render.plot_model import Ceiling, Device, Dot, RooflinePlot, Slope, document, manifest
 from ledger.roofline import arithmetic_intensity, base_float, memory_side
+from ledger.suggestions import install_command
 
 KIND_NAMES: dict[CeilingKind, str] = {"datasheet": "datasheet", "burst": "burst", "sustained": "sustained"}
+
+FILE_SUFFIXES = (".svg", ".png", ".json", ".md")
 
 # Peaks this close are one line with both names.
 _SAME = 0.005
@@ -145,6 +149,39 @@ def dot_of(view: CellView, run: Run) -> Dot | None:
         predicted_high=None if forecast.high_milli is None else forecast.high_milli / 1000,
         record=run.recorded.id,
     )
+
+
+def names_file(output: FilePath) -> bool:
+    """Tell whether a path names one file to write, by its suffix; else it names a folder.
+
+    Raises: InputError for the suffix of a file that cannot be written.
+    """
+    if output.suffix in FILE_SUFFIXES and not output.is_dir():
+        return True
+    # No suffix is a folder's, nor is that of a version, as in v1.2.
+    if output.suffix[1:].isalpha() and not output.is_dir():
+        raise InputError(
+            f"{output}: got a name in {output.suffix}; expected {', '.join(FILE_SUFFIXES)} for one file, or a folder"
+        )
+    return False
+
+
+def write_file(plot: RooflinePlot, path: FilePath) -> None:
+    """Write the picture, document or table that a path names. Raises: MachineError without resvg-py for a PNG."""
+    from ledger.render import roofline_svg, svg
+    from ledger.render.plot_table import dot_page
+
+    cases = one_a_case(plot)
+    if path.suffix == ".json":
+        content: bytes | None = _json(document(plot))
+    elif path.suffix == ".md":
+        content = dot_page(cases).encode()
+    else:
+        alone = svg.standalone(roofline_svg.draw(cases))
+        content = svg.png(alone) if path.suffix == ".png" else alone.encode()
+    if content is None:
+        raise MachineError(f"{path}: resvg-py is not installed; expected it to write a PNG: {install_command('plot')}")
+    write_atomically(path, content)
 
 
 def write(plot: RooflinePlot, folder: FilePath, benches: Mapping[str, bytes] | None = None) -> list[FilePath]:

@@ -18,7 +18,8 @@ from ledger.analysis.report_rows import sight_document
 from ledger.analysis.results import case_key
 from ledger.analysis.sight import sight_name
 from ledger.errors import UnknownName
-from ledger.evidence.judge import CurrentDigest, Growth, SealedSubject, is_stale, subject_of_seal
+from ledger.evidence.judge import Growth
+from ledger.evidence.staleness import CurrentDigest, SealedSubject, is_stale, subject_of_seal
 from ledger.render.claim_text import case_words, claim_rows, claimed_text
 from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.tables import print_rows

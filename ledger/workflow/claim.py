@@ -11,7 +11,7 @@ from ledger.analysis.campaign import Request
 from ledger.canonical import cell_key, encode, object_id, record_errors
 from ledger.errors import InputError, StateError
 from ledger.git.commit import Repository
-from ledger.measure.comparison import claim_protocol
+from ledger.measure.comparison_effort import claim_protocol
 from ledger.records import CaseV2, Dtype, Hardware, Ratio, Revision, Sight
 from ledger.workflow.compare_plan import Pair, Plan, Skipped, Wanted, plan
 from ledger.workflow.revisions import Side, two_sides

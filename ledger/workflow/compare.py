@@ -13,7 +13,8 @@ from ledger.analysis.formatting import shape_text
 from ledger.analysis.paired_ratio import FAMILY_ERROR, error_of_case
 from ledger.device.cpu_load import load_average
 from ledger.device.facts import facts_for, require_profile
-from ledger.measure.comparison import Compared, Effort, compare_case
+from ledger.measure.comparison import Compared, compare_case
+from ledger.measure.comparison_effort import Effort
 from ledger.records import DeviceFacts, Hardware, is_gpu
 from ledger.workflow.compare_plan import Pair, Plan, Skipped
 from ledger.workflow.revisions import Side

@@ -19,12 +19,12 @@ from ledger.analysis.sight import Devices, declared, is_neighbour, shape_of
 from ledger.analysis.sight_notes import NOTES_PATH
 from ledger.canonical import record_path
 from ledger.errors import LedgerError
+from ledger.evidence.findings import Findings
 from ledger.evidence.judge import Growth, judge_part
-from ledger.evidence.object_checks import (
+from ledger.evidence.record_checks import (
     RECORD_PATH,
     SEAL_PATH,
     Evidence,
-    Findings,
     GatheredRecords,
     belongs,
     read_records,

@@ -16,11 +16,12 @@ from typing import TypeVar
 from ledger.analysis.book import Book, Commit, Recorded, RecordedRatio, short_name
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
 from ledger.errors import EvidenceRefused
-from ledger.evidence.judge import CurrentDigest, judge
+from ledger.evidence.judge import judge
 from ledger.evidence.judged_ledger import judged_ledger
-from ledger.evidence.object_checks import record_blobs
 from ledger.evidence.recompute import recompute
+from ledger.evidence.record_checks import record_blobs
 from ledger.evidence.sight_checks import read_notes
+from ledger.evidence.staleness import CurrentDigest
 from ledger.git.commit import Repository
 from ledger.git.history import Change, History, commits_after, read_history
 from ledger.git.reader import Reader

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.analysis.book import Book, Commit
-from ledger.evidence.object_checks import Evidence
+from ledger.evidence.record_checks import Evidence
 from ledger.git.ancestry import Ancestry, FileSet, introductions
 from ledger.git.history import History
 

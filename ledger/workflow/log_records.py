@@ -20,6 +20,7 @@ from ledger.errors import InputError, LedgerError, MachineError
 from ledger.evidence.log_bundle import parse_bundle, require_sigstore
 from ledger.evidence.timestamps import authority_name, stamp
 from ledger.git.commit import Repository
+from ledger.record_files import read_bytes
 
 T = TypeVar("T")
 
@@ -44,10 +45,10 @@ class PublicLog:
             self._config = _within(ClientTrustConfig.production, what="sigstore's public log")
         else:
             try:
-                self._config = ClientTrustConfig.from_json(config.read_bytes()[:MAX_CONFIG_BYTES].decode())
+                self._config = ClientTrustConfig.from_json(read_bytes(config, limit=MAX_CONFIG_BYTES).decode())
                 self._config.signing_config.get_tlogs()
-            except OSError as error:
-                raise InputError(f"{config}: cannot be read ({error.strerror}); expected a file") from error
+            except InputError:
+                raise
             except Exception as error:
                 raise InputError(f"{config}: {str(error)[:200]}; expected a client trust configuration") from error
         signing = self._config.signing_config

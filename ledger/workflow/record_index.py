@@ -18,7 +18,7 @@ from ledger.budgets import MAX_PROFILE_BYTES, MAX_RECORD_BYTES
 from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_path
 from ledger.errors import LedgerError, StateError
 from ledger.evidence.known_cases import MOST_COMPARED, KnownCases, Timed, timed_by
-from ledger.evidence.object_checks import RECORD_PATH, SEAL_PATH, Evidence
+from ledger.evidence.record_checks import RECORD_PATH, SEAL_PATH, Evidence
 from ledger.evidence.seal_checks import evidence_digests
 from ledger.git.ancestry import FileSet
 from ledger.git.history import FOLDERS

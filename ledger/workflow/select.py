@@ -14,8 +14,8 @@ from ledger.callables.subject import is_callable
 from ledger.callables.subject_files import closure_named
 from ledger.canonical import encode, object_id
 from ledger.errors import EvidenceRefused, InputError, UnknownName
-from ledger.evidence.judge import CurrentDigest
 from ledger.evidence.repeated_cases import one_of_each_case
+from ledger.evidence.staleness import CurrentDigest
 from ledger.kernel_files import kernel_names
 from ledger.record_files import hardware_names, load_hardware
 from ledger.records import ForecastV2

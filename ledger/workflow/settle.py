@@ -17,7 +17,8 @@ from ledger.analysis.revealing import masked_text
 from ledger.device.facts import facts_for
 from ledger.device.machine_names import machine_names
 from ledger.errors import InputError, LedgerError
-from ledger.measure.comparison import Compared, Origin, SideResult, claim_protocol, compare_once, effort_of
+from ledger.measure.comparison import Compared, Origin, SideResult, compare_once
+from ledger.measure.comparison_effort import claim_protocol, effort_of
 from ledger.records import (
     RATIO_SCHEMA,
     Config,

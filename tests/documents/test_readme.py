@@ -85,7 +85,7 @@ def test_readme_tells_every_exit_code():
 
 
 def test_readme_speaks_of_the_levels_in_the_words_of_the_audit():
-    from ledger.evidence.audit import LEVELS
+    from ledger.evidence.audit_result import LEVELS
 
     for level in (0, 1):
         assert f"| {level} {LEVELS[level][0].split(':')[0]} |" in README

@@ -10,7 +10,7 @@ import pytest
 
 from ledger.analysis.metric_readings import readings
 from ledger.evidence.judge import judge
-from ledger.evidence.object_checks import record_blobs
+from ledger.evidence.record_checks import record_blobs
 from ledger.git.history import read_history
 from ledger.git.reader import Reader, quiet_environment
 from ledger.records import PredictionV2

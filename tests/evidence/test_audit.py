@@ -13,7 +13,8 @@ from ledger_process import run_ledger
 
 from ledger.canonical import object_path
 from ledger.errors import InputError, StateError
-from ledger.evidence.audit import LEVELS, audit
+from ledger.evidence.audit import audit
+from ledger.evidence.audit_result import LEVELS
 from ledger.evidence.challenge import anchor_of
 from ledger.git import clone, reader
 from ledger.git.history import read_history

@@ -19,7 +19,7 @@ from ledger.canonical import MAX_DEPTH, parse_json
 from ledger.errors import BudgetExceeded, InputError, LedgerError, ParseError, StateError
 from ledger.evidence import recompute_budget
 from ledger.evidence.audit import audit
-from ledger.evidence.object_checks import Findings
+from ledger.evidence.findings import Findings
 from ledger.git import clone, version
 from ledger.git.clone import find_origin
 from ledger.records import Finding
@@ -63,8 +63,8 @@ def test_a_costly_ledger_is_judged_in_little_time_and_memory(case, tmp_path):
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("ledger.evidence.object_checks.MAX_RECORDS", 1),
-        ("ledger.evidence.object_checks.MAX_WEIGHT_BYTES", 100),
+        ("ledger.evidence.record_checks.MAX_RECORDS", 1),
+        ("ledger.evidence.record_checks.MAX_WEIGHT_BYTES", 100),
         ("ledger.git.reader.MAX_READ_BYTES", 100),
         ("ledger.git.ancestry.MAX_SET_BYTES", -1),
     ],
@@ -102,7 +102,7 @@ def test_what_fails_after_the_judge_hides_no_refusal(tmp_path, monkeypatch, erro
 
 
 def test_findings_are_bounded_and_a_flood_hides_no_refusal(monkeypatch):
-    monkeypatch.setattr("ledger.evidence.object_checks.MAX_FINDINGS", 20)
+    monkeypatch.setattr("ledger.evidence.findings.MAX_FINDINGS", 20)
     findings = Findings()
     for number in range(200):
         findings.flag("odd-file", f"{number}", "odd")

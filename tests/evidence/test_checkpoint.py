@@ -15,7 +15,7 @@ from ledger.errors import LedgerError
 from ledger.evidence import audit as audits
 from ledger.evidence import recompute
 from ledger.evidence.audit import audit as audit_alone
-from ledger.evidence.audit import document
+from ledger.evidence.audit_result import document
 from ledger.evidence.checkpoint import CODE, read_checkpoint, write_checkpoint
 from ledger.workflow.audit_index import AuditIndex
 

@@ -20,9 +20,10 @@ from ledger.analysis.paired_ratio import least_rounds, spread_of
 from ledger.analysis.protocols import COLD_GRAPH
 from ledger.canonical import canonical, decode, encode, object_id, object_path, parse_json, record_id, record_path
 from ledger.errors import RecordError
-from ledger.evidence.audit import audit, document
+from ledger.evidence.audit import audit
+from ledger.evidence.audit_result import document
 from ledger.evidence.trust_levels import Trust
-from ledger.measure.comparison import claim_protocol
+from ledger.measure.comparison_effort import claim_protocol
 from ledger.records import PredictionV2, RatioMeasurement, Revision, SourceFile
 from ledger.render.audit_text import render_audit
 from ledger.render.claim_text import claim_rows, scores_of, with_claims

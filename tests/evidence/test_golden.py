@@ -22,7 +22,8 @@ from strategies import JSON
 
 from ledger.canonical import canonical, decode, decode_any, encode, object_id, record_id
 from ledger.errors import LedgerError
-from ledger.evidence.audit import audit, document
+from ledger.evidence.audit import audit
+from ledger.evidence.audit_result import document
 from ledger.record_files import parse_yaml
 from ledger.records import Hardware, Measurement, Prediction
 

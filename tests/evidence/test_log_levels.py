@@ -19,7 +19,8 @@ from public_log import ADA, ISSUER, LocalLog
 from rich.console import Console
 
 from ledger.errors import InputError
-from ledger.evidence.audit import audit, document
+from ledger.evidence.audit import audit
+from ledger.evidence.audit_result import document
 from ledger.evidence.log_bundle import LogEntry
 from ledger.evidence.log_levels import Dated, LogTrust
 from ledger.render.audit_text import render_audit

@@ -20,7 +20,7 @@ from strategies import leaves
 from ledger.analysis.book import Book, Commit
 from ledger.analysis.score import score_book
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
-from ledger.evidence.audit import Audit, document
+from ledger.evidence.audit_result import Audit, document
 from ledger.evidence.judge import judge
 from ledger.evidence.recompute import recompute
 from ledger.git.history import Change, History

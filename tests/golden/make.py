@@ -22,7 +22,8 @@ from hidden_attacks import hide, reveal
 from samples import failed
 
 from ledger.canonical import encode, record_id, record_path
-from ledger.evidence.audit import audit, document
+from ledger.evidence.audit import audit
+from ledger.evidence.audit_result import document
 
 
 def build(folder: Path) -> Ledger:

@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from measuring import QUICK, QUICK_GRAPH, SEAL, cell_of, kernel_file, order_of, this_cpu, this_gpu
@@ -154,6 +155,44 @@ def test_run_order_begins_no_cell_after_its_budget_and_the_next_run_does_the_res
     assert (summary.interrupted, summary.skipped, summary.measured) == (True, 1, 1)
     assert run(tmp_path, *cells, budget_s=60).measured == 1
     assert not run(tmp_path, *cells, budget_s=0.0).interrupted
+
+
+def group_sizes(monkeypatch) -> list[int]:
+    """Record how many cells are profiled together."""
+    sizes, collect = [], measure.collect_counters
+
+    def counted(jobs, **options):
+        sizes.append(len(jobs))
+        return collect(jobs, **options)
+
+    monkeypatch.setattr(measure, "collect_counters", counted)
+    return sizes
+
+
+def test_run_order_profiles_few_cells_before_a_budget_ends(tmp_path, monkeypatch):
+    sizes, clock = group_sizes(monkeypatch), SimpleNamespace(now=0.0)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(measure, "TOGETHER_AT_FIRST", 2)
+    cells = [cell_of(this_cpu(), m=m) for m in (8, 16, 24, 32, 40, 48)]
+
+    def one_second(progress):
+        clock.now += progress.stage == "done"
+
+    summary = run(tmp_path, *cells, on_progress=one_second, budget_s=3.4)
+    assert summary.interrupted and summary.measured == 4 and sizes == [2, 1, 1]
+    # Nothing is profiled once the budget is spent, and without one all cells at once.
+    sizes.clear()
+    assert run(tmp_path, *cells, budget_s=0.0).interrupted and not sizes
+    assert run(tmp_path, *cells).measured == 2 and sizes == [2]
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "begun", "size"), [(None, 0, 40), (60, 0, 8), (60, 8, 4), (41, 8, 1), (9e3, 8, 40)]
+)
+def test_run_order_profiles_as_many_cells_as_the_budget_lasts_for(monkeypatch, budget_s, begun, size):
+    monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    one = measure._Run(None, None, 99, lambda _progress: None, 60.0, None, None)
+    assert one.group_size(begun, budget_s) == size
 
 
 def test_run_order_counts_the_seconds_of_each_stage(tmp_path):

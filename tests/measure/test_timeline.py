@@ -16,6 +16,7 @@ from measuring import KERNELS, kernel_file, this_cpu
 
 from ledger.analysis.chrome_trace import Ran, read_slices
 from ledger.errors import InputError, MachineError, ParseError
+from ledger.kernel_files import build_case
 from ledger.records import Hardware
 
 SHAPE = {"M": 64, "N": 96, "K": 128}
@@ -118,6 +119,32 @@ def test_a_timeline_of_a_cpu_names_every_contestant_and_call(tmp_path: Path) -> 
     assert platform.node().encode() not in data
     assert str(tmp_path).encode() not in data
     assert any(e.get("cat") == "cpu_op" and e["name"] == "aten::mm" for e in events)
+
+
+def test_a_timeline_tells_at_once_what_a_cpu_does_and_for_how_long(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: nothing can be traced")
+    from ledger.measure.timeline import record_timeline
+
+    steps: list[str] = []
+    only = frozenset({"torch_matmul"})
+    file, path = kernel_file(), tmp_path / "t.json"
+    record_timeline(file, (SHAPE, "fp32"), hardware=this_cpu(), path=path, only=only, on_progress=steps.append)
+    cell, *others, tracing = steps
+    assert others == ["inputs", "reference in float64", "first call of ours", "first call of torch_matmul"]
+    assert tracing.startswith("tracing ") and tracing.endswith(" calls of torch_matmul")
+    # 2 × 64 × 96 × 128 FLOP.
+    assert "M=64,N=96,K=128 fp32 on " in cell and "1.57 MFLOP a call, at least " in cell and "--shape" in cell
+
+
+def test_a_timeline_of_a_dtype_without_a_peak_warns_of_minutes() -> None:
+    from ledger.measure.timeline import _announcement
+
+    kernel, hardware = kernel_file().kernel, this_cpu()
+    case = build_case(kernel, hardware, shape=SHAPE, dtype="fp32")
+    (kind,) = hardware.ceilings
+    peaks = {**hardware.ceilings[kind].peaks, kernel.path("fp32", hardware.target, case.implementation): None}
+    bare = hardware.model_copy(update={"ceilings": {kind: hardware.ceilings[kind].model_copy(update={"peaks": peaks})}})
+    assert "minutes perhaps: the profile has no peak for fp32" in _announcement(kernel, case, bare)
 
 
 def test_a_timeline_can_be_compressed_and_leave_baselines_out(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from samples import MS, make_book, make_forecast, make_measurement, make_sealed,
 
 from ledger.analysis.book import Commit, Voided
 from ledger.analysis.seal_lines import seal_lines
-from ledger.evidence.audit import NOT_PROVEN, Audit
+from ledger.evidence.audit_result import NOT_PROVEN, Audit
 from ledger.records import Finding, Void
 from ledger.render.audit_page import audit_page
 

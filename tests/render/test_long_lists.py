@@ -14,7 +14,7 @@ from shared_cases import shared_case
 from ledger.analysis.formatting import case_text
 from ledger.cli.output import emit
 from ledger.errors import UnknownName
-from ledger.evidence.audit import Audit
+from ledger.evidence.audit_result import Audit
 from ledger.records import Finding
 from ledger.render.audit_text import render_audit
 from ledger.render.status_table import of_campaigns, render_status, status_document, status_of

@@ -10,7 +10,7 @@ from rich.console import Console
 from samples import make_book, make_forecast, make_measurement, make_sealed, make_view
 
 from ledger.analysis.report_rows import rows
-from ledger.evidence.audit import Audit
+from ledger.evidence.audit_result import NOT_PROVEN, Audit
 from ledger.render import report_text as lines
 from ledger.render.audit_text import render_audit
 from ledger.render.report import fit, render
@@ -32,6 +32,15 @@ def test_an_audit_shows_levels_sight_and_grade_whole(width):
     (heading,) = [line for line in words.splitlines() if line.startswith("cell ")]
     assert heading.split() == ["cell", "state", "levels", "sight", "predicted", "measured", "grade"]
     assert "undeclared" in words and "…" not in words
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_what_an_audit_proves_is_wrapped_at_words(width):
+    view = make_view(make_sealed(FORECAST), FORECAST, make_measurement(FORECAST))
+    words = printed(render_audit, Audit("here", "holds", "for a test", make_book(view), ()), width)
+    proven = words[words.index("level 0") : words.index("verdict:")]
+    assert max(map(len, proven.splitlines())) <= width
+    assert all(sentence in " ".join(proven.split()) for sentence in NOT_PROVEN)
 
 
 def test_a_report_keeps_its_gap_beside_a_long_sight():

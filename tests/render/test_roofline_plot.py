@@ -33,7 +33,7 @@ from shared_cases import shared_case
 
 from ledger.analysis.report_rows import counted
 from ledger.canonical import encode
-from ledger.errors import InputError
+from ledger.errors import InputError, MachineError
 from ledger.record_files import load_hardware
 from ledger.records import Hardware, Regime
 from ledger.render import roofline_plot as plot
@@ -228,6 +228,40 @@ def test_every_picture_is_a_png_too_where_resvg_is_installed(tmp_path: Path) -> 
     assert [name for name in written if name.endswith(".png")] == ["roofline.png", "strip-01.png"]
     # Bytes 16 to 24 of a PNG are its width and height.
     assert struct.unpack(">II", written["roofline.png"][16:24]) == (1600, 1000)
+
+
+@pytest.mark.parametrize("name", ["r.svg", "r.png", "r.json", "r.md"])
+def test_a_name_with_a_suffix_is_one_file_with_what_the_folder_has(name: str, tmp_path: Path) -> None:
+    if name == "r.png":
+        pytest.importorskip("resvg_py", reason="the extra [plot] is not installed")
+    assert plot.names_file(tmp_path / name)
+    plot.write_file(toy_plot(), tmp_path / name)
+    plot.write(toy_plot(), tmp_path / "all")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [name]
+    assert (tmp_path / name).read_bytes() == (tmp_path / "all" / name.replace("r.", "roofline.")).read_bytes()
+
+
+def test_a_png_without_resvg_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(MachineError, match="resvg-py is not installed"):
+        plot.write_file(toy_plot(), tmp_path / "r.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_names_are_folders_and_a_suffix_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "there.svg").mkdir()
+    assert not any(plot.names_file(tmp_path / name) for name in ("site", "v1.2", ".hidden", "there.svg"))
+    for name in ("r.pdf", "r.html", "r.PNG"):
+        with pytest.raises(InputError, match=r"expected \.svg, \.png, \.json, \.md for one file, or a folder"):
+            plot.names_file(tmp_path / name)
+
+
+def test_the_command_writes_one_file_or_refuses_before_it_draws(tmp_path: Path) -> None:
+    run_ledger("roofline", "--hw", "t4", "-o", "r.svg", cwd=tmp_path).check_returncode()
+    assert (tmp_path / "r.svg").read_text().startswith("<svg")
+    refused = run_ledger("roofline", "--hw", "t4", "-o", "r.pdf", cwd=tmp_path)
+    assert refused.returncode == 2 and "r.pdf: got a name in .pdf" in refused.stderr
+    assert not (tmp_path / "r.pdf").exists()
 
 
 def xml(drawn: str) -> ElementTree.Element:

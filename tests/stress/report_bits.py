@@ -31,7 +31,9 @@ from ledger.canonical import decode, object_id, object_path
 from ledger.device.ncu_report import HandMade, read_hand_made
 from ledger.errors import LedgerError
 from ledger.evidence.audit import audit
-from ledger.evidence.object_checks import Findings, GatheredRecords, Objects
+from ledger.evidence.findings import Findings
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords
 from ledger.git.history import History
 from ledger.records import Measurement
 

@@ -12,7 +12,7 @@ from samples import make_measurement
 
 from ledger.analysis.claims import judged, stored
 from ledger.canonical import encode, object_id, record_id, record_path
-from ledger.measure.comparison import claim_protocol
+from ledger.measure.comparison_effort import claim_protocol
 from ledger.records import Ratio, RatioMeasurement, Revision, TimedSide, Tool
 
 BASE_SOURCE = b'"""A kernel of the tests, before a change."""\n'

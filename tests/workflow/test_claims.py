@@ -39,12 +39,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rotate over few bytes and take few rounds; doubled work is still seen."""
     pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
     from ledger.device import gpu_selection
-    from ledger.measure import comparison, contestants
+    from ledger.measure import comparison, comparison_effort, contestants
 
     with_small_rotation(monkeypatch)
-    monkeypatch.setattr(comparison, "parameters_of", contestants.parameters_of)
-    effort = replace(comparison.ON_CPU, min_rounds=80, max_rounds=240, budget_s=3.0, least=0.1, most=0.5)
-    monkeypatch.setattr(comparison, "ON_CPU", effort)
+    effort = replace(comparison_effort.ON_CPU, min_rounds=80, max_rounds=240, budget_s=3.0, least=0.1, most=0.5)
+    for module in (comparison, comparison_effort):
+        monkeypatch.setattr(module, "parameters_of", contestants.parameters_of)
+        monkeypatch.setattr(module, "ON_CPU", effort)
     yield
     gpu_selection.select_device(None)
 

@@ -36,13 +36,13 @@ def scratch(tmp_path: Path) -> Scratch:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rotate over few bytes and take few rounds; doubled work is still seen."""
     pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
-    from ledger.measure import comparison
+    from ledger.measure import comparison, comparison_effort
 
     with_small_rotation(monkeypatch)
     from ledger.measure import contestants
 
     monkeypatch.setattr(comparison, "parameters_of", contestants.parameters_of)
-    effort = replace(comparison.ON_CPU, min_rounds=80, max_rounds=240, budget_s=3.0, least=0.1, most=0.5)
+    effort = replace(comparison_effort.ON_CPU, min_rounds=80, max_rounds=240, budget_s=3.0, least=0.1, most=0.5)
     monkeypatch.setattr(comparison, "ON_CPU", effort)
 
 

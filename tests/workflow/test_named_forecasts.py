@@ -16,7 +16,9 @@ from desk import Desk
 from ledger.budgets import weight_bytes
 from ledger.canonical import encode, object_id, object_path
 from ledger.errors import BudgetExceeded, InputError
-from ledger.evidence.object_checks import Findings, GatheredRecords, Objects
+from ledger.evidence.findings import Findings
+from ledger.evidence.object_checks import Objects
+from ledger.evidence.record_checks import GatheredRecords
 from ledger.forecasters.registry import PARTICIPANTS
 from ledger.forecasters.track import measured_runs
 from ledger.git.commit import Repository
