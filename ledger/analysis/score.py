@@ -36,7 +36,7 @@ from ledger.analysis.book import Book
 from ledger.analysis.machines import SharedCell, chip_times, shared_cells
 from ledger.analysis.resampling import Unit, mean_interval, resampling_of
 from ledger.analysis.results import ScoredCell, log_quantiles, scored_cells
-from ledger.analysis.sight import SIGHTS
+from ledger.analysis.sight_names import SIGHTS
 from ledger.analysis.track_record import Calibration, calibration_of
 from ledger.errors import UnknownName
 from ledger.records import Sight

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.git.history import History
     from ledger.git.reader import Reader
     from ledger.workflow.answers import Growing
+    from ledger.workflow.kept_tables import Table
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,18 @@ class OpenLedger:
 
         return remembered(self.repository.git_dir, name, self.head, make)
 
-    def growing(self, name: str, kinds: Mapping[str, Growing]) -> Any:
-        """Return the list of a name: kept from an earlier command, grown from there, or made of the commit's book."""
+    def growing(self, name: str, kinds: Mapping[str, Growing], wanted: Callable[[int], Sequence[str]]) -> Table:
+        """Return the table of a name: kept from an earlier command, grown from there, or made of the commit's book.
+
+        wanted: the columns, by the number of rows.
+        """
         from ledger.workflow.answers import growing
 
         def judged() -> tuple[History, Book]:
             return self.history, self.book_of_commit
 
-        return growing(self.repository.git_dir, self.reader, self.head, name, kinds=kinds, judged=judged)
+        asked = (self.repository.git_dir, self.reader, self.head, name)
+        return growing(*asked, kinds=kinds, judged=judged, wanted=wanted)
 
     @cached_property
     def current(self) -> CurrentDigest:

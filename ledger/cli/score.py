@@ -36,11 +36,11 @@ def score(
     ledger = open_ledger()
 
     def made() -> object:
-        from ledger.render.score_growth import kept_sheet
+        from ledger.render.kept_scores import NEEDED, kept_sheet
 
-        kept = listed(ledger, "score")
-        if kept["refused"]:
-            refuse(kept["refused"])
+        kept = listed(ledger, "cells", lambda _count: NEEDED)
+        if kept.more["refusals"]:
+            refuse(kept.more["refusals"])
         return as_value(kept_sheet(kept, group))
 
     with_wis = find_spec("scoringrules") is not None

@@ -15,7 +15,7 @@ from ledger.analysis.book import Book, CellView
 from ledger.analysis.ranking import Ranking, rank_table, table_of
 from ledger.analysis.resampling import ratio_interval, resampling_of
 from ledger.analysis.results import ScoredCell, scored_cell
-from ledger.analysis.sight import SIGHTS, sight_name
+from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, persistence, rule_of_thumb
 from ledger.forecasters.answer import Answer, Question
 from ledger.forecasters.last_measured import with_last_measured
