@@ -33,8 +33,8 @@ from ledger.evidence.object_checks import (
 from ledger.evidence.seal_checks import evidence_digests
 from ledger.evidence.sight_checks import read_notes
 from ledger.git.ancestry import Ancestry, GrownAncestry, introductions
-from ledger.git.history import FOLDERS, Change, History, changes_of, commits_between, lookalikes
-from ledger.git.reader import Blobs, Reader
+from ledger.git.history import Change, History, changes_of, commits_between, lookalikes
+from ledger.git.reader import FOLDERS, Blobs, Reader
 from ledger.records import FORECASTER, Forecast, Measurement, Prediction, PredictionV2, Void
 from ledger.roofline import DTYPE_BYTES
 from ledger.workflow.judged_facts import MOST_RECORDS, JudgedFacts, KnownCommits, KnownTree, NotPlainError, commit_row

@@ -21,8 +21,7 @@ from ledger.evidence.known_cases import MOST_COMPARED, KnownCases, Timed, timed_
 from ledger.evidence.object_checks import RECORD_PATH, SEAL_PATH, Evidence
 from ledger.evidence.seal_checks import evidence_digests
 from ledger.git.ancestry import FileSet
-from ledger.git.history import FOLDERS
-from ledger.git.reader import Blobs, Reader
+from ledger.git.reader import FOLDERS, Blobs, Reader
 from ledger.records import Forecast, Hardware, Measurement, Prediction, RatioMeasurement, Reveal, Void
 
 _KINDS: tuple[type[Evidence], ...] = (*SEALS, *MEASUREMENTS, RatioMeasurement, Void, Reveal)
