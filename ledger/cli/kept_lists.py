@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 from ledger.workflow.answers import Growing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
     from ledger.analysis.book import Book
     from ledger.cli.open_ledger import OpenLedger
     from ledger.evidence.judge import Growth
-    from ledger.workflow.kept_tables import Rows, Table
+    from ledger.workflow.kept_tables import Rows, Table, Wanted
 
 
-def listed(ledger: OpenLedger, name: str, wanted: Callable[[int], Sequence[str]]) -> Table:
-    """Return a table of a ledger, kept or made: its cells or its events. wanted: the columns, by the number of rows."""
+def listed(ledger: OpenLedger, name: str, wanted: Wanted) -> Table:
+    """Return a table of a ledger, kept or made: its cells or its events. wanted: the columns."""
     # The table is kept to the end and has no cycles.
     gc.disable()
     return ledger.growing(name, KINDS, wanted)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.git.history import History
     from ledger.git.reader import Reader
     from ledger.workflow.answers import Growing
-    from ledger.workflow.kept_tables import Table
+    from ledger.workflow.kept_tables import Table, Wanted
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class OpenLedger:
 
         return remembered(self.repository.git_dir, name, self.head, make)
 
-    def growing(self, name: str, kinds: Mapping[str, Growing], wanted: Callable[[int], Sequence[str]]) -> Table:
+    def growing(self, name: str, kinds: Mapping[str, Growing], wanted: Wanted) -> Table:
         """Return the table of a name: kept from an earlier command, grown from there, or made of the commit's book.
 
-        wanted: the columns, by the number of rows.
+        wanted: the columns.
         """
         from ledger.workflow.answers import growing
 

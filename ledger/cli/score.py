@@ -36,9 +36,9 @@ def score(
     ledger = open_ledger()
 
     def made() -> object:
-        from ledger.render.kept_scores import NEEDED, kept_sheet
+        from ledger.render.kept_scores import kept_sheet, needed
 
-        kept = listed(ledger, "cells", lambda _count: NEEDED)
+        kept = listed(ledger, "cells", needed)
         if kept.more["refusals"]:
             refuse(kept.more["refusals"])
         return as_value(kept_sheet(kept, group))

@@ -21,7 +21,7 @@ def status(
     from ledger.render.status_table import columns_for, of_campaigns, render_status, status_document, with_stale
 
     ledger, each = open_ledger(uncommitted_is_refused=False), True if cells or campaign else None
-    kept = listed(ledger, "cells", lambda count: columns_for(count, listed=each, as_json=as_json))
+    kept = listed(ledger, "cells", lambda count, _held: columns_for(count, listed=each, as_json=as_json))
     found = with_stale(kept, lambda: ledger.current)
     if campaign:
         found = of_campaigns(found, campaign)
@@ -36,7 +36,7 @@ def log(as_json: JsonOption = False) -> None:
     from ledger.render.history_table import KEYS, events_of, keys_shown, render_timeline
 
     keys = KEYS if as_json else keys_shown(out().width)
-    events = listed(open_ledger(uncommitted_is_refused=False), "events", lambda _count: keys).columns
+    events = listed(open_ledger(uncommitted_is_refused=False), "events", lambda _count, _held: keys).columns
     if as_json:
         emit(events_of(events))
     else:

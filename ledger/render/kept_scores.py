@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ledger.analysis.claims import ClaimScore
@@ -13,7 +13,21 @@ from ledger.forecasters.last_measured import with_last_measured
 from ledger.render.score_sheet import ScoreSheet, sheet_of
 from ledger.workflow.kept_tables import Table
 
-NEEDED = ScoredCell._fields
+_NAMED = ("seal", "cell")
+"""What is needed where chips are compared."""
+_ASKED = (
+    *("hidden", "dtype", "shape", "flops", "bytes", "peak_flop_per_s", "bandwidth_bytes_per_s", "position", "runs"),
+    *_NAMED,
+)
+"""What is needed where persistence is asked."""
+_ALWAYS = tuple(name for name in ScoredCell._fields if name not in _ASKED)
+
+
+def needed(_count: int, held: Callable[[str], Sequence[Any]]) -> tuple[str, ...]:
+    """Return the columns from which scores are computed."""
+    if True in held("asked"):
+        return ScoredCell._fields
+    return (*_ALWAYS, *_NAMED) if any(held("chips")) else _ALWAYS
 
 
 def kept_sheet(kept: Table, group: GroupBy | None) -> ScoreSheet:
@@ -21,20 +35,20 @@ def kept_sheet(kept: Table, group: GroupBy | None) -> ScoreSheet:
     columns = {**kept.columns, **answered(kept.columns)}
     if any(columns["chips"]):
         columns["chips"] = [[ChipTime(*one) for one in several] for several in columns["chips"]]
-    cells = list(map(ScoredCell._make, zip(*(columns[name] for name in NEEDED), strict=True)))
-    return sheet_of(cells, [ClaimScore(**one) for one in kept.more["claim_scores"]], group)
+    return sheet_of(columns, [ClaimScore(**one) for one in kept.more["claim_scores"]], group)
 
 
-def answered(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+def answered(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     """Return the columns of persistence once it has answered for the cells that it is yet to be asked about."""
+    if True not in columns["asked"]:
+        return {}
     asked, answers = list(columns["asked"]), list(columns["persistence"])
-    if True in asked:
-        # Few kernels are asked about where a ledger grew.
-        what = list(zip(*(columns[name] for name in ("kernel", "dtype", "hardware")), strict=True))
-        wanted = {one for one, now in zip(what, asked, strict=True) if now}
-        numbers = [number for number, one in enumerate(what) if one in wanted]
-        several = [columns[name] for name in NEEDED]
-        cells = with_last_measured([ScoredCell._make(column[number] for column in several) for number in numbers])
-        for number, cell in zip(numbers, cells, strict=True):
-            asked[number], answers[number] = False, cell.persistence
+    # Few kernels are asked about where a ledger grew.
+    what = list(zip(*(columns[name] for name in ("kernel", "dtype", "hardware")), strict=True))
+    wanted = {one for one, now in zip(what, asked, strict=True) if now}
+    numbers = [number for number, one in enumerate(what) if one in wanted]
+    several = [columns[name] for name in ScoredCell._fields]
+    cells = with_last_measured([ScoredCell._make(column[number] for column in several) for number in numbers])
+    for number, cell in zip(numbers, cells, strict=True):
+        asked[number], answers[number] = False, cell.persistence
     return {"asked": asked, "persistence": answers}

@@ -7,13 +7,13 @@ and kept as a patch of the tables.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.workflow.index_file import ask_index
-from ledger.workflow.kept_tables import DamagedError, KeptTables, Rows, Table, packed, unpacked
+from ledger.workflow.kept_tables import DamagedError, KeptTables, Rows, Table, Wanted, packed, unpacked
 
 if TYPE_CHECKING:
     from ledger.analysis.book import Book
@@ -51,11 +51,11 @@ def growing(
     *,
     kinds: Mapping[str, Growing],
     judged: Callable[[], tuple[History, Book]],
-    wanted: Callable[[int], Sequence[str]] | None = None,
+    wanted: Wanted | None = None,
 ) -> Table:
     """Return the table of a name at a commit: as it was kept, grown from there, or of the book that `judged` returns.
 
-    kinds: all tables, which are kept together. wanted: the columns, by the number of rows; all by default.
+    kinds: all tables, which are kept together. wanted: the columns, all by default.
     """
     held = ask_index(git_dir, lambda index: _follow(index, reader, head, name, kinds, wanted))
     if held is not None:
@@ -88,7 +88,7 @@ def _follow(
     head: str,
     name: str,
     kinds: Mapping[str, Growing],
-    wanted: Callable[[int], Sequence[str]] | None,
+    wanted: Wanted | None,
 ) -> Table | None:
     """Return a table as it is kept, after it was grown to a commit; None where it has to be made."""
     about = dict(index.execute("select name, value from about where name in ('listed', 'judged')").fetchall())
@@ -111,7 +111,7 @@ def _grown(
     head: str,
     name: str,
     kinds: Mapping[str, Growing],
-    wanted: Callable[[int], Sequence[str]] | None,
+    wanted: Wanted | None,
 ) -> Table | None:
     """Return a table after all were grown to a commit; None where they have to be made. Raises: DamagedError."""
     from ledger.workflow.growth import grown

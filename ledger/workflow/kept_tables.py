@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
+import sys
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 MOST_PATCHES = 100
 """Patches beyond which tables are written as a whole."""
+_FLOATS = f"float64 {sys.byteorder}:".encode()
+
+
+Wanted = Callable[[int, Callable[[str], Sequence[Any]]], Iterable[str]]
+"""Return the columns that are needed, given the number of rows, and a function that gives the values of a column."""
 
 
 class Table(NamedTuple):
@@ -47,8 +55,14 @@ def columns_of(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> dict[str,
 
 
 def packed(value: Any) -> tuple[bytes, bytes]:
-    """Return the digest and the bytes of a JSON value."""
-    data = json.dumps(value, separators=(",", ":")).encode()
+    """Return the digest and the bytes of a JSON value.
+
+    A list of floats and None is kept as numbers of 8 bytes, which are read ten times as fast as their digits.
+    """
+    if isinstance(value, list) and {*map(type, value)} | {type(None)} == {float, type(None)}:
+        data = _FLOATS + array("d", (math.nan if one is None else one for one in value)).tobytes()
+    else:
+        data = json.dumps(value, separators=(",", ":")).encode()
     return hashlib.sha256(data).digest(), data
 
 
@@ -56,7 +70,15 @@ def unpacked(digest: bytes, data: bytes) -> Any:
     """Return the JSON value of bytes. Raises: DamagedError."""
     if hashlib.sha256(data).digest() != digest:
         raise DamagedError
-    return json.loads(data)
+    if data.startswith(_FLOATS):
+        numbers = array("d")
+        numbers.frombytes(data[len(_FLOATS) :])
+        return [None if one != one else one for one in numbers]
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        # Numbers of a machine that orders their bytes in another way.
+        raise DamagedError from error
 
 
 class DamagedError(Exception):
@@ -80,13 +102,17 @@ class KeptTables:
             rows = [(name, column, *packed(_short(value) if column else value)) for column, value in values]
             self._connection.executemany("insert into columns values (?, ?, ?, ?)", rows)
 
-    def read(self, name: str, wanted: Callable[[int], Iterable[str]] | None = None) -> Table:
-        """Return a table with the columns wanted, by the number of rows; all by default. Raises: DamagedError."""
+    def read(self, name: str, wanted: Wanted | None = None) -> Table:
+        """Return a table with the columns wanted, all by default. Raises: DamagedError."""
         count, names, last, more = self._value(name, "")
         patches = [patch[name] for patch in self._patches()]
         columns = {}
-        for column in names if wanted is None else wanted(_grown(count, patches)):
-            values = self._patched(name, column, patches)
+
+        def held(column: str) -> list[Any]:
+            return self._patched(name, column, patches)
+
+        for column in names if wanted is None else wanted(_grown(count, patches), held):
+            values = held(column)
             # Rows that are new come before those that stay last.
             columns[column] = values[: count - last] + values[count:] + values[count - last : count]
         return Table(columns, last, more)
@@ -128,7 +154,7 @@ class KeptTables:
     def _patched(self, name: str, column: str, patches: Iterable[Any]) -> list[Any]:
         """Return a column with its patches, in the order in which rows came. Raises: DamagedError."""
         held = self._value(name, column)
-        values = [held["all"]] * held["rows"] if isinstance(held, dict) else held
+        values: list[Any] = [held["all"]] * held["rows"] if isinstance(held, dict) else held
         for places, columns in chain.from_iterable(patches):
             for place, value in zip(places, columns.get(column, ()), strict=False):
                 if place == len(values):
