@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ledger.workflow.answers import Growing
 
 if TYPE_CHECKING:
-
     from ledger.analysis.book import Book
     from ledger.cli.open_ledger import OpenLedger
     from ledger.evidence.judge import Growth

@@ -47,8 +47,8 @@ def answered(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     what = list(zip(*(columns[name] for name in ("kernel", "dtype", "hardware")), strict=True))
     wanted = {one for one, now in zip(what, asked, strict=True) if now}
     numbers = [number for number, one in enumerate(what) if one in wanted]
-    several = [columns[name] for name in ScoredCell._fields]
-    cells = with_last_measured([ScoredCell._make(column[number] for column in several) for number in numbers])
-    for number, cell in zip(numbers, cells, strict=True):
+    several = [map(columns[name].__getitem__, numbers) for name in ScoredCell._fields]
+    cells = list(map(ScoredCell._make, zip(*several, strict=True)))
+    for number, cell in zip(numbers, with_last_measured(cells), strict=True):
         asked[number], answers[number] = False, cell.persistence
     return {"asked": asked, "persistence": answers}
