@@ -36,9 +36,9 @@ LAYERS = (
         "analysis",
         """
         counters metrics formatting revealing work_model occupancy isa amdgcn rocprof_counters metric_readings protocols
-        interventions sight book sight_notes refusals campaign stability steady_timing regime regime_v2 causes
-        regime_probabilities achieved_share gap consistency reconcile repeats machines cpu_noise above_roof clock_state
-        stream_timing results report_rows row_choice
+        interventions sight_names sight book sight_notes refusals campaign stability steady_timing regime regime_v2
+        causes regime_probabilities achieved_share gap consistency reconcile repeats machines cpu_noise above_roof
+        clock_state stream_timing results report_rows row_choice
         track_record resampling hiding draws score ranking seal_lines forecast_changes cell_history ledger_diff
         bench_regression paired_ratio claims estimate drill hardware_quiz practice
         chrome_trace kernel_scopes inside_trace tuning kernel_check model_shapes shape_grid
@@ -92,7 +92,7 @@ LAYERS = (
     (
         "workflow",
         """
-        init doctor question index_file record_index judged_facts growth audit_index answers
+        init doctor question index_file record_index judged_facts growth audit_index kept_tables answers
         resolve_callable seal named_forecasts sight path_check select compared local_cells order
         withdraw hidden pulses draws ingest
         reveal_list attach_counters log_records calibrate drill_files drills practice new_kernel check_kernel
@@ -102,10 +102,10 @@ LAYERS = (
     (
         "render",
         """
-        report_text tables fitted_table kept_columns claim_text counter_card markdown_page command_reference svg
+        report_text tables fitted_table claim_text counter_card markdown_page command_reference svg
         plot_model plot_layout roofline_svg strips_svg plot_terminal plot_table roofline_plot html_parts page_rows
         page_document page_sections html_page report forecast_table answers_text forecast_map status_table
-        history_table score_sheet score_growth
+        kept_cells history_table history_events score_sheet kept_scores
         cell_history_text ledger_diff_text score_values score_rows score_table audit_text
         kernel_card hardware_card inspection_card
         timeline_table bench_page before_after_page bench_points tuning_page candidates_text self_test_text

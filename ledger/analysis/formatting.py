@@ -1,4 +1,4 @@
-"""Formats numbers, and makes text of records safe to print. Pure; imports records only.
+"""Formats numbers, and makes text of records safe to print. Pure.
 
 Every field of a record was written by somebody else. What reaches a terminal or a page goes through `harmless`, so
 that no escape sequence, bidirectional mark or invisible character of a field can act there.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from ledger.records import Case, Path
+if TYPE_CHECKING:
+    from ledger.records import Case, Path
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))

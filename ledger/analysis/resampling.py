@@ -103,17 +103,19 @@ def mean_interval(values: Sequence[float | None], kernels: Sequence[str]) -> tup
     if None in values:
         kernels = [kernel for value, kernel in zip(values, kernels, strict=True) if value is not None]
         values = [value for value in values if value is not None]
-    return ratio_interval(values, [1.0] * len(values), resampling_of(kernels))
+    return ratio_interval(values, None, resampling_of(kernels))
 
 
 def ratio_interval(
-    above: Sequence[float | None], below: Sequence[float], how: Resampling
+    above: Sequence[float | None], below: Sequence[float] | None, how: Resampling
 ) -> tuple[float, float] | None:
-    """Return the interval of Σ above ÷ Σ below; None with too few units."""
+    """Return the interval of Σ above ÷ Σ below, or of the mean where below is None; None with too few units."""
     import numpy as np
 
     if not how.enough:
         return None
-    numerators, denominators = how.resampled(np.array((above, below), dtype=np.float64).T).T
+    values = np.array(above, dtype=np.float64)
+    others = np.ones(len(values)) if below is None else np.array(below, dtype=np.float64)
+    numerators, denominators = how.resampled(np.stack((values, others), axis=1)).T
     with np.errstate(divide="ignore", invalid="ignore"):
         return interval_of(numerators / denominators)

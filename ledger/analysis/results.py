@@ -8,15 +8,15 @@ predicted over the measured percent: 0.1 is 10% too slow at any height of the ro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.machines import ChipTime, chip_times_of
 from ledger.analysis.regime_probabilities import brier_score, log_score, probabilities_of, stated_shares
 from ledger.analysis.repeats import spread_percent
 from ledger.canonical import cell_key, object_id
-from ledger.records import Forecast, Prediction, PredictionV2, Regime, Sight
+from ledger.records import Prediction, PredictionV2, Regime, Sight
 
 LEAST_PERCENT = 0.001
 """The resolution of the record, which an interval's lower end of 0 counts as."""
@@ -28,10 +28,10 @@ class ScoredCell(NamedTuple):
     program: whether the seal is a program's. case: what forecasters share; those of one case are compared. measured:
     None where nothing is scored, as are `brier` and `log_score` without a measured regime; log_error is 0 there.
     shares: as stated_shares. spread: of its own runs, in percent of the time. timing_percent: half the interval of the
-    run's median time. baselines: the percent that each baseline would have answered, None where it does not; empty
-    where nothing is scored. The fields after it are what persistence asks and is told of: sizes by the names of the
-    shape's keys, work and roof in base units, the position of the seal's commit, those of the measured runs with their
-    times in ps.
+    run's median time. naive_roofline to persistence: the percent that each baseline would have answered, None where it
+    does not or nothing is scored. The fields after it are what persistence asks and is told of: sizes by the names of
+    the shape's keys, work and roof in base units, the position of the seal's commit, those of the measured runs with
+    their times in ps.
     """
 
     seal: str
@@ -55,7 +55,10 @@ class ScoredCell(NamedTuple):
     spread: float | None
     timing_percent: float
     chips: Sequence[ChipTime]
-    baselines: Sequence[float | None] = ()
+    naive_roofline: float | None = None
+    measured_roofline: float | None = None
+    no_overlap: float | None = None
+    rule_of_thumb: float | None = None
     persistence: float | None = None
     asked: bool = False
     dtype: str = ""
@@ -77,6 +80,18 @@ class ScoredCell(NamedTuple):
     def name(self) -> str:
         """Return SEAL#CELL."""
         return f"{self.seal}#{self.cell}"
+
+
+Results = Mapping[str, Sequence[Any]]
+"""Cells by columns, each named as a field of ScoredCell."""
+
+
+def results_of(cells: Iterable[ScoredCell]) -> Results:
+    """Return cells by columns."""
+    listed = list(cells)
+    if not listed:
+        return dict.fromkeys(ScoredCell._fields, ())
+    return dict(zip(ScoredCell._fields, zip(*listed, strict=True), strict=True))
 
 
 def scored_cells(book: Book) -> list[ScoredCell]:
@@ -136,13 +151,13 @@ def _half_interval(view: CellView) -> float:
     return 0.0 if timing is None else 50 * (timing.high_ps - timing.low_ps) / timing.median_ps
 
 
-def log_quantiles(cell: ScoredCell | Forecast) -> tuple[float, float, float]:
+def log_quantiles(percent_milli: int, low_milli: int | None, high_milli: int | None) -> tuple[float, float, float]:
     """Return the quantiles of ln(measured ÷ predicted time) that a forecast states; a slow end is a low percent.
 
     They are those at 10, 50 and 90%, the ends of an interval read as one of 80%; all 0 without one.
     """
-    if cell.low_milli is None or cell.high_milli is None:
+    if low_milli is None or high_milli is None:
         return (0.0, 0.0, 0.0)
-    middle = cell.percent_milli / 1000
-    low, high = (max(end / 1000, LEAST_PERCENT) for end in (cell.low_milli, cell.high_milli))
+    middle = percent_milli / 1000
+    low, high = (max(end / 1000, LEAST_PERCENT) for end in (low_milli, high_milli))
     return (math.log(middle / high), 0.0, math.log(middle / low))

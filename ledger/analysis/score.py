@@ -34,9 +34,9 @@ from typing import Any, Literal
 
 from ledger.analysis.book import Book
 from ledger.analysis.machines import SharedCell, chip_times, shared_cells
-from ledger.analysis.resampling import Unit, mean_interval, resampling_of
-from ledger.analysis.results import ScoredCell, log_quantiles, scored_cells
-from ledger.analysis.sight import SIGHTS
+from ledger.analysis.resampling import Resampling, Unit, ratio_interval, resampling_of
+from ledger.analysis.results import Results, log_quantiles, results_of, scored_cells
+from ledger.analysis.sight_names import SIGHTS
 from ledger.analysis.track_record import Calibration, calibration_of
 from ledger.errors import UnknownName
 from ledger.records import Sight
@@ -102,98 +102,109 @@ def score_book(book: Book, by: GroupBy | None = None) -> tuple[Score, ...]:
 
     by: as for score_cells.
     """
-    return score_cells(scored_cells(book), shared_cells(chip_times(book)), by)
+    return score_cells(results_of(scored_cells(book)), shared_cells(chip_times(book)), by)
 
 
-def score_cells(
-    cells: Iterable[ScoredCell], shared: Iterable[SharedCell], by: GroupBy | None = None
-) -> tuple[Score, ...]:
+def score_cells(cells: Results, shared: Iterable[SharedCell], by: GroupBy | None = None) -> tuple[Score, ...]:
     """Return the scores of every forecaster of some cells. shared: cases that several chips measured.
 
     by: score each kernel, GPU or measured regime apart; cells without a measurement are then left out of `regime`.
     """
     order: tuple[Sight | None, ...] = (*SIGHTS, None)
     places = {sight: place for place, sight in enumerate(order)}
-    groups: dict[tuple[str, int, str], list[ScoredCell]] = {}
+    groups: dict[tuple[str, int, str], list[int]] = {}
     # What was never revealed is sealed and not measured.
-    for cell in cells:
-        name = "" if by is None else _group_name(cell, by)
+    for number, (forecaster, sight, name) in enumerate(
+        zip(cells["forecaster"], cells["sight"], _group_names(cells, by), strict=True)
+    ):
         if name is not None:
-            groups.setdefault((cell.forecaster, places[cell.sight], name), []).append(cell)
+            groups.setdefault((forecaster, places[sight], name), []).append(number)
     between = {name: one.percent for one in shared for name in one.names}
     return tuple(
-        _score(forecaster, order[place], name if by else None, groups[forecaster, place, name], between)
+        _score(forecaster, order[place], name if by else None, cells, groups[forecaster, place, name], between)
         for forecaster, place, name in sorted(groups)
     )
 
 
-def _group_name(cell: ScoredCell, by: GroupBy) -> str | None:
-    """Return the name of a cell's group: of a regime it is the first one measured, so None without a result."""
+def _group_names(cells: Results, by: GroupBy | None) -> Sequence[str | None]:
+    """Return the name of each cell's group: of a regime it is the first one measured, so None without a result."""
     if by == "regime":
-        return None if cell.measured is None else cell.regimes[0] if cell.regimes else "not determined"
-    return cell.kernel if by == "kernel" else cell.hardware
+        results = zip(cells["measured"], cells["regimes"], strict=True)
+        return [None if measured is None else found[0] if found else "not determined" for measured, found in results]
+    return [""] * len(cells["kernel"]) if by is None else cells["kernel" if by == "kernel" else "hardware"]
 
 
 def score_of_nothing(forecaster: str) -> Score:
     """Return the score of a forecaster of no cell."""
-    return _score(forecaster, None, None, (), {})
+    return _score(forecaster, None, None, results_of(()), (), {})
 
 
 def _score(
-    forecaster: str, sight: Sight | None, group: str | None, cells: Sequence[ScoredCell], between: Mapping[str, float]
+    forecaster: str,
+    sight: Sight | None,
+    group: str | None,
+    cells: Results,
+    members: Sequence[int],
+    between: Mapping[str, float],
 ) -> Score:
-    only = [cell for cell in cells if cell.measured is not None]
-    kernels = [cell.kernel for cell in only]
-    gaps = [cell.measured - cell.percent_milli / 1000 for cell in only if cell.measured is not None]
-    errors = [cell.log_error for cell in only]
+    """Return the score of those cells whose numbers are given."""
+    only = [number for number in members if cells["measured"][number] is not None]
+
+    def of(name: str, numbers: Sequence[int] = only) -> list[Any]:
+        return list(map(cells[name].__getitem__, numbers))
+
+    kernels, measured, percents, errors = of("kernel"), of("measured"), of("percent_milli"), of("log_error")
+    ends = list(zip(of("low_milli"), of("high_milli"), strict=True))
+    gaps = [seen - percent / 1000 for seen, percent in zip(measured, percents, strict=True)]
     intervals = [
-        (cell.low_milli / 1000, cell.high_milli / 1000, cell.measured, cell.kernel)
-        for cell in only
-        if cell.low_milli is not None and cell.high_milli is not None and cell.measured is not None
+        (low / 1000, high / 1000, seen, kernel)
+        for (low, high), seen, kernel in zip(ends, measured, kernels, strict=True)
+        if low is not None and high is not None
     ]
     informative = [one for one in intervals if one[1] - one[0] < VACUOUS_POINTS]
-    judged = [cell for cell in only if cell.regimes]
-    named = [cell.kernel for cell in judged]
-    spreads = [cell.spread for cell in only if cell.spread is not None]
-    machines = [between[cell.name] for cell in only if cell.name in between] if between else []
-    means = _Means()
-    wis = weighted_interval_scores(errors, [log_quantiles(cell) for cell in only])
+    judged = [number for number, regimes in zip(only, of("regimes"), strict=True) if regimes]
+    regimes, named = list(zip(of("regime", judged), of("regimes", judged), strict=True)), of("kernel", judged)
+    spreads = [spread for spread in of("spread") if spread is not None]
+    names = [f"{seal}#{cell}" for seal, cell in zip(of("seal"), of("cell"), strict=True)] if between else []
+    machines = [between[name] for name in names if name in between]
+    quantiles = [log_quantiles(percent, *both) for percent, both in zip(percents, ends, strict=True)]
+    wis, means, every = weighted_interval_scores(errors, quantiles), _Means(), resampling_of(kernels)
     return Score(
         forecaster=forecaster,
         sight=sight,
         blind=sight == "blind",
-        sealed=len(cells),
+        sealed=len(members),
         measured=len(only),
-        bias=means.of("bias", gaps, kernels),
-        error=means.of("error", list(map(abs, gaps)), kernels),
+        bias=means.of("bias", gaps, every),
+        error=means.of("error", list(map(abs, gaps)), every),
         intervals=len(intervals),
         vacuous=len(intervals) - len(informative),
         coverage=means.of(
             "coverage",
             [float(low <= seen <= high) for low, high, seen, _ in informative],
-            [kernel for *_, kernel in informative],
+            resampling_of([kernel for *_, kernel in informative]),
         ),
         interval_score=means.of(
             "interval_score",
             [interval_score(low, high, seen) for low, high, seen, _ in intervals],
-            [kernel for *_, kernel in intervals],
+            resampling_of([kernel for *_, kernel in intervals]),
         ),
         regimes=len(judged),
-        regime_right=means.of("regime_right", [float(cell.regime in cell.regimes) for cell in judged], named),
-        brier=means.of("brier", [cell.brier or 0.0 for cell in judged], named),
-        log_score=means.of("log_score", [cell.log_score or 0.0 for cell in judged], named),
+        regime_right=means.of("regime_right", [float(said in found) for said, found in regimes], resampling_of(named)),
+        brier=means.of("brier", [one or 0.0 for one in of("brier", judged)], resampling_of(named)),
+        log_score=means.of("log_score", [one or 0.0 for one in of("log_score", judged)], resampling_of(named)),
         group=group,
-        log_error=means.of("log_error", list(map(abs, errors)), kernels),
-        log_bias=means.of("log_bias", errors, kernels),
-        wis=None if wis is None else means.of("wis", wis, kernels),
+        log_error=means.of("log_error", list(map(abs, errors)), every),
+        log_bias=means.of("log_bias", errors, every),
+        wis=None if wis is None else means.of("wis", wis, every),
         ci95=means.intervals,
-        resampled=resampling_of(kernels).unit if "error" in means.intervals else None,
+        resampled=every.unit if "error" in means.intervals else None,
         repeats=len(spreads),
         repeat_percent=median(spreads) if spreads else None,
         machines=len(machines),
         machine_percent=median(machines) if machines else None,
-        timing_percent=median(cell.timing_percent for cell in only) if only else None,
-        calibration=calibration_of(cell.shares for cell in judged),
+        timing_percent=median(of("timing_percent")) if only else None,
+        calibration=calibration_of(of("shares", judged)),
     )
 
 
@@ -203,9 +214,9 @@ class _Means:
     def __init__(self) -> None:
         self.intervals: dict[str, tuple[float, float]] = {}
 
-    def of(self, name: str, values: Sequence[float], kernels: Sequence[str]) -> float | None:
-        """Return the mean of values, each with its kernel; None without any."""
-        found = mean_interval(values, kernels)
+    def of(self, name: str, values: Sequence[float], how: Resampling) -> float | None:
+        """Return the mean of values, given how they are resampled; None without any."""
+        found = ratio_interval(values, None, how)
         if found is not None:
             self.intervals[name] = found
         return fmean(values) if values else None

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ledger.analysis.interventions import readings_of
+from ledger.analysis.sight_names import SIGHTS
 from ledger.records import Forecast, ForecastV2, Hardware, Measurement, Sight
 
-SIGHTS: tuple[Sight, ...] = ("blind", "near", "informed")
-"""From the least to the most that was known."""
 NEIGHBOUR_FACTOR = 2
 
 Shape = tuple[tuple[str, int], ...]
@@ -26,11 +25,6 @@ Shape = tuple[tuple[str, int], ...]
 def worst(sights: Iterable[Sight | None]) -> Sight | None:
     """Return the sight that knew most; None where none is given."""
     return max((sight for sight in sights if sight is not None), key=SIGHTS.index, default=None)
-
-
-def sight_name(sight: Sight | None) -> str:
-    """Return a sight in a word: undeclared where there is none."""
-    return sight or "undeclared"
 
 
 def counts_as_blind(sight: Sight | None) -> bool:

@@ -1,51 +1,51 @@
-"""Names the lists that are kept of a ledger: what status, log and score need."""
+"""Names the tables that are kept of a ledger: what status, log and score need."""
 
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ledger.workflow.answers import Growing
 
 if TYPE_CHECKING:
     from ledger.analysis.book import Book
     from ledger.cli.open_ledger import OpenLedger
     from ledger.evidence.judge import Growth
+    from ledger.workflow.kept_tables import Rows, Table, Wanted
 
 
-def listed(ledger: OpenLedger, name: str) -> Any:
-    """Return a list of a ledger, kept or made, by its name: status, log or score."""
-    from ledger.render import history_table, status_table
-    from ledger.workflow.answers import Growing
-
-    kinds = {
-        "status": Growing(status_table.status_of, status_table.status_growth, status_table.grown_status),
-        "log": Growing(
-            lambda book: history_table.kept_timeline(history_table.timeline(book)),
-            lambda found: history_table.kept_timeline(history_table.timeline_growth(found)),
-            history_table.grown_timeline,
-        ),
-        "score": Growing(_scores, _scores_growth, _grown_scores),
-    }
-    # The list is kept to the end and has no cycles.
+def listed(ledger: OpenLedger, name: str, wanted: Wanted) -> Table:
+    """Return a table of a ledger, kept or made: its cells or its events. wanted: the columns."""
+    # The table is kept to the end and has no cycles.
     gc.disable()
-    return ledger.growing(name, kinds)
+    return ledger.growing(name, KINDS, wanted)
 
 
-# What scores need is loaded when they are asked for, or the ledger grew.
+# What makes and changes a table is loaded when there is none, or the ledger grew.
 
 
-def _scores(book: Book) -> Any:
-    from ledger.render.score_growth import scores_kept
+def _cells(book: Book) -> Table:
+    from ledger.render.kept_cells import cells_table
 
-    return scores_kept(book)
-
-
-def _scores_growth(found: Growth) -> Any:
-    from ledger.render.score_growth import scores_growth
-
-    return scores_growth(found)
+    return cells_table(book)
 
 
-def _grown_scores(kept: Any, growths: Any) -> Any:
-    from ledger.render.score_growth import grown_scores
+def _cell_rows(found: Growth) -> Rows:
+    from ledger.render.kept_cells import cell_rows
 
-    return grown_scores(kept, growths)
+    return cell_rows(found)
+
+
+def _events(book: Book) -> Table:
+    from ledger.render.history_events import timeline, timeline_table
+
+    return timeline_table(timeline(book))
+
+
+def _event_rows(found: Growth) -> Rows:
+    from ledger.render.history_events import timeline_rows
+
+    return timeline_rows(found)
+
+
+KINDS = {"cells": Growing(_cells, _cell_rows), "events": Growing(_events, _event_rows)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path as FilePath
@@ -12,7 +14,7 @@ from ledger.cli.output import working
 from ledger.errors import EvidenceRefused, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ledger.analysis.book import Book
     from ledger.evidence.staleness import CurrentDigest
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ledger.git.history import History
     from ledger.git.reader import Reader
     from ledger.workflow.answers import Growing
+    from ledger.workflow.kept_tables import Table, Wanted
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,18 @@ class OpenLedger:
 
         return remembered(self.repository.git_dir, name, self.head, make)
 
-    def growing(self, name: str, kinds: Mapping[str, Growing]) -> Any:
-        """Return the list of a name: kept from an earlier command, grown from there, or made of the commit's book."""
+    def growing(self, name: str, kinds: Mapping[str, Growing], wanted: Wanted) -> Table:
+        """Return the table of a name: kept from an earlier command, grown from there, or made of the commit's book.
+
+        wanted: the columns.
+        """
         from ledger.workflow.answers import growing
 
         def judged() -> tuple[History, Book]:
             return self.history, self.book_of_commit
 
-        return growing(self.repository.git_dir, self.reader, self.head, name, kinds=kinds, judged=judged)
+        asked = (self.repository.git_dir, self.reader, self.head, name)
+        return growing(*asked, kinds=kinds, judged=judged, wanted=wanted)
 
     @cached_property
     def current(self) -> CurrentDigest:
@@ -76,6 +83,19 @@ class OpenLedger:
         from ledger.workflow.select import current_digests
 
         return current_digests(self.root)
+
+    @contextmanager
+    def refusing_uncommitted(self) -> Iterator[None]:
+        """Let git look for uncommitted edits in a ledger folder, which takes it seconds, while something is computed.
+
+        Raises: EvidenceRefused at the end where there are any, whatever else was found.
+        """
+        with ThreadPoolExecutor(max_workers=1) as background:
+            changed = background.submit(self.repository.uncommitted_at_rest)
+            try:
+                yield
+            finally:
+                _refuse_uncommitted(changed.result())
 
     @property
     def root(self) -> FilePath:
@@ -102,14 +122,18 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     head = repository.head()
     if head is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
-    changed = repository.uncommitted_at_rest() if uncommitted_is_refused else ()
+    if uncommitted_is_refused:
+        _refuse_uncommitted(repository.uncommitted_at_rest())
+    reader = Reader(repository.git_dir, quiet_environment())
+    return OpenLedger(repository, reader, head)
+
+
+def _refuse_uncommitted(changed: Sequence[str]) -> None:
     if changed:
         raise EvidenceRefused(
             f"{changed[0]}: changed and not committed ({len(changed)} such files); ledger folders are written by "
             "ledger alone: restore with git checkout, or see ledger doctor"
         )
-    reader = Reader(repository.git_dir, quiet_environment())
-    return OpenLedger(repository, reader, head)
 
 
 def freeze_records() -> None:

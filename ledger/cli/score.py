@@ -33,18 +33,19 @@ def score(
 
     group = None if by is None else group_by(by)
 
-    ledger = open_ledger()
+    ledger = open_ledger(uncommitted_is_refused=False)
 
     def made() -> object:
-        from ledger.render.score_growth import kept_sheet
+        from ledger.render.kept_scores import kept_sheet, needed
 
-        kept = listed(ledger, "score")
-        if kept["refused"]:
-            refuse(kept["refused"])
+        kept = listed(ledger, "cells", needed)
+        if kept.more["refusals"]:
+            refuse(kept.more["refusals"])
         return as_value(kept_sheet(kept, group))
 
     with_wis = find_spec("scoringrules") is not None
-    sheet = from_value(ledger.remembered(f"score by {group}, WIS {with_wis}", made))
+    with ledger.refusing_uncommitted():
+        sheet = from_value(ledger.remembered(f"score by {group}, WIS {with_wis}", made))
     if forecaster is not None:
         sheet = only(sheet, forecaster)
     if ranking:

@@ -18,24 +18,26 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """List what is open, stale, void and measured. Of many forecasts the cases of each campaign."""
-    from ledger.render.status_table import of_campaigns, render_status, status_document, with_stale
+    from ledger.render.status_table import columns_for, of_campaigns, render_status, status_document, with_stale
 
-    ledger = open_ledger(uncommitted_is_refused=False)
-    found = with_stale(listed(ledger, "status"), ledger.current)
+    ledger, each = open_ledger(uncommitted_is_refused=False), True if cells or campaign else None
+    kept = listed(ledger, "cells", lambda count, _held: columns_for(count, listed=each, as_json=as_json))
+    found = with_stale(kept, lambda: ledger.current)
     if campaign:
         found = of_campaigns(found, campaign)
     if as_json:
-        emit(status_document(found))
+        emit(status_document(found, ledger.head))
     else:
-        render_status(found, out(), listed=True if cells or campaign else None)
+        render_status(found, out(), listed=each)
 
 
 def log(as_json: JsonOption = False) -> None:
     """Print the timeline of seals, measurements and withdrawals."""
-    from ledger.render.history_table import events_of, render_timeline
+    from ledger.render.history_table import KEYS, events_of, keys_shown, render_timeline
 
-    kept = listed(open_ledger(uncommitted_is_refused=False), "log")
+    keys = KEYS if as_json else keys_shown(out().width)
+    events = listed(open_ledger(uncommitted_is_refused=False), "events", lambda _count, _held: keys).columns
     if as_json:
-        emit(events_of(kept))
+        emit(events_of(events))
     else:
-        render_timeline(kept, out())
+        render_timeline(events, out())

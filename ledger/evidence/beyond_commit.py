@@ -17,8 +17,7 @@ from pathlib import Path as FilePath
 from ledger.budgets import MAX_NOTES, MAX_OBJECT_BYTES, MAX_REFS, MAX_WORK_TREE_BYTES, MAX_WORK_TREE_FILES
 from ledger.errors import EvidenceRefused, StateError
 from ledger.git.clone import SCHEMES, Clone, fetch_other_refs
-from ledger.git.history import FOLDERS
-from ledger.git.reader import Reader
+from ledger.git.reader import FOLDERS, Reader
 
 _CHUNK_BYTES = 1 << 20
 # Windows knows none of these.

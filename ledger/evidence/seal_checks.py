@@ -43,6 +43,8 @@ from ledger.sources.platform import unreadable_pins
 VACUOUS_MILLI = 75_000
 _TOGETHER = 1 << 15
 """Positions that are drawn at once."""
+_FEW = 1 << 10
+"""Positions that are drawn sooner than numpy is loaded."""
 _WIDE = 2**31
 MIN_SAMPLES = 16
 """Output samples below which a measurement counts as not bound to its seal; a smaller output needs all elements."""
@@ -178,19 +180,21 @@ class _Drawn(NamedTuple):
 
 def _following(group: Sequence[_Drawn], count: int) -> set[int]:
     """Return the numbers of those whose positions, `count` each, are the ones that their key draws."""
-    import numpy as np
-
-    keys = np.array([item.key for item in group], dtype=np.int64)
-    words = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[:, :1], keys[:, 1:]))
-    if all(item.size < _WIDE for item in group):
-        drawn = words * np.array([[item.size] for item in group], dtype=np.int64) >> 32
-        held = np.array([item.positions for item in group], dtype=np.int64)
-        same = (drawn == held).all(axis=1).tolist()
+    if len(group) * count <= _FEW:
+        rows = [[sample_words(number, key=item.key) for number in range(count)] for item in group]
     else:
+        import numpy as np
+
+        keys = np.array([item.key for item in group], dtype=np.int64)
+        words = sample_words(np.arange(count, dtype=np.int64)[None, :], key=(keys[:, :1], keys[:, 1:]))
+        if all(item.size < _WIDE for item in group):
+            drawn = words * np.array([[item.size] for item in group], dtype=np.int64) >> 32
+            same = (drawn == np.array([item.positions for item in group], dtype=np.int64)).all(axis=1).tolist()
+            return {item.number for item, follows in zip(group, same, strict=True) if follows}
         # The product of a word and such a size does not fit 64 bits.
-        rows = zip(group, words.tolist(), strict=True)
-        same = [item.positions == tuple(word * item.size >> 32 for word in row) for item, row in rows]
-    return {item.number for item, follows in zip(group, same, strict=True) if follows}
+        rows = words.tolist()
+    pairs = zip(group, rows, strict=True)
+    return {item.number for item, row in pairs if item.positions == tuple(word * item.size >> 32 for word in row)}
 
 
 # 13 claims

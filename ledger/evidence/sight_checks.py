@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from ledger.analysis.book import Sealed
-from ledger.analysis.sight import SIGHTS, Shown, counts_as_blind, declared, worst
+from ledger.analysis.sight import Shown, counts_as_blind, declared, worst
+from ledger.analysis.sight_names import SIGHTS
 from ledger.analysis.sight_notes import MAX_NOTES_BYTES, NOTES_PATH, SightNote, SightNotes, parse_notes
 from ledger.errors import InputError, LedgerError
 from ledger.evidence.findings import Findings

@@ -7,15 +7,15 @@ commits that the seal's commit comes after in the book's order. Nothing of it wa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.ranking import Ranking, rank_table, table_of
-from ledger.analysis.resampling import ratio_interval, resampling_of
-from ledger.analysis.results import ScoredCell, scored_cell
-from ledger.analysis.sight import SIGHTS, sight_name
+from ledger.analysis.resampling import Resampling, ratio_interval, resampling_of
+from ledger.analysis.results import Results, ScoredCell, scored_cell
+from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, persistence, rule_of_thumb
 from ledger.forecasters.answer import Answer, Question
 from ledger.forecasters.last_measured import with_last_measured
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ALONE = {module.NAME: module.forecast for module in (naive_roofline, measured_roofline, no_overlap, rule_of_thumb)}
 """Baselines that know nothing of what a ledger measured."""
 NAMES = (*ALONE, persistence.NAME)
+FIELDS = {name: name.replace("-", "_") for name in NAMES}
+"""The field of a scored cell that holds the answer of each baseline."""
 PREFIX = "baseline "
 """What the names of baselines begin with in a ranking, so that they are no forecaster's."""
 
@@ -74,10 +76,9 @@ def asked_cell(view: CellView) -> ScoredCell:
     if cell.measured is None or not (forecast.work.flops or forecast.work.bytes):
         return cell
     question = Question(case, forecast.work, forecast.roof, view.hardware)
-    answers = [ask(question) for ask in ALONE.values()]
-    return cell._replace(
-        baselines=tuple(one.percent if isinstance(one, Answer) else None for one in answers), asked=True
-    )
+    answers = {FIELDS[name]: ask(question) for name, ask in ALONE.items()}
+    said: dict[str, Any] = {field: one.percent for field, one in answers.items() if isinstance(one, Answer)}
+    return cell._replace(**said, asked=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,22 +88,26 @@ class Compared:
     Shapes: own (cells,), baselines (cells, NAMES), NaN where one does not answer.
     """
 
-    cells: Sequence[ScoredCell]
+    cells: Results
     own: Array
     baselines: Array
 
 
-def compared(cells: Iterable[ScoredCell]) -> Compared:
+_COMPARED = ("forecaster", "sight", "kernel", "case", "program")
+
+
+def compared(cells: Results) -> Compared:
     """Return the losses of cells that baselines were asked about."""
     import numpy as np
 
-    only = [cell for cell in cells if cell.measured is not None]
-    nothing = (None,) * len(NAMES)
-    answers = [(*cell.baselines, cell.persistence) if cell.baselines else nothing for cell in only]
-    percents = np.array(answers, dtype=np.float64).reshape(len(only), len(NAMES))
-    measured = np.array([cell.measured for cell in only], dtype=np.float64)
-    own = np.array([abs(cell.log_error) for cell in only], dtype=np.float64)
-    return Compared(only, own, np.abs(np.log(percents / measured[:, None])))
+    only = [number for number, measured in enumerate(cells["measured"]) if measured is not None]
+    held = {name: list(map(cells[name].__getitem__, only)) for name in _COMPARED}
+
+    def numbers(name: str) -> Array:
+        return np.array(cells[name], dtype=np.float64)[np.array(only, dtype=np.intp)]
+
+    percents = np.stack([numbers(field) for field in FIELDS.values()], axis=1)
+    return Compared(held, np.abs(numbers("log_error")), np.abs(np.log(percents / numbers("measured")[:, None])))
 
 
 def skills(found: Compared) -> tuple[Skill, ...]:
@@ -112,25 +117,28 @@ def skills(found: Compared) -> tuple[Skill, ...]:
     order = (*SIGHTS, None)
     places = {sight: place for place, sight in enumerate(order)}
     groups: dict[tuple[str, int], list[int]] = {}
-    for number, cell in enumerate(found.cells):
-        groups.setdefault((cell.forecaster, places[cell.sight]), []).append(number)
+    for number, (forecaster, sight) in enumerate(zip(found.cells["forecaster"], found.cells["sight"], strict=True)):
+        groups.setdefault((forecaster, places[sight]), []).append(number)
     made = []
     for forecaster, place in sorted(groups):
         members = np.array(groups[forecaster, place])
+        # Most baselines answer the same cells.
+        hows: dict[bytes, Resampling] = {}
         for column, name in enumerate(NAMES):
             both = members[~np.isnan(found.baselines[members, column])]
             if len(both):
-                kernels = [found.cells[number].kernel for number in both.tolist()]
+                if (cells := both.tobytes()) not in hows:
+                    hows[cells] = resampling_of(list(map(found.cells["kernel"].__getitem__, both.tolist())))
                 own, other = found.own[both].tolist(), found.baselines[both, column].tolist()
-                made.append(_skill(forecaster, sight_name(order[place]), name, own, other, kernels))
+                made.append(_skill(forecaster, sight_name(order[place]), name, own, other, hows[cells]))
     return tuple(made)
 
 
 def _skill(
-    forecaster: str, sight: str, name: str, own: Sequence[float], other: Sequence[float], kernels: Sequence[str]
+    forecaster: str, sight: str, name: str, own: Sequence[float], other: Sequence[float], how: Resampling
 ) -> Skill:
     above, below = math.fsum(own), math.fsum(other)
-    interval = ratio_interval(own, other, resampling_of(kernels))
+    interval = ratio_interval(own, other, how)
     return Skill(
         forecaster=forecaster,
         sight=sight,
@@ -147,8 +155,8 @@ def _skill(
 def rankings(found: Compared) -> dict[str, Ranking]:
     """Return the ranking of forecasters and baselines by sight, where anything can be ranked."""
     groups: dict[str, list[int]] = {}
-    for number, cell in enumerate(found.cells):
-        groups.setdefault(sight_name(cell.sight), []).append(number)
+    for number, sight in enumerate(found.cells["sight"]):
+        groups.setdefault(sight_name(sight), []).append(number)
     names = [sight_name(sight) for sight in (*SIGHTS, None)]
     made = {name: _ranking(found, groups[name]) for name in names if name in groups}
     return {name: ranking for name, ranking in made.items() if ranking.rows}
@@ -157,31 +165,35 @@ def rankings(found: Compared) -> dict[str, Ranking]:
 def _ranking(found: Compared, members: Sequence[int]) -> Ranking:
     import numpy as np
 
-    cells = [found.cells[number] for number in members]
-    kernels: dict[str, str] = {}
-    for cell in cells:
-        kernels.setdefault(cell.case, cell.kernel)
-    numbers = {case: number for number, case in enumerate(kernels)}
-    cases = np.array([numbers[cell.case] for cell in cells])
-    answers = found.baselines[members]
+    held = {name: list(map(found.cells[name].__getitem__, members)) for name in _COMPARED}
+    forecasters, keys = held["forecaster"], held["case"]
+    # The first cell of a case names its kernel.
+    kernel_of = dict(zip(reversed(keys), reversed(held["kernel"]), strict=True))
+    numbers = {case: number for number, case in enumerate(dict.fromkeys(keys))}
+    cases = np.array(list(map(numbers.__getitem__, keys)))
+    answers = found.baselines[np.array(members)]
     there = ~np.isnan(answers)
     # A built-in forecaster that sealed has one name: its baseline answers the cases for which it sealed nothing.
-    sealed = {(cell.forecaster, cell.case) for cell in cells if cell.program}
+    sealed = {
+        pair for pair, program in zip(zip(forecasters, keys, strict=True), held["program"], strict=True) if program
+    }
     programs = {name for name, _ in sealed}
     for number, name in enumerate(NAMES):
-        there[:, number] &= [(name, cell.case) not in sealed for cell in cells]
+        if name in programs:
+            there[:, number] &= [(name, case) not in sealed for case in keys]
     asked = [
         (name if name in programs else PREFIX + name, number)
         for number, name in enumerate(NAMES)
         if there[:, number].any()
     ]
-    names = sorted({*(name for name, _ in asked), *(cell.forecaster for cell in cells)})
+    names = sorted({*(name for name, _ in asked), *forecasters})
     place = {name: number for number, name in enumerate(names)}
-    rows, columns, losses = [cases], [np.array([place[cell.forecaster] for cell in cells])], [found.own[members]]
+    rows, columns = [cases], [np.array(list(map(place.__getitem__, forecasters)))]
+    losses = [found.own[np.array(members)]]
     for name, number in asked:
         rows.append(cases[there[:, number]])
         columns.append(np.full(len(rows[-1]), place[name]))
         losses.append(answers[there[:, number], number])
-    shape = (len(kernels), len(names))
+    shape = (len(numbers), len(names))
     table = table_of(np.concatenate(rows), np.concatenate(columns), np.concatenate(losses), shape)
-    return rank_table(names, list(kernels.values()), table)
+    return rank_table(names, list(map(kernel_of.__getitem__, numbers)), table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ledger.analysis.results import ScoredCell
@@ -28,10 +28,10 @@ class _Runs:
         import numpy as np
 
         runs = sorted(self.found, key=lambda run: run[0])
-        sizes = [_sizes(_shape(cell)) for _, _, cell in runs]
+        sizes = [_sizes(cell.shape) for _, _, cell in runs]
         return runs, [position for position, _, _ in runs], np.log2(sizes, dtype=np.float64)
 
-    def last_nearest(self, shape: Mapping[str, int], position: int) -> tuple[int, ScoredCell] | None:
+    def last_nearest(self, shape: str, position: int) -> tuple[int, ScoredCell] | None:
         """Return the last run before a position of those that are nearest to a shape: its time in ps, and its cell."""
         import numpy as np
 
@@ -41,7 +41,7 @@ class _Runs:
             return None
         apart = np.abs(sizes[:before] - np.log2(_sizes(shape), dtype=np.float64)).sum(axis=1)
         near = [runs[number] for number in np.flatnonzero(apart <= apart.min() + _ROUNDING)]
-        _, places = nearest_of(shape, [_shape(cell) for *_, cell in near])
+        _, places = nearest_of(_shape(shape), [_shape(cell.shape) for *_, cell in near])
         _, time_ps, cell = near[places[-1]]
         return time_ps, cell
 
@@ -52,13 +52,15 @@ def with_last_measured(cells: Sequence[ScoredCell]) -> list[ScoredCell]:
     alike = {what for what, _ in earlier}
     for cell in cells if earlier else ():
         # Few kernels are asked about where a ledger grew.
-        if cell.runs and (cell.kernel, cell.dtype, cell.hardware) in alike and _question(cell) in earlier:
-            earlier[_question(cell)].found += [(position, time_ps, cell) for position, time_ps in cell.runs]
+        if cell.runs and (cell.kernel, cell.dtype, cell.hardware) in alike:
+            runs = earlier.get(_question(cell))
+            if runs is not None:
+                runs.found += [(position, time_ps, cell) for position, time_ps in cell.runs]
     return [_answered(cell, earlier[_question(cell)]) if cell.asked else cell for cell in cells]
 
 
 def _answered(cell: ScoredCell, earlier: _Runs) -> ScoredCell:
-    found = earlier.last_nearest(_shape(cell), cell.position) if earlier.found else None
+    found = earlier.last_nearest(cell.shape, cell.position) if earlier.found else None
     if found is None:
         return cell._replace(asked=False)
     time_ps, other = found
@@ -68,12 +70,14 @@ def _answered(cell: ScoredCell, earlier: _Runs) -> ScoredCell:
 
 def _question(cell: ScoredCell) -> tuple[tuple[str, str, str], tuple[str, ...]]:
     """Return what runs have in common that persistence compares."""
-    return (cell.kernel, cell.dtype, cell.hardware), tuple(sorted(_shape(cell)))
+    return (cell.kernel, cell.dtype, cell.hardware), tuple(sorted(_shape(cell.shape)))
 
 
-def _shape(cell: ScoredCell) -> dict[str, int]:
-    return {key: int(size) for key, _, size in (part.partition("=") for part in cell.shape.split(","))}
+@lru_cache(maxsize=1 << 17)
+def _shape(text: str) -> Mapping[str, int]:
+    return {key: int(size) for key, _, size in (part.partition("=") for part in text.split(","))}
 
 
-def _sizes(shape: Mapping[str, int]) -> list[int]:
+def _sizes(text: str) -> list[int]:
+    shape = _shape(text)
     return [shape[key] for key in sorted(shape)]

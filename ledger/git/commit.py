@@ -21,7 +21,6 @@ from filelock import FileLock, Timeout
 
 from ledger.errors import StateError
 from ledger.git.work_tree import WorkTree, linked_part
-from ledger.record_files import PARTIAL, write_atomically
 
 if TYPE_CHECKING:
     from ledger.git.objects import Entry
@@ -58,6 +57,8 @@ class Repository(WorkTree):
         that is committed with other bytes is an error. date: the committer's, as git takes it (default: now).
         Raises: StateError.
         """
+        from ledger.record_files import write_atomically
+
         branch = self.check_can_commit()
         deadline = time.monotonic() + _PATIENCE_S
         with self._queue():
@@ -99,6 +100,8 @@ class Repository(WorkTree):
             # No such file, or its commit never became part of the branch.
             self._pending.unlink(missing_ok=True)
             return ()
+        from ledger.record_files import PARTIAL
+
         for folder in {(self.root / path).parent for path in paths}:
             for rest in folder.glob(f"{PARTIAL}*"):
                 rest.unlink(missing_ok=True)
@@ -199,6 +202,8 @@ class Repository(WorkTree):
 
         The commit is made already: return a message about what could not be done, or None.
         """
+        from ledger.record_files import write_atomically
+
         try:
             for path, data in files.items():
                 if linked := linked_part(self.root, path):

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from ledger.analysis.book import Commit
 from ledger.errors import StateError
-from ledger.git.reader import Reader
+from ledger.git.reader import FOLDERS, Reader
 
-FOLDERS = ("predictions", "verifications")
 _LONGEST_NAME = 255
 """Bytes of a file's name; no file system takes a longer one, so that it looks like none."""
 _LOG = ("log", "--topo-order", "--reverse", "-z", "--format=%H%x01%P%x01%cI%x01%cn")

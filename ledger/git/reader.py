@@ -23,6 +23,8 @@ from ledger.budgets import MAX_ANSWER_S as _MAX_ANSWER_S
 from ledger.errors import BudgetExceeded, InputError, StateError
 from ledger.git.limits import KILLED, bound
 
+FOLDERS = ("predictions", "verifications")
+"""The folders of a ledger."""
 # Against trees and deltas that unfold without end.
 _BOUNDS = {"RLIMIT_AS": MAX_GIT_MEMORY_BYTES, "RLIMIT_CPU": MAX_ANSWER_CPU_S}
 _QUIET = (

@@ -7,8 +7,7 @@ from pathlib import Path as FilePath
 from pathlib import PurePosixPath
 
 from ledger.errors import InputError, StateError
-from ledger.git.history import FOLDERS
-from ledger.git.reader import Reader
+from ledger.git.reader import FOLDERS, Reader
 
 MAX_FILE_BYTES = 2_000_000
 """Larger files are left out: no source that a seal can hold is larger."""

@@ -19,10 +19,9 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ledger.errors import InputError, StateError
-from ledger.git.history import FOLDERS
 from ledger.git.identity import committer
+from ledger.git.reader import FOLDERS
 from ledger.git.version import check_git
-from ledger.record_files import write_atomically
 
 if TYPE_CHECKING:
     from git.objects import IndexObject, Tree
@@ -225,6 +224,8 @@ class WorkTree:
         if linked := linked_part(self.root, path):
             raise StateError(f"{linked}: is a link; expected a folder of the ledger: nothing is written through it")
         if not (self.root / path).exists():
+            from ledger.record_files import write_atomically
+
             write_atomically(self.root / path, self.read("blob", entry.hexsha))
         self.git("update-index", "--add", "--cacheinfo", f"100644,{entry.hexsha},{path}")
 

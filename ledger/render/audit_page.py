@@ -18,7 +18,7 @@ from ledger.analysis.report_rows import STATE_TEXT, rows, void_reasons
 from ledger.analysis.row_choice import RowChoice, chosen
 from ledger.analysis.score import score_book
 from ledger.analysis.seal_lines import SealLine, seal_lines
-from ledger.analysis.sight import SIGHTS, sight_name
+from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.evidence.audit_result import LEVELS, NOT_PROVEN, Audit
 from ledger.records import Sight
 from ledger.render import report_text as lines

@@ -12,13 +12,14 @@ from rich.text import Text
 
 from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.formatting import case_text, count_text, harmless
-from ledger.analysis.sight import sight_name
+from ledger.analysis.sight_names import sight_name
 from ledger.evidence.audit_result import LEVELS, NOT_PROVEN, Audit
 from ledger.records import Finding
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
 from ledger.render.claim_text import table_rows as claim_rows
 from ledger.render.fitted_table import Column, print_fitted
-from ledger.render.history_table import kept_timeline, render_timeline, timeline
+from ledger.render.history_events import timeline, timeline_table
+from ledger.render.history_table import render_timeline
 from ledger.render.report_text import MOST_OF_A_CODE, SCORED, seal_text, standing
 from ledger.render.tables import MANY, print_rows
 
@@ -38,7 +39,7 @@ def render_audit(result: Audit, console: Console) -> None:
         if len(book.cells) > MANY:
             _campaigns(book, console)
         else:
-            render_timeline(kept_timeline(timeline(book)), console)
+            render_timeline(timeline_table(timeline(book)).columns, console)
             console.print()
             _predictions(book, console)
         _claims(book, console)

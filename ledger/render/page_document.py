@@ -11,7 +11,7 @@ from ledger.analysis.book import Book
 from ledger.analysis.formatting import harmless
 from ledger.analysis.regime_probabilities import probabilities_of
 from ledger.analysis.report_rows import ReportRow
-from ledger.analysis.sight import sight_name
+from ledger.analysis.sight_names import sight_name
 from ledger.analysis.track_record import SealRecord, track_record
 from ledger.records import REGIMES, Forecast
 from ledger.render import report_text as lines

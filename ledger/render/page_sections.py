@@ -12,7 +12,7 @@ from ledger.analysis.book import Book, ClaimView
 from ledger.analysis.formatting import count_text, signed
 from ledger.analysis.report_rows import ReportRow, case_rows
 from ledger.analysis.row_choice import groups
-from ledger.analysis.sight import SIGHTS, sight_name
+from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.analysis.track_record import calibration, confusion, outcome_of, track_record
 from ledger.evidence.audit_result import LEVELS, NOT_PROVEN
 from ledger.records import REGIMES

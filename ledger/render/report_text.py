@@ -29,7 +29,7 @@ from ledger.analysis.report_rows import (
     void_reasons,
 )
 from ledger.analysis.results import case_key
-from ledger.analysis.sight import SIGHTS, sight_name
+from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.callables.subject import SELF_CONSISTENT, is_callable
 from ledger.records import Forecast, Measurement, Verification
 

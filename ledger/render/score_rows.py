@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ledger.analysis.formatting import count_text, harmless, kernel_tail
 from ledger.analysis.score import Score
-from ledger.analysis.sight import SIGHTS, sight_name
+from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.forecasters.baselines import Skill
 from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.score_values import interval_text, number_text, percent_of_time, share_text

@@ -14,7 +14,7 @@ from ledger.analysis.claims import ClaimScore
 from ledger.analysis.machines import machine_lines, shared_cells
 from ledger.analysis.ranking import Ranking
 from ledger.analysis.repeats import RepeatSpread, repeat_spread
-from ledger.analysis.results import ScoredCell
+from ledger.analysis.results import Results, results_of
 from ledger.analysis.score import GroupBy, Score, score_cells
 from ledger.errors import UnknownName
 from ledger.forecasters.baselines import Skill, compared, compared_cells, rankings, skills
@@ -36,19 +36,21 @@ class ScoreSheet:
 
 def score_sheet(book: Book, group: GroupBy | None) -> ScoreSheet:
     """Return the scores of a book. group: as for score_cells."""
-    return sheet_of(compared_cells(book), scores_of(book), group)
+    return sheet_of(results_of(compared_cells(book)), scores_of(book), group)
 
 
-def sheet_of(cells: Sequence[ScoredCell], claims: Sequence[ClaimScore], group: GroupBy | None) -> ScoreSheet:
+def sheet_of(cells: Results, claims: Sequence[ClaimScore], group: GroupBy | None) -> ScoreSheet:
     """Return the scores of cells and claims. group: as for score_cells."""
-    timed = [(cell.name, one) for cell in cells for one in cell.chips]
+    # What names a cell may be left out where no chip is known.
+    told = zip(cells["seal"], cells["cell"], cells["chips"], strict=True) if any(cells["chips"]) else ()
+    timed = [(f"{seal}#{cell}", one) for seal, cell, chips in told for one in chips]
     found = compared(cells)
     return ScoreSheet(
         scores=score_cells(cells, shared_cells(timed), group),
         skills=skills(found),
         rankings=rankings(found),
         claims=tuple(claims),
-        repeats=repeat_spread(cell.spread for cell in cells),
+        repeats=repeat_spread(cells["spread"]),
         machines=tuple(machine_lines(timed)),
     )
 

@@ -18,7 +18,7 @@ from ledger.analysis.formatting import count_text, harmless, signed
 from ledger.analysis.ranking import Ranking
 from ledger.analysis.repeats import RepeatSpread
 from ledger.analysis.score import Score
-from ledger.analysis.sight import sight_name
+from ledger.analysis.sight_names import sight_name
 from ledger.forecasters.baselines import PREFIX, Skill
 from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.score_rows import LONGEST_NAME, print_group_rows, print_score_rows, print_skill_rows

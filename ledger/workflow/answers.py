@@ -1,27 +1,25 @@
 """Keeps what a command found out about one commit, so that it need not judge a large ledger again.
 
-Lists of a ledger's cells, events and scores also follow a history that goes on: what new commits add is judged alone
-(growth) and kept as a patch of the list.
+Tables of a ledger's cells and events also follow a history that goes on: what new commits add is judged alone (growth)
+and kept as a patch of the tables.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sqlite3
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ledger.analysis.book import Book
-from ledger.evidence.judge import Growth
-from ledger.git.history import History
-from ledger.git.reader import Reader
-from ledger.workflow.growth import grown
 from ledger.workflow.index_file import ask_index
-from ledger.workflow.judged_facts import keep_judged, learned
-from ledger.workflow.record_index import RecordIndex
+from ledger.workflow.kept_tables import DamagedError, KeptTables, Rows, Table, Wanted, packed, unpacked
+
+if TYPE_CHECKING:
+    from ledger.analysis.book import Book
+    from ledger.evidence.judge import Growth
+    from ledger.git.history import History
+    from ledger.git.reader import Reader
 
 
 def remembered(git_dir: FilePath, name: str, commit: str, make: Callable[[], Any]) -> Any:
@@ -31,24 +29,18 @@ def remembered(git_dir: FilePath, name: str, commit: str, make: Callable[[], Any
     """
     held = ask_index(git_dir, lambda index: _read(index, name, commit))
     if held is not None:
-        return json.loads(held)
+        return held[0]
     value = make()
-    data, digest = _packed(value)
-    row = (name, commit, digest, data)
+    row = (name, commit, *packed(value))
     ask_index(git_dir, lambda index: index.execute("insert or replace into answers values (?, ?, ?, ?)", row).rowcount)
     return value
 
 
 class Growing(NamedTuple):
-    """Hold how a list is made of a book, what growth adds to it, and how several of these apply; all JSON values."""
+    """Hold how a table is made of a book, and what growth changes in it."""
 
-    make: Callable[[Book], Any]
-    patch: Callable[[Growth], Any]
-    apply: Callable[[Any, Sequence[Any]], Any]
-
-
-MOST_PATCHES = 100
-"""Patches beyond which lists are written as a whole."""
+    make: Callable[[Book], Table]
+    rows: Callable[[Growth], Rows]
 
 
 def growing(
@@ -59,80 +51,84 @@ def growing(
     *,
     kinds: Mapping[str, Growing],
     judged: Callable[[], tuple[History, Book]],
-) -> Any:
-    """Return the list of a name at a commit: as it was kept, grown from there, or of the book that `judged` returns.
+    wanted: Wanted | None = None,
+) -> Table:
+    """Return the table of a name at a commit: as it was kept, grown from there, or of the book that `judged` returns.
 
-    kinds: all lists, which are kept together.
+    kinds: all tables, which are kept together. wanted: the columns, all by default.
     """
-    held = ask_index(git_dir, lambda index: _follow(index, reader, head, name, kinds))
+    held = ask_index(git_dir, lambda index: _follow(index, reader, head, name, kinds, wanted))
     if held is not None:
         return held
     history, book = judged()
-    values = {kind: one.make(book) for kind, one in kinds.items()}
-    ask_index(git_dir, lambda index: _begin(index, reader, values, history, book))
-    return values[name]
+    tables = {kind: one.make(book) for kind, one in kinds.items()}
+    ask_index(git_dir, lambda index: _begin(index, reader, tables, history, book))
+    return tables[name]
 
 
-def _begin(index: sqlite3.Connection, reader: Reader, values: Mapping[str, Any], history: History, book: Book) -> None:
-    """Keep lists and what they grow from."""
+def _begin(
+    index: sqlite3.Connection, reader: Reader, tables: Mapping[str, Table], history: History, book: Book
+) -> None:
+    """Keep tables and what they grow from."""
+    from ledger.workflow.judged_facts import keep_judged, learned
+    from ledger.workflow.record_index import RecordIndex
+
     if book.refused:
         index.execute("begin immediate")
     else:
         RecordIndex(index, reader, history.head, learned(history, book))
     keep_judged(index, history, book)
-    index.execute("delete from patches")
     index.execute("insert or replace into about values ('listed', ?)", (history.head,))
-    for name, value in values.items():
-        data, digest = _packed(value)
-        index.execute("insert or replace into answers values (?, 'listed', ?, ?)", (name, digest, data))
+    KeptTables(index).write(tables)
 
 
-def _follow(index: sqlite3.Connection, reader: Reader, head: str, name: str, kinds: Mapping[str, Growing]) -> Any:
-    """Return a list as it is kept, after it was grown to a commit; None where it has to be made."""
+def _follow(
+    index: sqlite3.Connection,
+    reader: Reader,
+    head: str,
+    name: str,
+    kinds: Mapping[str, Growing],
+    wanted: Wanted | None,
+) -> Table | None:
+    """Return a table as it is kept, after it was grown to a commit; None where it has to be made."""
     about = dict(index.execute("select name, value from about where name in ('listed', 'judged')").fetchall())
     before = about.get("listed")
     if before is None or (before != head and about.get("judged") != before):
         return None
-    if before != head:
-        found = grown(index, RecordIndex(index, reader, head), reader, before, head)
-        if found is None:
-            return None
-        patch = {kind: one.patch(found) for kind, one in kinds.items()}
-        data, digest = _packed(patch)
-        index.execute("insert into patches (digest, data) values (?, ?)", (digest, data))
-        index.execute("insert or replace into about values ('listed', ?)", (head,))
-        (count,) = index.execute("select count(*) from patches").fetchone()
-        if count > MOST_PATCHES:
-            whole = {kind: _patched(index, kind, one) for kind, one in kinds.items()}
-            if None in whole.values():
-                return None
-            index.execute("delete from patches")
-            for kind, value in whole.items():
-                data, digest = _packed(value)
-                index.execute("insert or replace into answers values (?, 'listed', ?, ?)", (kind, digest, data))
-    return _patched(index, name, kinds[name])
+    with suppress(DamagedError):
+        if before != head:
+            return _grown(index, reader, before, head, name, kinds, wanted)
+        # No other process changes the tables while several columns are read.
+        index.execute("begin")
+        return KeptTables(index).read(name, wanted)
+    return None
 
 
-def _patched(index: sqlite3.Connection, name: str, kind: Growing) -> Any:
-    """Return a list with its patches; None where one of them is damaged."""
-    held = _read(index, name, "listed")
-    if held is None:
+def _grown(
+    index: sqlite3.Connection,
+    reader: Reader,
+    before: str,
+    head: str,
+    name: str,
+    kinds: Mapping[str, Growing],
+    wanted: Wanted | None,
+) -> Table | None:
+    """Return a table after all were grown to a commit; None where they have to be made. Raises: DamagedError."""
+    from ledger.workflow.growth import grown
+    from ledger.workflow.record_index import RecordIndex
+
+    found = grown(index, RecordIndex(index, reader, head), reader, before, head)
+    if found is None:
         return None
-    patches = []
-    for digest, data in index.execute("select digest, data from patches order by number"):
-        if hashlib.sha256(data).digest() != digest:
-            return None
-        patches.append(json.loads(zlib.decompress(data))[name])
-    value = json.loads(held)
-    return kind.apply(value, patches) if patches else value
+    tables = KeptTables(index)
+    tables.patch({kind: one.rows(found) for kind, one in kinds.items()})
+    index.execute("insert or replace into about values ('listed', ?)", (head,))
+    return tables.read(name, wanted)
 
 
-def _packed(value: Any) -> tuple[bytes, bytes]:
-    data = zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
-    return data, hashlib.sha256(data).digest()
-
-
-def _read(index: sqlite3.Connection, name: str, commit: str) -> bytes | None:
+def _read(index: sqlite3.Connection, name: str, commit: str) -> tuple[Any] | None:
     asked = "select digest, data from answers where name = ? and key = ?"
     found = index.execute(asked, (name, commit)).fetchone()
-    return zlib.decompress(found[1]) if found is not None and hashlib.sha256(found[1]).digest() == found[0] else None
+    with suppress(DamagedError):
+        return None if found is None else (unpacked(*found),)
+    return None

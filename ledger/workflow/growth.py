@@ -33,12 +33,12 @@ from ledger.evidence.record_checks import (
 from ledger.evidence.seal_checks import evidence_digests
 from ledger.evidence.sight_checks import read_notes
 from ledger.git.ancestry import Ancestry, GrownAncestry, introductions
-from ledger.git.history import FOLDERS, Change, History, changes_of, commits_between, lookalikes
+from ledger.git.history import Change, History, changes_of, commits_between, lookalikes
 from ledger.git.reader import Blobs, Reader
 from ledger.records import FORECASTER, Forecast, Measurement, Prediction, PredictionV2, Void
 from ledger.roofline import DTYPE_BYTES
 from ledger.workflow.judged_facts import MOST_RECORDS, JudgedFacts, KnownCommits, KnownTree, NotPlainError, commit_row
-from ledger.workflow.record_index import RecordIndex, read_shape, shape_keys, shape_text
+from ledger.workflow.record_index import RecordIndex, changed_files, read_shape, shape_keys, shape_text
 
 MOST_COMMITS = 2_000
 
@@ -146,8 +146,10 @@ class _Growing:
             plain = not change.status.strip("A") and change.mode == "100644" and belongs(change.path)
             if not plain or added.setdefault(change.path, change.blob) != change.blob:
                 raise NotPlainError
-        options = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-relative", "--ignore-submodules=none")
-        tokens = self.reader.run("diff-tree", *options, self.before, self.head, "--", *FOLDERS).split(b"\0")
+        before, told = self.index.followed or ("", b"")
+        if before != self.before:
+            told = changed_files(self.reader, self.before, self.head)
+        tokens = told.split(b"\0")
         found: dict[str, str] = {}
         for line, name in zip(tokens[::2], tokens[1::2], strict=False):
             _, mode, _, blob, status = line.decode().split(" ")

@@ -53,6 +53,9 @@ create table if not exists numbers (path text primary key, number integer not nu
 create table if not exists states (name text primary key, kind text, state text, digest text) without rowid;
 create table if not exists patches (number integer primary key, digest blob not null, data blob not null);
 create index if not exists numbers_number on numbers (number);
+create table if not exists columns (
+    list text, name text, digest blob not null, data blob not null, primary key (list, name)
+);
 create table if not exists answers (name text primary key, key text not null, digest blob not null, data blob not null);
 """
 

@@ -21,8 +21,7 @@ from ledger.evidence.known_cases import MOST_COMPARED, KnownCases, Timed, timed_
 from ledger.evidence.record_checks import RECORD_PATH, SEAL_PATH, Evidence
 from ledger.evidence.seal_checks import evidence_digests
 from ledger.git.ancestry import FileSet
-from ledger.git.history import FOLDERS
-from ledger.git.reader import Blobs, Reader
+from ledger.git.reader import FOLDERS, Blobs, Reader
 from ledger.records import Forecast, Hardware, Measurement, Prediction, RatioMeasurement, Reveal, Void
 
 _KINDS: tuple[type[Evidence], ...] = (*SEALS, *MEASUREMENTS, RatioMeasurement, Void, Reveal)
@@ -46,6 +45,8 @@ class RecordIndex:
         """
         self._connection = connection
         self._reader = reader
+        self.followed: tuple[str, bytes] | None = None
+        """The commit that the index came from, and what git told of the changes since."""
         # What is asked next reads in the same transaction: no other process moves the index in between.
         connection.execute("begin")
         if self._commit() != commit:
@@ -138,7 +139,7 @@ class RecordIndex:
     def _follow(self, commit: str) -> None:
         """Hold the files of a commit, and the facts of its records."""
         before = self._commit()
-        changes = None if before is None else _changes(self._reader, before, commit)
+        changes = None if before is None else self._changes(before, commit)
         if changes is None:
             self._connection.execute("delete from held")
             changes = _files(self._reader, commit)
@@ -153,6 +154,15 @@ class RecordIndex:
             for path, blob in new:
                 self._learn(path, blob, blobs)
         self._connection.execute("insert or replace into about values ('commit', ?)", (commit,))
+
+    def _changes(self, before: str, after: str) -> dict[str, str | None] | None:
+        """Return what blob each changed path has after a commit, None without one; None without the commit before."""
+        try:
+            self.followed = (before, changed_files(self._reader, before, after))
+        except StateError:
+            # The commit before is gone from the repository.
+            return None
+        return dict(_paths(self.followed[1]))
 
     def _learn(self, path: str, blob: str, blobs: Blobs) -> None:
         """Keep the facts of a record; none of one that cannot be read, which the report refuses."""
@@ -231,15 +241,10 @@ def shape_keys(shape: Shape) -> str:
     return ",".join(key for key, _ in shape)
 
 
-def _changes(reader: Reader, before: str, after: str) -> dict[str, str | None] | None:
-    """Return what blob each changed path has after a commit, None where it has none; None without the one before."""
+def changed_files(reader: Reader, before: str, after: str) -> bytes:
+    """Return git's list of the ledger files that differ between two commits. Raises: StateError."""
     options = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-relative", "--ignore-submodules=none")
-    try:
-        answer = reader.run("diff-tree", *options, before, after, "--", *FOLDERS)
-    except StateError:
-        # The commit before is gone from the repository.
-        return None
-    return dict(_paths(answer))
+    return reader.run("diff-tree", *options, before, after, "--", *FOLDERS)
 
 
 def _paths(answer: bytes) -> Iterator[tuple[str, str | None]]:

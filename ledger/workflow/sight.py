@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ledger.analysis.sight import SIGHTS
+from ledger.analysis.sight_names import SIGHTS
 from ledger.errors import LedgerError
 from ledger.evidence.known_cases import KnownCases
 from ledger.git.commit import Repository

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import TOY, failed, make_forecast, make_hardware, make_measurement, quantity
 
-from ledger.analysis.sight import Devices, counts_as_blind, is_neighbour, measured_shapes, shape_of, sight_name, worst
+from ledger.analysis.sight import Devices, counts_as_blind, is_neighbour, measured_shapes, shape_of, worst
+from ledger.analysis.sight_names import sight_name
 
 SIZES = st.dictionaries(st.sampled_from("BHO"), st.integers(1, 2**53 - 1), min_size=1, max_size=3)
 

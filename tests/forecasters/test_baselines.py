@@ -10,7 +10,8 @@ from samples import make_book
 from scored import view
 
 from ledger.analysis.book import Book, CellView
-from ledger.forecasters.baselines import NAMES, PREFIX, compared, compared_cells, rankings, skills
+from ledger.analysis.results import results_of
+from ledger.forecasters.baselines import FIELDS, NAMES, PREFIX, compared, compared_cells, rankings, skills
 
 
 def at(shown: CellView, *, sealed: int, measured: int) -> CellView:
@@ -37,13 +38,13 @@ def book(*, later: bool) -> Book:
 
 def answers(made: Book, name: str) -> list[float | None]:
     """Return what a baseline answers for the cells of a book, in percent."""
-    return [(*cell.baselines, cell.persistence)[NAMES.index(name)] for cell in compared_cells(made)]
+    return [getattr(cell, FIELDS[name]) for cell in compared_cells(made)]
 
 
 def test_the_naive_baseline_reaches_the_roof():
     made = book(later=True)
     assert answers(made, "naive-roofline") == pytest.approx([100, 100])
-    losses = compared(compared_cells(made)).baselines[:, NAMES.index("naive-roofline")]
+    losses = compared(results_of(compared_cells(made))).baselines[:, NAMES.index("naive-roofline")]
     assert losses.tolist() == pytest.approx([math.log(2), math.log(100 / 60)])
     # The toy profile has no measured ceilings.
     assert answers(made, "measured-roofline") == [None, None]
@@ -55,7 +56,7 @@ def test_persistence_knows_only_what_was_measured_before_the_seal():
 
 
 def test_skill_compares_errors_on_the_cells_that_both_answer():
-    by_name = {one.baseline: one for one in skills(compared(compared_cells(book(later=True))))}
+    by_name = {one.baseline: one for one in skills(compared(results_of(compared_cells(book(later=True)))))}
     own = (math.log(50 / 40) + math.log(60 / 55)) / 2
     naive = (math.log(100 / 50) + math.log(100 / 60)) / 2
     assert by_name["naive-roofline"].skill == pytest.approx(1 - own / naive)
@@ -67,5 +68,5 @@ def test_skill_compares_errors_on_the_cells_that_both_answer():
 
 def test_a_forecaster_named_as_a_baseline_is_not_taken_for_it():
     shown = view(percent=50, measured=50, forecaster="naive-roofline")
-    (ranking,) = rankings(compared(compared_cells(make_book(shown)))).values()
+    (ranking,) = rankings(compared(results_of(compared_cells(make_book(shown))))).values()
     assert {row.forecaster for row in ranking.rows} >= {"naive-roofline", f"{PREFIX}naive-roofline"}

@@ -11,6 +11,7 @@ from builders import as_bits, measurement
 from samples import make_forecast
 
 from ledger.canonical import cell_key
+from ledger.evidence import seal_checks
 from ledger.evidence.recompute import disagreement, value_of
 from ledger.evidence.seal_checks import bound_to_their_seals, claims
 from ledger.operations import OPERATIONS
@@ -66,6 +67,18 @@ def test_honest_samples_are_of_the_outputs_dtype_and_agree(name: str, dtype: str
     assert found.samples is not None and found.samples.dtype == OUTPUT.get(dtype, dtype)
     assert disagreement(cell, found) is None
     assert bound_to_their_seals([(cell, found)]) == {0}
+
+
+@pytest.mark.parametrize("few", [0, 1 << 10], ids=["by numpy", "one by one"])
+def test_positions_are_drawn_alike_one_by_one_and_by_numpy(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(seal_checks, "_FEW", few)
+    cell = product_forecast(*CELLS[0])
+    honest = measurement(cell, seal=SEAL)
+    assert honest.samples is not None
+    first, *rest = honest.samples.positions
+    moved = honest.samples.model_copy(update={"positions": (first ^ 1, *rest)})
+    other = honest.model_copy(update={"samples": moved})
+    assert bound_to_their_seals([(cell, honest), (cell, other), (cell, honest)]) == {0, 2}
 
 
 @pytest.mark.parametrize(("name", "dtype"), CELLS)

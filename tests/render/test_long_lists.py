@@ -17,7 +17,8 @@ from ledger.errors import UnknownName
 from ledger.evidence.audit_result import Audit
 from ledger.records import Finding
 from ledger.render.audit_text import render_audit
-from ledger.render.status_table import of_campaigns, render_status, status_document, status_of
+from ledger.render.kept_cells import cells_table
+from ledger.render.status_table import of_campaigns, render_status, status_document
 
 FORECAST = make_forecast()
 
@@ -38,20 +39,20 @@ def printed(render, subject) -> list[str]:
 
 
 def test_status_counts_what_is_refused():
-    status = status_of(book_of(2))
-    status["cells"][0]["state"] = "refused"
+    status = cells_table(book_of(2))
+    status.columns["state"][0] = "refused"
     assert printed(every_cell, status)[-1].endswith(", 1 refused")
 
 
 @pytest.mark.parametrize("count", [500, 501], ids=["table", "lines"])
 def test_status_names_every_cell(count):
-    lines = printed(every_cell, status_of(book_of(count)))
+    lines = printed(every_cell, cells_table(book_of(count)))
     assert sum(line.startswith("measured") for line in lines) == count
     assert lines[-1] == f"0 open, 0 stale, {count} measured, 0 void"
 
 
 def test_a_long_list_is_one_aligned_line_a_row():
-    head, *rows, _ = printed(every_cell, status_of(book_of(501)))
+    head, *rows, _ = printed(every_cell, cells_table(book_of(501)))
     words = case_text(FORECAST.case)
     assert len(rows) == 501
     assert {row.index(words) for row in rows} == {head.index("cell")}
@@ -88,11 +89,11 @@ def test_a_note_on_many_seals_stands_once():
 def test_many_forecasts_are_a_line_a_campaign():
     books = [shared_case("learned", "rule-of-thumb"), shared_case("learned", measured=False), book_of(51)]
     views = [view for book in books for view in book.cells]
-    cells = status_of(make_book(*views))["cells"]
-    for number, cell in enumerate(cells):
+    status = cells_table(make_book(*views))
+    for number in range(len(views)):
         group = (number > 2) + (number > 4)
-        cell["campaign"], cell["case"] = ("one", "two", None)[group], group
-    lines = printed(render_status, {"cells": cells, "claim_lines": []})
+        status.columns["campaign"][number], status.columns["case"][number] = ("one", "two", None)[group], group
+    lines = printed(render_status, status)
     assert lines[0].split() == ["campaign", "cases", "measured", "open", "stale", "forecasts"]
     assert [line.split() for line in lines[1:4]] == [
         ["one", "1", "1", "·", "·", "3"], ["two", "1", "·", "1", "·", "2"],
@@ -104,8 +105,8 @@ def test_many_forecasts_are_a_line_a_campaign():
 
 
 def test_a_forecast_that_another_run_scores_stays_open_and_names_the_record():
-    status = status_of(shared_case("learned"))
-    learned, ada = status_document(status)["cells"]
+    status = cells_table(shared_case("learned"))
+    learned, ada = status_document(status, "")["cells"]
     assert (learned["state"], ada["state"]) == ("open", "measured")
     assert learned["scored_by"] == ada["scored_by"] == "0" * 64
     assert learned["forecaster"] == "learned" and "case" not in learned
@@ -114,9 +115,9 @@ def test_a_forecast_that_another_run_scores_stays_open_and_names_the_record():
 
 
 def test_a_campaign_is_chosen_by_name():
-    status = status_of(shared_case("learned"))
-    status["cells"][0]["campaign"] = "grid"
-    assert [cell["forecaster"] for cell in of_campaigns(status, ["grid"])["cells"]] == ["learned"]
+    status = cells_table(shared_case("learned"))
+    status.columns["campaign"][0] = "grid"
+    assert of_campaigns(status, ["grid"]).columns["forecaster"] == ["learned"]
     with pytest.raises(UnknownName, match="did you mean grid"):
         of_campaigns(status, ["gird"])
 

@@ -13,6 +13,7 @@ from scored import view
 
 from ledger.analysis.book import CellView
 from ledger.analysis.formatting import kernel_tail
+from ledger.analysis.results import results_of
 from ledger.analysis.score import score_book
 from ledger.errors import UnknownName
 from ledger.forecasters.baselines import PREFIX, compared, compared_cells, rankings, skills
@@ -74,7 +75,7 @@ def test_intervals_skill_ranking_and_calibration_are_shown() -> None:
     ]
     book, stream = make_book(*views), io.StringIO()
     console = Console(file=stream, width=160)
-    found = compared(compared_cells(book))
+    found = compared(results_of(compared_cells(book)))
     render_scores(score_book(book), console)
     render_skills(skills(found), console)
     render_rankings(rankings(found), console)
@@ -108,8 +109,8 @@ def many(count: int = 15) -> tuple[str, list[str]]:
     stream, book = io.StringIO(), make_book(*views)
     console = Console(file=stream, width=80)
     render_scores(score_book(book), console)
-    render_skills(skills(compared(compared_cells(book))), console)
-    render_rankings(rankings(compared(compared_cells(book))), console)
+    render_skills(skills(compared(results_of(compared_cells(book)))), console)
+    render_rankings(rankings(compared(results_of(compared_cells(book)))), console)
     return stream.getvalue(), names
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from ledger.analysis.report_rows import document
 from ledger.analysis.score import score_book
-from ledger.render.history_table import kept_timeline, render_timeline, timeline
+from ledger.render.history_events import timeline, timeline_table
+from ledger.render.history_table import render_timeline
 
 GRACE = {f"GIT_{role}_{field}": "Grace" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
 
@@ -42,7 +43,7 @@ def test_log_names_who_committed_and_who_forecast(book):
 def test_log_prints_the_forecaster_where_somebody_else_committed(book):
     def printed(events) -> str:
         screen = io.StringIO()
-        render_timeline(kept_timeline(events), Console(file=screen, width=160, color_system=None))
+        render_timeline(timeline_table(events).columns, Console(file=screen, width=160, color_system=None))
         return screen.getvalue()
 
     events = timeline(book)
@@ -59,7 +60,7 @@ def test_report_and_score_hold_the_forecast_and_the_measurement_of_each(book):
 
 def test_a_long_log_keeps_its_lines_on_a_narrow_terminal(book):
     screen = io.StringIO()
-    render_timeline(kept_timeline(timeline(book) * 200), Console(file=screen, width=80, color_system=None))
+    render_timeline(timeline_table(timeline(book) * 200).columns, Console(file=screen, width=80, color_system=None))
     lines = screen.getvalue().splitlines()
     assert len(lines) == 801
     assert lines[0].split() == ["commit", "self-declared", "date", "kind", "what"]

@@ -16,33 +16,23 @@ from many_records import write_many
 from random_ledger import random_step
 
 from ledger.analysis.score import GROUPS
+from ledger.cli.kept_lists import KINDS
 from ledger.evidence.judged_ledger import judged_ledger
 from ledger.forecasters import last_measured
 from ledger.git.history import read_history
 from ledger.git.reader import Blobs, Reader, quiet_environment
-from ledger.render.history_table import events_of, grown_timeline, kept_timeline, timeline, timeline_growth
-from ledger.render.kept_columns import unpacked
-from ledger.render.score_growth import grown_scores, kept_sheet, scores_growth, scores_kept
+from ledger.render.kept_scores import answered, kept_sheet, needed
 from ledger.render.score_sheet import as_value, score_sheet
-from ledger.render.status_table import grown_status, status_growth, status_of
-from ledger.workflow import answers
-from ledger.workflow.answers import Growing, growing
+from ledger.workflow import kept_tables
+from ledger.workflow.answers import growing
 from ledger.workflow.index_file import NAME
-
-KINDS = {
-    "status": Growing(status_of, status_growth, grown_status),
-    "log": Growing(
-        lambda book: kept_timeline(timeline(book)), lambda found: kept_timeline(timeline_growth(found)), grown_timeline
-    ),
-    "score": Growing(scores_kept, scores_growth, grown_scores),
-}
+from ledger.workflow.kept_tables import Table
 
 
-def told(name: str, value):
-    """Return a list without how it is kept."""
-    if name == "score":
-        return {**value, "cells": unpacked(value["cells"])}
-    return events_of(value) if name == "log" else value
+def told(table: Table) -> Table:
+    """Return a table as its JSON values, every cell with the answer of persistence."""
+    columns, last, more = json.loads(json.dumps(table))
+    return Table({**columns, **answered(columns)} if "asked" in columns else columns, last, more)
 
 
 class Asked:
@@ -52,7 +42,7 @@ class Asked:
         self.git_dir = git_dir or root / ".git"
         self.judged = 0
 
-    def list(self, name: str):
+    def table(self, name: str, wanted=None) -> Table:
         reader = Reader(self.git_dir, quiet_environment())
         head = reader.run("rev-parse", "HEAD").decode().strip()
 
@@ -61,16 +51,16 @@ class Asked:
             history = read_history(reader, head)
             return history, judged_ledger(reader, history)
 
-        return json.loads(json.dumps(growing(self.git_dir, reader, head, name, kinds=KINDS, judged=judge)))
+        return growing(self.git_dir, reader, head, name, kinds=KINDS, judged=judge, wanted=wanted)
 
     def check(self) -> None:
         reader = Reader(self.git_dir, quiet_environment())
         book = judged_ledger(reader, read_history(reader, "HEAD"))
         for name, kind in KINDS.items():
-            assert told(name, self.list(name)) == told(name, json.loads(json.dumps(kind.make(book))))
+            assert told(self.table(name)) == told(kind.make(book))
         if not book.refused:
             for group in (None, *GROUPS):
-                assert as_value(kept_sheet(self.list("score"), group)) == as_value(score_sheet(book, group))
+                assert as_value(kept_sheet(self.table("cells", needed), group)) == as_value(score_sheet(book, group))
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
@@ -206,7 +196,7 @@ REFUSED = [
 def test_what_is_refused_is_refused_as_by_judging_all(ledger, step):
     step(ledger)
     ledger.asked.check()
-    assert ledger.asked.judged > 1 and ledger.asked.list("status")["refused"]
+    assert ledger.asked.judged > 1 and ledger.asked.table("cells").more["refused"]
     ledger.seal(forecast(B=32))
     ledger.asked.check()
 
@@ -241,8 +231,8 @@ def test_a_branch_that_contradicts_the_sight_of_an_old_seal_changes_it(ledger):
     ledger.merge("side")
     ledger.asked.check()
     assert ledger.asked.judged == 1
-    (cell,) = [one for one in ledger.asked.list("status")["cells"] if one["seal"] == old.id]
-    assert cell["sight"] == "informed"
+    columns = ledger.asked.table("cells").columns
+    assert columns["sight"][columns["seal"].index(old.id)] == "informed"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -255,7 +245,7 @@ def test_random_histories_give_what_judging_all_gives(ledger, seed):
 
 
 def test_patches_are_joined_and_damaged_ones_count_as_none(ledger, monkeypatch):
-    monkeypatch.setattr(answers, "MOST_PATCHES", 2)
+    monkeypatch.setattr(kept_tables, "MOST_PATCHES", 2)
     for number in range(4):
         ledger.seal(forecast(B=2 ** (3 + number)))
         ledger.asked.check()
@@ -280,7 +270,7 @@ def test_growth_reads_few_records_of_a_large_ledger(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             read = Blobs.read
             patch.setattr(Blobs, "read", lambda blobs, *args, read=read: reads.append(args) or read(blobs, *args))
-            asked.list("status")
+            asked.table("cells")
         asked.check()
     assert asked.judged == 1
     assert len(reads) < 200
@@ -304,7 +294,7 @@ def of_another_ledger(index, other):
 
 def with_damaged_values(index, other):
     with closing(sqlite3.connect(index)) as held:
-        assert held.execute("update answers set data = zeroblob(length(data))").rowcount == len(KINDS)
+        assert held.execute("update columns set data = zeroblob(length(data))").rowcount > len(KINDS)
         held.commit()
 
 
@@ -336,5 +326,5 @@ def test_persistence_is_asked_once_more_about_grown_cells_alone(ledger, monkeypa
     assert ledger.asked.judged == 1
     asked = []
     monkeypatch.setattr(last_measured, "_answered", lambda cell, earlier: asked.append(cell) or cell)
-    ledger.asked.list("score")
+    kept_sheet(ledger.asked.table("cells"), None)
     assert {cell.seal for cell in asked} > {first.id} and len(asked) == 2

@@ -15,7 +15,7 @@ from builders import Ledger, forecast, toy_draft
 from many_records import write_many
 
 from ledger.analysis.sight import Devices
-from ledger.errors import InputError
+from ledger.errors import EvidenceRefused, InputError
 from ledger.evidence.known_cases import KnownCases
 from ledger.git.ancestry import FileSet
 from ledger.git.commit import Repository
@@ -200,3 +200,20 @@ def test_report_and_audit_do_not_read_the_index(ledger, monkeypatch, capsys):
     monkeypatch.chdir(ledger.root)
     index_of(ledger).unlink()
     assert document("status", "--json") == status
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed"])
+def test_score_refuses_what_is_changed_and_not_committed(ledger, monkeypatch, capsys, kept):
+    from ledger.cli.app import app
+
+    seal = ledger.seal()
+    ledger.measure(seal)
+    monkeypatch.chdir(ledger.root)
+    if kept:
+        with pytest.raises(SystemExit):
+            app(["score"])
+    next(ledger.root.glob("predictions/??/*.json")).write_text("edited")
+    capsys.readouterr()
+    with pytest.raises(EvidenceRefused, match="changed and not committed"):
+        app(["score"])
+    assert not capsys.readouterr().out
