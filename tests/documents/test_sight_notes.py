@@ -72,7 +72,11 @@ def test_the_cells_that_version_1_counted_as_blind_are_near_or_informed(seals):
 
 
 def test_cells_that_a_halved_shape_contradicts_count_as_near() -> None:
-    """The third contest's domains left out shapes that interventions timed: twelve cells, by each who forecast them."""
+    """Twelve cells of the third contest, by each who forecast them, and 39 drawn in the fourth.
+
+    The third contest's domains left out shapes that interventions timed. Of the fourth the drawn seals declare what had
+    been timed on the other GPU; seals of the same cells that declare their own followed.
+    """
     flagged = [one for one in repository_report()["findings"] if one["code"].startswith("sight-")]
     assert {one["code"] for one in flagged} == {"sight-contradicted"}
-    assert len({one["message"].partition(" declares blind")[0] for one in flagged}) == 12
+    assert len({one["message"].partition(" declares blind")[0] for one in flagged}) == 51

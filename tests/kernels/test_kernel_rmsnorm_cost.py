@@ -375,14 +375,12 @@ def test_a_launch_of_its_own_is_faster_than_flags_and_fetching_weights_first_gai
         assert statistics.median(differences(variant, 16, variant, 0)) > 0.5
 
 
-def test_the_notes_name_every_constant() -> None:
+def test_the_notes_name_how_many_timings_were_fitted() -> None:
     notes = (ROOT / "docs" / "notes" / "launch_rule.md").read_text(encoding="utf-8")
-    table = notes.partition("Regret is")[0]
-    numbers = {float(one.replace(",", "")) for one in re.findall(r"[\d,]*\d(?:\.\d+)?", table)}
-    rates = (RATES.dram_bytes_per_s / 1e12, RATES.l2_bytes, RATES.request_bytes, RATES.idle_share, RATES.overlap)
-    rates += (RATES.resident_share, RATES.launch_s["chain"] * 1e6, *RATES.slots.values())
-    assert {round(one, 6) for one in (*rates, *Clocks())} <= numbers
-    assert sum(len(row["configs"]) for row in FIT["rows"]) in numbers
+    fitted = " ".join(notes.partition("Regret,")[0].split())
+    for document, name in ((FIT, "fit"), (LAUNCHES, "launches")):
+        timings = sum(len(row["configs"]) for row in document["rows"])
+        assert re.search(rf"{timings:,}( timings)? of {len(document['rows'])}( cells)?", fitted), name
 
 
 @pytest.mark.parametrize("data", [FIT, NORMED, LAUNCHES], ids=["all", "normed", "launches"])
