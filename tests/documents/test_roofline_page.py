@@ -154,26 +154,27 @@ def ceiling(hardware: Hardware, kind: str, name: str, unit: float = 1) -> float:
 
 
 def hardware_rows(e: Evidence) -> Iterator[tuple[str, Values]]:
-    both = [(e.h100, "datasheet"), (e.h200, "datasheet")]
-    burst, sustained = (e.h200, "burst"), (e.h200, "sustained")
+    sheets, bursts, sustained = (
+        [(hardware, kind) for hardware in (e.h100, e.h200)] for kind in ("datasheet", "burst", "sustained")
+    )
 
-    def peaks(name: str, *more: tuple[Hardware, str]) -> Values:
-        return [ceiling(hardware, kind, name) for hardware, kind in (*both, *more)]
+    def by_hardware(*groups: list[tuple[Hardware, str]]) -> list[tuple[Hardware, str]]:
+        return [column for of_one in zip(*groups, strict=True) for column in of_one]
 
     def dram(hardware: Hardware, kind: str) -> float:
         return ceiling(hardware, kind, "dram_bandwidth", 1 if kind == "datasheet" else 1000)
 
+    columns = by_hardware(sheets, bursts, sustained)
     for words, name in (("fp16 tensor", "fp16_tensor"), ("bf16 tensor", "bf16_tensor")):
-        yield f"{words}, TFLOP/s", peaks(name, burst, sustained)
-    yield "fp8 tensor, TFLOP/s", peaks("fp8_tensor", burst)
-    yield "fp32 CUDA cores, TFLOP/s", peaks("fp32", burst)
-    columns = (*both, burst, sustained)
+        yield f"{words}, TFLOP/s", [ceiling(*column, name) for column in columns]
+    for words, name in (("fp8 tensor", "fp8_tensor"), ("fp32 CUDA cores", "fp32")):
+        yield f"{words}, TFLOP/s", [ceiling(*column, name) for column in by_hardware(sheets, bursts)]
     yield "DRAM, TB/s", [dram(*column) for column in columns]
     yield "fp16 ridge point", [ceiling(*column, "fp16_tensor") / dram(*column) for column in columns]
-    yield "L2 capacity, MiB", [float(hardware.memory.l2_capacity.value) for hardware, _ in both]
-    yield "L2 read bandwidth", [ceiling(*burst, "l2_bandwidth", 1000)]
-    yield "shared memory, B/clk/SM", peaks("smem_bandwidth", burst)
-    yield "empty graph node, µs", [ceiling(*burst, "launch_graph_node")]
+    yield "L2 capacity, MiB", [float(hardware.memory.l2_capacity.value) for hardware, _ in sheets]
+    yield "L2 read bandwidth", [ceiling(*column, "l2_bandwidth", 1000) for column in bursts]
+    yield "shared memory, B/clk/SM", [ceiling(*column, "smem_bandwidth") for column in by_hardware(sheets, bursts)]
+    yield "empty graph node, µs", [ceiling(*column, "launch_graph_node") for column in bursts]
 
 
 def hardware_words(e: Evidence) -> Iterator[tuple[str, Values]]:
