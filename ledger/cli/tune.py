@@ -36,13 +36,15 @@ def tune(
     as_json: JsonOption = False,
 ) -> None:
     """Time a kernel's launch configurations. The fastest goes to a file for review."""
-    from ledger.device.gpu_selection import select_device
+    from ledger.device.gpu_selection import parse_device, select_device
     from ledger.device.local_profile import profile_of_this_machine
     from ledger.kernel_files import load_kernel
     from ledger.measure.tuned_file import tune_cells
     from ledger.render.tuning_page import render_markdown
 
     # Before torch is loaded.
+    if device is not None:
+        parse_device(device)
     cells = tuned_cells(load_kernel(kernel, find_root()).kernel, shape, dtype)
     select_device(device)
     hardware = profile_of_this_machine(find_root(), hw)

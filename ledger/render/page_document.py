@@ -128,10 +128,9 @@ def _roofs(plot: RooflinePlot, limits: Limits) -> list[dict[str, Any]]:
         found.append((ceiling, [(start, ceiling.flop_per_s), (right, ceiling.flop_per_s)], False))
     named = sorted(plot.ceilings, key=lambda line: line.flop_per_s)
     wanted = [math.log(line.flop_per_s / low) / math.log(high / low) for line in named]
-    placed = push_apart(wanted, _NAME_SHARE)
-    # Names of many ceilings near the top begin at it: what is above the chart is cut off.
-    over = max(0.0, placed[-1] - 1) if placed else 0.0
-    levels = {id(line): level - over for line, level in zip(named, placed, strict=True)}
+    # What is above the chart is cut off.
+    placed = push_apart(wanted, _NAME_SHARE, (-math.inf, 1.0))
+    levels = {id(line): level for line, level in zip(named, placed, strict=True)}
     return [
         {
             "label": device_text(plot, line),

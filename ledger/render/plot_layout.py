@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ledger.analysis.formatting import harmless
@@ -32,8 +33,13 @@ def highest(plot: RooflinePlot, device: str, kind: CeilingKind) -> float:
     return max(peaks, default=max(line.flop_per_s for line in plot.ceilings))
 
 
-def push_apart(wanted: Sequence[float], apart: float) -> list[float]:
-    """Return positions in the order of `wanted` (ascending), at least `apart` from each other, each near its own."""
+def push_apart(
+    wanted: Sequence[float], apart: float, within: tuple[float, float] = (-math.inf, math.inf)
+) -> list[float]:
+    """Return positions in the order of `wanted` (ascending), at least `apart` from each other, each near its own.
+
+    within: least and greatest position, which leave room for all.
+    """
     groups: list[tuple[float, int]] = []
     for want in wanted:
         centre, count = want, 1
@@ -43,7 +49,11 @@ def push_apart(wanted: Sequence[float], apart: float) -> list[float]:
             centre = (below * number + centre * count) / (number + count)
             count += number
         groups.append((centre, count))
-    return [centre + (index - (count - 1) / 2) * apart for centre, count in groups for index in range(count)]
+    found = [centre + (index - (count - 1) / 2) * apart for centre, count in groups for index in range(count)]
+    least, most = within
+    last = len(found) - 1
+    lowered = (max(at, least + index * apart) for index, at in enumerate(found))
+    return [min(at, most - (last - index) * apart) for index, at in enumerate(lowered)]
 
 
 def row_order(dot: Dot) -> RowKey:

@@ -120,7 +120,7 @@ def _ceiling_names(axes: _Axes, plot: RooflinePlot) -> Iterator[str]:
     lines = sorted(plot.ceilings, key=lambda line: -line.flop_per_s)
     wanted = [axes.y(line.flop_per_s) for line in lines]
     apart = min(_LINE, (_BOTTOM - _TOP) / max(1, len(lines)))
-    for ceiling, want, y in zip(lines, wanted, push_apart(wanted, apart), strict=True):
+    for ceiling, want, y in zip(lines, wanted, push_apart(wanted, apart, (_TOP, _BOTTOM)), strict=True):
         yield svg.element("path", d=f"M{_RIGHT:g} {want:.1f}L{_RIGHT + 22:g} {y:.1f}h6", class_="roof leader")
         yield svg.text(_RIGHT + 33, y, harmless(device_text(plot, ceiling), _LONGEST_LABEL), "small")
 

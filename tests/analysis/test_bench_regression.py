@@ -101,7 +101,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(
         ledger.device.local_profile, "profile_of_this_machine", lambda root, name: load_hardware("h200")
     )
-    monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda name, root, launch: load_kernel(name))
+    monkeypatch.setattr(ledger.kernel_files, "load_kernel", lambda name, *_, **__: load_kernel(name))
     found = SimpleNamespace(document=lambda: copy.deepcopy(document))
     monkeypatch.setattr(benches, "bench", lambda *_, **__: found)
     return document

@@ -322,7 +322,7 @@ def test_dry_run_lists_candidates_without_a_gpu(tmp_path: Path) -> None:
     [
         (["matmul", "--hw", "h200"], "--shape: none given; expected one, with M,N,K"),
         (["matmul", "--hw", "h200", "--shape", "M=1", "--dry-run"], "shape keys are M"),
-        (["mla_decode", "--hw", "h200", "--shape", "M=1,N=1", "--dry-run"], "offers no candidates"),
+        (["mla_decode", "--hw", "h200", "--shape", "B=1,H=16,S=64", "--dry-run"], "offers no candidates"),
         (["nothing", "--hw", "h200", "--shape", "M=1,N=1,K=1", "--dry-run"], "is not known"),
     ],
 )

@@ -96,8 +96,8 @@ def test_document_names_every_roof_with_its_source() -> None:
 
 
 def test_equal_peaks_are_one_line() -> None:
-    labels = [line.label for line in plot.plot_of([load_hardware("h100_sxm")], None).ceilings]
-    assert labels == [
+    lines = plot.plot_of([load_hardware("h100_sxm")], None).ceilings
+    assert [line.label for line in lines if line.kind == "datasheet"] == [
         "1.98 PFLOP/s fp8, int8 tensor, datasheet",
         "989 TFLOP/s fp16, bf16 tensor, datasheet",
         "495 TFLOP/s tf32 tensor, datasheet",
@@ -181,6 +181,12 @@ def test_push_apart_keeps_order_and_distance(wanted: list[float], apart: float) 
 def test_push_apart_leaves_alone_what_is_apart() -> None:
     assert push_apart([0.1, 0.5, 0.9], 0.2) == [0.1, 0.5, 0.9]
     assert push_apart([0.5, 0.5], 0.2) == pytest.approx([0.4, 0.6])
+
+
+def test_push_apart_stays_within() -> None:
+    assert push_apart([0.0, 0.0, 0.9], 0.25, (0.0, 1.0)) == pytest.approx([0.0, 0.25, 0.9])
+    assert push_apart([0.9, 1.0, 1.0], 0.25, (0.0, 1.0)) == pytest.approx([0.5, 0.75, 1.0])
+    assert push_apart([0.1] * 5, 0.25, (0.0, 1.0)) == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0])
 
 
 @pytest.mark.parametrize(
