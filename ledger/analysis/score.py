@@ -163,12 +163,13 @@ def _score(
     ]
     informative = [one for one in intervals if one[1] - one[0] < VACUOUS_POINTS]
     judged = [number for number, regimes in zip(only, of("regimes"), strict=True) if regimes]
-    regimes, named = list(zip(of("regime", judged), of("regimes", judged), strict=True)), of("kernel", judged)
+    regimes = list(zip(of("regime", judged), of("regimes", judged), strict=True))
     spreads = [spread for spread in of("spread") if spread is not None]
     names = [f"{seal}#{cell}" for seal, cell in zip(of("seal"), of("cell"), strict=True)] if between else []
     machines = [between[name] for name in names if name in between]
     quantiles = [log_quantiles(percent, *both) for percent, both in zip(percents, ends, strict=True)]
-    wis, means, every = weighted_interval_scores(errors, quantiles), _Means(), resampling_of(kernels)
+    wis, means = weighted_interval_scores(errors, quantiles), _Means()
+    every, with_regime = resampling_of(kernels), resampling_of(of("kernel", judged))
     return Score(
         forecaster=forecaster,
         sight=sight,
@@ -190,9 +191,9 @@ def _score(
             resampling_of([kernel for *_, kernel in intervals]),
         ),
         regimes=len(judged),
-        regime_right=means.of("regime_right", [float(said in found) for said, found in regimes], resampling_of(named)),
-        brier=means.of("brier", [one or 0.0 for one in of("brier", judged)], resampling_of(named)),
-        log_score=means.of("log_score", [one or 0.0 for one in of("log_score", judged)], resampling_of(named)),
+        regime_right=means.of("regime_right", [float(said in found) for said, found in regimes], with_regime),
+        brier=means.of("brier", [one or 0.0 for one in of("brier", judged)], with_regime),
+        log_score=means.of("log_score", [one or 0.0 for one in of("log_score", judged)], with_regime),
         group=group,
         log_error=means.of("log_error", list(map(abs, errors)), every),
         log_bias=means.of("log_bias", errors, every),

@@ -168,8 +168,7 @@ def _by_library(found: Cost, slower: tuple[float, float] | None) -> Cost:
 def _cost(question: Question, g: Geometry, rates: Rates, k: Constants) -> Cost:
     """Return the terms of a launch."""
     work = question.work
-    at_once = min(g.at_once or rates.sms, rates.sms)
-    full = (g.ctas if g.divided else g.ctas + g.padding) / at_once
+    full = (g.ctas + g.padding) / (g.at_once or rates.sms)
     least = max(full, (1 / g.steps if g.divided else 1.0) if g.known else 0.0)
     waves = least if g.spread else least + g.tail * (math.ceil(full) - least)
     turns = waves * g.steps
@@ -246,7 +245,7 @@ def forecast(question: Question) -> Answer | NoAnswer:
     """Return the forecast of a GPU's cell; of no other device."""
     if not is_gpu(question.hardware.target):
         return NoAnswer(NAME, VERSION, f"{question.hardware.name} is no GPU")
-    return answer_of(question, cost(question), rates_of(question, CONSTANTS))
+    return answer_of(question, cost(question), rates_of(question))
 
 
 def expected_s(found: Cost) -> float:

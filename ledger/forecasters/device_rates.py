@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ledger.forecasters.analytic_constants import Constants
+from ledger.forecasters.analytic_constants import CONSTANTS, Constants
 from ledger.forecasters.answer import Question
 from ledger.roofline import base_units, seconds
 
@@ -34,7 +34,7 @@ class Rates:
     assumed: tuple[str, ...]
 
 
-def rates_of(question: Question, k: Constants) -> Rates:
+def rates_of(question: Question, k: Constants = CONSTANTS) -> Rates:
     """Return the rates of a GPU profile for the question's instruction path."""
     hardware, path = question.hardware, question.roof.path
     sheet = hardware.ceilings.get("datasheet")

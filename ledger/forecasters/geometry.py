@@ -125,14 +125,14 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
     deep, element = int(config["block_k"]), DTYPE_BYTES[case.dtype]
     variant, high, broad = _variant(case)
     split = number(config, "split_k", 2 if config.get("stream") == 2 else 1)
-    tiles = _parts(rows, tall) * _parts(columns, wide)
-    ctas = tiles * split
+    tiles_high, tiles_wide = _parts(rows, tall), _parts(columns, wide)
+    tiles = tiles_high * tiles_wide
     steps = _parts(_parts(inner, deep), split)
-    in_clusters = high * _parts(_parts(rows, tall), high) * broad * _parts(_parts(columns, wide), broad)
+    in_clusters = high * _parts(tiles_high, high) * broad * _parts(tiles_wide, broad)
     at_once = min(number(config, "programs", sms), sms)
     divided = bool(config.get("stream_k")) and tiles % at_once > 0
     # The rows that a tile has beyond those of the matrix are multiplied, and not loaded.
-    loaded = rows / _parts(rows, tall)
+    loaded = rows / tiles_high
     converted, converters = 0.0, max(number(config, "num_warps", 4) / 4, 1.0)
     if fused:
         # Ping-pong warpgroups scale the weights, the others x; of the warp-specialised variant some do nothing else.
@@ -146,7 +146,7 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
     lines_a = 1.0 if realigned else _lines(inner * element)
     lines_b = 1.0 if realigned and variant != "residues" else _lines(pitch * element)
     return Geometry(
-        ctas=ctas,
+        ctas=tiles * split,
         steps=steps,
         spread=bool(config.get("stream_k")) or config.get("stream") == 1,
         tensor=2 * max(tall, 8) * wide * deep,
@@ -165,12 +165,13 @@ def _product(case: Case, work: Work, sms: int) -> Geometry:
         scattered=bool(work.bytes_written // rows % SECTOR_BYTES),
         split=split,
         divided=divided,
+        # Written once and read once, in fp32.
         partial=8.0 * tall * wide * min(at_once, tiles * steps) if divided else 0.0,
         shares=max(at_once / tiles, 1.0) if divided else 1.0,
         at_once=at_once,
-        padding=(in_clusters - tiles) * split,
+        padding=0 if divided else (in_clusters - tiles) * split,
         together=variant not in ("generic", "warp_specialised"),
-        # The weights do not wait for the launch ahead, where x has stages of its own: all of them fit in the stages.
+        # The weights do not wait for the launch ahead, where all of a tile's fit in the stages.
         ahead=variant == "ping_pong" and number(config, "num_stages", 0) >= steps,
     )
 
@@ -182,8 +183,6 @@ _TILE_CHAIN = 12.0
 """Waits, each as long as a dependent product, between two tiles of an SM: last product, stores, first loads."""
 _ROW_PHASES: Mapping[str, float] = {"vector_add": 0.65, "rmsnorm": 0.85}
 """Passes of rows of one block: none waits for a reduction, or one does."""
-_GEMV_WAIT = 1.0
-"""Waits of a block of a row of a matrix, whose loads a loop has issued ahead."""
 _FEW_SLOWER, _FEW_CHAIN = 1.5, 0.1
 """Of the variant few_rows, whose threads copy B: times its body, waits a row and step (benchmarks/matmul-draw-h200)."""
 _FMA_WARPS, _FMA_SHARED = 1.17, 4.8
@@ -260,7 +259,7 @@ def _gemv(case: Case, _work: Work, _sms: int) -> Geometry:
         steps=1,
         spread=True,
         request=element * wide * case.shape["K"],
-        waits=_GEMV_WAIT * (_parts(case.shape["K"], deep) - 1),
+        waits=_parts(case.shape["K"], deep) - 1,
     )
 
 

@@ -25,7 +25,6 @@ from statistics import NormalDist, median
 from ledger.analysis.regime_v2 import MOST_MILLI, Resource, TimedCall, decide
 from ledger.callables.subject import is_callable
 from ledger.forecasters import analytic
-from ledger.forecasters.analytic_constants import CONSTANTS
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
 from ledger.forecasters.device_rates import rates_of
 from ledger.forecasters.gaussian_process import Deviations, Fit, Predicted, Process
@@ -102,7 +101,7 @@ def _told(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAnswer |
         return None
     if not _foreign(question.case):
         return NoAnswer(NAME, VERSION, f"{len(runs)} measured GPU cells here; expected at least {LEAST}")
-    said = analytic.answer_of(question, analytic.cost(question), rates_of(question, CONSTANTS))
+    said = analytic.answer_of(question, analytic.cost(question), rates_of(question))
     why = f"the analytic model: {len(runs)} measured cells of other code here; expected at least {LEAST} to learn of"
     return replace(said, forecaster=NAME, version=VERSION, assumes=(*said.assumes, why))
 
@@ -113,7 +112,7 @@ def _seen(question: Question, runs: tuple[Measured, ...], seen: Transferred) -> 
     if loads:
         regime: Regime | None = _regime(question, found, runs, loads, seen.time_s, (seen.deviation, seen.deviation))
     else:
-        regime = analytic.regime_at(question, found, rates_of(question, CONSTANTS), seen.time_s)
+        regime = analytic.regime_at(question, found, rates_of(question), seen.time_s)
     return Answer(
         forecaster=NAME,
         version=VERSION,
@@ -179,7 +178,7 @@ def _answer(question: Question, known: tuple[Measured, ...], taught: _Taught) ->
     said = times.at(inputs, kernel)
     time_s = analytic.expected_s(found) * math.exp(said.means[0])
     if loads is None:
-        regime = analytic.regime_at(question, found, rates_of(question, CONSTANTS), time_s)
+        regime = analytic.regime_at(question, found, rates_of(question), time_s)
         predicted: dict[Resource, int] = {}
     else:
         of_loads = loads.at(inputs, kernel)
@@ -322,7 +321,7 @@ def _loads_taught(one: Measured) -> tuple[float, ...]:
 
 def _amounts(question: Question, found: analytic.Cost) -> dict[Resource, float]:
     """Return how long each resource is busy at its peak, in seconds, as the analytic model counts."""
-    rates, roof = rates_of(question, CONSTANTS), question.roof
+    rates, roof = rates_of(question), question.roof
     idle, moved = _IDLE_SHARE * found.total, found.dram_bytes / roof.bandwidth_bytes_per_s
     flops = max(found.tensor_flops if "_tensor" in roof.path else 0.0, question.work.flops)
     return {

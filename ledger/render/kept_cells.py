@@ -15,10 +15,9 @@ from ledger.evidence.staleness import subject_of_seal
 from ledger.forecasters.baselines import asked_cell
 from ledger.forecasters.last_measured import with_last_measured
 from ledger.render.claim_text import case_words, claim_rows, claimed_text, scores_of
-from ledger.render.status_table import DOCUMENT
+from ledger.render.status_table import DOCUMENT, SIGHT
 from ledger.workflow.kept_tables import Rows, Table, columns_of
 
-_SIGHT = ("blind", "sight", "declared", "known", "corrections")
 _SHOWN = (*DOCUMENT, "text", "predicted", "run_count", "subject")
 
 
@@ -52,7 +51,7 @@ def cell_rows(found: Growth) -> Rows:
     """Return the cells that new commits add or may have changed."""
     views = [view for view in found.book.cells if view.sealed.id in found.judged]
     columns = _columns(views, [asked_cell(view) for view in views])
-    return Rows(columns, key=("seal", "cell"), staying=_SIGHT, seen=found.judged - found.sighted)
+    return Rows(columns, key=("seal", "cell"), staying=SIGHT, seen=found.judged - found.sighted)
 
 
 def _columns(views: Sequence[CellView], scored: Iterable[ScoredCell]) -> dict[str, list[Any]]:
@@ -75,7 +74,7 @@ def _cell(cell: CellView) -> tuple[Any, ...]:
         cell.sealed.prediction.campaign,
         cell.sealed.prediction.forecaster,
         cell.blind,
-        *(sight[name] for name in _SIGHT[1:]),
+        *(sight[name] for name in SIGHT[1:]),
         case_text(forecast.case),
         predicted,
         runs,

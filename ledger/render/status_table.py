@@ -24,10 +24,9 @@ from ledger.workflow.kept_tables import Table
 if TYPE_CHECKING:
     from ledger.evidence.staleness import CurrentDigest
 
-DOCUMENT = (
-    *("seal", "cell", "state", "scored_by", "campaign", "forecaster"),
-    *("blind", "sight", "declared", "known", "corrections"),
-)
+SIGHT = ("blind", "sight", "declared", "known", "corrections")
+"""What it holds of a cell's sight."""
+DOCUMENT = ("seal", "cell", "state", "scored_by", "campaign", "forecaster", *SIGHT)
 """What the document of a cell holds, in this order."""
 _SUMMARY = ("state", "scored_by", "campaign", "case", "forecaster", "subject")
 _LINES = ("seal", "text", "predicted", "run_count", "sight")

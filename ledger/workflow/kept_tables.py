@@ -13,6 +13,7 @@ import sqlite3
 import sys
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -108,6 +109,7 @@ class KeptTables:
         patches = [patch[name] for patch in self._patches()]
         columns = {}
 
+        @cache
         def held(column: str) -> list[Any]:
             return self._patched(name, column, patches)
 
