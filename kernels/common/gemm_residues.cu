@@ -1,12 +1,13 @@
-// C (n_rows, n_cols) = A (n_rows, n_inner) times B (n_inner, n_cols) for few rows, at most BLOCK_M, all row-major and of
-// 16 bits, by TMA and wgmma without a copy of B, whatever its row pitch.
+// C (n_rows, n_cols) = A (n_rows, n_inner) times B (n_inner, n_cols) for few tiles, all row-major and of 16 bits, by TMA
+// and wgmma without a copy of B, whatever its row pitch.
 //
 // Rows of B that lie CLASSES apart begin equally late in a vector of 16 bytes, and their pitch is a multiple of 16
 // bytes. So each class, the rows with one residue modulo CLASSES, has a tensor map of its own, which begins at the
 // vector in which its first row begins: up to 7 elements early. The columns of A lie class by class (gather_rows).
 //
-// A CTA has BLOCK_N columns that it loads, of which the first TILE are its own. One warp loads; each warpgroup multiplies
-// 64 columns of B by all rows of A (swap-AB). At the end of a class it adds its sums to those in shared memory, as many
+// A tile has tile_rows rows, at most BLOCK_M; the last begins early rather than end outside of A. A CTA has BLOCK_N
+// columns that it loads, of which the first TILE are its own. One warp loads; each warpgroup multiplies 64 columns of B by
+// all rows of the tile (swap-AB). At the end of a class it adds its sums to those in shared memory, as many
 // columns earlier as the class begins late. The SPLIT CTAs of a cluster divide the steps of all classes; each adds up a
 // share of the sums of all, in the same order.
 //
@@ -36,23 +37,27 @@ constexpr u32 BARRIERS_AT = SUMS_AT + BLOCK_M * SUMS * 4;
 
 struct Maps { TensorMap of[CLASSES]; };
 
-DEVICE float load_sum(u32 from, int rank) {
-    float v;
-    if (SPLIT > 1) asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(peer(from, rank)) : "memory");
-    else asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
-    return v;
+// Four neighbours.
+DEVICE void load_sums(float (&v)[4], u32 from, int rank) {
+    if (SPLIT > 1) asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+        : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(peer(from, rank)) : "memory");
+    else asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+        : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(from) : "memory");
 }
 // Of all warps that multiply.
 DEVICE void multiplying_barrier() { asm volatile("bar.sync 1, %0;" :: "n"(MULTIPLYING) : "memory"); }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
     const __grid_constant__ TensorMap a_map, const __grid_constant__ Maps b_maps, BIAS u16* c,
-    int n_rows, int n_cols, int steps_of_class)
+    int n_rows, int n_cols, int steps_of_class, int tile_rows)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     const u32 ring = shared(memory);
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), rank = blockIdx.x % SPLIT;
-    const int col = blockIdx.x / SPLIT * TILE, steps = CLASSES * steps_of_class;
+    // Tiles of the same columns of B come one after the other, so that these are in L2.
+    const int tiles_m = (n_rows + tile_rows - 1) / tile_rows, tile = blockIdx.x / SPLIT;
+    const int own_row = tile % tiles_m * tile_rows, row = min(own_row, n_rows - tile_rows);
+    const int col = tile / tiles_m * TILE, steps = CLASSES * steps_of_class;
     const int first = steps * rank / SPLIT, last = steps * (rank + 1) / SPLIT;
     auto full = [&](int s) { return ring + BARRIERS_AT + s * 16; };
     auto empty = [&](int s) { return ring + BARRIERS_AT + s * 16 + 8; };
@@ -67,13 +72,13 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
     if (warp == CONSUMERS) {
         if (elected()) {
             auto load_b = [&](int i, int s) {
-                const int of_class = i / steps_of_class, row = (i - of_class * steps_of_class) * BLOCK_K;
-                expect(full(s), B_BYTES + n_rows * 128);
+                const int of_class = i / steps_of_class, inner = (i - of_class * steps_of_class) * BLOCK_K;
+                expect(full(s), B_BYTES + tile_rows * 128);
                 UNROLL for (int o = 0; o < GROUPS; ++o)
-                    load(ring + s * STAGE_BYTES + o * 8192, &b_maps.of[of_class], col + o * 64, row, full(s));
+                    load(ring + s * STAGE_BYTES + o * 8192, &b_maps.of[of_class], col + o * 64, inner, full(s));
             };
             auto load_a = [&](int i, int s) {
-                load(ring + s * STAGE_BYTES + B_BYTES, &a_map, i * BLOCK_K, 0, full(s));
+                load(ring + s * STAGE_BYTES + B_BYTES, &a_map, i * BLOCK_K, row, full(s));
             };
             // gather_rows began after the launch before it had ended, so that only A may not be there yet.
             if (!GATHERED) wait_for_launch_before();
@@ -122,34 +127,39 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_residues(
             const int late = (int)((u32)of_class * (u32)n_cols % 8);
             UNROLL for (int j = 0; j < ACC; ++j) {
                 const int to = column + j / 2 % 2 * 8 - (CLASSES > 1 ? late : 0);
-                const int row = j / 4 * 8 + lane % 4 * 2 + j % 2;
-                if (to >= 0) sums[row * SUMS + to] += acc[j];
+                const int of_tile = j / 4 * 8 + lane % 4 * 2 + j % 2;
+                if (to >= 0) sums[of_tile * SUMS + to] += acc[j];
             }
         }
     }
     barrier_of_all();
-    // Two columns at a time.
-    constexpr int PAIRS = TILE / 2;
-    for (int e = rank * THREADS + threadIdx.x; e < n_rows * PAIRS; e += SPLIT * THREADS) {
-        const int m = e / PAIRS, n = e % PAIRS * 2;
-        float sum[2] = {0.f, 0.f};
-        UNROLL for (int r = 0; r < SPLIT; ++r) UNROLL for (int i = 0; i < 2; ++i)
-            sum[i] += load_sum(ring + SUMS_AT + 4 * (m * SUMS + n + i), r);
-        const int to = col + n;
+    // Four columns at a time, of the rows that are no other tile's.
+    constexpr int FOURS = TILE / 4;
+    const int skipped = own_row - row;
+    for (int e = rank * THREADS + threadIdx.x; e < (tile_rows - skipped) * FOURS; e += SPLIT * THREADS) {
+        const int m = skipped + e / FOURS, n = e % FOURS * 4, to = col + n;
         if (to >= n_cols) continue;
+        float sum[4] = {0.f, 0.f, 0.f, 0.f};
+        UNROLL for (int r = 0; r < SPLIT; ++r) {
+            float part[4];
+            load_sums(part, ring + SUMS_AT + 4 * (m * SUMS + n), r);
+            UNROLL for (int i = 0; i < 4; ++i) sum[i] += part[i];
+        }
 #if BIAS_RELU
-        UNROLL for (int i = 0; i < 2; ++i) {
+        UNROLL for (int i = 0; i < 4; ++i) {
             if (to + i < n_cols) sum[i] += low(bias[to + i]);
             // Not a maximum, which would turn NaN into 0.
             sum[i] = sum[i] < 0.f ? 0.f : sum[i];
         }
 #endif
-        const u32 two = packed(sum[0], sum[1]);
-        u16* const place = c + ((i64)m * n_cols + to);
-        if (n_cols % 2 == 0) *(u32*)place = two;
-        else {
-            place[0] = (u16)two;
-            if (to + 1 < n_cols) place[1] = (u16)(two >> 16);
+        u16* const place = c + ((i64)(row + m) * n_cols + to);
+        UNROLL for (int i = 0; i < 4 && to + i < n_cols; i += 2) {
+            const u32 two = packed(sum[i], sum[i + 1]);
+            if (n_cols % 2 == 0) *(u32*)(place + i) = two;
+            else {
+                place[i] = (u16)two;
+                if (to + i + 1 < n_cols) place[i + 1] = (u16)(two >> 16);
+            }
         }
     }
     // The other CTAs may still read the sums of this one.

@@ -1,4 +1,4 @@
-"""Describes the variant "residues" of matrix products: few rows by TMA, whatever the row pitch of B, for sm_90.
+"""Describes the variant "residues" of matrix products: few tiles by TMA, whatever the row pitch of B, for sm_90.
 
 Rows of B are read class by class, by their residue modulo as many as make their pitch a multiple of 16 bytes
 (gemm_residues.cu); gather_rows.cu copies the columns of A, which are few bytes, into that order. Imports torch, only
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 RESIDUES, ENTRY, GATHER = "residues", "gemm_residues", "gather_rows"
 TARGET = "sm_90"
-MOST_ROWS = 128
-"""Rows of C whose sums stay in registers, and in shared memory beside the stages."""
+MOST_ROWS = {64: 256, 128: 192, 192: 128}
+"""Columns of a tile -> the most rows whose sums stay in registers, and in shared memory beside two stages and more."""
 
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
-_WIDTHS, _SPLITS, _STAGES = (64, 128, 192), (1, 2, 4, 8, 16), range(2, 13)
+_SPLITS, _STAGES = (1, 2, 4, 8, 16), range(2, 13)
 _MOST_CLASSES = 8
 # The launch rule, measured on an H100 (benchmarks/matmul-residues-h100.json). Unaligned rows of B: rows of C and K of
 # products so short that few_rows is faster. Elements of B from which on an unaligned A is copied.
@@ -50,6 +50,8 @@ _LAUNCH, _DOUBLED, _DIVIDED, _GATHERED, _WAVE, _ADDED, _STORED = 2400.0, 470.0, 
 _SM_BYTES, _DRAM_BYTES, _OF_A, _POWER = {1: 110.0, 2: 76.0}, 4000.0, 0.4, 4.0
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where K is divided.
 _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
+# Rows from which on they are divided among tiles.
+_LEAST_ROWS = 64
 _GATHER_THREADS, _VECTOR = 256, 8
 _TENSOR_MAP_BYTES = 128
 """Of what cuTensorMapEncodeTiled writes."""
@@ -71,6 +73,11 @@ def tile_columns(config: Settings, n_cols: int) -> int:
     return int(config["block_n"]) - (8 if classes_of(n_cols) > 1 else 0)
 
 
+def tile_rows(config: Settings, n_rows: int) -> int:
+    """Return the rows of a tile: an even share, of which the last tile has fewer of its own."""
+    return ceil_div(n_rows, ceil_div(n_rows, config["block_m"]))
+
+
 @dataclass(frozen=True)
 class Residues:
     """Hold the variant of one kernel. bias_relu: whether its result is max(0, sum + bias)."""
@@ -80,13 +87,16 @@ class Residues:
 
     def serves(self, shape: Shape, dtype: Dtype, target: str) -> bool:
         """Tell whether the variant has a product."""
-        many = shape["M"] > MOST_ROWS or shape["K"] < _MOST_CLASSES
-        return target == TARGET and DTYPE_BYTES[dtype] == 2 and not many
+        return target == TARGET and DTYPE_BYTES[dtype] == 2 and shape["K"] >= _MOST_CLASSES
 
-    def config(self, generic: Settings, shape: Shape, block_n: int, split: int) -> dict[str, Any]:
-        """Return a launch configuration with as many stages as fit, at most the steps of a CTA."""
+    def config(self, generic: Settings, shape: Shape, block_n: int, split: int, tiles_m: int = 1) -> dict[str, Any]:
+        """Return a launch configuration with as many stages as fit, at most the steps of a CTA.
+
+        tiles_m: tiles that divide the rows; their sums must fit in shared memory beside two stages (MOST_ROWS).
+        """
+        block_m = 8 * ceil_div(ceil_div(shape["M"], tiles_m), 8)
         chosen = {
-            **generic, **_FIXED, "variant": RESIDUES, "block_m": 8 * ceil_div(shape["M"], 8), "block_n": block_n,
+            **generic, **_FIXED, "variant": RESIDUES, "block_m": block_m, "block_n": block_n,
             "num_warps": block_n // 16, "split_k": split, "pdl": 0,
         }  # fmt: skip
         steps = ceil_div(_steps(shape) * classes_of(shape["N"]), split)
@@ -113,29 +123,31 @@ class Residues:
     def candidates(self, generic: Settings, shape: Shape) -> Iterator[dict[str, Any]]:
         """Yield configurations that may be worth timing: two CTAs an SM where there are more CTAs than SMs."""
         steps, sms = ceil_div(shape["K"], 64), generic["programs"]
-        for block_n, split in itertools.product(_WIDTHS, _SPLITS):
-            config = self.config(generic, shape, block_n, split)
-            ctas = _ctas(config, shape)
-            if split > 1 and (2 * steps < 3 * split or ctas > _MOST_CTAS * sms):
-                continue
-            yield config
-            fit = [n for n in _STAGES if residues_bytes({**config, "num_stages": n}) <= _HALF_BYTES]
-            if ctas > sms and fit and fit[-1] < config["num_stages"]:
-                yield {**config, "num_stages": fit[-1]}
+        for block_n, most in MOST_ROWS.items():
+            shares = range(ceil_div(shape["M"], most), max(ceil_div(shape["M"], _LEAST_ROWS), 1) + 1)
+            for tiles_m, split in itertools.product(shares, _SPLITS):
+                config = self.config(generic, shape, block_n, split, tiles_m)
+                ctas = _ctas(config, shape)
+                if split > 1 and 2 * steps < 3 * split or ctas > _MOST_CTAS * sms:
+                    continue
+                yield config
+                fit = [n for n in _STAGES if residues_bytes({**config, "num_stages": n}) <= _HALF_BYTES]
+                if ctas > sms and fit and fit[-1] < config["num_stages"]:
+                    yield {**config, "num_stages": fit[-1]}
 
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant residues. Raises: InputError."""
         what = f"{self.name}: variant is {RESIDUES}"
         if not self.serves(shape, dtype, target):
             raise InputError(
-                f"{what} for M={shape['M']}, K={shape['K']} in {dtype} on {target}; expected at most {MOST_ROWS} rows, "
-                f"K at least {_MOST_CLASSES} and fp16 or bf16 on {TARGET}"
+                f"{what} for K={shape['K']} in {dtype} on {target}; expected K at least {_MOST_CLASSES} and fp16 or "
+                f"bf16 on {TARGET}"
             )
         block_m, block_n = config["block_m"], config["block_n"]
-        if block_m % 8 or not shape["M"] <= block_m <= MOST_ROWS or block_n not in _WIDTHS:
+        if block_m % 8 or not 8 <= block_m <= MOST_ROWS.get(block_n, 0):
+            most = ", ".join(f"{rows} by {columns}" for columns, rows in MOST_ROWS.items())
             raise InputError(
-                f"{what} with tiles of {block_m} x {block_n} for M={shape['M']}; expected a multiple of 8 from M to "
-                f"{MOST_ROWS} by {', '.join(map(str, _WIDTHS))}"
+                f"{what} with tiles of {block_m} x {block_n}; expected a multiple of 8 rows, at most {most}"
             )
         fixed = {**_FIXED, "num_warps": block_n // 16, **({"swap_ab": 0} if "swap_ab" in config else {})}
         if any(config[key] != value for key, value in fixed.items()):
@@ -172,10 +184,11 @@ class Residues:
         shape, classes = {"M": n_rows, "N": n_cols, "K": n_inner}, classes_of(n_cols)
         steps, gathered = _steps(shape), _is_gathered(shape) or not is_tma_aligned(a)
         columns = a.new_empty((n_rows, classes * steps * 64)) if gathered else a
-        maps: list[Argument] = [tensor_map(columns, (n_rows, 64)), _one_argument(_maps_of_classes(b, classes))]
+        rows = tile_rows(config, n_rows)
+        maps: list[Argument] = [tensor_map(columns, (rows, 64)), _one_argument(_maps_of_classes(b, classes))]
         product = prepare_ahead(
             self.ahead(config, shape, dtype, gathered=gathered),
-            [*maps, *([] if bias is None else [bias]), out, n_rows, n_cols, steps],
+            [*maps, *([] if bias is None else [bias]), out, n_rows, n_cols, steps, rows],
             overlap=gathered or bool(config["pdl"]),
         )
         if not gathered:
@@ -197,7 +210,8 @@ class Residues:
 
 
 def _ctas(config: Settings, shape: Shape) -> int:
-    return int(ceil_div(shape["N"], tile_columns(config, shape["N"])) * config["split_k"])
+    tiles = ceil_div(shape["M"], config["block_m"]) * ceil_div(shape["N"], tile_columns(config, shape["N"]))
+    return int(tiles * config["split_k"])
 
 
 def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:

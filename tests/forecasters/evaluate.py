@@ -8,7 +8,7 @@ many cells, asked about without their neighbours, are inside 80% intervals of ot
 analytic time; --likelihood how the deviations of `learned`, and the scale of each input, would change for the greatest
 likelihood of all runs of kernels. --sealed is no first look: it prints how far sealed blind forecasts of format 2 were
 off, those of other packages' kernels, torch's products and this project's kernels apart; with --after or --until SEAL
-those sealed later alone, or those up to it.
+those sealed later alone, or those up to it; with --sight blind,near those of near sight too.
 """
 
 from __future__ import annotations
@@ -188,10 +188,13 @@ def likelihood(runs: Sequence[Measured]) -> str:
     return f"{len(own)} runs, log likelihood {-start:.0f} -> {-least:.0f} (with a prior on factors): {rounded}"
 
 
-def sealed(book: Book, after: str | None = None, until: str | None = None) -> list[str]:
+def sealed(
+    book: Book, sights: Sequence[str] = ("blind",), after: str | None = None, until: str | None = None
+) -> list[str]:
     """Return a line for each device, group of kernels and forecaster: errors of time, intervals, regimes.
 
-    after, until: digits of a seal; forecasts sealed later alone count, or those up to it.
+    sights: forecasts that declared one of these count. after, until: digits of a seal; forecasts sealed later alone
+    count, or those up to it.
     """
     position = {view.sealed.id: view.sealed.commit.position for view in book.cells}
     first, last = (
@@ -201,7 +204,7 @@ def sealed(book: Book, after: str | None = None, until: str | None = None) -> li
     for view in book.cells:
         prediction, forecast, run = view.sealed.prediction, view.forecast, view.scored
         timing = run and run.recorded.measurement.timing
-        if not (run and timing and view.hardware and view.sight == "blind" and isinstance(prediction, PredictionV2)):
+        if not (run and timing and view.hardware and view.sight in sights and isinstance(prediction, PredictionV2)):
             continue
         at = position[view.sealed.id]
         if (first is not None and at <= first) or (last is not None and at > last):
@@ -242,12 +245,13 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--likelihood", action="store_true")
     parser.add_argument("--sealed", action="store_true")
+    parser.add_argument("--sight", default="blind", help="of --sealed, joined by commas")
     parser.add_argument("--after", metavar="SEAL")
     parser.add_argument("--until", metavar="SEAL")
     given = parser.parse_args()
     book = open_ledger().book
     if given.sealed:
-        print("\n".join(sealed(book, given.after, given.until)))
+        print("\n".join(sealed(book, given.sight.split(","), given.after, given.until)))
         return
     runs, now = measured_runs(book), regimes_now(book)
     if given.coverage:
