@@ -37,17 +37,28 @@ MOST_ROWS = {64: 256, 128: 192, 192: 128}
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
 _SPLITS, _STAGES = (1, 2, 4, 8, 16), range(2, 13)
 _MOST_CLASSES = 8
-# The launch rule, measured on an H100 (benchmarks/matmul-residues-h100.json). Unaligned rows of B: rows of C and K of
-# products so short that few_rows is faster. Elements of B from which on an unaligned A is copied.
-_SHORT_ROWS, _SHORT_INNER, _LEAST_ELEMENTS = 24, 1200, 1 << 18
-# Aligned products: rows, and the K from which on parts of K occupy SMs that whole tiles leave idle; of more rows, the
-# most columns and the least K.
-_DIVIDED_ROWS, _DIVIDED_INNER, _NARROW, _NARROW_INNER = 56, 1024, 1024, 4096
-# Nanoseconds, fitted to the times of 90 shapes: of a launch, of each doubling of CTAs that divide K and of any, of the
-# copy of A, of a further wave; of a class and of the result, by rows and 64 columns. Bytes a nanosecond that an SM and
-# DRAM deliver; the part of A that counts for an SM, and the power by which both times join.
-_LAUNCH, _DOUBLED, _DIVIDED, _GATHERED, _WAVE, _ADDED, _STORED = 2400.0, 470.0, 530.0, 560.0, 660.0, 7.7, 7.3
-_SM_BYTES, _DRAM_BYTES, _OF_A, _POWER = {1: 110.0, 2: 76.0}, 4000.0, 0.4, 4.0
+# The launch rule, measured on an H100 and an H200 (benchmarks/matmul-residues-h100.json, matmul-tiles-h200.json).
+# Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower; rows of C and K of products so
+# short that few_rows is faster.
+_UNALIGNED_ROWS, _UNALIGNED_ELEMENTS, _SHORT_ROWS, _SHORT_INNER = 256, 250_000, 24, 1200
+# An unaligned A alone is copied from so many elements of B on; of rows between these two, where K is short
+# or C small.
+_LEAST_ELEMENTS, _GATHERED_ROWS, _GATHERED_INNER = 1 << 15, (128, 300), 1024
+# Aligned products: rows, and the K from which on parts of K occupy SMs of which whole tiles leave three quarters idle;
+# of more rows, (rows, columns) at most -> the least K.
+_DIVIDED_ROWS, _DIVIDED_INNER = 56, 1024
+_NARROW = {(128, 1024): 4096, (256, 1400): 8192}
+# The time of a configuration, fitted to 1,682 of 121 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
+# of a further wave, of CTAs that divide K and of each doubling, of the copy of A. Operations and bytes a nanosecond:
+# that an SM multiplies, that arrive there and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How
+# much more rows in two lines count, at an SM and in L2; the power by which times join. Nanoseconds of the result by 64
+# elements and by rows, and of what CTAs of a cluster exchange.
+_LAUNCH, _WAVE, _DIVIDED, _DOUBLED, _GATHERED = 3260.0, 2810.0, 175.0, 429.0, 600.0
+_MULTIPLIED, _ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 5620.0, 176.0, 280.0, 18_500.0, 4490.0, 4290.0
+_LINES_ARRIVING, _LINES_L2, _POWER = 2.31, 2.83, 2.2
+_STORED, _ADDED, _EXCHANGED = 6.8, 1.7, 2.2
+# CTAs of clusters that a chip with 132 SMs holds at once, other chips the same share.
+_HELD, _OF = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}, 132
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where K is divided.
 _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 # Rows from which on they are divided among tiles.
@@ -109,12 +120,16 @@ class Residues:
         if not self.serves(shape, dtype, target):
             return False
         if classes_of(n_cols) > 1:
-            return n_rows > _SHORT_ROWS or n_inner >= _SHORT_INNER
+            few = n_rows <= _UNALIGNED_ROWS or n_rows * n_cols <= _UNALIGNED_ELEMENTS
+            return few and (n_rows > _SHORT_ROWS or n_inner >= _SHORT_INNER)
         if _is_gathered(shape):
-            return n_cols * n_inner >= _LEAST_ELEMENTS
+            short = n_inner <= _GATHERED_INNER or n_rows * n_cols <= _UNALIGNED_ELEMENTS
+            return n_rows <= _GATHERED_ROWS[short] and n_cols * n_inner >= _LEAST_ELEMENTS
         if n_rows <= _DIVIDED_ROWS:
-            return n_inner >= _DIVIDED_INNER and 2 * ceil_div(n_cols, 64) <= SMS[TARGET]
-        return n_cols <= _NARROW and n_inner >= _NARROW_INNER
+            return n_inner >= _DIVIDED_INNER and 4 * ceil_div(n_cols, 64) <= SMS[TARGET]
+        return any(
+            n_rows <= rows and n_cols <= columns and n_inner >= least for (rows, columns), least in _NARROW.items()
+        )
 
     def fastest(self, generic: Settings, shape: Shape) -> dict[str, Any]:
         """Return the configuration that takes the least time by the rule; generic: as in few_rows."""
@@ -128,7 +143,7 @@ class Residues:
             for tiles_m, split in itertools.product(shares, _SPLITS):
                 config = self.config(generic, shape, block_n, split, tiles_m)
                 ctas = _ctas(config, shape)
-                if split > 1 and 2 * steps < 3 * split or ctas > _MOST_CTAS * sms:
+                if (split > 1 and 2 * steps < 3 * split) or ctas > _MOST_CTAS * sms:
                     continue
                 yield config
                 fit = [n for n in _STAGES if residues_bytes({**config, "num_stages": n}) <= _HALF_BYTES]
@@ -216,20 +231,29 @@ def _ctas(config: Settings, shape: Shape) -> int:
 
 def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     """Return about how long a product takes."""
-    n_rows, split, classes = shape["M"], config["split_k"], classes_of(shape["N"])
-    width, ctas = config["block_n"] // 64, _ctas(config, shape)
+    (m, n, k), split, classes = (shape[size] for size in "MNK"), config["split_k"], classes_of(shape["N"])
+    rows, block_m, groups, ctas = tile_rows(config, m), config["block_m"], config["block_n"] // 64, _ctas(config, shape)
     on_sm = 2 if residues_bytes(config) <= _HALF_BYTES else 1
-    waves = ceil_div(ctas, sms * on_sm)
-    each = waves * on_sm if ctas > sms else 1
-    step = 8192 * width + _OF_A * 128 * n_rows
-    by_sm = each * ceil_div(classes * _steps(shape), split) * step / _SM_BYTES[min(classes, 2)]
-    by_dram = 2 * shape["N"] * shape["K"] / _DRAM_BYTES
-    loading = (by_sm**_POWER + by_dram**_POWER) ** (1 / _POWER)
+    slots = sms * _HELD[split] // _OF
+    waves = ceil_div(ctas, slots * on_sm)
+    each = waves * on_sm if ctas > slots else 1
+    of_a, of_b = 128 * rows, 8192 * groups
+    two_a, two_b = not _is_gathered(shape) and k % 64 > 0, classes * n % 64 > 0
+
+    def read(twice: float) -> float:
+        return float(of_a * (twice if two_a else 1) + of_b * (twice if two_b else 1))
+
+    multiplied = 8192 * block_m * groups / _MULTIPLIED
+    in_shared = (128 * groups * (64 + block_m) + of_a + of_b) / _SHARED
+    step = max(multiplied, in_shared, read(_LINES_ARRIVING) / _ARRIVING)
+    steps = ceil_div(classes * _steps(shape), split)
+    by_l2, by_dram = ctas * steps * read(_LINES_L2) / _L2, 2 * (m * k + n * k + m * n) / _DRAM
+    loop = math.pow(sum(math.pow(time, _POWER) for time in (each * steps * step, by_l2, by_dram)), 1 / _POWER)
     ends = min(classes, ceil_div(classes, split) + 1)
-    adding = _ADDED * each * ends * config["block_m"] * width * (1.0 if classes > 1 else 0.5)
-    dividing = _DIVIDED + _DOUBLED * math.log2(split) if split > 1 else 0.0
-    once = _LAUNCH + dividing + (_GATHERED if _is_gathered(shape) else 0.0) + _WAVE * (waves - 1)
-    return float(once + loading + adding + _STORED * n_rows * width)
+    stored = each * (_STORED * rows * groups + _ADDED * block_m * ends)
+    dividing = _DIVIDED + _DOUBLED * math.log2(split) + _EXCHANGED * block_m * groups if split > 1 else 0.0
+    copying = _GATHERED + 4 * m * k / _COPIED if _is_gathered(shape) else 0.0
+    return float(_LAUNCH + _WAVE * (waves - 1) + loop + stored + dividing + copying)
 
 
 def _steps(shape: Shape) -> int:

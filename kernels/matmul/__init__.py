@@ -42,7 +42,6 @@ _TUNED: dict[tuple[int, int, int], Frame] = {
     **MEASURED,
     (128, 8192, 8192): Frame(64, 128, 2, swap_ab=1),
     (128, 12288, 4096): Frame(64, 192, 2),
-    (256, 10240, 8192): Frame(128, 192, 2),
     (128, 8192, 28672): Frame(64, 128, 2, swap_ab=1),
     (512, 4096, 4096): Frame(128, 128, 2, swap_ab=1),
     (777, 3000, 4104): Frame(160, 128, 1, 2, swap_ab=1),
@@ -62,7 +61,7 @@ _SMALL_TILES, _SMALL_INNER = ((64, 64), (128, 64)), 1024
 _SWAPPED_ROWS = {64: 256, 128: 256, 192: 200}
 # Rows of C for which the rule weighs such tiles, and the least K, and that for clusters: those of the shapes that were
 # timed. A tile of fewer rows than 32 was nowhere near the fastest.
-_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 65, 2048, 256, 32
+_SWAPPED_FROM, _SWAPPED_BELOW, _SWAPPED_INNER, _SWAPPED_LEAST = 57, 2048, 256, 32
 _SWAPPED_CLUSTERS_INNER = 1000
 # Of as many rows and more: the variant of the other tiles -> of their clocks, what swapped tiles must not exceed.
 _SWAPPED_SHARES = {CUDA: 0.975, WARP_SPECIALISED: 0.92}

@@ -270,7 +270,7 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
         ((1024, 1536, 2048), "64x192@cuda-1x1-n6"),
         ((512, 8192, 4096), "128x128@cuda-1x1-n6"),
         ((72, 4096, 4096), "80x64@cuda-1x1-swap_ab-split_k-n8"),
-        ((64, 6144, 4096), "64x64@generic-1x1-n5"),
+        ((64, 6144, 4096), "64x64@cuda-1x1-swap_ab-n8"),
         # Few rows, whole and divided; small products.
         ((4, 8960, 12288), "8x192@cuda-1x1-swap_ab-n7"),
         ((1, 14336, 1536), "8x128@cuda-1x1-swap_ab-n11"),
