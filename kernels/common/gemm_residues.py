@@ -41,9 +41,8 @@ _MOST_CLASSES = 8
 # Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower; rows of C and K of products so
 # short that few_rows is faster.
 _UNALIGNED_ROWS, _UNALIGNED_ELEMENTS, _SHORT_ROWS, _SHORT_INNER = 256, 250_000, 24, 1200
-# An unaligned A alone is copied from so many elements of B on; of rows between these two, where K is short
-# or C small.
-_LEAST_ELEMENTS, _GATHERED_ROWS, _GATHERED_INNER = 1 << 15, (128, 300), 1024
+# An unaligned A alone is copied: of few rows from so many elements of B on, of more where K is short or C small.
+_GATHERED_ROWS, _LEAST_ELEMENTS, _MORE_ROWS, _GATHERED_INNER = 128, 1 << 18, 300, 1024
 # Aligned products: rows, and the K from which on parts of K occupy SMs of which whole tiles leave three quarters idle;
 # of more rows, (rows, columns) at most -> the least K.
 _DIVIDED_ROWS, _DIVIDED_INNER = 56, 1024
@@ -123,8 +122,9 @@ class Residues:
             few = n_rows <= _UNALIGNED_ROWS or n_rows * n_cols <= _UNALIGNED_ELEMENTS
             return few and (n_rows > _SHORT_ROWS or n_inner >= _SHORT_INNER)
         if _is_gathered(shape):
-            short = n_inner <= _GATHERED_INNER or n_rows * n_cols <= _UNALIGNED_ELEMENTS
-            return n_rows <= _GATHERED_ROWS[short] and n_cols * n_inner >= _LEAST_ELEMENTS
+            if n_rows <= _GATHERED_ROWS:
+                return n_cols * n_inner >= _LEAST_ELEMENTS
+            return n_rows <= _MORE_ROWS and (n_inner <= _GATHERED_INNER or n_rows * n_cols <= _UNALIGNED_ELEMENTS)
         if n_rows <= _DIVIDED_ROWS:
             return n_inner >= _DIVIDED_INNER and 4 * ceil_div(n_cols, 64) <= SMS[TARGET]
         return any(

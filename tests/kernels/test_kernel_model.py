@@ -231,6 +231,7 @@ def test_matmul_offers_tiles_with_a_and_b_swapped() -> None:
     assert tiles(16) == {(1, 1, 16, 64)}
 
 
+ROOT = Path(__file__).parents[2]
 MEASURED = json.loads((Path(__file__).parents[1] / "assets/matmul/h200.json").read_text(encoding="utf-8"))["rows"]
 
 
@@ -255,6 +256,18 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(
         slower.append(row["us"][chosen] / min(row["us"].values()) - 1)
     assert len(slower) == 36
     assert sum(slower) / len(slower) <= mean and max(slower) <= worst
+
+
+def test_matmul_takes_nearly_the_fastest_of_few_tiles():
+    """Half of these shapes are ones that an earlier rule was slow with; the times of residues are fitted to them."""
+    kernel, slower = load_kernel("matmul").kernel, []
+    for row in json.loads((ROOT / "benchmarks/matmul-tiles-h200.json").read_text(encoding="utf-8"))["rows"]:
+        config = kernel.config(row["shape"], row["dtype"], "sm_90")
+        chosen = frame_name(config).replace("split_k", f"k{config['split_k']}")
+        if chosen in row["us"]:
+            slower.append(row["us"][chosen] / min(row["us"].values()) - 1)
+    assert len(slower) >= 116
+    assert sum(slower) / len(slower) <= 0.027
 
 
 @pytest.mark.parametrize(
