@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,13 @@ from ledger.cli.challenge import ChallengeOption, anchor
 from ledger.cli.open_ledger import OpenLedger, open_ledger, refuse_if_refused
 from ledger.cli.options import AgainOption, Ids, JsonOption, OnceOption
 from ledger.cli.output import emit, out, say
+
+if TYPE_CHECKING:
+    from ledger.analysis.book import CellView
+
+
+_LISTED = 8
+"""Stale cells that are named one by one; of more there are only counts."""
 
 
 def order(
@@ -30,7 +38,7 @@ def order(
 
     opened = open_ledger()
     refuse_if_refused(opened.book)
-    report_stale(opened)
+    report_stale(opened, ids or [])
     chosen = select(opened.book, ids or [], again=again, once=once)
     record = write_order(chosen, root=opened.root, anchor=anchor(challenge))
     write_record(output, record)
@@ -43,13 +51,25 @@ def order(
         say(f"the order contains the source of {', '.join(carried)}: the measuring machine will execute it")
 
 
-def report_stale(opened: OpenLedger) -> None:
-    """Print the open cells that are skipped because their kernel or profile has changed."""
+def report_stale(opened: OpenLedger, wanted: Sequence[str]) -> None:
+    """Print which open cells are skipped, or of many how many, because their kernel or profile has changed.
+
+    wanted: what the user named; a named cell that is stale is an error of its own.
+    """
+    from ledger.analysis.formatting import count_text
     from ledger.records import ForecastV2
     from ledger.workflow.select import other_format
 
-    for cell in opened.book.cells:
+    skipped: dict[str, list[CellView]] = {}
+    for cell in opened.book.cells if not wanted else ():
         if cell.state == "stale":
             old = not isinstance(cell.forecast, ForecastV2)
-            why = other_format(cell) if old else "its kernel or profile has changed since it was sealed"
-            say(f"skipped {cell.short_name}: stale, {why}")
+            why = other_format(cell) if old else "kernel or profile changed since the seal"
+            skipped.setdefault(why, []).append(cell)
+    for why, cells in skipped.items():
+        if len(cells) <= _LISTED:
+            for cell in cells:
+                say(f"skipped {cell.short_name}: stale, {why}")
+        else:
+            seals = count_text(len({cell.sealed.id for cell in cells}), "seal")
+            say(f"skipped {count_text(len(cells), 'cell')} of {seals}: stale, {why} (ledger status)")

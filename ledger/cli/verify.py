@@ -250,7 +250,7 @@ def _measure(
     from ledger.workflow.select import select
 
     refuse_if_refused(opened.book)
-    report_stale(opened)
+    report_stale(opened, ids)
     chosen = select(opened.book, ids, again=again, once=once)
     here, elsewhere = split_by_device(chosen) if ray is None else (list(chosen), [])
     if elsewhere and not here:
