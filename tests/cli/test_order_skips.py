@@ -1,0 +1,42 @@
+"""Tests what `ledger order` says of cells that it skips: few by name, many as counts, none where cells are named."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ledger.cli.order import report_stale
+from ledger.records import ForecastV2
+
+
+def opened(stale: int, seals: int = 2) -> Any:
+    forecast = ForecastV2.model_construct()
+    cells = [
+        SimpleNamespace(
+            state="open" if number == stale else "stale",
+            forecast=forecast,
+            short_name=f"cell-{number}",
+            sealed=SimpleNamespace(id=f"{number % seals:064x}"),
+        )
+        for number in range(stale + 1)
+    ]
+    return SimpleNamespace(book=SimpleNamespace(cells=cells))
+
+
+def test_few_stale_cells_are_named(capsys: pytest.CaptureFixture[str]):
+    report_stale(opened(3), [])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"skipped cell-{n}: stale, kernel or profile changed since the seal" for n in range(3)]
+
+
+def test_many_stale_cells_are_counted(capsys: pytest.CaptureFixture[str]):
+    report_stale(opened(40), [])
+    text = " ".join(capsys.readouterr().err.split())
+    assert text == "skipped 40 cells of 2 seals: stale, kernel or profile changed since the seal (ledger status)"
+
+
+def test_nothing_is_said_of_stale_cells_that_nobody_named(capsys: pytest.CaptureFixture[str]):
+    report_stale(opened(40), ["0000"])
+    assert capsys.readouterr().err == ""
