@@ -22,7 +22,7 @@ from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .cuda import Argument, TensorMap, cuda_source, prepare_ahead, prepare_cuda, tensor_map
-from .gemm_config import Settings, ring_bytes
+from .gemm_config import Settings, resident, ring_bytes
 from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, ceil_div, is_tma_aligned
 from .wgmma import Wgmma, wgmma_header
 
@@ -56,8 +56,6 @@ _LAUNCH, _WAVE, _DIVIDED, _DOUBLED, _GATHERED = 3260.0, 2810.0, 175.0, 429.0, 60
 _MULTIPLIED, _ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 5620.0, 176.0, 280.0, 18_500.0, 4490.0, 4290.0
 _LINES_ARRIVING, _LINES_L2, _POWER = 2.31, 2.83, 2.2
 _STORED, _ADDED, _EXCHANGED = 6.8, 1.7, 2.2
-# CTAs of clusters that a chip with 132 SMs holds at once, other chips the same share.
-_HELD, _OF = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}, 132
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where K is divided.
 _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 # Rows from which on they are divided among tiles.
@@ -234,7 +232,7 @@ def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     (m, n, k), split, classes = (shape[size] for size in "MNK"), config["split_k"], classes_of(shape["N"])
     rows, block_m, groups, ctas = tile_rows(config, m), config["block_m"], config["block_n"] // 64, _ctas(config, shape)
     on_sm = 2 if residues_bytes(config) <= _HALF_BYTES else 1
-    slots = sms * _HELD[split] // _OF
+    slots = resident((split, 1), sms)
     waves = ceil_div(ctas, slots * on_sm)
     each = waves * on_sm if ctas > slots else 1
     of_a, of_b = 128 * rows, 8192 * groups

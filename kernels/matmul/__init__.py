@@ -48,8 +48,6 @@ _TUNED: dict[tuple[int, int, int], Frame] = {
     (1000, 1512, 2056): Frame(128, 128, 2, 2),
     (1024, 1536, 2048): Frame(64, 192),
 }
-# Fewer rows than those of swapped tiles in a single wave: two programs a tile, so that more of them ask L2.
-_FEW_ROWS: Frame = Frame(128, 64, split_k=2)
 # Up to so many rows a tile has all of them, A and B are swapped, and B is what takes time. Two CTAs divide a tile where
 # there are few and enough steps. Wide tiles, whose rows of B are long, where there are more narrow ones than SMs.
 _ROWS_OF_ONE_TILE, _DIVIDED_INNER = 56, 1024
@@ -84,14 +82,6 @@ _HALVES_PAIR_INNER, _HALVES_COLUMNS = 6_000, 64
 _SWAPPED_OFFERED = 16
 
 
-def _measured_frame(shape: Shape, sms: int) -> Frame | None:
-    """Return the frame that was measured to be the fastest on a chip of as many SMs, where the model has another."""
-    few_columns = 2 * ceil_div(shape["N"], _FEW_ROWS.block_n) <= sms
-    if shape["M"] < _SWAPPED_FROM and few_columns and shape["K"] >= _DIVIDED_INNER:
-        return _FEW_ROWS
-    return _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
-
-
 def _one_tile_frame(shape: Shape, sms: int) -> Frame | None:
     """Return the frame of a product whose rows one tile has, None for more rows."""
     if shape["M"] > _ROWS_OF_ONE_TILE:
@@ -117,7 +107,8 @@ def _small_frame(shape: Shape, sms: int) -> Frame | None:
 
 def _frame_of(shape: Shape, sms: int) -> Frame | None:
     """Return what was measured or takes the fewest clocks, or None where the generic variant takes fewer."""
-    if chosen := _one_tile_frame(shape, sms) or _measured_frame(shape, sms) or _small_frame(shape, sms):
+    tuned = _TUNED.get((shape["M"], shape["N"], shape["K"])) if sms == SMS["sm_90"] else None
+    if chosen := _one_tile_frame(shape, sms) or tuned or _small_frame(shape, sms):
         return chosen
     clocks = {frame: gemm_rule.clocks(frame, shape, sms, even_rows=True) for frame in gemm_rule.frames()}
     if shape["M"] >= _SWAPPED_FROM and shape["K"] >= _SWAPPED_INNER:
