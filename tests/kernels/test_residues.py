@@ -66,7 +66,9 @@ def _maps(trial: Trial, classes: int, monkeypatch: pytest.MonkeyPatch) -> list[i
     return [number for one in found for number in one]
 
 
-def _error(kernel: Any, trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+def _error(
+    kernel: Any, trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...] = ()
+) -> float:
     """Return the largest error in fp16 over its tolerance; infinite where the program fails."""
     ahead = kernel.ahead(trial.config, trial.shape, "fp16", "sm_90")
     defines = dict(ahead.source.defines)
@@ -76,7 +78,7 @@ def _error(kernel: Any, trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPa
     (folder / "kernel.cpp").write_text(_for_cpu(ahead.source.text, COPY.read_text()), encoding="utf-8")
     build = [f"-D{name}={value}" for name, value in defines.items()]
     subprocess.run(
-        [str(compiler()), *COMMAND, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
+        [str(compiler()), *COMMAND, *flags, *build, f"-I{EMULATED}", str(folder / "kernel.cpp"), "-o", str(program)],
         check=True,
     )
     random = np.random.default_rng(m * n + k)
@@ -88,7 +90,10 @@ def _error(kernel: Any, trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPa
     numbers = [m, n, k, ahead.shared_bytes, steps, tile_rows(trial.config, m), *_maps(trial, classes, monkeypatch)]
     command = [str(program), str(given), str(made), *map(str, numbers)]
     try:
-        if subprocess.run(command, timeout=60, check=False, stdout=subprocess.DEVNULL).returncode != 0:
+        if (
+            subprocess.run(command, timeout=300 if flags else 60, check=False, stdout=subprocess.DEVNULL).returncode
+            != 0
+        ):
             return math.inf
     except subprocess.TimeoutExpired:
         return math.inf
@@ -125,6 +130,37 @@ def test_a_wrong_twin_of_residues_shows_on_a_cpu(
 ) -> None:
     trials, twin = residues_trials(mutant.kernel, "fp16"), load_twin(mutant, tmp_path)
     assert any(_error(twin, trials[at], tmp_path, monkeypatch) > 1 for at in (2, 1, 3, 4, 12))
+
+
+TSAN = ("-fsanitize=thread",)
+# Takes the barrier away that stands between the sums of all warps and the result.
+UNORDERED = Mutant(
+    "matmul", "residues_without_a_barrier", "    barrier_of_all();\n    // Four", "    // Four",
+    file="common/gemm_residues.cu",
+)  # fmt: skip
+
+
+def _need_thread_sanitizer(folder: Path) -> None:
+    source, program = folder / "empty.cpp", folder / "empty"
+    source.write_text("int main() {}", encoding="utf-8")
+    build = [str(compiler()), *COMMAND, *TSAN, str(source), "-o", str(program)]
+    if any(subprocess.run(command, check=False, capture_output=True).returncode for command in (build, [str(program)])):
+        pytest.skip("this machine builds or runs nothing under ThreadSanitizer")
+
+
+@needs_compiler
+@pytest.mark.parametrize("at", one_in(5, (0, 2, 6, 7, 10, 13, 4, 8, 12, 14), str))
+def test_threads_of_residues_do_not_race(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _need_thread_sanitizer(tmp_path)
+    trial = residues_trials("matmul", "fp16")[at]
+    assert _error(load_kernel("matmul", launch=True).kernel, trial, tmp_path, monkeypatch, TSAN) <= 1
+
+
+@needs_compiler
+def test_a_race_of_residues_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _need_thread_sanitizer(tmp_path)
+    trial = residues_trials("matmul", "fp16")[7]
+    assert _error(load_twin(UNORDERED, tmp_path), trial, tmp_path, monkeypatch, TSAN) == math.inf
 
 
 @pytest.mark.parametrize(
