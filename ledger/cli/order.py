@@ -58,13 +58,13 @@ def report_stale(opened: OpenLedger, wanted: Sequence[str]) -> None:
     """
     from ledger.analysis.formatting import count_text
     from ledger.records import ForecastV2
-    from ledger.workflow.select import other_format
+    from ledger.workflow.select import CHANGED, other_format
 
     skipped: dict[str, list[CellView]] = {}
     for cell in opened.book.cells if not wanted else ():
         if cell.state == "stale":
             old = not isinstance(cell.forecast, ForecastV2)
-            why = other_format(cell) if old else "kernel or profile changed since the seal"
+            why = other_format(cell) if old else CHANGED
             skipped.setdefault(why, []).append(cell)
     for why, cells in skipped.items():
         if len(cells) <= _LISTED:

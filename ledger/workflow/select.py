@@ -21,6 +21,9 @@ from ledger.record_files import hardware_names, load_hardware
 from ledger.records import ForecastV2
 from ledger.suggestions import unknown
 
+CHANGED = "its kernel or profile has changed since it was sealed"
+"""Why an open cell is stale."""
+
 
 def current_digests(root: FilePath) -> CurrentDigest:
     """Return a function that gives the digest of a kernel or profile as it is now; it separates open from stale cells.
@@ -65,7 +68,8 @@ def select(book: Book, wanted: Sequence[str], *, again: bool = False, once: bool
         ):
             raise EvidenceRefused(f"{cell.short_name} is hidden and measured already; expected: ledger reveal")
         if cell.state in ("stale", "void", "refused"):
-            raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected an open cell: seal a new forecast")
+            why = f": {CHANGED}" if cell.state == "stale" else ""
+            raise EvidenceRefused(f"{cell.short_name} is {cell.state}{why}; expected an open cell: seal a new forecast")
     return tuple(chosen.values())
 
 

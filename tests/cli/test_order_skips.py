@@ -9,6 +9,7 @@ import pytest
 
 from ledger.cli.order import report_stale
 from ledger.records import ForecastV2
+from ledger.workflow.select import CHANGED
 
 
 def opened(stale: int, seals: int = 2) -> Any:
@@ -28,13 +29,13 @@ def opened(stale: int, seals: int = 2) -> Any:
 def test_few_stale_cells_are_named(capsys: pytest.CaptureFixture[str]):
     report_stale(opened(3), [])
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"skipped cell-{n}: stale, kernel or profile changed since the seal" for n in range(3)]
+    assert lines == [f"skipped cell-{n}: stale, {CHANGED}" for n in range(3)]
 
 
 def test_many_stale_cells_are_counted(capsys: pytest.CaptureFixture[str]):
     report_stale(opened(40), [])
     text = " ".join(capsys.readouterr().err.split())
-    assert text == "skipped 40 cells of 2 seals: stale, kernel or profile changed since the seal (ledger status)"
+    assert text == f"skipped 40 cells of 2 seals: stale, {CHANGED} (ledger status)"
 
 
 def test_nothing_is_said_of_stale_cells_that_nobody_named(capsys: pytest.CaptureFixture[str]):
