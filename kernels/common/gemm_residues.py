@@ -108,8 +108,7 @@ class Residues:
             "num_warps": block_n // 16, "split_k": split, "pdl": 0,
         }  # fmt: skip
         steps = ceil_div(_steps(shape) * classes_of(shape["N"]), split)
-        fit = [n for n in _STAGES if residues_bytes({**chosen, "num_stages": n}) <= SHARED_BYTES[TARGET]]
-        return {**chosen, "num_stages": min(fit[-1], max(steps, 2))}
+        return {**chosen, "num_stages": min(_most_stages(chosen, SHARED_BYTES[TARGET]), max(steps, 2))}
 
     def is_fastest(self, shape: Shape, dtype: Dtype, target: str) -> bool:
         """Tell whether the rule takes this variant."""
@@ -137,16 +136,15 @@ class Residues:
         """Yield configurations that may be worth timing: two CTAs an SM where there are more CTAs than SMs."""
         steps, sms = ceil_div(shape["K"], 64), generic["programs"]
         for block_n, most in MOST_ROWS.items():
-            shares = range(ceil_div(shape["M"], most), max(ceil_div(shape["M"], _LEAST_ROWS), 1) + 1)
+            shares = range(ceil_div(shape["M"], most), ceil_div(shape["M"], _LEAST_ROWS) + 1)
             for tiles_m, split in itertools.product(shares, _SPLITS):
                 config = self.config(generic, shape, block_n, split, tiles_m)
                 ctas = _ctas(config, shape)
                 if (split > 1 and 2 * steps < 3 * split) or ctas > _MOST_CTAS * sms:
                     continue
                 yield config
-                fit = [n for n in _STAGES if residues_bytes({**config, "num_stages": n}) <= _HALF_BYTES]
-                if ctas > sms and fit and fit[-1] < config["num_stages"]:
-                    yield {**config, "num_stages": fit[-1]}
+                if ctas > sms and _STAGES[0] <= (half := _most_stages(config, _HALF_BYTES)) < config["num_stages"]:
+                    yield {**config, "num_stages": half}
 
     def check(self, config: Settings, shape: Shape, dtype: Dtype, target: str) -> None:
         """Check a configuration with variant residues. Raises: InputError."""
@@ -220,6 +218,12 @@ class Residues:
             product()
 
         return launch
+
+
+def _most_stages(config: Settings, limit: int) -> int:
+    """Return how many stages, of those that may be chosen, fit in so many bytes of shared memory."""
+    none, one = (residues_bytes({**config, "num_stages": stages}) for stages in (0, 1))
+    return min((limit - none) // (one - none), _STAGES[-1])
 
 
 def _ctas(config: Settings, shape: Shape) -> int:

@@ -16,7 +16,6 @@ from ledger.cli.output import emit, out, say
 if TYPE_CHECKING:
     from ledger.analysis.book import CellView
 
-
 _LISTED = 8
 """Stale cells that are named one by one; of more there are only counts."""
 
@@ -60,8 +59,10 @@ def report_stale(opened: OpenLedger, wanted: Sequence[str]) -> None:
     from ledger.records import ForecastV2
     from ledger.workflow.select import CHANGED, other_format
 
+    if wanted:
+        return
     skipped: dict[str, list[CellView]] = {}
-    for cell in opened.book.cells if not wanted else ():
+    for cell in opened.book.cells:
         if cell.state == "stale":
             old = not isinstance(cell.forecast, ForecastV2)
             why = other_format(cell) if old else CHANGED

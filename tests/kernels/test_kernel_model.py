@@ -232,7 +232,7 @@ def test_matmul_offers_tiles_with_a_and_b_swapped() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-MEASURED = json.loads((Path(__file__).parents[1] / "assets/matmul/h200.json").read_text(encoding="utf-8"))["rows"]
+MEASURED = json.loads((ROOT / "tests/assets/matmul/h200.json").read_text(encoding="utf-8"))["rows"]
 
 
 def frame_name(config: dict[str, Any]) -> str:

@@ -90,10 +90,8 @@ def _error(
     numbers = [m, n, k, ahead.shared_bytes, steps, tile_rows(trial.config, m), *_maps(trial, classes, monkeypatch)]
     command = [str(program), str(given), str(made), *map(str, numbers)]
     try:
-        if (
-            subprocess.run(command, timeout=300 if flags else 60, check=False, stdout=subprocess.DEVNULL).returncode
-            != 0
-        ):
+        limit = 300 if flags else 60
+        if subprocess.run(command, timeout=limit, check=False, stdout=subprocess.DEVNULL).returncode != 0:
             return math.inf
     except subprocess.TimeoutExpired:
         return math.inf
