@@ -56,7 +56,7 @@ _LAUNCH, _WAVE, _DIVIDED, _DOUBLED, _GATHERED = 3260.0, 2810.0, 175.0, 429.0, 60
 _MULTIPLIED, _ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 5620.0, 176.0, 280.0, 18_500.0, 4490.0, 4290.0
 _LINES_ARRIVING, _LINES_L2, _POWER = 2.31, 2.83, 2.2
 _STORED, _ADDED, _EXCHANGED = 6.8, 1.7, 2.2
-# Shared memory of a CTA of two on an SM, and the most CTAs an SM where K is divided.
+# Shared memory of a CTA of two on an SM, and the most CTAs an SM where rows or K are divided further than they must.
 _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 # Rows from which on they are divided among tiles.
 _LEAST_ROWS = 64
@@ -139,8 +139,8 @@ class Residues:
             shares = range(ceil_div(shape["M"], most), ceil_div(shape["M"], _LEAST_ROWS) + 1)
             for tiles_m, split in itertools.product(shares, _SPLITS):
                 config = self.config(generic, shape, block_n, split, tiles_m)
-                ctas = _ctas(config, shape)
-                if (split > 1 and 2 * steps < 3 * split) or ctas > _MOST_CTAS * sms:
+                ctas, divided = _ctas(config, shape), split > 1 or tiles_m > shares.start
+                if (split > 1 and 2 * steps < 3 * split) or (divided and ctas > _MOST_CTAS * sms):
                     continue
                 yield config
                 if ctas > sms and _STAGES[0] <= (half := _most_stages(config, _HALF_BYTES)) < config["num_stages"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from loaded_kernels import load_kernel
 
@@ -57,6 +57,7 @@ def test_rmsnorm_matmul_rule_gives_what_the_architecture_can_run(target: str, b:
 @pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=60)
 @given(m=SIZES, n=SIZES, k=SIZES)
+@example(m=193, n=60_721, k=8)  # more tiles of any size than five CTAs an SM
 def test_matmul_rule_gives_what_the_architecture_can_run(target: str, m: int, n: int, k: int) -> None:
     kernel, shape = load_kernel("matmul").kernel, {"M": m, "N": n, "K": k}
     for dtype in _dtypes(target):
