@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from ledger.analysis.resampling import Array
 
@@ -104,10 +104,10 @@ def table_of(cells: NDArray[np.intp], forecasters: NDArray[np.intp], losses: Arr
     return means.reshape(shape)
 
 
-def rank_table(names: Sequence[str], kernels: Sequence[str], table: Array) -> Ranking:
+def rank_table(names: Sequence[str], kernels: ArrayLike, table: Array) -> Ranking:
     """Return the ranking of forecasters by name, given their losses on the cells and the kernel of each cell.
 
-    Shapes: table (cells, forecasters), NaN where there is no forecast.
+    Shapes: kernels (cells,), names or numbers; table (cells, forecasters), NaN where there is no forecast.
     """
     import numpy as np
 
@@ -117,7 +117,7 @@ def rank_table(names: Sequence[str], kernels: Sequence[str], table: Array) -> Ra
         return Ranking((), 0, None, None, tuple(sorted(alone)))
     table = table[np.ix_(cells, np.array(ranked))]
     names = [names[number] for number in ranked]
-    how = resampling_of([kernels[number] for number in cells.tolist()])
+    how = resampling_of(np.asarray(kernels)[cells])
     equations = _equations(table)
     sums = (part.sum(axis=0, keepdims=True) for part in (equations.kinds, equations.right))
     effects = _effects(*equations.of(*sums))[0]

@@ -13,14 +13,13 @@ Cameron, Gelbach, Miller, Review of Economics and Statistics 90(3), 2008 (resamp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Array = NDArray[np.float64]
 
@@ -53,6 +52,13 @@ class Resampling:
         columns = [np.bincount(self.unit_of, column, self.units) for column in values.T]
         return np.stack(columns, axis=1) if columns else np.zeros((self.units, 0))
 
+    @cached_property
+    def counts(self) -> Array:
+        """Return the number of results in each draw. Shapes: (DRAWS,)."""
+        import numpy as np
+
+        return self.resampled(np.ones((len(self.unit_of), 1)))[:, 0]
+
     def resampled(self, values: Array) -> Array:
         """Return the sum of values over each draw. Shapes: values (results, k) -> (DRAWS, k)."""
         import numpy as np
@@ -63,18 +69,27 @@ class Resampling:
         return np.stack(drawn, axis=1) if drawn else np.zeros((DRAWS, 0))
 
 
-def resampling_of(kernels: Sequence[str]) -> Resampling:
-    """Return how results are resampled, given the kernel of each."""
+def resampling_of(kernels: ArrayLike) -> Resampling:
+    """Return how results are resampled, given the kernel of each by its name or a number."""
     import numpy as np
 
-    names = {name: number for number, name in enumerate(dict.fromkeys(kernels))}
-    unit: Unit = "kernel" if len(names) >= LEAST_UNITS else "cell"
-    unit_of = np.array([names[name] for name in kernels]) if unit == "kernel" else np.arange(len(kernels))
-    units = len(names) if unit == "kernel" else len(kernels)
+    unit_of, units = _numbered(np.asarray(kernels))
+    unit: Unit = "kernel" if units >= LEAST_UNITS else "cell"
+    if unit == "cell":
+        units = len(unit_of)
+        unit_of = np.arange(units)
     if units > MOST_UNITS:
         hands = np.random.Generator(np.random.PCG64(units)).permutation(units) % MOST_UNITS
         unit_of, units = hands[unit_of], MOST_UNITS
     return Resampling(unit, unit_of, units)
+
+
+def _numbered(kernels: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
+    """Return the number of each result's kernel, in the order in which they come, and how many there are."""
+    import numpy as np
+
+    _, first, place = np.unique(kernels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[place], len(first)
 
 
 @lru_cache(maxsize=16)
@@ -82,8 +97,9 @@ def _weights(units: int) -> Array:
     """Return how often each unit is drawn, DRAWS times. Shapes: (DRAWS, units)."""
     import numpy as np
 
-    generator = np.random.Generator(np.random.PCG64(units))
-    return generator.multinomial(units, [1 / units] * units, size=DRAWS).astype(float)
+    drawn = np.random.Generator(np.random.PCG64(units)).integers(0, units, (DRAWS, units))
+    drawn += units * np.arange(DRAWS)[:, None]
+    return np.bincount(drawn.ravel(), minlength=DRAWS * units).reshape(DRAWS, units).astype(float)
 
 
 def interval_of(drawn: Array) -> tuple[float, float] | None:
@@ -98,24 +114,13 @@ def interval_of(drawn: Array) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def mean_interval(values: Sequence[float | None], kernels: Sequence[str]) -> tuple[float, float] | None:
-    """Return the interval of the mean of the values that are not None; None where there are too few units."""
-    if None in values:
-        kernels = [kernel for value, kernel in zip(values, kernels, strict=True) if value is not None]
-        values = [value for value in values if value is not None]
-    return ratio_interval(values, None, resampling_of(kernels))
-
-
-def ratio_interval(
-    above: Sequence[float | None], below: Sequence[float] | None, how: Resampling
-) -> tuple[float, float] | None:
+def ratio_interval(above: Array, below: Array | None, how: Resampling) -> tuple[float, float] | None:
     """Return the interval of Σ above ÷ Σ below, or of the mean where below is None; None with too few units."""
     import numpy as np
 
     if not how.enough:
         return None
-    values = np.array(above, dtype=np.float64)
-    others = np.ones(len(values)) if below is None else np.array(below, dtype=np.float64)
-    numerators, denominators = how.resampled(np.stack((values, others), axis=1)).T
+    numerators = how.resampled(above[:, None])[:, 0]
+    denominators = how.counts if below is None else how.resampled(below[:, None])[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
         return interval_of(numerators / denominators)

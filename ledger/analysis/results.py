@@ -8,8 +8,8 @@ predicted over the measured percent: 0.1 is 10% too slow at any height of the ro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.machines import ChipTime, chip_times_of
@@ -17,6 +17,13 @@ from ledger.analysis.regime_probabilities import brier_score, log_score, probabi
 from ledger.analysis.repeats import spread_percent
 from ledger.canonical import cell_key, object_id
 from ledger.records import Prediction, PredictionV2, Regime, Sight
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Numbers = NDArray[np.intp]
 
 LEAST_PERCENT = 0.001
 """The resolution of the record, which an interval's lower end of 0 counts as."""
@@ -82,16 +89,64 @@ class ScoredCell(NamedTuple):
         return f"{self.seal}#{self.cell}"
 
 
-Results = Mapping[str, Sequence[Any]]
-"""Cells by columns, each named as a field of ScoredCell."""
+class Results:
+    """Hold cells by columns, each named as a field of ScoredCell. Cells are numbered from 0; numpy when called."""
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Hold columns of equal length."""
+        self._columns = columns
+        self._arrays: dict[str, Array] = {}
+        self._codes: dict[str, tuple[Sequence[Any], Numbers]] = {}
+
+    def __getitem__(self, name: str) -> Sequence[Any]:
+        """Return a column."""
+        return self._columns[name]
+
+    def of(self, name: str, numbers: Numbers) -> list[Any]:
+        """Return the values of some cells."""
+        return list(map(self._columns[name].__getitem__, numbers.tolist()))
+
+    def array(self, name: str) -> Array:
+        """Return a column of numbers, NaN for None."""
+        import numpy as np
+
+        if name not in self._arrays:
+            self._arrays[name] = np.array(self._columns[name], dtype=np.float64)
+        return self._arrays[name]
+
+    def coded(self, name: str) -> tuple[Sequence[Any], Numbers]:
+        """Return the values of a column, each once in the order in which they come, and the place of each cell's."""
+        if name not in self._codes:
+            self._codes[name] = coded(self._columns[name])
+        return self._codes[name]
+
+
+def coded(values: Sequence[Hashable]) -> tuple[list[Any], Numbers]:
+    """Return values, each once in the order in which they come, and the place of each in that list."""
+    import numpy as np
+
+    place_of = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return list(place_of), np.fromiter(map(place_of.__getitem__, values), np.intp, len(values))
+
+
+def groups_of(*codes: Numbers) -> Iterator[tuple[tuple[int, ...], Numbers]]:
+    """Yield every group of cells with equal codes: the codes, and the numbers of the cells in ascending order."""
+    import numpy as np
+
+    joined = np.zeros(len(codes[0]), np.intp)
+    for one in codes:
+        joined = joined * (one.max(initial=0) + 1) + one
+    order = np.argsort(joined, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(joined[order])) + 1) if len(order) else ():
+        yield tuple(int(one[members[0]]) for one in codes), members
 
 
 def results_of(cells: Iterable[ScoredCell]) -> Results:
     """Return cells by columns."""
     listed = list(cells)
     if not listed:
-        return dict.fromkeys(ScoredCell._fields, ())
-    return dict(zip(ScoredCell._fields, zip(*listed, strict=True), strict=True))
+        return Results(dict.fromkeys(ScoredCell._fields, ()))
+    return Results(dict(zip(ScoredCell._fields, zip(*listed, strict=True), strict=True)))
 
 
 def scored_cells(book: Book) -> list[ScoredCell]:
@@ -151,13 +206,16 @@ def _half_interval(view: CellView) -> float:
     return 0.0 if timing is None else 50 * (timing.high_ps - timing.low_ps) / timing.median_ps
 
 
-def log_quantiles(percent_milli: int, low_milli: int | None, high_milli: int | None) -> tuple[float, float, float]:
-    """Return the quantiles of ln(measured ÷ predicted time) that a forecast states; a slow end is a low percent.
+def log_quantiles(percents: Array, lows: Array, highs: Array) -> Array:
+    """Return the quantiles of ln(measured ÷ predicted time) that forecasts state; a slow end is a low percent.
 
     They are those at 10, 50 and 90%, the ends of an interval read as one of 80%; all 0 without one.
+    Shapes: (cells,) each, in percent of the roof, NaN without an interval -> (cells, 3).
     """
-    if low_milli is None or high_milli is None:
-        return (0.0, 0.0, 0.0)
-    middle = percent_milli / 1000
-    low, high = (max(end / 1000, LEAST_PERCENT) for end in (low_milli, high_milli))
-    return (math.log(middle / high), 0.0, math.log(middle / low))
+    import numpy as np
+
+    found = np.zeros((len(percents), 3))
+    found[:, 0] = np.log(percents / np.maximum(highs, LEAST_PERCENT))
+    found[:, 2] = np.log(percents / np.maximum(lows, LEAST_PERCENT))
+    found[np.isnan(found).any(axis=1)] = 0.0
+    return found

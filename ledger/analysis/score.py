@@ -8,7 +8,7 @@ scored is None, never zero, and every mean has its count. Undeclared forecasts s
     error           mean of |measured minus predicted|
     log error       mean of |ln(measured ÷ predicted time)|; log bias: its signed mean
     WIS             weighted interval score of ln time: the interval's ends are its quantiles of 10 and 90%, the percent
-                    is its median; |ln(measured ÷ predicted time)| where there is no interval. It needs the extra score
+                    is its median; |ln(measured ÷ predicted time)| where there is no interval
     coverage        share of the intervals that hold the measured percent; vacuous ones left out
     interval score  (high - low) + 2/α · (how far outside), α = 0.2: an interval is read as one of 80%
     Brier score     Σ over regimes of (probability - outcome)², from 0 (best) to 2
@@ -27,20 +27,24 @@ score: section 6.2). WIS: Bracher, Ray, Gneiting, Reich, PLOS Computational Biol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median
-from typing import Any, Literal
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.analysis.book import Book
 from ledger.analysis.machines import SharedCell, chip_times, shared_cells
 from ledger.analysis.resampling import Resampling, Unit, ratio_interval, resampling_of
-from ledger.analysis.results import Results, log_quantiles, results_of, scored_cells
+from ledger.analysis.results import Results, coded, groups_of, log_quantiles, results_of, scored_cells
 from ledger.analysis.sight_names import SIGHTS
 from ledger.analysis.track_record import Calibration, calibration_of
 from ledger.errors import UnknownName
 from ledger.records import Sight
 from ledger.suggestions import unknown
+
+if TYPE_CHECKING:
+    from ledger.analysis.results import Array, Numbers
 
 INTERVAL_ALPHA = 0.2
 VACUOUS_POINTS = 90.0
@@ -91,10 +95,13 @@ def group_by(text: str) -> GroupBy:
     raise UnknownName(f"--by: {unknown('group', text, GROUPS)}")
 
 
-def interval_score(low: float, high: float, measured: float) -> float:
-    """Return the interval (Winkler) score of one interval, in points; lower is better."""
-    outside = max(low - measured, 0.0, measured - high)
-    return (high - low) + 2 / INTERVAL_ALPHA * outside
+def interval_scores(lows: Array, highs: Array, measured: Array) -> Array:
+    """Return the interval (Winkler) score of each interval, in points; lower is better."""
+    import numpy as np
+
+    outside = np.maximum(np.maximum(lows - measured, 0.0), measured - highs)
+    scores: Array = (highs - lows) + 2 / INTERVAL_ALPHA * outside
+    return scores
 
 
 def score_book(book: Book, by: GroupBy | None = None) -> tuple[Score, ...]:
@@ -111,14 +118,14 @@ def score_cells(cells: Results, shared: Iterable[SharedCell], by: GroupBy | None
     by: score each kernel, GPU or measured regime apart; cells without a measurement are then left out of `regime`.
     """
     order: tuple[Sight | None, ...] = (*SIGHTS, None)
-    places = {sight: place for place, sight in enumerate(order)}
-    groups: dict[tuple[str, int, str], list[int]] = {}
-    # What was never revealed is sealed and not measured.
-    for number, (forecaster, sight, name) in enumerate(
-        zip(cells["forecaster"], cells["sight"], _group_names(cells, by), strict=True)
-    ):
-        if name is not None:
-            groups.setdefault((forecaster, places[sight], name), []).append(number)
+    (forecasters, who), (sights, seen) = cells.coded("forecaster"), cells.coded("sight")
+    names, which = coded(_group_names(cells, by))
+    groups = {
+        (forecasters[one], order.index(sights[sight]), names[name]): members
+        for (one, sight, name), members in groups_of(who, seen, which)
+        # What was never revealed is sealed and not measured.
+        if names[name] is not None
+    }
     between = {name: one.percent for one in shared for name in one.names}
     return tuple(
         _score(forecaster, order[place], name if by else None, cells, groups[forecaster, place, name], between)
@@ -136,7 +143,9 @@ def _group_names(cells: Results, by: GroupBy | None) -> Sequence[str | None]:
 
 def score_of_nothing(forecaster: str) -> Score:
     """Return the score of a forecaster of no cell."""
-    return _score(forecaster, None, None, results_of(()), (), {})
+    import numpy as np
+
+    return _score(forecaster, None, None, results_of(()), np.arange(0), {})
 
 
 def _score(
@@ -144,68 +153,64 @@ def _score(
     sight: Sight | None,
     group: str | None,
     cells: Results,
-    members: Sequence[int],
+    members: Numbers,
     between: Mapping[str, float],
 ) -> Score:
     """Return the score of those cells whose numbers are given."""
-    only = [number for number in members if cells["measured"][number] is not None]
+    import numpy as np
 
-    def of(name: str, numbers: Sequence[int] = only) -> list[Any]:
-        return list(map(cells[name].__getitem__, numbers))
-
-    kernels, measured, percents, errors = of("kernel"), of("measured"), of("percent_milli"), of("log_error")
-    ends = list(zip(of("low_milli"), of("high_milli"), strict=True))
-    gaps = [seen - percent / 1000 for seen, percent in zip(measured, percents, strict=True)]
-    intervals = [
-        (low / 1000, high / 1000, seen, kernel)
-        for (low, high), seen, kernel in zip(ends, measured, kernels, strict=True)
-        if low is not None and high is not None
+    only = members[~np.isnan(cells.array("measured")[members])]
+    measured, errors, kernels = cells.array("measured")[only], cells.array("log_error")[only], cells.coded("kernel")[1]
+    percents, lows, highs = (cells.array(f"{name}_milli")[only] / 1000 for name in ("percent", "low", "high"))
+    stated = ~np.isnan(lows + highs)
+    informative = stated & (highs - lows < VACUOUS_POINTS)
+    verdicts = cells.of("regimes", only)
+    judged = only[np.fromiter(map(bool, verdicts), bool, len(only))]
+    right = [
+        float(said in found) for said, found in zip(cells.of("regime", judged), filter(None, verdicts), strict=True)
     ]
-    informative = [one for one in intervals if one[1] - one[0] < VACUOUS_POINTS]
-    judged = [number for number, regimes in zip(only, of("regimes"), strict=True) if regimes]
-    regimes = list(zip(of("regime", judged), of("regimes", judged), strict=True))
-    spreads = [spread for spread in of("spread") if spread is not None]
-    names = [f"{seal}#{cell}" for seal, cell in zip(of("seal"), of("cell"), strict=True)] if between else []
-    machines = [between[name] for name in names if name in between]
-    quantiles = [log_quantiles(percent, *both) for percent, both in zip(percents, ends, strict=True)]
-    wis, means = weighted_interval_scores(errors, quantiles), _Means()
-    every, with_regime = resampling_of(kernels), resampling_of(of("kernel", judged))
+    spreads = cells.array("spread")[only]
+    spreads = spreads[~np.isnan(spreads)].tolist()
+    named = zip(cells.of("seal", only), cells.of("cell", only), strict=True) if between else ()
+    machines = [between[name] for seal, cell in named if (name := f"{seal}#{cell}") in between]
+    means = _Means()
+    every, with_regime = resampling_of(kernels[only]), resampling_of(kernels[judged])
     return Score(
         forecaster=forecaster,
         sight=sight,
         blind=sight == "blind",
         sealed=len(members),
         measured=len(only),
-        bias=means.of("bias", gaps, every),
-        error=means.of("error", list(map(abs, gaps)), every),
-        intervals=len(intervals),
-        vacuous=len(intervals) - len(informative),
+        bias=means.of("bias", measured - percents, every),
+        error=means.of("error", np.abs(measured - percents), every),
+        intervals=int(stated.sum()),
+        vacuous=int((stated & ~informative).sum()),
         coverage=means.of(
             "coverage",
-            [float(low <= seen <= high) for low, high, seen, _ in informative],
-            resampling_of([kernel for *_, kernel in informative]),
+            ((lows <= measured) & (measured <= highs))[informative].astype(float),
+            resampling_of(kernels[only[informative]]),
         ),
         interval_score=means.of(
             "interval_score",
-            [interval_score(low, high, seen) for low, high, seen, _ in intervals],
-            resampling_of([kernel for *_, kernel in intervals]),
+            interval_scores(lows, highs, measured)[stated],
+            resampling_of(kernels[only[stated]]),
         ),
         regimes=len(judged),
-        regime_right=means.of("regime_right", [float(said in found) for said, found in regimes], with_regime),
-        brier=means.of("brier", [one or 0.0 for one in of("brier", judged)], with_regime),
-        log_score=means.of("log_score", [one or 0.0 for one in of("log_score", judged)], with_regime),
+        regime_right=means.of("regime_right", np.array(right), with_regime),
+        brier=means.of("brier", np.nan_to_num(cells.array("brier")[judged]), with_regime),
+        log_score=means.of("log_score", np.nan_to_num(cells.array("log_score")[judged]), with_regime),
         group=group,
-        log_error=means.of("log_error", list(map(abs, errors)), every),
+        log_error=means.of("log_error", np.abs(errors), every),
         log_bias=means.of("log_bias", errors, every),
-        wis=None if wis is None else means.of("wis", wis, every),
+        wis=means.of("wis", weighted_interval_scores(errors, log_quantiles(percents, lows, highs)), every),
         ci95=means.intervals,
         resampled=every.unit if "error" in means.intervals else None,
         repeats=len(spreads),
         repeat_percent=median(spreads) if spreads else None,
         machines=len(machines),
         machine_percent=median(machines) if machines else None,
-        timing_percent=median(of("timing_percent")) if only else None,
-        calibration=calibration_of(of("shares", judged)),
+        timing_percent=median(cells.array("timing_percent")[only].tolist()) if len(only) else None,
+        calibration=calibration_of(cells.of("shares", judged)),
     )
 
 
@@ -215,33 +220,25 @@ class _Means:
     def __init__(self) -> None:
         self.intervals: dict[str, tuple[float, float]] = {}
 
-    def of(self, name: str, values: Sequence[float], how: Resampling) -> float | None:
+    def of(self, name: str, values: Array, how: Resampling) -> float | None:
         """Return the mean of values, given how they are resampled; None without any."""
         found = ratio_interval(values, None, how)
         if found is not None:
             self.intervals[name] = found
-        return fmean(values) if values else None
+        return math.fsum(values.tolist()) / len(values) if len(values) else None
 
 
-def weighted_interval_scores(
-    errors: Sequence[float], quantiles: Sequence[tuple[float, float, float]]
-) -> list[float] | None:
-    """Return the weighted interval score of each result, of ln time; None where scoringrules is not installed.
+def weighted_interval_scores(errors: Array, quantiles: Array) -> Array:
+    """Return the weighted interval score of each result, of ln time.
 
-    It is computed as the CRPS of the three quantiles, which is the same: weighted_interval_score of scoringrules 0.10
-    adds the median itself where the distance to the median belongs.
+    It is twice the mean pinball loss of the three quantiles. Shapes: (cells,), (cells, 3) -> (cells,).
     """
-    try:
-        import scoringrules
-    except ImportError:
-        return None
-    if not errors:
-        return []
     import numpy as np
 
     levels = np.array([INTERVAL_ALPHA / 2, 0.5, 1 - INTERVAL_ALPHA / 2])
-    found = scoringrules.crps_quantile(np.array(errors), np.array(quantiles), levels)
-    return [float(value) for value in np.atleast_1d(found)]
+    above = errors[:, None] - quantiles
+    scores: Array = 2 * np.maximum(levels * above, (levels - 1) * above).mean(axis=1)
+    return scores
 
 
 def document(scores: Sequence[Score]) -> list[dict[str, Any]]:

@@ -68,9 +68,18 @@ class Devices:
         """Join profiles that share a name, a device name or all figures."""
         self._above: dict[object, object] = {}
         for profile in profiles:
-            name = ("name", profile.name)
-            for other in _tokens(profile):
-                self._above[self._top(other)] = self._top(name)
+            self.add(profile)
+
+    def add(self, profile: Hardware) -> None:
+        """Join one more profile."""
+        name = ("name", profile.name)
+        for other in _tokens(profile):
+            self._above[self._top(other)] = self._top(name)
+
+    def joined_by(self, profile: Hardware) -> bool:
+        """Tell whether a profile would make one device of several."""
+        known = {self._top(token) for token in [*self._above]}
+        return len(known & {self._top(token) for token in (("name", profile.name), *_tokens(profile))}) > 1
 
     def of(self, name: str) -> object:
         """Return what stands for the device of the profiles of a name."""

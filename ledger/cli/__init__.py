@@ -7,6 +7,7 @@ refused. Progress and messages go to stderr; with --json, stdout holds one JSON 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from typing import NoReturn
@@ -28,12 +29,14 @@ def exit_code(error: LedgerError) -> int:
 def main() -> None:
     """Run the command line; no traceback reaches a user unless LEDGER_DEBUG is set."""
     atexit.register(_discard_exit_messages)
+    # What ends with the process need not be looked at once more.
+    atexit.register(gc.freeze)
     _open_standard_streams()
     _print_anywhere()
     try:
-        from ledger.cli.app import app
+        from ledger.cli.app import run
 
-        app()
+        run(sys.argv[1] if len(sys.argv) > 1 else None)
     except LedgerError as error:
         _fail(str(error), exit_code(error), error)
     except SystemExit as ended:

@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ledger.cli.open_ledger import find_root
+from ledger.cli.kept_lists import listed
+from ledger.cli.open_ledger import find_root, open_ledger
 from ledger.cli.options import JsonOption
 from ledger.cli.output import emit, out, say
-from ledger.errors import InputError
+from ledger.errors import InputError, StateError
+
+_ASKED = ("seal", "cell", "state", "hardware")
 
 
 def calibrate(
@@ -25,7 +28,8 @@ def calibrate(
     root = find_root()
     if root is None:
         raise InputError("not in a git repository; expected one that holds a ledger: ledger init")
-    written = write_calibration(root, device=device, quick=quick, hw=hw, force=force, on_progress=say)
+    waiting = (lambda _: []) if force else _open_cells
+    written = write_calibration(root, device=device, quick=quick, hw=hw, waiting=waiting, on_progress=say)
     for warning in written.warnings:
         say(f"warning: {warning}")
     paths = [str(path.relative_to(root)) for path in written.paths]
@@ -34,3 +38,15 @@ def calibrate(
     else:
         for path in paths:
             out().print(f"wrote {path}", markup=False)
+
+
+def _open_cells(profile: str) -> list[str]:
+    """Return the names of open cells of a profile; none where there is no ledger yet."""
+    from ledger.analysis.book import short_name
+
+    try:
+        kept = listed(open_ledger(uncommitted_is_refused=False), "cells", lambda *_: _ASKED)
+    except StateError:
+        return []
+    rows = zip(*(kept.columns[name] for name in _ASKED), strict=True)
+    return [short_name(seal, cell) for seal, cell, state, hardware in rows if (state, hardware) == ("open", profile)]

@@ -23,8 +23,6 @@ def score(
     as_json: JsonOption = False,
 ) -> None:
     """Score the forecasters. Errors, coverage, proper scores, skill against baselines, and a ranking."""
-    from importlib.util import find_spec
-
     from ledger.analysis.score import document, group_by
     from ledger.render import score_table as table
     from ledger.render.claim_text import SCORE_HEADINGS, score_rows, with_claims
@@ -43,9 +41,8 @@ def score(
             refuse(kept.more["refusals"])
         return as_value(kept_sheet(kept, group))
 
-    with_wis = find_spec("scoringrules") is not None
     with ledger.refusing_uncommitted():
-        sheet = from_value(ledger.remembered(f"score by {group}, WIS {with_wis}", made))
+        sheet = from_value(ledger.remembered(f"score by {group}", made))
     if forecaster is not None:
         sheet = only(sheet, forecaster)
     if ranking:
@@ -66,8 +63,6 @@ def score(
         if not sheet.scores:
             return
     table.render_scores(sheet.scores, out(), repeats=sheet.repeats, machines=sheet.machines)
-    if sheet.scores and all(one.wis is None for one in sheet.scores if one.measured):
-        say("WIS needs scoringrules: pip install 'roofline-ledger[score]'")
     if group is None:
         table.render_skills(sheet.skills, out())
         if forecaster is not None or table.side_by_side(sheet.scores, out()):

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.ranking import Ranking, rank_table, table_of
 from ledger.analysis.resampling import Resampling, ratio_interval, resampling_of
-from ledger.analysis.results import Results, ScoredCell, scored_cell
+from ledger.analysis.results import Results, ScoredCell, groups_of, scored_cell
 from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, persistence, rule_of_thumb
 from ledger.forecasters.answer import Answer, Question
 from ledger.forecasters.last_measured import with_last_measured
 
 if TYPE_CHECKING:
-    from ledger.analysis.resampling import Array
+    from ledger.analysis.results import Array, Numbers
 
 ALONE = {module.NAME: module.forecast for module in (naive_roofline, measured_roofline, no_overlap, rule_of_thumb)}
 """Baselines that know nothing of what a ledger measured."""
@@ -83,31 +83,30 @@ def asked_cell(view: CellView) -> ScoredCell:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Hold measured cells with what was lost on them, |ln(measured ÷ predicted time)|, by forecaster and baselines.
+    """Hold measured cells by number, with what was lost on them, |ln(measured ÷ predicted time)|.
 
-    Shapes: own (cells,), baselines (cells, NAMES), NaN where one does not answer.
+    Shapes: numbers and own (measured,), baselines (measured, NAMES), NaN where one does not answer.
     """
 
     cells: Results
+    numbers: Numbers
     own: Array
     baselines: Array
 
-
-_COMPARED = ("forecaster", "sight", "kernel", "case", "program")
+    def coded(self, name: str) -> tuple[Sequence[Any], Numbers]:
+        """Return the values of a column, each once, and the place of each measured cell's."""
+        values, places = self.cells.coded(name)
+        return values, places[self.numbers]
 
 
 def compared(cells: Results) -> Compared:
     """Return the losses of cells that baselines were asked about."""
     import numpy as np
 
-    only = [number for number, measured in enumerate(cells["measured"]) if measured is not None]
-    held = {name: list(map(cells[name].__getitem__, only)) for name in _COMPARED}
-
-    def numbers(name: str) -> Array:
-        return np.array(cells[name], dtype=np.float64)[np.array(only, dtype=np.intp)]
-
-    percents = np.stack([numbers(field) for field in FIELDS.values()], axis=1)
-    return Compared(held, np.abs(numbers("log_error")), np.abs(np.log(percents / numbers("measured")[:, None])))
+    only = np.flatnonzero(~np.isnan(cells.array("measured")))
+    percents = np.stack([cells.array(field)[only] for field in FIELDS.values()], axis=1)
+    losses = np.abs(np.log(percents / cells.array("measured")[only, None]))
+    return Compared(cells, only, np.abs(cells.array("log_error")[only]), losses)
 
 
 def skills(found: Compared) -> tuple[Skill, ...]:
@@ -115,29 +114,25 @@ def skills(found: Compared) -> tuple[Skill, ...]:
     import numpy as np
 
     order = (*SIGHTS, None)
-    places = {sight: place for place, sight in enumerate(order)}
-    groups: dict[tuple[str, int], list[int]] = {}
-    for number, (forecaster, sight) in enumerate(zip(found.cells["forecaster"], found.cells["sight"], strict=True)):
-        groups.setdefault((forecaster, places[sight]), []).append(number)
+    (forecasters, who), (sights, seen), (_, kernels) = map(found.coded, ("forecaster", "sight", "kernel"))
+    groups = {(forecasters[one], order.index(sights[sight])): members for (one, sight), members in groups_of(who, seen)}
     made = []
     for forecaster, place in sorted(groups):
-        members = np.array(groups[forecaster, place])
+        members = groups[forecaster, place]
         # Most baselines answer the same cells.
         hows: dict[bytes, Resampling] = {}
         for column, name in enumerate(NAMES):
             both = members[~np.isnan(found.baselines[members, column])]
             if len(both):
                 if (cells := both.tobytes()) not in hows:
-                    hows[cells] = resampling_of(list(map(found.cells["kernel"].__getitem__, both.tolist())))
-                own, other = found.own[both].tolist(), found.baselines[both, column].tolist()
+                    hows[cells] = resampling_of(kernels[both])
+                own, other = found.own[both], found.baselines[both, column]
                 made.append(_skill(forecaster, sight_name(order[place]), name, own, other, hows[cells]))
     return tuple(made)
 
 
-def _skill(
-    forecaster: str, sight: str, name: str, own: Sequence[float], other: Sequence[float], how: Resampling
-) -> Skill:
-    above, below = math.fsum(own), math.fsum(other)
+def _skill(forecaster: str, sight: str, name: str, own: Array, other: Array, how: Resampling) -> Skill:
+    above, below = math.fsum(own.tolist()), math.fsum(other.tolist())
     interval = ratio_interval(own, other, how)
     return Skill(
         forecaster=forecaster,
@@ -154,46 +149,42 @@ def _skill(
 
 def rankings(found: Compared) -> dict[str, Ranking]:
     """Return the ranking of forecasters and baselines by sight, where anything can be ranked."""
-    groups: dict[str, list[int]] = {}
-    for number, sight in enumerate(found.cells["sight"]):
-        groups.setdefault(sight_name(sight), []).append(number)
-    names = [sight_name(sight) for sight in (*SIGHTS, None)]
-    made = {name: _ranking(found, groups[name]) for name in names if name in groups}
+    sights, seen = found.coded("sight")
+    groups = {sights[sight]: members for (sight,), members in groups_of(seen)}
+    made = {sight_name(sight): _ranking(found, groups[sight]) for sight in (*SIGHTS, None) if sight in groups}
     return {name: ranking for name, ranking in made.items() if ranking.rows}
 
 
-def _ranking(found: Compared, members: Sequence[int]) -> Ranking:
+def _ranking(found: Compared, members: Numbers) -> Ranking:
     import numpy as np
 
-    held = {name: list(map(found.cells[name].__getitem__, members)) for name in _COMPARED}
-    forecasters, keys = held["forecaster"], held["case"]
+    (forecasters, who), (_, keys), (_, ran) = map(found.coded, ("forecaster", "case", "kernel"))
+    who = who[members]
     # The first cell of a case names its kernel.
-    kernel_of = dict(zip(reversed(keys), reversed(held["kernel"]), strict=True))
-    numbers = {case: number for number, case in enumerate(dict.fromkeys(keys))}
-    cases = np.array(list(map(numbers.__getitem__, keys)))
-    answers = found.baselines[np.array(members)]
-    there = ~np.isnan(answers)
+    _, first, cases = np.unique(keys[members], return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    cases, kernel_of = np.argsort(order)[cases], ran[members][first[order]]
+    there = ~np.isnan(found.baselines[members])
     # A built-in forecaster that sealed has one name: its baseline answers the cases for which it sealed nothing.
-    sealed = {
-        pair for pair, program in zip(zip(forecasters, keys, strict=True), held["program"], strict=True) if program
-    }
-    programs = {name for name, _ in sealed}
+    by_program = found.cells.array("program")[found.numbers][members] > 0
+    programs = {forecasters[one] for one in np.unique(who[by_program])}
     for number, name in enumerate(NAMES):
         if name in programs:
-            there[:, number] &= [(name, case) not in sealed for case in keys]
+            its = by_program & (who == forecasters.index(name))
+            there[:, number] &= ~np.isin(cases, cases[its])
     asked = [
         (name if name in programs else PREFIX + name, number)
         for number, name in enumerate(NAMES)
         if there[:, number].any()
     ]
-    names = sorted({*(name for name, _ in asked), *forecasters})
+    names = sorted({*(name for name, _ in asked), *(forecasters[one] for one in np.unique(who))})
     place = {name: number for number, name in enumerate(names)}
-    rows, columns = [cases], [np.array(list(map(place.__getitem__, forecasters)))]
-    losses = [found.own[np.array(members)]]
+    rows, columns = [cases], [np.array([place.get(name, 0) for name in forecasters])[who]]
+    losses = [found.own[members]]
     for name, number in asked:
         rows.append(cases[there[:, number]])
         columns.append(np.full(len(rows[-1]), place[name]))
-        losses.append(answers[there[:, number], number])
-    shape = (len(numbers), len(names))
+        losses.append(found.baselines[members[there[:, number]], number])
+    shape = (len(first), len(names))
     table = table_of(np.concatenate(rows), np.concatenate(columns), np.concatenate(losses), shape)
-    return rank_table(names, list(map(kernel_of.__getitem__, numbers)), table)
+    return rank_table(names, kernel_of, table)

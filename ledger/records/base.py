@@ -93,7 +93,7 @@ IN_KEY_ORDER = AfterValidator(_in_key_order)
 class Record(BaseModel):
     """Stand for any immutable record; unknown fields and lax conversions are errors."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
 
 class Stored(Record):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ledger.analysis.claims import ClaimScore
 from ledger.analysis.machines import ChipTime
-from ledger.analysis.results import ScoredCell
+from ledger.analysis.results import Results, ScoredCell
 from ledger.analysis.score import GroupBy
 from ledger.forecasters.last_measured import with_last_measured
 from ledger.render.score_sheet import ScoreSheet, sheet_of
@@ -35,7 +35,7 @@ def kept_sheet(kept: Table, group: GroupBy | None) -> ScoreSheet:
     columns = {**kept.columns, **answered(kept.columns)}
     if any(columns["chips"]):
         columns["chips"] = [[ChipTime(*one) for one in several] for several in columns["chips"]]
-    return sheet_of(columns, [ClaimScore(**one) for one in kept.more["claim_scores"]], group)
+    return sheet_of(Results(columns), [ClaimScore(**one) for one in kept.more["claim_scores"]], group)
 
 
 def answered(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 
 from ledger.device.gpu_selection import select_device
 from ledger.device.local_profile import profile_of_this_machine
-from ledger.errors import EvidenceRefused, LedgerError, StateError
+from ledger.errors import EvidenceRefused, LedgerError
 from ledger.record_files import hardware_yaml, read_hardware, write_atomically
 from ledger.records import Hardware
 
@@ -28,24 +28,24 @@ def write_calibration(
     device: str,
     quick: bool,
     hw: str | None,
-    force: bool,
+    waiting: Callable[[str], Sequence[str]],
     on_progress: Callable[[str], None],
 ) -> Written:
     """Measure this machine's ceilings and return the files written: the current profile, then its dated copy.
 
-    device: cpu, cuda or cuda:N.
+    device: cpu, cuda or cuda:N. waiting: (profile) -> the open cells of it, which must not become stale.
     Raises: InputError for an unknown device; MachineError for one that is not here, or when no shipped profile fits;
-    EvidenceRefused when open seals name the profile that would be replaced, unless forced.
+    EvidenceRefused where cells wait for the profile that would be replaced.
     """
     select_device(device)
     if device == "cpu":
         from ledger.calibrate.hardware_profile import calibrate_cpu
 
-        _refuse_to_strand(root, "cpu", force)
+        _refuse_to_strand("cpu", waiting("cpu"))
         profile = calibrate_cpu(quick=quick, on_progress=on_progress, earlier=_earlier(root))
         return _write(root / "hardware", profile, tuple(filter(_is_warning, profile.notes)))
     shipped = profile_of_this_machine(root, hw)
-    _refuse_to_strand(root, shipped.name, force)
+    _refuse_to_strand(shipped.name, waiting(shipped.name))
     from ledger.calibrate.hardware_profile import calibrate_cuda
 
     measured = calibrate_cuda(shipped, quick=quick, on_progress=on_progress)
@@ -73,23 +73,7 @@ def _write(folder: FilePath, profile: Hardware, warnings: tuple[str, ...] = ()) 
     return Written((current, dated), warnings)
 
 
-def _refuse_to_strand(root: FilePath, name: str, force: bool) -> None:
-    from ledger.evidence.judge import judge
-    from ledger.git.commit import Repository
-    from ledger.git.history import read_history
-    from ledger.git.reader import Reader, quiet_environment
-
-    repository = Repository(root)
-    if force or repository.head() is None:
-        return
-    reader = Reader(repository.git_dir, quiet_environment())
-    try:
-        history = read_history(reader)
-    except StateError:
-        return
-    with reader.blobs() as blobs:
-        book = judge(history, blobs.read)
-    waiting = [c.short_name for c in book.cells if c.state == "open" and c.forecast.case.hardware == name]
+def _refuse_to_strand(name: str, waiting: Sequence[str]) -> None:
     if waiting:
         raise EvidenceRefused(
             f"profile {name} is named by {len(waiting)} open forecasts ({waiting[0]}, …), which would become stale; "

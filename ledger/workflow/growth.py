@@ -3,7 +3,7 @@
 Only a history that plainly goes on is judged so: the commit judged before is on the line of first parents, the new
 commits add records and change nothing, and all that they add, and all that it bears on, can be told from the index.
 Elsewhere nothing is returned, and all is judged again: so it is where anything is refused, where a new seal reveals,
-hides, claims, draws or names a forecaster's answers, and where notes on sight or a new profile change old cells.
+hides, claims, draws or names a forecaster's answers, and where notes on sight or a new profile may change old cells.
 Report and audit do not use this.
 """
 
@@ -86,7 +86,8 @@ class _Growing:
         new = [path for path in introduced if _is_record(path)]
         self._check_notes()
         read = dict(self._read(new))
-        self._check_ordinary(read.values(), new=True)
+        self._check_ordinary(read.values())
+        self._check_profiles(read.values())
         seals = [path for path in new if isinstance(read[path], Prediction)]
         (numbered,) = self.facts.connection.execute("select count(*) from numbers").fetchone()
         ancestry = GrownAncestry(
@@ -244,7 +245,7 @@ class _Growing:
         for path in sorted(seals):
             take(self.facts.paths("runs", "seal = ?", _name(path)))
         take(record_path("predictions", one.seal) for one in [*found.values()] if not isinstance(one, Prediction))
-        self._check_ordinary(found.values(), new=False)
+        self._check_ordinary(found.values())
         return found
 
     def _near(self, cell: Forecast, *, new: bool) -> list[str]:
@@ -263,7 +264,7 @@ class _Growing:
             return [row[0] for row in rows]
         if not new:
             raise NotPlainError
-        devices = Devices(self.index.profiles())
+        devices = Devices(self.index.profiles().values())
         rows.sort(key=lambda row: (min(json.loads(row[6])), row[0]))
         for path, _, dtype, hardware, seal, name, _ in rows:
             alike = DTYPE_BYTES[dtype] == DTYPE_BYTES[cell.case.dtype]
@@ -272,7 +273,7 @@ class _Growing:
                 return [path]
         return []
 
-    def _check_ordinary(self, records: Iterable[Evidence], *, new: bool) -> None:
+    def _check_ordinary(self, records: Iterable[Evidence]) -> None:
         """Refuse to go on with records whose checks look at more than what is gathered here."""
         for record in records:
             if not isinstance(record, Prediction | Measurement | Void):
@@ -285,9 +286,19 @@ class _Growing:
                 drawn = any(cell.draw is not None for cell in record.cells)
                 if drawn or record.domain is not None or record.commitments or record.ratios:
                     raise NotPlainError
-            named = {cell.hardware_sha256 for cell in record.cells}
-            if new and any(not self._knows_profile(digest) for digest in named):
+
+    def _check_profiles(self, records: Iterable[Evidence]) -> None:
+        """Refuse to go on where new profiles make one device of several: the sight of earlier cells may change."""
+        named = {cell.hardware_sha256 for record in records for cell in _cells(record)}
+        new = [digest for digest in named if not self._knows_profile(digest)]
+        if not new:
+            return
+        profiles = self.index.profiles()
+        devices = Devices(profile for digest, profile in profiles.items() if self._knows_profile(digest))
+        for digest in new:
+            if digest not in profiles or devices.joined_by(profiles[digest]):
                 raise NotPlainError
+            devices.add(profiles[digest])
 
     def _knows_profile(self, digest: str) -> bool:
         found = self.facts.connection.execute(

@@ -76,7 +76,7 @@ class RecordIndex:
 
         profiles: those of the forecasts.
         """
-        devices = Devices([*self.profiles(), *profiles])
+        devices = Devices([*self.profiles().values(), *profiles])
         known = KnownCases(devices, lambda _positions: FileSet(0, 0), lambda _seal: 0)
         seen: set[tuple[str, Shape, str]] = set()
         for forecast in forecasts:
@@ -119,9 +119,9 @@ class RecordIndex:
         named = "select 1 from sealed join held on held.blob = sealed.blob where hardware_sha256 = ? limit 1"
         return [digest for (digest,) in digests if self._connection.execute(named, (digest,)).fetchone() is not None]
 
-    def profiles(self) -> list[Hardware]:
-        """Return the profiles that the seals of the commit name, of those that can be read."""
-        found: list[Hardware] = []
+    def profiles(self) -> dict[str, Hardware]:
+        """Return the profiles that the seals of the commit name by their digests, of those that can be read."""
+        found: dict[str, Hardware] = {}
         with self._reader.blobs() as blobs:
             for digest in self.profile_digests():
                 path = object_path("predictions", digest)
@@ -130,7 +130,8 @@ class RecordIndex:
                     continue
                 try:
                     data = blobs.read(held[0], MAX_PROFILE_BYTES)
-                    found += [] if data is None else [decode(Hardware, data, what=path)]
+                    if data is not None:
+                        found[digest] = decode(Hardware, data, what=path)
                 except LedgerError:
                     # The report refuses what is no profile.
                     continue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ from scored import view
 
 from ledger.analysis import score
 from ledger.analysis.regime_probabilities import brier_score, log_score, probabilities_of
-from ledger.analysis.score import group_by, interval_score, score_book
+from ledger.analysis.score import group_by, interval_scores, score_book
 from ledger.errors import UnknownName
 from ledger.records import REGIMES, Finding, Regime
 
@@ -78,7 +78,8 @@ def test_refused_ledger_scores_nobody() -> None:
     ],
 )
 def test_interval_score(low: float, high: float, measured: float, expected: float) -> None:
-    assert interval_score(low, high, measured) == pytest.approx(expected)
+    (score,) = interval_scores(*np.array([[low], [high], [measured]]))
+    assert score == pytest.approx(expected)
 
 
 def test_coverage_leaves_out_vacuous_intervals_and_their_score_counts() -> None:
@@ -175,12 +176,6 @@ def test_weighted_interval_score_is_that_of_bracher_et_al() -> None:
 def test_an_interval_down_to_zero_has_a_finite_score() -> None:
     (only,) = score_book(make_book(view(percent=50, measured=50, low_milli=0, high_milli=60_000)))
     assert only.wis is not None and math.isfinite(only.wis)
-
-
-def test_without_scoringrules_the_rest_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scoringrules", None)
-    (only,) = score_book(make_book(view(percent=80, measured=50)))
-    assert only.wis is None and only.error == pytest.approx(30)
 
 
 def test_groups_stand_apart_and_an_unknown_one_is_named() -> None:

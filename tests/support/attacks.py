@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from authority import Authority, next_second
 from builders import (
+    FASTER,
     KERNEL_SOURCE,
     PROFILE,
     Ledger,
@@ -26,6 +27,7 @@ from builders import (
     honest_samples,
     manifest_of,
     measurement,
+    on_profile,
     seal_kind,
     timing,
 )
@@ -53,7 +55,6 @@ from ledger.records import (
     SourceFile,
     Timing,
 )
-from ledger.roofline import roof_of
 
 Outcome = Literal["refused", "flagged", "undetermined", "holds"]
 Build = Callable[[Path, Path], Path]
@@ -1297,14 +1298,6 @@ def _then(folder: Path, *later: Forecast, profile: Hardware = TOY, **measured: A
     return ledger.root
 
 
-def _on(profile: Hardware, made: Forecast) -> Forecast:
-    """Return a forecast for another profile."""
-    case = made.case.model_copy(update={"hardware": profile.name})
-    roof = roof_of(profile, made.roof.path)
-    roof = made.roof.model_copy(update=roof.model_dump())
-    return made.model_copy(update={"case": case, "roof": roof, "hardware_sha256": object_id(encode(profile))})
-
-
 def _named(kernel: str, ledger_source: bytes = KERNEL_SOURCE, **update: Any) -> dict[str, Any]:
     """Return the fields of a forecast of another kernel."""
     case = forecast().case.model_copy(update={"kernel": kernel})
@@ -1314,16 +1307,7 @@ def _named(kernel: str, ledger_source: bytes = KERNEL_SOURCE, **update: Any) -> 
 
 def another_device(folder, _canary):
     """Build a blind forecast of a measured cell on another device of the same target."""
-    ceilings = TOY.ceilings["datasheet"]
-    faster = ceilings.dram_bandwidth.model_copy(update={"value": 2.0})
-    profile = TOY.model_copy(
-        update={
-            "name": "toy2",
-            "device_names": ("Toy 2",),
-            "ceilings": {"datasheet": ceilings.model_copy(update={"dram_bandwidth": faster})},
-        }
-    )
-    return _then(folder, _on(profile, _declared("blind")), profile=profile)
+    return _then(folder, on_profile(FASTER, _declared("blind")), profile=FASTER)
 
 
 def far_shape(folder, _canary):
@@ -1348,14 +1332,14 @@ HALVED = {"cold_ps": 2_000_000, "half_B_ps": 1_500_000, "half_B_flops": 100, "ha
 def measured_cell_declared_blind_under_another_profile(folder, _canary):
     """Rename the profile of a measured cell and declare it blind."""
     profile = TOY.model_copy(update={"name": "fresh"})
-    return _then(folder, _on(profile, _declared("blind")), profile=profile)
+    return _then(folder, on_profile(profile, _declared("blind")), profile=profile)
 
 
 @attack(GAMES, "flagged", "sight-contradicted", twin=another_device, formats=(2,))
 def measured_cell_declared_blind_under_renamed_device(folder, _canary):
     """Rename the profile and the device in it, with the same figures."""
     profile = TOY.model_copy(update={"name": "fresh", "device_names": ("Fresh 1",)})
-    return _then(folder, _on(profile, _declared("blind")), profile=profile)
+    return _then(folder, on_profile(profile, _declared("blind")), profile=profile)
 
 
 @attack(GAMES, "flagged", "sight-contradicted", twin=declared_near, formats=(2,))

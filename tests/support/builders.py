@@ -35,6 +35,7 @@ from ledger.records import (
     Correctness,
     Forecast,
     ForecastV2,
+    Hardware,
     KernelSource,
     Measurement,
     Prediction,
@@ -68,6 +69,16 @@ def manifest_of(source: bytes = KERNEL_SOURCE, kernel: str = "rmsnorm_matmul", *
 
 MANIFEST = manifest_of()
 PROFILE = encode(TOY)
+_CEILINGS = TOY.ceilings["datasheet"]
+_FASTER_DRAM = _CEILINGS.dram_bandwidth.model_copy(update={"value": 2.0})
+FASTER = TOY.model_copy(
+    update={
+        "name": "toy2",
+        "device_names": ("Toy 2",),
+        "ceilings": {"datasheet": _CEILINGS.model_copy(update={"dram_bandwidth": _FASTER_DRAM})},
+    }
+)
+"""Another device of the same target."""
 VERSION = 1
 """The version of the records that are built; a test sets it to 2."""
 EMPTY_GIT = {
@@ -107,6 +118,13 @@ def forecast(B: int = 4, H: int = 64, O: int = 32, dtype: str = "fp16", **change
 def second_forecast(forecast: Forecast, kernel_sha256: str = object_id(MANIFEST)) -> ForecastV2:
     """Return a forecast of version 1 as one of version 2."""
     return ForecastV2(**second(ForecastV2, {**dict(forecast), "kernel_sha256": kernel_sha256}))
+
+
+def on_profile(profile: Hardware, made: Forecast) -> Forecast:
+    """Return a forecast for another profile."""
+    case = made.case.model_copy(update={"hardware": profile.name})
+    roof = made.roof.model_copy(update=roof_of(profile, made.roof.path).model_dump())
+    return made.model_copy(update={"case": case, "roof": roof, "hardware_sha256": object_id(encode(profile))})
 
 
 class ToyKernel:

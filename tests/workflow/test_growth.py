@@ -11,11 +11,13 @@ from pathlib import Path
 
 import builders
 import pytest
-from builders import Ledger, forecast
+from builders import FASTER, Ledger, forecast, on_profile
 from many_records import write_many
 from random_ledger import random_step
+from samples import TOY
 
 from ledger.analysis.score import GROUPS
+from ledger.canonical import encode, object_id, object_path
 from ledger.cli.kept_lists import KINDS
 from ledger.evidence.judged_ledger import judged_ledger
 from ledger.forecasters import last_measured
@@ -111,7 +113,22 @@ def merged(ledger):
     ledger.merge("side")
 
 
+def put_on(ledger, profile, made):
+    ledger.write(object_path("predictions", object_id(encode(profile))), encode(profile))
+    return ledger.seal(on_profile(profile, made))
+
+
+def for_another_device(ledger):
+    put_on(ledger, FASTER, forecast())
+
+
+def for_a_device_renamed(ledger):
+    put_on(ledger, TOY.model_copy(update={"name": "fresh"}), forecast())
+
+
 ORDINARY = [
+    for_another_device,
+    for_a_device_renamed,
     another_seal,
     another_forecast_of_a_measured_case,
     measured_again,
@@ -231,6 +248,18 @@ def test_a_branch_that_contradicts_the_sight_of_an_old_seal_changes_it(ledger):
     ledger.merge("side")
     ledger.asked.check()
     assert ledger.asked.judged == 1
+    columns = ledger.asked.table("cells").columns
+    assert columns["sight"][columns["seal"].index(old.id)] == "informed"
+
+
+def test_a_profile_that_makes_two_devices_one_changes_the_sight_of_an_old_seal(ledger):
+    if builders.VERSION == 1:
+        pytest.skip("version 1 declares no sight")
+    old = put_on(ledger, FASTER, forecast().model_copy(update={"sight": "blind", "known": ""}))
+    ledger.asked.check()
+    put_on(ledger, TOY.model_copy(update={"name": FASTER.name}), forecast(B=64))
+    ledger.asked.check()
+    assert ledger.asked.judged == 2
     columns = ledger.asked.table("cells").columns
     assert columns["sight"][columns["seal"].index(old.id)] == "informed"
 
