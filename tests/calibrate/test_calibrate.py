@@ -2,8 +2,11 @@
 
 import time
 
+import builders
 import pytest
+from ledger_process import run_ledger
 
+from ledger.canonical import encode, object_id, object_path
 from ledger.device import facts as device
 from ledger.record_files import hardware_yaml, read_hardware
 from ledger.roofline import base_units, roof_of
@@ -85,3 +88,15 @@ def test_a_profile_takes_the_versions_of_many_packages():
     lines = manifest(facts.model_copy(update={"software": installed}))
     assert all(f"platform-package-{number} {number}.0.1" in " ".join(lines) for number in range(100))
     assert all(len(line) <= 400 for line in lines)
+
+
+def test_a_profile_that_open_forecasts_name_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(builders, "VERSION", 2)
+    ledger = builders.Ledger(tmp_path / "ledger")
+    profile = builders.TOY.model_copy(update={"name": "cpu"})
+    ledger.write(object_path("predictions", object_id(encode(profile))), encode(profile))
+    ledger.seal(builders.on_profile(profile, builders.forecast()))
+    done = run_ledger("calibrate", "--device", "cpu", "--quick", cwd=ledger.root)
+    assert done.returncode == 3
+    assert "profile cpu is named by 1 open forecasts" in done.stderr and "--force" in done.stderr
+    assert not (ledger.root / "hardware").exists()
