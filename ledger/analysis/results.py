@@ -36,9 +36,8 @@ class ScoredCell(NamedTuple):
     None where nothing is scored, as are `brier` and `log_score` without a measured regime; log_error is 0 there.
     shares: as stated_shares. spread: of its own runs, in percent of the time. timing_percent: half the interval of the
     run's median time. naive_roofline to persistence: the percent that each baseline would have answered, None where it
-    does not or nothing is scored. The fields after it are what persistence asks and is told of: sizes by the names of
-    the shape's keys, work and roof in base units, the position of the seal's commit, those of the measured runs with
-    their times in ps.
+    does not or nothing is scored. asks: what persistence asks and is told of (last_measured.Asked); empty where nobody
+    is asked.
     """
 
     seal: str
@@ -67,15 +66,7 @@ class ScoredCell(NamedTuple):
     no_overlap: float | None = None
     rule_of_thumb: float | None = None
     persistence: float | None = None
-    asked: bool = False
-    dtype: str = ""
-    shape: str = ""
-    flops: int = 0
-    bytes: int = 0
-    peak_flop_per_s: int = 0
-    bandwidth_bytes_per_s: int = 0
-    position: int = 0
-    runs: Sequence[tuple[int, int]] = ()
+    asks: str = ""
     program: bool = False
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Annotated
 
 import typer
@@ -77,6 +78,7 @@ def run(first: str | None) -> None:
     """
     commands = [one for one in app.registered_commands if one.name == first]
     groups = [one for one in app.registered_groups if one.name == first]
+    asked = copy(app)
     if commands or groups:
-        app.registered_commands, app.registered_groups = commands, groups
-    app()
+        asked.registered_commands, asked.registered_groups = commands, groups
+    asked()

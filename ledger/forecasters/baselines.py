@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.ranking import Ranking, rank_table, table_of
 from ledger.analysis.resampling import Resampling, ratio_interval, resampling_of
-from ledger.analysis.results import Results, ScoredCell, groups_of, scored_cell
+from ledger.analysis.results import Results, ScoredCell, groups_of, results_of, scored_cell
 from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, persistence, rule_of_thumb
 from ledger.forecasters.answer import Answer, Question
-from ledger.forecasters.last_measured import with_last_measured
+from ledger.forecasters.last_measured import Asked, last_measured
 
 if TYPE_CHECKING:
     from ledger.analysis.results import Array, Numbers
@@ -53,7 +53,9 @@ class Skill:
 
 def compared_cells(book: Book) -> list[ScoredCell]:
     """Return the cells of a book, those still hidden last, with what each baseline would have answered."""
-    return with_last_measured([] if book.refused else [asked_cell(view) for view in (*book.cells, *book.hidden)])
+    cells = [] if book.refused else [asked_cell(view) for view in (*book.cells, *book.hidden)]
+    answers = last_measured(results_of(cells).__getitem__)
+    return [cell._replace(persistence=answers.get(number)) for number, cell in enumerate(cells)]
 
 
 def asked_cell(view: CellView) -> ScoredCell:
@@ -63,7 +65,7 @@ def asked_cell(view: CellView) -> ScoredCell:
         return cell
     measured = [run.recorded for run in view.runs] if view.state == "measured" else []
     timed = [(one.commit.position, one.measurement.timing) for one in measured]
-    cell = cell._replace(
+    asked = Asked(
         dtype=case.dtype,
         shape=",".join(f"{key}={size}" for key, size in case.shape.items()),
         flops=forecast.work.flops,
@@ -71,14 +73,15 @@ def asked_cell(view: CellView) -> ScoredCell:
         peak_flop_per_s=forecast.roof.peak_flop_per_s,
         bandwidth_bytes_per_s=forecast.roof.bandwidth_bytes_per_s,
         position=view.sealed.commit.position,
-        runs=tuple((position, timing.median_ps) for position, timing in timed if timing is not None),
+        runs=[(position, timing.median_ps) for position, timing in timed if timing is not None],
     )
+    cell = cell._replace(asks=asked.text)
     if cell.measured is None or not (forecast.work.flops or forecast.work.bytes):
         return cell
     question = Question(case, forecast.work, forecast.roof, view.hardware)
     answers = {FIELDS[name]: ask(question) for name, ask in ALONE.items()}
     said: dict[str, Any] = {field: one.percent for field, one in answers.items() if isinstance(one, Answer)}
-    return cell._replace(**said, asked=True)
+    return cell._replace(**said)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +12,8 @@ from ledger.analysis.report_rows import sight_document
 from ledger.analysis.results import ScoredCell, case_key
 from ledger.evidence.judge import Growth
 from ledger.evidence.staleness import subject_of_seal
-from ledger.forecasters.baselines import asked_cell
-from ledger.forecasters.last_measured import with_last_measured
+from ledger.forecasters.baselines import asked_cell, compared_cells
+from ledger.forecasters.last_measured import last_measured
 from ledger.render.claim_text import case_words, claim_rows, claimed_text, scores_of
 from ledger.render.status_table import DOCUMENT, SIGHT
 from ledger.workflow.kept_tables import Rows, Table, columns_of
@@ -27,7 +27,7 @@ def cells_table(book: Book) -> Table:
     subject: what an open cell is of, by which it may turn out to be stale.
     """
     views = (*book.cells, *book.hidden)
-    scored = with_last_measured([] if book.refused else [asked_cell(view) for view in views])
+    scored = compared_cells(book)
     more = {
         "claims": claim_rows(book),
         "claim_lines": [
@@ -52,6 +52,12 @@ def cell_rows(found: Growth) -> Rows:
     views = [view for view in found.book.cells if view.sealed.id in found.judged]
     columns = _columns(views, [asked_cell(view) for view in views])
     return Rows(columns, key=("seal", "cell"), staying=SIGHT, seen=found.judged - found.sighted)
+
+
+def cell_answers(held: Callable[[str], Sequence[Any]], places: Sequence[int]) -> dict[str, list[Any]]:
+    """Return what persistence says of the cells at some places, which may have changed, given all columns."""
+    answers = last_measured(held, places)
+    return {"persistence": [answers.get(place) for place in places]}
 
 
 def _columns(views: Sequence[CellView], scored: Iterable[ScoredCell]) -> dict[str, list[Any]]:

@@ -22,8 +22,12 @@ MOST_PATCHES = 100
 _FLOATS = f"float64 {sys.byteorder}:".encode()
 
 
-Wanted = Callable[[int, Callable[[str], Sequence[Any]]], Iterable[str]]
-"""Return the columns that are needed, given the number of rows, and a function that gives the values of a column."""
+Held = Callable[[str], Sequence[Any]]
+"""Return the values of a column."""
+Wanted = Callable[[int, Held], Iterable[str]]
+"""Return the columns that are needed, given the number of rows."""
+Fill = Callable[[Held, Sequence[int]], Mapping[str, Sequence[Any]]]
+"""Return columns of the rows at some places, which changed, given all rows."""
 
 
 class Table(NamedTuple):
@@ -119,10 +123,21 @@ class KeptTables:
             columns[column] = values[: count - last] + values[count:] + values[count - last : count]
         return Table(columns, last, more)
 
-    def patch(self, changes: Mapping[str, Rows]) -> None:
+    def patch(self, changes: Mapping[str, tuple[Rows, Fill | None]]) -> None:
         """Keep what changes in the tables. Raises: DamagedError."""
         before = self._patches()
-        patch = {name: self._placed(name, rows, [one[name] for one in before]) for name, rows in changes.items()}
+        patch = {}
+        for name, (rows, fill) in changes.items():
+            earlier = [one[name] for one in before]
+            patch[name] = self._placed(name, rows, earlier)
+            places = [place for part, _ in patch[name] for place in part]
+            if fill is not None and places:
+
+                @cache
+                def held(column: str, name: str = name, patches: Sequence[Any] = (*earlier, patch[name])) -> list[Any]:
+                    return self._patched(name, column, patches)
+
+                patch[name].append([places, fill(held, places)])
         self._connection.execute("insert into patches (digest, data) values (?, ?)", packed(patch))
         if len(before) >= MOST_PATCHES:
             self.write({name: self.read(name) for name in changes})

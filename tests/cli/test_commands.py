@@ -246,7 +246,7 @@ def test_a_comparison_takes_commits_or_gpus_and_names_what_it_does_not_know(seal
 
 def test_a_command_is_asked_for_alone_and_an_unknown_one_names_what_is_like_it():
     """Only the command that is named is inspected, so that any other word must find all of them."""
-    assert "Usage: ledger kernels show" in run_ledger("kernels", "show", "--help", cwd=ROOT).stdout
+    assert "ledger kernels show [OPTIONS]" in run_ledger("kernels", "show", "--help", cwd=ROOT).stdout
     for words in (["scor"], ["--help", "score"], []):
         done = run_ledger(*words, cwd=ROOT)
         assert re.search(r"\bscore\b", done.stdout + done.stderr)
