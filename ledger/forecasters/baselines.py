@@ -67,7 +67,7 @@ def asked_cell(view: CellView) -> ScoredCell:
     timed = [(one.commit.position, one.measurement.timing) for one in measured]
     asked = Asked(
         dtype=case.dtype,
-        shape=",".join(f"{key}={size}" for key, size in case.shape.items()),
+        shape=",".join(f"{key}={size}" for key, size in sorted(case.shape.items())),
         flops=forecast.work.flops,
         bytes=forecast.work.bytes,
         peak_flop_per_s=forecast.roof.peak_flop_per_s,

@@ -6,10 +6,10 @@ of the roof, the position of the seal's commit, then position:time of each measu
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ledger.forecasters.persistence import nearest_of
@@ -17,10 +17,13 @@ from ledger.roofline import lower_bound_s
 
 _ROUNDING = 1e-9
 """Doublings by which the distances of two shapes differ at most when they are computed in another way."""
+_NAMES, _SIZES = re.compile("[^,=]+="), re.compile("=[0-9]+")
+_RUNS = 7
+"""Words before those on runs."""
 
 
 class Asked(NamedTuple):
-    """Hold what is asked of a cell and told of it. shape: sizes by name, as in B=1,H=64. runs: position, time in ps."""
+    """Hold what is asked of a cell and told of it. shape: sizes by name in order, as B=1,H=64. runs: position, ps."""
 
     dtype: str
     shape: str
@@ -36,42 +39,38 @@ class Asked(NamedTuple):
         """Return it as a line."""
         return " ".join([*map(str, self[:-1]), *(f"{position}:{time_ps}" for position, time_ps in self.runs)])
 
-    @classmethod
-    def read(cls, text: str) -> Asked:
-        """Return what a line says."""
-        dtype, shape, flops, size, peak, bandwidth, place, *words = text.split(" ")
-        runs = [(int(position), int(time_ps)) for position, time_ps in (word.split(":") for word in words)]
-        return cls(dtype, shape, int(flops), int(size), int(peak), int(bandwidth), int(place), runs)
 
-
-@dataclass
 class _Runs:
-    """Hold measured runs of one kernel, dtype, profile and set of shape keys: position, time in ps, cell."""
+    """Gather measured runs of one kernel, dtype, profile and set of shape keys: position, time in ps, words."""
 
-    found: list[tuple[int, int, Asked]] = field(default_factory=list)
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.found: list[tuple[int, int, list[str]]] = []
 
     @cached_property
-    def _in_order(self) -> tuple[list[tuple[int, int, Asked]], list[int], Any]:
+    def _in_order(self) -> tuple[list[tuple[int, int, list[str]]], list[int], Any]:
         """Return the runs in the order of their commits, their positions, and the logarithms of their sizes."""
         import numpy as np
 
         runs = sorted(self.found, key=lambda run: run[0])
-        sizes = [_sizes(cell.shape) for _, _, cell in runs]
-        return runs, [position for position, _, _ in runs], np.log2(sizes, dtype=np.float64)
+        sizes = _NAMES.sub("", ",".join(words[1] for *_, words in runs)).split(",")
+        doublings = np.log2(np.array(sizes, dtype=np.float64)).reshape(len(runs), -1)
+        return runs, [position for position, *_ in runs], doublings
 
-    def last_nearest(self, shape: str, position: int) -> tuple[int, Asked] | None:
-        """Return the last run before a position of those that are nearest to a shape: its time in ps, and its cell."""
+    def last_nearest(self, shape: str, position: int) -> tuple[int, list[str]] | None:
+        """Return the last run before a position of those that are nearest to a shape: its time in ps, and its line."""
         import numpy as np
 
-        runs, positions, sizes = self._in_order
+        runs, positions, doublings = self._in_order
         before = bisect_left(positions, position)
         if not before:
             return None
-        apart = np.abs(sizes[:before] - np.log2(_sizes(shape), dtype=np.float64)).sum(axis=1)
+        own = np.log2(np.array(_NAMES.sub("", shape).split(","), dtype=np.float64))
+        apart = np.abs(doublings[:before] - own).sum(axis=1)
         near = [runs[number] for number in np.flatnonzero(apart <= apart.min() + _ROUNDING)]
-        _, places = nearest_of(_shape(shape), [_shape(cell.shape) for *_, cell in near])
-        _, time_ps, cell = near[places[-1]]
-        return time_ps, cell
+        _, places = nearest_of(_shape(shape), [_shape(words[1]) for *_, words in near])
+        _, time_ps, words = near[places[-1]]
+        return time_ps, words
 
 
 def last_measured(held: Callable[[str], Sequence[Any]], among: Sequence[int] | None = None) -> dict[int, float | None]:
@@ -86,34 +85,30 @@ def last_measured(held: Callable[[str], Sequence[Any]], among: Sequence[int] | N
         return {}
     what = list(zip(held("kernel"), held("hardware"), strict=True))
     wanted = {what[number] for number in asked}
-    read = {number: Asked.read(asks[number]) for number, one in enumerate(what) if asks[number] and one in wanted}
-    earlier: dict[Any, _Runs] = {}
-    for number, cell in read.items():
-        earlier.setdefault(_question(what[number], cell), _Runs()).found.extend((*run, cell) for run in cell.runs)
-    return {number: _answered(read[number], earlier[_question(what[number], read[number])]) for number in asked}
+    lines = {number: asks[number].split(" ") for number, one in enumerate(what) if asks[number] and one in wanted}
+    earlier: dict[Any, _Runs] = {_question(what[number], lines[number]): _Runs() for number in asked}
+    for number, words in lines.items():
+        runs = earlier.get(_question(what[number], words)) if len(words) > _RUNS else None
+        if runs is not None:
+            runs.found += [(*map(int, word.split(":")), words) for word in words[_RUNS:]]
+    return {number: _answered(lines[number], earlier[_question(what[number], lines[number])]) for number in asked}
 
 
-def _answered(cell: Asked, earlier: _Runs) -> float | None:
-    if not (earlier.found and (cell.flops or cell.bytes)):
+def _answered(words: list[str], earlier: _Runs) -> float | None:
+    _, shape, flops, size, peak, bandwidth, position, *_ = words
+    if not (earlier.found and (int(flops) or int(size))):
         return None
-    found = earlier.last_nearest(cell.shape, cell.position)
+    found = earlier.last_nearest(shape, int(position))
     if found is None:
         return None
-    time_ps, other = found
-    bound_s = lower_bound_s(other.flops, other.bytes, cell.peak_flop_per_s, cell.bandwidth_bytes_per_s)
-    return 100.0 * bound_s / (time_ps / 1e12)
+    time_ps, (_, _, flops, size, *_) = found
+    return 100.0 * lower_bound_s(int(flops), int(size), int(peak), int(bandwidth)) / (time_ps / 1e12)
 
 
-def _question(what: tuple[str, str], cell: Asked) -> tuple[tuple[str, str], str, tuple[str, ...]]:
+def _question(what: tuple[str, str], words: list[str]) -> tuple[tuple[str, str], str, str]:
     """Return what runs have in common that persistence compares. what: kernel and profile."""
-    return what, cell.dtype, tuple(sorted(_shape(cell.shape)))
+    return what, words[0], _SIZES.sub("", words[1])
 
 
-@lru_cache(maxsize=1 << 17)
 def _shape(text: str) -> Mapping[str, int]:
     return {key: int(size) for key, _, size in (part.partition("=") for part in text.split(","))}
-
-
-def _sizes(text: str) -> list[int]:
-    shape = _shape(text)
-    return [shape[key] for key in sorted(shape)]

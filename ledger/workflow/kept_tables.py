@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import sqlite3
 import sys
 from array import array
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 MOST_PATCHES = 100
 """Patches beyond which tables are written as a whole."""
-_FLOATS = f"float64 {sys.byteorder}:".encode()
+_FLOATS, _FEW = f"float64 {sys.byteorder}".encode(), b"few"
 
 
 Held = Callable[[str], Sequence[Any]]
@@ -62,12 +61,23 @@ def columns_of(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> dict[str,
 def packed(value: Any) -> tuple[bytes, bytes]:
     """Return the digest and the bytes of a JSON value.
 
-    A list of floats and None is kept as numbers of 8 bytes, which are read ten times as fast as their digits.
+    A list of floats and None is kept as numbers of 8 bytes behind the places of None, and a long list of few texts or
+    integers as a byte for each behind these: both are read several times as fast as JSON.
     """
-    if isinstance(value, list) and {*map(type, value)} | {type(None)} == {float, type(None)}:
-        data = _FLOATS + array("d", (math.nan if one is None else one for one in value)).tobytes()
+    kinds = {*map(type, value), type(None)} if isinstance(value, list) else set()
+    if kinds == {float, type(None)}:
+        nothing = [place for place, one in enumerate(value) if one is None]
+        numbers = array("d", (0.0 if one is None else one for one in value))
+        data = _joined(_FLOATS, nothing, numbers.tobytes())
+    elif (
+        len(kinds) == 2
+        and kinds <= {str, int, type(None)}
+        and len(one := dict.fromkeys(value)) <= min(256, len(value) // 8)
+    ):
+        number_of = {text: number for number, text in enumerate(one)}
+        data = _joined(_FEW, [*one], bytes(map(number_of.__getitem__, value)))
     else:
-        data = json.dumps(value, separators=(",", ":")).encode()
+        data = _json(value)
     return hashlib.sha256(data).digest(), data
 
 
@@ -75,15 +85,29 @@ def unpacked(digest: bytes, data: bytes) -> Any:
     """Return the JSON value of bytes. Raises: DamagedError."""
     if hashlib.sha256(data).digest() != digest:
         raise DamagedError
-    if data.startswith(_FLOATS):
-        numbers = array("d")
-        numbers.frombytes(data[len(_FLOATS) :])
-        return [None if one != one else one for one in numbers]
+    kind, _, rest = data.partition(b":")
+    if kind in (_FLOATS, _FEW):
+        told, _, rest = rest.partition(b"\n")
+        listed = json.loads(told)
+        if kind == _FEW:
+            return [*map(listed.__getitem__, rest)]
+        numbers: list[float | None] = [*array("d", rest)]
+        for place in listed:
+            numbers[place] = None
+        return numbers
     try:
         return json.loads(data)
     except ValueError as error:
         # Numbers of a machine that orders their bytes in another way.
         raise DamagedError from error
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _joined(kind: bytes, told: Any, rest: bytes) -> bytes:
+    return b"%s:%s\n%s" % (kind, _json(told), rest)
 
 
 class DamagedError(Exception):
@@ -120,7 +144,7 @@ class KeptTables:
         for column in names if wanted is None else wanted(_grown(count, patches), held):
             values = held(column)
             # Rows that are new come before those that stay last.
-            columns[column] = values[: count - last] + values[count:] + values[count - last : count]
+            columns[column] = values[: count - last] + values[count:] + values[count - last : count] if last else values
         return Table(columns, last, more)
 
     def patch(self, changes: Mapping[str, tuple[Rows, Fill | None]]) -> None:

@@ -354,6 +354,6 @@ def test_persistence_is_asked_about_grown_cells_alone(ledger, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(last_measured, "_answered", lambda *one: asked.append(one) or answered(*one))
         ledger.asked.table("cells")
-    assert sorted(cell.shape.split(",")[0] for cell, _ in asked) == ["B=16", "B=8"]
+    assert sorted(words[1].split(",")[0] for words, _ in asked) == ["B=16", "B=8"]
     ledger.asked.check()
     assert ledger.asked.judged == 1
