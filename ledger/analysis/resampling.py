@@ -73,7 +73,8 @@ def resampling_of(kernels: ArrayLike) -> Resampling:
     """Return how results are resampled, given the kernel of each by its name or a number."""
     import numpy as np
 
-    unit_of, units = _numbered(np.asarray(kernels))
+    unit_of, first = numbered(np.asarray(kernels))
+    units = len(first)
     unit: Unit = "kernel" if units >= LEAST_UNITS else "cell"
     if unit == "cell":
         units = len(unit_of)
@@ -84,12 +85,16 @@ def resampling_of(kernels: ArrayLike) -> Resampling:
     return Resampling(unit, unit_of, units)
 
 
-def _numbered(kernels: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
-    """Return the number of each result's kernel, in the order in which they come, and how many there are."""
+def numbered(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the number of each value, equal ones alike in the order in which they come, and the place of each first.
+
+    Shapes: (values,) -> (values,), (unlike values,).
+    """
     import numpy as np
 
-    _, first, place = np.unique(kernels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[place], len(first)
+    _, first, place = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[place], first[order]
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.analysis.book import Book, CellView
 from ledger.analysis.ranking import Ranking, rank_table, table_of
-from ledger.analysis.resampling import Resampling, ratio_interval, resampling_of
+from ledger.analysis.resampling import Resampling, numbered, ratio_interval, resampling_of
 from ledger.analysis.results import Results, ScoredCell, groups_of, results_of, scored_cell
 from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, persistence, rule_of_thumb
@@ -164,9 +164,8 @@ def _ranking(found: Compared, members: Numbers) -> Ranking:
     (forecasters, who), (_, keys), (_, ran) = map(found.coded, ("forecaster", "case", "kernel"))
     who = who[members]
     # The first cell of a case names its kernel.
-    _, first, cases = np.unique(keys[members], return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    cases, kernel_of = np.argsort(order)[cases], ran[members][first[order]]
+    cases, first = numbered(keys[members])
+    kernel_of = ran[members][first]
     there = ~np.isnan(found.baselines[members])
     # A built-in forecaster that sealed has one name: its baseline answers the cases for which it sealed nothing.
     by_program = found.cells.array("program")[found.numbers][members] > 0

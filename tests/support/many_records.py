@@ -31,7 +31,7 @@ _EPOCH = 1_700_000_000
 
 
 @dataclass
-class _Branch:
+class Branch:
     """Hold a branch that is being written: its tips of the chain, and the files that it added since it began."""
 
     name: str
@@ -46,7 +46,7 @@ class _Import:
         self._pipe = pipe
         self._number = 0
 
-    def commit(self, branch: _Branch, files: Mapping[str, bytes], author: str, *more: str) -> None:
+    def commit(self, branch: Branch, files: Mapping[str, bytes], author: str, *more: str) -> None:
         """Add files to a branch. more: lines about its parents, where the last commit of the branch is not enough."""
         self._number += 1
         who = f"committer {author} <{author.lower()}@example.org> {_EPOCH + self._number} +0000"
@@ -57,51 +57,56 @@ class _Import:
             self._pipe.write(data + b"\n")
         branch.added.update(files)
 
-    def forget(self, branch: _Branch) -> None:
+    def forget(self, branch: Branch) -> None:
         """Delete a branch."""
         self._pipe.write(f"reset refs/heads/{branch.name}\nfrom {'0' * 40}\n\n".encode())
 
 
-def write_many(folder: Path, count: int) -> None:
-    """Write a bare repository of `count` seals of one cell each, all measured: twice as many records."""
+def write_many(folder: Path, count: int) -> Branch:
+    """Write a bare repository of `count` seals of one cell each, all measured: twice as many records.
+
+    Returns its branch, after which `records_of` goes on.
+    """
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder)], check=True)
     command = ["git", "-C", str(folder), "fast-import", "--quiet", "--force"]
     version, builders.VERSION = builders.VERSION, 2
     try:
         with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
             assert process.stdin is not None
-            _write(_Import(process.stdin), count)
+            main = _write(_Import(process.stdin), count)
         assert process.returncode == 0
     finally:
         builders.VERSION = version
     subprocess.run(["git", "-C", str(folder), "repack", "-q", "-a", "-d"], check=True)
+    return main
 
 
-def _write(out: _Import, count: int) -> None:
-    main = _Branch("main")
+def _write(out: _Import, count: int) -> Branch:
+    main = Branch("main")
     sources = [KERNEL_SOURCE, PROFILE, *map(_manifest, KERNELS)]
     out.commit(main, {object_path("predictions", object_id(data)): data for data in sources}, AUTHORS[0])
     for first in range(0, count, BLOCK):
         numbers = range(first, min(first + BLOCK, count))
         stay, leave = numbers[: BLOCK - BRANCHED], numbers[BLOCK - BRANCHED :]
-        side = _Branch(f"side-{first}", dict(main.tips))
+        side = Branch(f"side-{first}", dict(main.tips))
         start = ["from refs/heads/main"]
         for number in leave:
-            for data in _records(number, side):
+            for data in records_of(number, side):
                 out.commit(side, data, AUTHORS[(number + 1) % len(AUTHORS)], *start)
                 start = []
         for number in stay:
-            for data in _records(number, main):
+            for data in records_of(number, main):
                 out.commit(main, data, AUTHORS[number % len(AUTHORS)])
         if leave:
             out.commit(main, side.added, AUTHORS[0], f"merge refs/heads/{side.name}")
             out.forget(side)
             main.tips = {**main.tips, **side.tips}
         main.added.clear()
+    return main
 
 
-def _records(number: int, branch: _Branch) -> Iterator[dict[str, bytes]]:
-    """Yield a seal and its measurement, a commit's files each."""
+def records_of(number: int, branch: Branch) -> Iterator[dict[str, bytes]]:
+    """Yield a seal and its measurement, of version 2, a commit's files each."""
     cell = _cell(number)
     record = prediction(
         cell, tips=branch.tips, forecaster=AUTHORS[number % len(AUTHORS)], nonce=object_id(b"%d" % number)[:32]
