@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ class OpenLedger:
 
         Raises: EvidenceRefused at the end where there are any, whatever else was found.
         """
-        with ThreadPoolExecutor(max_workers=1) as background:
+        # Git is waited for at the end: Linux lowers the priority of this thread alone, and git inherits it.
+        with ThreadPoolExecutor(max_workers=1, initializer=os.nice, initargs=(10,)) as background:
             changed = background.submit(self.repository.uncommitted_at_rest)
             try:
                 yield

@@ -51,7 +51,8 @@ def cell_rows(found: Growth) -> Rows:
     """Return the cells that new commits add or may have changed."""
     views = [view for view in found.book.cells if view.sealed.id in found.judged]
     columns = _columns(views, [asked_cell(view) for view in views])
-    return Rows(columns, key=("seal", "cell"), staying=SIGHT, seen=found.judged - found.sighted)
+    seen = found.judged - found.sighted
+    return Rows(columns, key=("seal", "cell"), staying=SIGHT, seen=seen, new=found.added)
 
 
 def cell_answers(held: Callable[[str], Sequence[Any]], places: Sequence[int]) -> dict[str, list[Any]]:

@@ -40,14 +40,15 @@ class Table(NamedTuple):
 class Rows(NamedTuple):
     """Hold rows that are new or may have changed, by columns.
 
-    key: the names of the columns that tell a row; without any, all rows are new. staying: columns that stay in the rows
-    whose first key is among `seen`.
+    key: the names of the columns that tell a row; without any, all rows are new, as are those whose first key is among
+    `new`. staying: columns that stay in the rows whose first key is among `seen`.
     """
 
     columns: Mapping[str, Sequence[Any]]
     key: Sequence[str] = ()
     staying: Collection[str] = ()
     seen: Collection[str] = ()
+    new: Collection[str] = ()
 
 
 def columns_of(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
@@ -169,8 +170,8 @@ class KeptTables:
     def _placed(self, name: str, rows: Rows, before: Sequence[Any]) -> list[Any]:
         """Return the rows of a table with their places: those of which all changes, and the others."""
         keys = list(zip(*(rows.columns[column] for column in rows.key), strict=True)) if rows.key else []
-        first = {key[0] for key in keys}
-        held = [self._patched(name, column, before) for column in rows.key]
+        first = {key[0] for key in keys}.difference(rows.new)
+        held = [self._patched(name, column, before) for column in rows.key] if first else []
         places = [place for place, one in enumerate(held[0]) if one in first] if held else []
         place_of = {tuple(column[place] for column in held): place for place in places}
         end = _grown(self._value(name, "")[0], before)

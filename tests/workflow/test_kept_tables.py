@@ -59,6 +59,14 @@ def test_new_rows_come_before_those_that_stay_last_and_a_seen_sight_stays(tables
     assert tables.read("cells", lambda count, _held: ["same"] * (count == 4)).columns == {"same": [[1]] * 4}
 
 
+def test_rows_of_a_new_key_come_after_the_others(tables):
+    tables.patch({"cells": (rows("de", "open", new={"d", "e"}), None)})
+    tables.patch({"cells": (rows("fe", "measured", new={"f"}), None)})
+    columns = tables.read("cells").columns
+    assert columns["seal"] == ["a", "b", "d", "e", "f", "hidden"]
+    assert columns["state"] == ["open", "open", "open", "measured", "measured", "hidden"]
+
+
 def test_rows_without_a_key_are_new(tables):
     tables.write({"events": Table({"id": ["a"]})})
     tables.patch({"events": (Rows({"id": ["a", "b"]}), None)})
