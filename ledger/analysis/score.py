@@ -44,7 +44,8 @@ from ledger.records import Sight
 from ledger.suggestions import unknown
 
 if TYPE_CHECKING:
-    from ledger.analysis.results import Array, Numbers
+    from ledger.analysis.resampling import Array
+    from ledger.analysis.results import Numbers
 
 INTERVAL_ALPHA = 0.2
 VACUOUS_POINTS = 90.0

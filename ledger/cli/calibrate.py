@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import Annotated
 
 import typer
@@ -41,12 +42,17 @@ def calibrate(
 
 
 def _open_cells(profile: str) -> list[str]:
-    """Return the names of open cells of a profile; none where there is no ledger yet."""
+    """Return the names of open cells of a profile; none where there is no commit yet."""
     from ledger.analysis.book import short_name
+    from ledger.git.commit import Repository
 
+    if Repository(FilePath.cwd()).head() is None:
+        return []
+    ledger = open_ledger(uncommitted_is_refused=False)
     try:
-        kept = listed(open_ledger(uncommitted_is_refused=False), "cells", lambda *_: _ASKED)
+        kept = listed(ledger, "cells", lambda *_: _ASKED)
     except StateError:
+        # A shallow clone, which holds no history to ask.
         return []
     rows = zip(*(kept.columns[name] for name in _ASKED), strict=True)
     return [short_name(seal, cell) for seal, cell, state, hardware in rows if (state, hardware) == ("open", profile)]

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 from ledger.workflow.answers import Growing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
     from ledger.analysis.book import Book
     from ledger.cli.open_ledger import OpenLedger
     from ledger.evidence.judge import Growth
-    from ledger.workflow.kept_tables import Held, Rows, Table, Wanted
+    from ledger.workflow.kept_tables import Rows, Table, Wanted
 
 
 def listed(ledger: OpenLedger, name: str, wanted: Wanted) -> Table:
@@ -39,12 +36,6 @@ def _cell_rows(found: Growth) -> Rows:
     return cell_rows(found)
 
 
-def _cell_answers(held: Held, places: Sequence[int]) -> Mapping[str, Sequence[Any]]:
-    from ledger.render.kept_cells import cell_answers
-
-    return cell_answers(held, places)
-
-
 def _events(book: Book) -> Table:
     from ledger.render.history_events import timeline, timeline_table
 
@@ -57,4 +48,4 @@ def _event_rows(found: Growth) -> Rows:
     return timeline_rows(found)
 
 
-KINDS = {"cells": Growing(_cells, _cell_rows, _cell_answers), "events": Growing(_events, _event_rows)}
+KINDS = {"cells": Growing(_cells, _cell_rows), "events": Growing(_events, _event_rows)}

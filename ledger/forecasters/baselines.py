@@ -21,7 +21,8 @@ from ledger.forecasters.answer import Answer, Question
 from ledger.forecasters.last_measured import Asked, last_measured
 
 if TYPE_CHECKING:
-    from ledger.analysis.results import Array, Numbers
+    from ledger.analysis.resampling import Array
+    from ledger.analysis.results import Numbers
 
 ALONE = {module.NAME: module.forecast for module in (naive_roofline, measured_roofline, no_overlap, rule_of_thumb)}
 """Baselines that know nothing of what a ledger measured."""

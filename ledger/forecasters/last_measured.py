@@ -18,8 +18,6 @@ from ledger.roofline import lower_bound_s
 _ROUNDING = 1e-9
 """Doublings by which the distances of two shapes differ at most when they are computed in another way."""
 _NAMES, _SIZES = re.compile("[^,=]+="), re.compile("=[0-9]+")
-_RUNS = 7
-"""Words before those on runs."""
 
 
 class Asked(NamedTuple):
@@ -38,6 +36,10 @@ class Asked(NamedTuple):
     def text(self) -> str:
         """Return it as a line."""
         return " ".join([*map(str, self[:-1]), *(f"{position}:{time_ps}" for position, time_ps in self.runs)])
+
+
+_RUNS = len(Asked._fields) - 1
+"""Words of a line before those on runs."""
 
 
 class _Runs:

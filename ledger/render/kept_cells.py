@@ -52,10 +52,10 @@ def cell_rows(found: Growth) -> Rows:
     views = [view for view in found.book.cells if view.sealed.id in found.judged]
     columns = _columns(views, [asked_cell(view) for view in views])
     seen = found.judged - found.sighted
-    return Rows(columns, key=("seal", "cell"), staying=SIGHT, seen=seen, new=found.added)
+    return Rows(columns, key=("seal", "cell"), staying=SIGHT, seen=seen, new=found.added, fill=_answers)
 
 
-def cell_answers(held: Callable[[str], Sequence[Any]], places: Sequence[int]) -> dict[str, list[Any]]:
+def _answers(held: Callable[[str], Sequence[Any]], places: Sequence[int]) -> dict[str, list[Any]]:
     """Return what persistence says of the cells at some places, which may have changed, given all columns."""
     answers = last_measured(held, places)
     return {"persistence": [answers.get(place) for place in places]}

@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.workflow.index_file import ask_index
-from ledger.workflow.kept_tables import DamagedError, Fill, KeptTables, Rows, Table, Wanted, packed, unpacked
+from ledger.workflow.kept_tables import DamagedError, KeptTables, Rows, Table, Wanted, packed, unpacked
 
 if TYPE_CHECKING:
     from ledger.analysis.book import Book
@@ -37,11 +37,10 @@ def remembered(git_dir: FilePath, name: str, commit: str, make: Callable[[], Any
 
 
 class Growing(NamedTuple):
-    """Hold how a table is made of a book, what growth changes in it, and how rows are filled that changed."""
+    """Hold how a table is made of a book, and what growth changes in it."""
 
     make: Callable[[Book], Table]
     rows: Callable[[Growth], Rows]
-    fill: Fill | None = None
 
 
 def growing(
@@ -122,7 +121,7 @@ def _grown(
     if found is None:
         return None
     tables = KeptTables(index)
-    tables.patch({kind: (one.rows(found), one.fill) for kind, one in kinds.items()})
+    tables.patch({kind: one.rows(found) for kind, one in kinds.items()})
     index.execute("insert or replace into about values ('listed', ?)", (head,))
     return tables.read(name, wanted)
 

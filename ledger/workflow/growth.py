@@ -290,11 +290,11 @@ class _Growing:
     def _check_profiles(self, records: Iterable[Evidence]) -> None:
         """Refuse to go on where new profiles make one device of several: the sight of earlier cells may change."""
         named = {cell.hardware_sha256 for record in records for cell in _cells(record)}
-        new = [digest for digest in named if not self._knows_profile(digest)]
+        new = {digest for digest in named if not self._knows_profile(digest)}
         if not new:
             return
         profiles = self.index.profiles()
-        devices = Devices(profile for digest, profile in profiles.items() if self._knows_profile(digest))
+        devices = Devices(profile for digest, profile in profiles.items() if digest not in new)
         for digest in new:
             if digest not in profiles or devices.joined_by(profiles[digest]):
                 raise NotPlainError

@@ -41,7 +41,7 @@ class Rows(NamedTuple):
     """Hold rows that are new or may have changed, by columns.
 
     key: the names of the columns that tell a row; without any, all rows are new, as are those whose first key is among
-    `new`. staying: columns that stay in the rows whose first key is among `seen`.
+    `new`. staying: columns that stay in the rows whose first key is among `seen`. fill: gives more columns of them.
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -49,6 +49,7 @@ class Rows(NamedTuple):
     staying: Collection[str] = ()
     seen: Collection[str] = ()
     new: Collection[str] = ()
+    fill: Fill | None = None
 
 
 def columns_of(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
@@ -70,13 +71,9 @@ def packed(value: Any) -> tuple[bytes, bytes]:
         nothing = [place for place, one in enumerate(value) if one is None]
         numbers = array("d", (0.0 if one is None else one for one in value))
         data = _joined(_FLOATS, nothing, numbers.tobytes())
-    elif (
-        len(kinds) == 2
-        and kinds <= {str, int, type(None)}
-        and len(one := dict.fromkeys(value)) <= min(256, len(value) // 8)
-    ):
-        number_of = {text: number for number, text in enumerate(one)}
-        data = _joined(_FEW, [*one], bytes(map(number_of.__getitem__, value)))
+    elif len(kinds) == 2 and kinds <= {str, int, type(None)} and len(few := {*value}) <= min(256, len(value) // 8):
+        place_of = {one: place for place, one in enumerate(few)}
+        data = _joined(_FEW, [*place_of], bytes(map(place_of.__getitem__, value)))
     else:
         data = _json(value)
     return hashlib.sha256(data).digest(), data
@@ -148,21 +145,21 @@ class KeptTables:
             columns[column] = values[: count - last] + values[count:] + values[count - last : count] if last else values
         return Table(columns, last, more)
 
-    def patch(self, changes: Mapping[str, tuple[Rows, Fill | None]]) -> None:
+    def patch(self, changes: Mapping[str, Rows]) -> None:
         """Keep what changes in the tables. Raises: DamagedError."""
         before = self._patches()
         patch = {}
-        for name, (rows, fill) in changes.items():
+        for name, rows in changes.items():
             earlier = [one[name] for one in before]
             patch[name] = self._placed(name, rows, earlier)
             places = [place for part, _ in patch[name] for place in part]
-            if fill is not None and places:
+            if rows.fill is not None and places:
 
                 @cache
                 def held(column: str, name: str = name, patches: Sequence[Any] = (*earlier, patch[name])) -> list[Any]:
                     return self._patched(name, column, patches)
 
-                patch[name].append([places, fill(held, places)])
+                patch[name].append([places, rows.fill(held, places)])
         self._connection.execute("insert into patches (digest, data) values (?, ?)", packed(patch))
         if len(before) >= MOST_PATCHES:
             self.write({name: self.read(name) for name in changes})

@@ -6,7 +6,6 @@ import builders
 import pytest
 from ledger_process import run_ledger
 
-from ledger.canonical import encode, object_id, object_path
 from ledger.device import facts as device
 from ledger.record_files import hardware_yaml, read_hardware
 from ledger.roofline import base_units, roof_of
@@ -94,7 +93,7 @@ def test_a_profile_that_open_forecasts_name_is_not_replaced(tmp_path, monkeypatc
     monkeypatch.setattr(builders, "VERSION", 2)
     ledger = builders.Ledger(tmp_path / "ledger")
     profile = builders.TOY.model_copy(update={"name": "cpu"})
-    ledger.write(object_path("predictions", object_id(encode(profile))), encode(profile))
+    ledger.put_profile(profile)
     ledger.seal(builders.on_profile(profile, builders.forecast()))
     done = run_ledger("calibrate", "--device", "cpu", "--quick", cwd=ledger.root)
     assert done.returncode == 3

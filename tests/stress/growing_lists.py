@@ -25,7 +25,6 @@ from spent import Spent
 
 ROUNDS = 5
 LISTS = ("status", "log", "score")
-WHO = {f"GIT_{role}_{what}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
 
 def run(folder: Path, *words: str) -> Spent:
@@ -75,7 +74,7 @@ def time_lists(folder: Path, branch: Branch, count: int) -> None:
 def main() -> None:
     """Print a line each."""
     builders.VERSION = 2
-    os.environ.update(WHO)
+    os.environ.update(builders.EMPTY_GIT)
     # An installed command has its bytecode.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     count = int(sys.argv[1])

@@ -1293,7 +1293,7 @@ def _then(folder: Path, *later: Forecast, profile: Hardware = TOY, **measured: A
     """Build a ledger with a measured cell, B = 4, and a later seal, with its profile."""
     ledger = begin(folder)
     ledger.measure(ledger.seal(_declared("blind")), **measured)
-    ledger.write(object_path("predictions", object_id(encode(profile))), encode(profile))
+    ledger.put_profile(profile)
     ledger.seal(*later)
     return ledger.root
 

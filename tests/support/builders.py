@@ -353,6 +353,10 @@ class Ledger:
         self.write_all({object_path("predictions", object_id(data)): data for data in objects})
         return object_id(objects[-1])
 
+    def put_profile(self, profile: Hardware) -> None:
+        """Write a profile's object into the index."""
+        self.write(object_path("predictions", object_id(encode(profile))), encode(profile))
+
     def tips(self) -> dict[str, int]:
         """Return the tips of the chain as the work tree shows them."""
         held: dict[str, Prediction] = {}

@@ -17,7 +17,6 @@ from random_ledger import random_step
 from samples import TOY
 
 from ledger.analysis.score import GROUPS
-from ledger.canonical import encode, object_id, object_path
 from ledger.cli.kept_lists import KINDS
 from ledger.evidence.judged_ledger import judged_ledger
 from ledger.forecasters import last_measured
@@ -113,7 +112,7 @@ def merged(ledger):
 
 
 def put_on(ledger, profile, made):
-    ledger.write(object_path("predictions", object_id(encode(profile))), encode(profile))
+    ledger.put_profile(profile)
     return ledger.seal(on_profile(profile, made))
 
 

@@ -48,9 +48,9 @@ def test_a_table_is_read_as_it_was_written(tables):
 @pytest.mark.parametrize("most", [0, 100], ids=["joined", "patched"])
 def test_new_rows_come_before_those_that_stay_last_and_a_seen_sight_stays(tables, monkeypatch, most):
     monkeypatch.setattr(kept_tables, "MOST_PATCHES", most)
-    tables.patch({"cells": (rows("ac", "measured", seen={"a"}), None)})
-    tables.patch({"cells": (rows("bc", "void"), None)})
-    tables.patch({"cells": (rows("c", "stale", seen={"c"}), None)})
+    tables.patch({"cells": rows("ac", "measured", seen={"a"})})
+    tables.patch({"cells": rows("bc", "void")})
+    tables.patch({"cells": rows("c", "stale", seen={"c"})})
     columns = tables.read("cells").columns
     assert columns["seal"] == ["a", "b", "c", "hidden"]
     assert columns["state"] == ["measured", "void", "stale", "hidden"]
@@ -60,8 +60,8 @@ def test_new_rows_come_before_those_that_stay_last_and_a_seen_sight_stays(tables
 
 
 def test_rows_of_a_new_key_come_after_the_others(tables):
-    tables.patch({"cells": (rows("de", "open", new={"d", "e"}), None)})
-    tables.patch({"cells": (rows("fe", "measured", new={"f"}), None)})
+    tables.patch({"cells": rows("de", "open", new={"d", "e"})})
+    tables.patch({"cells": rows("fe", "measured", new={"f"})})
     columns = tables.read("cells").columns
     assert columns["seal"] == ["a", "b", "d", "e", "f", "hidden"]
     assert columns["state"] == ["open", "open", "open", "measured", "measured", "hidden"]
@@ -69,7 +69,7 @@ def test_rows_of_a_new_key_come_after_the_others(tables):
 
 def test_rows_without_a_key_are_new(tables):
     tables.write({"events": Table({"id": ["a"]})})
-    tables.patch({"events": (Rows({"id": ["a", "b"]}), None)})
+    tables.patch({"events": Rows({"id": ["a", "b"]})})
     assert tables.read("events").columns == {"id": ["a", "a", "b"]}
 
 
@@ -96,7 +96,7 @@ def test_rows_that_changed_are_filled_from_all(tables):
     def fill(held, places):
         return {"percent": [held("percent")[place - 1] for place in places]}
 
-    tables.patch({"cells": (rows("bc", "measured"), fill)})
+    tables.patch({"cells": rows("bc", "measured", fill=fill)})
     columns = tables.read("cells").columns
     assert (columns["seal"], columns["percent"]) == (["a", "b", "c", "hidden"], [0.1, 0.1, 1e300, 1e300])
 
