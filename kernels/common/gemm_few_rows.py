@@ -40,7 +40,7 @@ _SHARING_ROWS, _HALF_BYTES = 64, 113 * 1024
 # columns and least K of aligned products that are too narrow for other variants, and the K below which a copy of an
 # unaligned A takes longer than the product.
 _MANY_ROWS, _FEW_COLUMNS = 65, 2048
-_NARROW, _NARROW_INNER, _SHORT_INNER, _FEW = 768, 1024, 1024, 16
+_NARROW, _NARROW_INNER, _SHORT_INNER, _FEW = 768, 1024, 1024, 24
 # CTAs of a split of at least two steps each, and CTAs to a tile where there are more tiles than SMs.
 _LEAST_STEPS, _MANY_TILES_SPLIT = 2, 4
 

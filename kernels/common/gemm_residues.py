@@ -35,27 +35,30 @@ MOST_ROWS = {64: 256, 128: 192, 192: 128}
 """Columns of a tile -> the most rows whose sums stay in registers, and in shared memory beside two stages and more."""
 
 _FIXED = {"block_k": 64, "subtiles": 1, "tma": 1, "cluster_m": 1, "cluster_n": 1, "stream_k": 0, "group_m": 1}
-_SPLITS, _STAGES = (1, 2, 4, 8, 16), range(2, 13)
+_SPLITS, _STAGES = (1, 2, 3, 4, 5, 6, 8, 16), range(2, 13)
 _MOST_CLASSES = 8
 # The launch rule, measured on an H100 and an H200 (benchmarks/matmul-residues-h100.json, matmul-tiles-h200.json).
-# Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower; rows of C and K of products so
-# short that few_rows is faster.
-_UNALIGNED_ROWS, _UNALIGNED_ELEMENTS, _SHORT_ROWS, _SHORT_INNER = 256, 250_000, 24, 1200
-# An unaligned A alone is copied: of few rows from so many elements of B on, of more where K is short or C small.
-_GATHERED_ROWS, _LEAST_ELEMENTS, _MORE_ROWS, _GATHERED_INNER = 128, 1 << 18, 300, 1024
-# Aligned products: rows, and the K from which on parts of K occupy SMs of which whole tiles leave three quarters idle;
-# of more rows, (rows, columns) at most -> the least K.
+# Unaligned rows of B: the most rows of C, or elements, for which a copy of B is slower. few_rows is faster for so few
+# rows of C below a K, that of at most so many columns or that of more; and for (rows, columns) at most up to a K.
+_UNALIGNED_ROWS, _UNALIGNED_ELEMENTS = 256, 250_000
+_SHORT_ROWS, _SHORT_COLUMNS, _SHORT_INNER = 24, 4096, (1200, 400)
+_SHORTER = {(80, 8192): 128, (80, 4096): 400}
+# An unaligned A alone is copied: of few rows from so many elements of B on, fewer where rows are more; of many rows
+# where K is short or C small.
+_LEAST_ELEMENTS, _MORE_ROWS, _GATHERED_INNER = {24: 700_000, 128: 1 << 18}, 300, 1024
+# Aligned products: rows, and the K from which on parts of K occupy SMs of which whole tiles leave three quarters idle.
+# Of more rows: the most, the least K, the most elements of C, and those for each of K; with so many tiles for each SM.
 _DIVIDED_ROWS, _DIVIDED_INNER = 56, 1024
-_NARROW = {(128, 1024): 4096, (256, 1400): 8192}
-# The time of a configuration, fitted to 1,682 of 121 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
-# of a further wave, of CTAs that divide K and of each doubling, of the copy of A. Operations and bytes a nanosecond:
-# that an SM multiplies, that arrive there and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How
-# much more rows in two lines count, at an SM and in L2; the power by which times join. Nanoseconds of the result by 64
-# elements and by rows, and of what CTAs of a cluster exchange.
-_LAUNCH, _WAVE, _DIVIDED, _DOUBLED, _GATHERED = 3260.0, 2810.0, 175.0, 429.0, 600.0
-_MULTIPLIED, _ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 5620.0, 176.0, 280.0, 18_500.0, 4490.0, 4290.0
-_LINES_ARRIVING, _LINES_L2, _POWER = 2.31, 2.83, 2.2
-_STORED, _ADDED, _EXCHANGED = 6.8, 1.7, 2.2
+_TILED_ROWS, _TILED_INNER, _TILED_ELEMENTS, _TILED_SHARE, _TILED_TILES = 1300, 4096, 700_000, 64, 0.33
+# The time of a configuration, fitted to 4,240 of 310 shapes on an H200 (docs/notes/gemm.md). Nanoseconds: of a launch,
+# of a further wave, of each doubling of the CTAs that divide K, of the copy of A. Bytes a nanosecond: that arrive at an
+# SM and cross its shared memory, that L2 and DRAM deliver, that a copy moves. How much more rows in two lines count, at
+# an SM, in L2 and, by 64 columns, in DRAM; the power by which times join. Nanoseconds of the result by 64 elements and
+# by rows, and of what CTAs of a cluster exchange.
+_LAUNCH, _WAVE, _DOUBLED, _GATHERED = 2900.0, 1790.0, 304.0, 875.0
+_ARRIVING, _SHARED, _L2, _DRAM, _COPIED = 170.0, 240.0, 15_500.0, 4140.0, 4310.0
+_LINES_ARRIVING, _LINES_L2, _LINES_DRAM, _POWER = 2.62, 2.93, 0.255, 3.63
+_STORED, _ADDED, _EXCHANGED = 7.5, 3.92, 6.06
 # Shared memory of a CTA of two on an SM, and the most CTAs an SM where rows or K are divided further than they must.
 _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 # Rows from which on they are divided among tiles.
@@ -115,18 +118,22 @@ class Residues:
         n_rows, n_cols, n_inner = shape["M"], shape["N"], shape["K"]
         if not self.serves(shape, dtype, target):
             return False
+        small, more = n_rows * n_cols <= _UNALIGNED_ELEMENTS, n_rows <= _MORE_ROWS and n_inner <= _GATHERED_INNER
         if classes_of(n_cols) > 1:
-            few = n_rows <= _UNALIGNED_ROWS or n_rows * n_cols <= _UNALIGNED_ELEMENTS
-            return few and (n_rows > _SHORT_ROWS or n_inner >= _SHORT_INNER)
+            if any(n_rows <= rows and n_cols <= cols and n_inner <= most for (rows, cols), most in _SHORTER.items()):
+                return False
+            few = n_rows <= _UNALIGNED_ROWS or small or more
+            return few and (n_rows > _SHORT_ROWS or n_inner >= _SHORT_INNER[n_cols > _SHORT_COLUMNS])
         if _is_gathered(shape):
-            if n_rows <= _GATHERED_ROWS:
-                return n_cols * n_inner >= _LEAST_ELEMENTS
-            return n_rows <= _MORE_ROWS and (n_inner <= _GATHERED_INNER or n_rows * n_cols <= _UNALIGNED_ELEMENTS)
+            for rows, least in _LEAST_ELEMENTS.items():
+                if n_rows <= rows:
+                    return n_cols * n_inner >= least
+            return more or (n_rows <= _MORE_ROWS and small)
         if n_rows <= _DIVIDED_ROWS:
             return n_inner >= _DIVIDED_INNER and 4 * ceil_div(n_cols, 64) <= SMS[TARGET]
-        return any(
-            n_rows <= rows and n_cols <= columns and n_inner >= least for (rows, columns), least in _NARROW.items()
-        )
+        few = ceil_div(n_rows, MOST_ROWS[64]) * ceil_div(n_cols, 64) <= _TILED_TILES * SMS[TARGET]
+        small = n_rows * n_cols <= min(_TILED_ELEMENTS, _TILED_SHARE * n_inner)
+        return few and small and n_rows <= _TILED_ROWS and n_inner >= _TILED_INNER
 
     def fastest(self, generic: Settings, shape: Shape) -> dict[str, Any]:
         """Return the configuration that takes the least time by the rule; generic: as in few_rows."""
@@ -245,15 +252,15 @@ def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     def read(twice: float) -> float:
         return float(of_a * (twice if two_a else 1) + of_b * (twice if two_b else 1))
 
-    multiplied = 8192 * block_m * groups / _MULTIPLIED
     in_shared = (128 * groups * (64 + block_m) + of_a + of_b) / _SHARED
-    step = max(multiplied, in_shared, read(_LINES_ARRIVING) / _ARRIVING)
+    step = max(in_shared, read(_LINES_ARRIVING) / _ARRIVING)
     steps = ceil_div(classes * _steps(shape), split)
-    by_l2, by_dram = ctas * steps * read(_LINES_L2) / _L2, 2 * (m * k + n * k + m * n) / _DRAM
+    beside = _LINES_DRAM / groups if two_b else 0.0
+    by_l2, by_dram = ctas * steps * read(_LINES_L2) / _L2, 2 * (m * k + n * k * (1 + beside) + m * n) / _DRAM
     loop = math.pow(sum(math.pow(time, _POWER) for time in (each * steps * step, by_l2, by_dram)), 1 / _POWER)
     ends = min(classes, ceil_div(classes, split) + 1)
     stored = each * (_STORED * rows * groups + _ADDED * block_m * ends)
-    dividing = _DIVIDED + _DOUBLED * math.log2(split) + _EXCHANGED * block_m * groups if split > 1 else 0.0
+    dividing = _DOUBLED * math.log2(split) + _EXCHANGED * block_m * groups if split > 1 else 0.0
     copying = _GATHERED + 4 * m * k / _COPIED if _is_gathered(shape) else 0.0
     return float(_LAUNCH + _WAVE * (waves - 1) + loop + stored + dividing + copying)
 

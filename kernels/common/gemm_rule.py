@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ ARRIVING_BYTES = 76.4
 # nearly the fastest of those that were timed; a clock means little but beside another. Rows and columns of the cluster
 # kernel's tiles -> rate of their arithmetic:
 CLUSTER_TILES = {
-    (128, 256): 0.993, (128, 128): 1.0, (192, 192): 0.952, (128, 192): 0.949, (64, 256): 1.0, (192, 128): 0.9,
+    (128, 256): 0.993, (128, 128): 1.0, (192, 192): 0.952, (128, 192): 1.0, (64, 256): 1.0, (192, 128): 0.9,
     (64, 192): 0.9,
 }  # fmt: skip
 # The pipelined kernel's, which has no clusters -> its stages, and the rate.
@@ -53,6 +53,13 @@ PIPELINED_TILES = {(128, 256): (3, 1.03), (128, 128): (6, 0.959)}
 # Programs of a cluster, which wait for one another -> rate; and the rate of tiles that are divided.
 CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.93}
 DIVIDED_RATE = 0.909
+# Products with few steps, mostly a launch: K at most -> Triton's tiles (rows, columns, depth, warps) with the most of
+# them for each SM, of which the first that suffices is taken (benchmarks/matmul-sweep-h200.json). With unaligned rows
+# of B lanes load elements one by one: narrow tiles, and of few rows none with more than a step.
+_SHORTEST, _SHORTEST_TILES = 32, (((64, 64, 32, 4), 1.0), ((128, 128, 32, 8), 8.0))
+_SHORT, _SHORT_TILES = 96, (((64, 32, 64, 4), 0.3), ((64, 64, 64, 4), 1.0), ((128, 128, 32, 8), 1.0))
+_SHORT_UNALIGNED = 250, (((64, 32, 64, 4), 1.0),)
+_SHORT_ROWS, _ONE_STEP, _LONGER_FROM = 64, 80, 25
 # Clocks: of a tile of 128 x 256 beside its steps, of a launch that does not begin before the one ahead of it ends.
 TILE_CLOCKS = 5_560
 LAUNCH_CLOCKS = 4_510
@@ -84,14 +91,10 @@ class Frame(NamedTuple):
 
 
 MEASURED: dict[tuple[int, int, int], Frame] = {
-    (2816, 4352, 6144): Frame(128, 128, 2, stream_k=1),
-    (3072, 3584, 2560): Frame(128, 128, 2, stream_k=1),
     (3000, 5000, 7000): Frame(128, 256, 2, stream_k=1),
     (5000, 5000, 520): Frame(128, 256, 2),
-    (5120, 5120, 5120): Frame(128, 128, 2, stream_k=1),
 }
-"""M, N and K where another frame was measured faster for matmul than the one with the fewest clocks, or is level with
-it and known longer (docs/notes/gemm.md)."""
+"""M, N, K -> the frame that was measured faster for matmul than the one with the fewest clocks (docs/notes/gemm.md)."""
 
 
 def frames() -> Iterator[Frame]:
@@ -156,6 +159,26 @@ def cluster_frame(shape: Shape, sms: int) -> Frame:
     return min(of_clusters, key=lambda frame: clocks(frame, shape, sms, even_rows=False))
 
 
+def _short_tile(shape: Shape, sms: int) -> dict[str, int] | None:
+    """Return the tile of a product with so few steps that Triton's, which fills no ring, is faster; None for others."""
+    n_rows, n_cols, n_inner = shape["M"], shape["N"], shape["K"]
+    unaligned = n_cols % 8 > 0
+    if not unaligned and n_inner % 8 == 0 and n_rows > _SHORT_ROWS:
+        return None
+    tiles: Sequence[tuple[tuple[int, int, int, int], float]] = ()
+    if n_inner <= _SHORTEST:
+        tiles = _SHORTEST_TILES
+    elif n_inner <= (_SHORT if n_rows >= _LONGER_FROM else _ONE_STEP):
+        tiles = [(tile, most if tile[1] > 32 or not unaligned else 1.0) for tile, most in _SHORT_TILES]
+        tiles = [(tile, most) for tile, most in tiles if tile[0] <= _SHORT_ROWS or n_rows > 2 * _SHORT_ROWS]
+    elif unaligned and n_rows >= _LONGER_FROM and n_inner <= _SHORT_UNALIGNED[0]:
+        tiles = _SHORT_UNALIGNED[1]
+    for (block_m, block_n, block_k, num_warps), most in tiles:
+        if ceil_div(n_rows, block_m) * ceil_div(n_cols, block_n) <= most * sms:
+            return {"block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": num_warps, "num_stages": 3}
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuledGemm(Gemm):
     """A product whose launch rule chooses frames.
@@ -169,6 +192,9 @@ class RuledGemm(Gemm):
 
     def config(self, shape: Shape, dtype: Dtype, target: str) -> dict[str, Any]:
         """Return the launch configuration of a shape: the variant and tile whose waves take least time."""
+        ruled = self.residues and self.residues.serves(shape, dtype, target)
+        if ruled and (short := _short_tile(shape, sms_of(target))):
+            return {**self.generic_config(shape, dtype, target), **short}
         if self.residues and self.residues.is_fastest(shape, dtype, target):
             return self.residues.fastest(self.generic_config(shape, dtype, target), shape)
         if self.few_rows and self.few_rows.is_fastest(shape, dtype, target):

@@ -36,17 +36,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Where another frame was measured faster than the one with the fewest clocks, or is level with it and known longer:
-# 1024 x 1536 x 2048 by `ledger tune` (benchmarks/tuning/matmul-h200.json), the others as docs/notes/gemm.md says.
+# Where another frame was measured faster than the one with the fewest clocks (docs/notes/gemm.md).
 _TUNED: dict[tuple[int, int, int], Frame] = {
     **MEASURED,
     (128, 8192, 8192): Frame(64, 128, 2, swap_ab=1),
-    (128, 12288, 4096): Frame(64, 192, 2),
     (128, 8192, 28672): Frame(64, 128, 2, swap_ab=1),
-    (512, 4096, 4096): Frame(128, 128, 2, swap_ab=1),
     (777, 3000, 4104): Frame(160, 128, 1, 2, swap_ab=1),
     (1000, 1512, 2056): Frame(128, 128, 2, 2),
-    (1024, 1536, 2048): Frame(64, 192),
 }
 # Up to so many rows a tile has all of them, A and B are swapped, and B is what takes time. Two CTAs divide a tile where
 # there are few and enough steps. Wide tiles, whose rows of B are long, where there are more narrow ones than SMs.
@@ -73,11 +69,11 @@ _SWAPPED_ASKED_BYTES = 28.6
 _SWAPPED_ARRIVING_BYTES = {1: 83.0, 2: 50.8}
 _SWAPPED_SHARED_BYTES = 173.0
 _SWAPPED_CLUSTER_RATES = {(1, 1): 1.0, (2, 1): 0.959, (1, 2): 0.959, (2, 2): 0.825}
-_SWAPPED_ALONE_RATE = 0.96
+_SWAPPED_ALONE_RATE = 0.865
 # Clocks of a tile in two halves, which leave each other sums, by the clusters of halves; pairs were faster from so
 # large a K on. Such were the fastest with 64 columns only.
-_HALVES_CLOCKS = {(1, 1): 1_900, (2, 1): 7_000}
-_HALVES_PAIR_INNER, _HALVES_COLUMNS = 6_000, 64
+_HALVES_CLOCKS = {(1, 1): 1_900, (1, 2): 1_900, (2, 1): 7_000}
+_HALVES_PAIR_INNER, _HALVES_COLUMNS = 3_000, 64
 # As many of them as `ledger tune` is offered.
 _SWAPPED_OFFERED = 16
 
@@ -143,7 +139,7 @@ def _swapped_clocks(frame: Frame, shape: Shape, sms: int) -> float:
     """Return the same as gemm_rule.clocks for a frame with A and B swapped."""
     block_m, block_n, rows, cols, _, split, *_ = frame
     n_rows, n_inner, loaded = shape["M"], shape["K"], tile_rows(frame._asdict(), shape["M"])
-    slots = resident(frame.cluster, sms) // (rows * cols * split)
+    slots = resident((rows * split, cols), sms) // (rows * cols * split)
     waves = ceil_div(ceil_div(n_rows, rows * block_m) * ceil_div(shape["N"], cols * block_n), slots)
     lines_a, lines_b = lines(n_inner), lines(shape["N"])
     asked_bytes = {1: gemm_rule.ASKED_BYTES[1] if waves > 1 else gemm_rule.ASKED_AT_ONCE_BYTES, 2: _SWAPPED_ASKED_BYTES}

@@ -166,6 +166,34 @@ def _flashinfer_prefill(*, causal: bool) -> Callable[[Mapping[str, Tensor]], Cal
     return prepare
 
 
+def _flashinfer_fp8_blocks(inputs: Mapping[str, Tensor]) -> Call:
+    import torch
+    from flashinfer.gemm import fp8_blockscale_gemm_sm90
+
+    a, b, a_scale, b_scale = (inputs[name] for name in ("a", "b", "a_scale", "b_scale"))
+    out = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16, device=a.device)
+    # DeepGEMM's kernel. It reads the scales of A as (K / 128, M), which is the layout here.
+    return lambda: fp8_blockscale_gemm_sm90(a, b, a_scale, b_scale, out=out)
+
+
+def _flash_attention_4(*, causal: bool) -> Callable[[Mapping[str, Tensor]], Call]:
+    def prepare(inputs: Mapping[str, Tensor]) -> Call:
+        from flash_attn.cute import flash_attn_func
+
+        # Rows, then heads.
+        q, k, v = (inputs[name].transpose(1, 2).contiguous() for name in ("q", "k", "v"))
+        return lambda: flash_attn_func(q, k, v, causal=causal)[0].transpose(1, 2)
+
+    return prepare
+
+
+def _attention_peers(*, causal: bool) -> tuple[Peer, ...]:
+    return (
+        _flashinfer(_flashinfer_prefill(causal=causal)),
+        Peer("flash_attention_4", "flash-attn-4", _flash_attention_4(causal=causal)),
+    )
+
+
 def _flashinfer(prepare: Callable[[Mapping[str, Tensor]], Call]) -> Peer:
     return Peer("flashinfer", "flashinfer-python", prepare)
 
@@ -186,6 +214,7 @@ _PEERS: Mapping[str, tuple[Peer, ...]] = {
     ),
     "decode_attention/1": (_flashinfer(_flashinfer_decode),),
     "mla_decode/1": (_flashinfer(_flashinfer_mla),),
-    "flash_attention/1": (_flashinfer(_flashinfer_prefill(causal=False)),),
-    "flash_attention_causal/1": (_flashinfer(_flashinfer_prefill(causal=True)),),
+    "flash_attention/1": _attention_peers(causal=False),
+    "flash_attention_causal/1": _attention_peers(causal=True),
+    "matmul_fp8_blocks/1": (_flashinfer(_flashinfer_fp8_blocks),),
 }

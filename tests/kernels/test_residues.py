@@ -166,7 +166,7 @@ def test_a_race_of_residues_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ({"block_m": 60}, "a multiple of 8 rows, at most 256 by 64, 192 by 128"),
         ({"block_n": 256}, "at most 256 by 64, 192 by 128, 128 by 192"), ({"block_m": 264}, "at most 256 by 64"),
-        ({"split_k": 3}, "expected split_k 1, 2, 4, 8, 16"), ({"num_stages": 1}, "2 to 12 stages"),
+        ({"split_k": 7}, "expected split_k 1, 2, 3, 4, 5, 6, 8, 16"), ({"num_stages": 1}, "2 to 12 stages"),
         ({"num_warps": 2}, "num_warps"), ({"tma": 0}, "tma 1"), ({"pdl": 2}, "pdl is 2"), ({"num_stages": 3}, None),
     ],
 )  # fmt: skip
