@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,13 +53,6 @@ PIPELINED_TILES = {(128, 256): (3, 1.03), (128, 128): (6, 0.959)}
 # Programs of a cluster, which wait for one another -> rate; and the rate of tiles that are divided.
 CLUSTER_RATES = {1: 1.0, 2: 0.959, 4: 0.93}
 DIVIDED_RATE = 0.909
-# Products with few steps, mostly a launch: K at most -> Triton's tiles (rows, columns, depth, warps) with the most of
-# them for each SM, of which the first that suffices is taken (benchmarks/matmul-sweep-h200.json). With unaligned rows
-# of B lanes load elements one by one: narrow tiles, and of few rows none with more than a step.
-_SHORTEST, _SHORTEST_TILES = 32, (((64, 64, 32, 4), 1.0), ((128, 128, 32, 8), 8.0))
-_SHORT, _SHORT_TILES = 96, (((64, 32, 64, 4), 0.3), ((64, 64, 64, 4), 1.0), ((128, 128, 32, 8), 1.0))
-_SHORT_UNALIGNED = 250, (((64, 32, 64, 4), 1.0),)
-_SHORT_ROWS, _ONE_STEP, _LONGER_FROM = 64, 80, 25
 # Clocks: of a tile of 128 x 256 beside its steps, of a launch that does not begin before the one ahead of it ends.
 TILE_CLOCKS = 5_560
 LAUNCH_CLOCKS = 4_510
@@ -160,19 +153,25 @@ def cluster_frame(shape: Shape, sms: int) -> Frame:
 
 
 def _short_tile(shape: Shape, sms: int) -> dict[str, int] | None:
-    """Return the tile of a product with so few steps that Triton's, which fills no ring, is faster; None for others."""
+    """Return the tile of a product with so few steps that Triton, which fills no ring, is faster; None for others.
+
+    Of the tiles of a case (rows, columns, depth, warps) the first of which there are few enough for each SM; measured
+    (benchmarks/matmul-sweep-h200.json). Lanes load unaligned rows of B element by element: narrow tiles then.
+    """
     n_rows, n_cols, n_inner = shape["M"], shape["N"], shape["K"]
-    unaligned = n_cols % 8 > 0
-    if not unaligned and n_inner % 8 == 0 and n_rows > _SHORT_ROWS:
+    unaligned, few = n_cols % 8 > 0, n_rows <= 24
+    if n_rows > 64 and not unaligned and n_inner % 8 == 0:
         return None
-    tiles: Sequence[tuple[tuple[int, int, int, int], float]] = ()
-    if n_inner <= _SHORTEST:
-        tiles = _SHORTEST_TILES
-    elif n_inner <= (_SHORT if n_rows >= _LONGER_FROM else _ONE_STEP):
-        tiles = [(tile, most if tile[1] > 32 or not unaligned else 1.0) for tile, most in _SHORT_TILES]
-        tiles = [(tile, most) for tile, most in tiles if tile[0] <= _SHORT_ROWS or n_rows > 2 * _SHORT_ROWS]
-    elif unaligned and n_rows >= _LONGER_FROM and n_inner <= _SHORT_UNALIGNED[0]:
-        tiles = _SHORT_UNALIGNED[1]
+    narrow, square = ((64, 32, 64, 4), 1.0 if unaligned else 0.3), ((64, 64, 64, 4), 1.0)
+    tall, large = ((128, 64, 64, 8), 1.0), ((128, 128, 32, 8), 1.0)
+    if n_inner <= 32:
+        tiles = [((64, 64, 32, 4), 1.0), ((128, 128, 32, 8), 8.0)]
+    elif n_inner <= (80 if few else 96):
+        tiles = [narrow, square, *([tall] if n_rows > 64 else []), *([large] if n_rows > 128 else [])]
+    elif n_inner <= 250 and unaligned and not few:
+        tiles = [narrow]
+    else:
+        return None
     for (block_m, block_n, block_k, num_warps), most in tiles:
         if ceil_div(n_rows, block_m) * ceil_div(n_cols, block_n) <= most * sms:
             return {"block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": num_warps, "num_stages": 3}

@@ -283,6 +283,13 @@ def test_matmul_takes_nearly_the_fastest_that_was_measured(file: str, known: int
         ((1316, 2560, 512), "104x128@cuda-1x1-swap_ab-n6"),
         ((18, 5632, 240), "24x64@cuda-1x1-swap_ab-n12"),
         ((70, 64, 64), "64x64@cuda-1x1-n8"),
+        # Few steps: by columns, rows and tiles.
+        ((48, 1178, 36), "64x32@generic-bk64-w4-n3"),
+        ((58, 7168, 74), "64x64@generic-bk64-w4-n3"),
+        ((1348, 1536, 92), "128x128@generic-bk32-w8-n3"),
+        ((395, 16384, 17), "128x128@generic-bk32-w8-n3"),
+        ((66, 4621, 81), "128x64@generic-bk64-w8-n3"),
+        ((288, 5996, 65), "72x192@residues-1x1-n2"),
         ((1024, 1024, 1024), "128x64@cuda-1x1-n8"),
     ],
 )
