@@ -14,7 +14,7 @@ from typing import Any
 
 from ledger.operations import Shape
 
-from .targets import SMS, ceil_div
+from .targets import ceil_div
 
 Settings = Mapping[str, Any]
 
@@ -36,17 +36,12 @@ CLUSTERS = ((1, 1), (2, 1), (2, 2), (4, 1))
 """Clusters along M and N that launch rules choose from."""
 
 
-_RESIDENT = {3: 117, 4: 120, 5: 110, 6: 102, 7: 105, 8: 120, 16: 112}
-"""CTAs of a cluster -> how many CTAs of such clusters an H200 with 132 SMs holds at once, as its driver says."""
-
-
 def resident(cluster: tuple[int, int], sms: int) -> int:
     """Return how many CTAs of such clusters a chip holds at once: a cluster lies within a group of SMs.
 
-    Other chips are taken to hold the same share as an H200.
+    Of those of four an H200 with 132 SMs holds 120; other chips are taken to hold the same share.
     """
-    ctas = math.prod(cluster)
-    return sms * _RESIDENT[ctas] // SMS["sm_90"] // ctas * ctas if ctas in _RESIDENT else sms
+    return sms if math.prod(cluster) < 4 else sms * 10 // 11 // 4 * 4
 
 
 def cluster_of(config: Settings) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from ledger.roofline import DTYPE_BYTES
 
 from . import configs
 from .cuda import Argument, TensorMap, cuda_source, prepare_ahead, prepare_cuda, tensor_map
-from .gemm_config import Settings, resident, ring_bytes
+from .gemm_config import Settings, ring_bytes
 from .targets import SHARED_BYTES, SMS, TMA_ALIGNMENT, ceil_div, is_tma_aligned
 from .wgmma import Wgmma, wgmma_header
 
@@ -64,6 +64,8 @@ _HALF_BYTES, _MOST_CTAS = 113 * 1024, 5
 # Rows from which on they are divided among tiles.
 _LEAST_ROWS = 64
 _GATHER_THREADS, _VECTOR = 256, 8
+_RESIDENT = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15, 16: 7}
+"""CTAs of a cluster -> clusters that an H200 with 132 SMs holds at once, as its driver says; others hold that share."""
 _TENSOR_MAP_BYTES = 128
 """Of what cuTensorMapEncodeTiled writes."""
 
@@ -243,7 +245,7 @@ def _nanoseconds(config: Settings, shape: Shape, sms: int) -> float:
     (m, n, k), split, classes = (shape[size] for size in "MNK"), config["split_k"], classes_of(shape["N"])
     rows, block_m, groups, ctas = tile_rows(config, m), config["block_m"], config["block_n"] // 64, _ctas(config, shape)
     on_sm = 2 if residues_bytes(config) <= _HALF_BYTES else 1
-    slots = resident((split, 1), sms)
+    slots = split * max(_RESIDENT[split] * sms // SMS[TARGET], 1)
     waves = ceil_div(ctas, slots * on_sm)
     each = waves * on_sm if ctas > slots else 1
     of_a, of_b = 128 * rows, 8192 * groups
