@@ -188,6 +188,14 @@ def test_notes_quote_the_bench():
     assert f"{min(decode):.2f} to {max(decode):.2f} times in {len(decode)} fp16 cells" in attention
     (mla,) = [row for row in found if row["kernel"] == "mla_decode" and row["shape"]["B"] == 1]
     assert f"B=1 takes {mla['ours_us']:.1f} where eager takes {mla['all_us']['torch_eager']:.1f}" in attention
+    for kernel, columns in (("flash_attention", 128), ("flash_attention_causal", 64)):
+        sizes = {"D": columns, "S": 8192}.items()
+        timed = [row for row in found if row["kernel"] == kernel and sizes <= row["shape"].items()]
+        (row,) = [row for row in timed if "flash_attention_4" in row["all_us"]]
+        others = f"{row['all_us']['flash_attention_4']:.0f}"
+        assert re.search(rf"{others} (where this takes |\(){row['ours_us']:.0f}", attention)
+    (long,) = [row for row in found if row["kernel"] == "rmsnorm" and row["shape"]["N"] == 131072]
+    assert f"{long['all_us']['quack']:.1f} where this takes {long['ours_us']:.1f}" in lines
     (wide,) = ratio("torch_matmul", "rmsnorm_matmul", B=130, H=4096, O=11008)
     tall, *_ = ratio("torch_matmul", "rmsnorm_matmul", B=512, H=4096, O=4096)
     large, *_ = ratio("torch_matmul", "rmsnorm_matmul", B=128, H=8192, O=8192)

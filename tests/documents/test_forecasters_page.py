@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/forecasters.md").read_text(encoding="utf-8")
 CONTESTS = {
     "first": (None, "0fb9832d8e"), "second": ("0fb9832d8e", "31d9bc3d9b"), "third": ("31d9bc3d9b", "6df45f8e73"),
-    "fourth": ("efadb2eb73", "db6884e068"),
+    "fourth": ("efadb2eb73", "db6884e068"), "fifth": ("db6884e068", "7d26efb087"),
 }  # fmt: skip
 """The seal before each contest, and its last one."""
 GROUPS = {"this project's": "own", "torch's products": "torch", "other packages'": "packages"}
 DEVICES = {"H100": "h100_sxm", "H200": "h200"}
-NAMED = "first|second|third|fourth|fourth, all"
+NAMED = "first|second|third|fourth|fourth, all|fifth"
 ROWS = re.findall(rf"^\| ({NAMED}) \| (H\d00), ([^,|]*)(?:, [^|]*)? \| `?(.*?)`? \| (.*) \|$", PAGE, re.MULTILINE)
 
 
