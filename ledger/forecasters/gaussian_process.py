@@ -1,7 +1,7 @@
 """Predicts several quantities of a cell from those of measured ones: Gaussian processes that share a covariance. Pure.
 
-The covariance of two cells has four parts: what all cells share, what those of one kernel share, and two that fall
-with the distance of their inputs, of which one counts between cells of one kernel alone and falls sooner.
+The covariance of two cells has five parts: what all cells share, those of one family, those of one kernel, and two
+that fall with the distance of their inputs, of which one counts between cells of one kernel alone and falls sooner.
 
 Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1 and section 5.4.2.
 """
@@ -11,17 +11,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class Group(NamedTuple):
+    """Name what a cell is of: a family of kernels, and a kernel."""
+
+    family: str
+    kernel: str
 
 
 @dataclass(frozen=True)
 class Deviations:
     """Hold how far, in ln, a quantity deviates: by inputs, within a kernel, of a kernel, of all; noise of a run.
 
-    sooner: by how much the squared distance within a kernel counts more.
+    sooner: by how much the squared distance within a kernel counts more. family: of a family of kernels.
     """
 
     inputs: float
@@ -30,6 +37,7 @@ class Deviations:
     every: float
     noise: float
     sooner: float
+    family: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Process:
     """
 
     inputs: NDArray[Any]
-    kernels: tuple[str, ...]
+    groups: tuple[Group, ...]
     targets: NDArray[Any]
     deviations: Deviations
     inverse: NDArray[Any]
@@ -59,7 +67,7 @@ class Process:
     def of(
         cls,
         inputs: Sequence[Sequence[float]],
-        kernels: Sequence[str],
+        groups: Sequence[Group],
         targets: Sequence[Sequence[float]],
         deviations: Deviations,
     ) -> Process:
@@ -67,9 +75,9 @@ class Process:
         import numpy as np
 
         rows = np.array(inputs, dtype=float)
-        covariance = _covariance(rows, kernels, rows, kernels, deviations)
+        covariance = _covariance(rows, groups, rows, groups, deviations)
         noisy = covariance + deviations.noise**2 * np.eye(len(rows))
-        return cls(rows, tuple(kernels), np.array(targets, dtype=float), deviations, np.linalg.inv(noisy))
+        return cls(rows, tuple(groups), np.array(targets, dtype=float), deviations, np.linalg.inv(noisy))
 
     @cached_property
     def _products(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -80,8 +88,8 @@ class Process:
         import numpy as np
 
         out = np.array(left, dtype=int)
-        kept = np.setdiff1d(np.arange(len(self.kernels)), out)
-        mean = _mean(self.targets[kept], [self.kernels[row] for row in kept])
+        kept = np.setdiff1d(np.arange(len(self.groups)), out)
+        mean = _mean(self.targets[kept], [self.groups[row].kernel for row in kept])
         of_targets, of_ones = self._products
         full = of_targets - of_ones[:, None] * mean[None, :]
         weights, lost = full[kept], None
@@ -102,16 +110,16 @@ class Fit:
     mean: NDArray[Any]
     lost: tuple[NDArray[Any], NDArray[Any]] | None
 
-    def at(self, inputs: Sequence[float], kernel: str) -> Predicted:
+    def at(self, inputs: Sequence[float], group: Group) -> Predicted:
         """Return what the known runs say of a cell."""
         import numpy as np
 
         process = self.process
-        names = [process.kernels[row] for row in self.kept]
+        groups = [process.groups[row] for row in self.kept]
         row = np.array(inputs, dtype=float)[None, :]
-        near = _covariance(row, (kernel,), process.inputs[self.kept], names, process.deviations)[0]
-        own = _covariance(row, (kernel,), row, (kernel,), process.deviations)[0, 0] + process.deviations.noise**2
-        spread = np.zeros(len(process.kernels))
+        near = _covariance(row, (group,), process.inputs[self.kept], groups, process.deviations)[0]
+        own = _covariance(row, (group,), row, (group,), process.deviations)[0, 0] + process.deviations.noise**2
+        spread = np.zeros(len(process.groups))
         spread[self.kept] = near
         explained = spread @ process.inverse @ spread
         if self.lost is not None:
@@ -136,14 +144,18 @@ def _mean(targets: NDArray[Any], kernels: Sequence[str]) -> NDArray[Any]:
 
 
 def _covariance(
-    a: NDArray[Any], kernels_a: Sequence[str], b: NDArray[Any], kernels_b: Sequence[str], of: Deviations
+    a: NDArray[Any], groups_a: Sequence[Group], b: NDArray[Any], groups_b: Sequence[Group], of: Deviations
 ) -> NDArray[Any]:
     import numpy as np
 
     squared = np.maximum((a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T, 0)
-    same = np.array(kernels_a)[:, None] == np.array(kernels_b)[None, :]
+    alike, same = (
+        np.array([one[place] for one in groups_a])[:, None] == np.array([one[place] for one in groups_b])[None, :]
+        for place in (0, 1)
+    )
     covariance: NDArray[Any] = (
         of.every**2
+        + of.family**2 * alike
         + of.inputs**2 * np.exp(-0.5 * squared)
         + same * (of.kernel**2 + of.within**2 * np.exp(-0.5 * of.sooner * squared))
     )

@@ -7,8 +7,9 @@ that rule regime/2 names most often as time and loads deviate.
 Inputs are what that model knows of a launch: its size, the share of each term, waves, steps, split, stages, cluster and
 early launch, dtype, and the kernel, so that cells of one kernel teach each other most and a kernel without cells falls
 back to what all others have in common. Other code, callables and a library's products, teaches about such alone, by
-kind and not by name, and an error beyond a factor of two counts as one of two; until enough of it is measured its
-answer is the analytic model's. A call of other code that was measured itself is not learned (transfer.py). The training
+kind, by name and pass and, of one name, by size; an error beyond a factor of ten counts as one of ten. Until enough of
+it is measured its answer is the analytic model's. A call of other code that was measured itself is not learned
+(transfer.py). The training
 set is every measured cell of a GPU that the question knows; a seal names it.
 """
 
@@ -27,23 +28,25 @@ from ledger.callables.subject import is_callable
 from ledger.forecasters import analytic
 from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question, Term
 from ledger.forecasters.device_rates import rates_of
-from ledger.forecasters.gaussian_process import Deviations, Fit, Predicted, Process
+from ledger.forecasters.gaussian_process import Deviations, Fit, Group, Predicted, Process
 from ledger.forecasters.geometry import number
 from ledger.forecasters.transfer import Transferred, transferred
 from ledger.records import Case, Regime, is_gpu
 from ledger.roofline import memory_side, percent_of_roof
 
 NAME = "learned"
-VERSION = "5"
+VERSION = "6"
 LEAST = 20
 """Measured cells below which nothing is learned."""
 # At these, and the scales of the inputs, 513 cases of this repository's kernels were likeliest, each without its
 # neighbours; rounded (tests/forecasters/evaluate.py --likelihood).
 TIMES = Deviations(inputs=0.24, within=0.036, kernel=0.02, every=0.06, noise=0.033, sooner=50.0)
 LOADS = Deviations(inputs=0.48, within=0.12, kernel=0.1, every=0.12, noise=0.04, sooner=30.0)
-FOREIGN_TIMES = Deviations(inputs=0.15, within=0.0, kernel=0.15, every=0.05, noise=0.25, sooner=1.0)
-FOREIGN_LOADS = Deviations(inputs=0.3, within=0.0, kernel=0.3, every=0.1, noise=0.5, sooner=1.0)
-_FOREIGN_MOST = math.log(2)
+FOREIGN_TIMES = Deviations(inputs=0.15, within=0.5, kernel=0.3, every=0.05, noise=0.14, sooner=0.5, family=0.3)
+FOREIGN_LOADS = Deviations(inputs=0.3, within=0.0, kernel=0.0, every=0.1, noise=0.5, sooner=1.0, family=0.3)
+_FOREIGN_MOST = math.log(10)
+_SIZE, _FOREIGN_SIZE = 0.03, 0.83
+"""Scale of ln time as an input: other code is far from its roof at some sizes."""
 RESOURCES: tuple[Resource, ...] = ("dram", "l2", "smem", "arithmetic")
 _TERMS = {
     "tensor": 2.6, "request": 0.33, "shared": 0.27, "convert": 0.84, "cuda": 0.77, "exponentials": 3.8, "chain": 0.94,
@@ -164,24 +167,25 @@ def _process(runs: Sequence[Measured], targets: Sequence[Sequence[float]], of: D
     return Process.of([_inputs_taught(one) for one in runs], [_group_taught(one) for one in runs], targets, of)
 
 
-def _group(case: Case, found: analytic.Cost) -> str:
-    """Return what a cell is of: its kernel, of other code its kind."""
+def _group(case: Case, found: analytic.Cost) -> Group:
+    """Return what a cell is of: its kernel, of other code its kind, and its name with the pass."""
     if not _foreign(case):
-        return case.kernel
-    return "library" if found.kind is None else found.kind.name
+        return Group(case.kernel, case.kernel)
+    family = "library" if found.kind is None else found.kind.name
+    return Group(family, f"{case.kernel} {case.config.get('pass', 'forward')}")
 
 
 def _answer(question: Question, known: tuple[Measured, ...], taught: _Taught) -> Answer:
     times, loads = taught.fits(known)
     found = analytic.cost(question)
-    inputs, kernel = _inputs(question, found), _group(question.case, found)
-    said = times.at(inputs, kernel)
+    inputs, group = _inputs(question, found), _group(question.case, found)
+    said = times.at(inputs, group)
     time_s = analytic.expected_s(found) * math.exp(said.means[0])
     if loads is None:
         regime = analytic.regime_at(question, found, rates_of(question), time_s)
         predicted: dict[Resource, int] = {}
     else:
-        of_loads = loads.at(inputs, kernel)
+        of_loads = loads.at(inputs, group)
         predicted = _loads(question, found, of_loads, time_s)
         regime = _regime(question, found, known, predicted, time_s, (said.deviation, of_loads.deviation))
     closest = taught.runs[said.closest]
@@ -293,7 +297,7 @@ def _cost_taught(one: Measured) -> analytic.Cost:
 
 
 @lru_cache(maxsize=4096)
-def _group_taught(one: Measured) -> str:
+def _group_taught(one: Measured) -> Group:
     return _group(one.case, _cost_taught(one))
 
 
@@ -341,7 +345,7 @@ def _inputs(question: Question, found: analytic.Cost) -> tuple[float, ...]:
     last = 1.0 if g.spread else g.ctas / sms / math.ceil(g.ctas / sms)
     config = question.case.config
     return (
-        0.03 * math.log(total / 1e-6),
+        (_FOREIGN_SIZE if _foreign(question.case) else _SIZE) * math.log(total / 1e-6),
         3.5 * (found.launch + found.ends + found.waited) / total,
         21.0 * found.split / total,
         1.1 * found.sm / total,

@@ -154,9 +154,9 @@ def likelihood(runs: Sequence[Measured]) -> str:
 
     own = [one for one in runs if is_gpu(one.hardware.target) and not learned._foreign(one.case)]
     inputs = np.array([learned._inputs_taught(one) for one in own])
-    kernels, names = [learned._group_taught(one) for one in own], Deviations.__dataclass_fields__
+    groups, names = [learned._group_taught(one) for one in own], Deviations.__dataclass_fields__
     targets = np.array([[learned._time_taught(one)] for one in own])
-    targets = targets - gaussian_process._mean(targets, kernels)
+    targets = targets - gaussian_process._mean(targets, [one.kernel for one in groups])
     beside = [[row for row, at in enumerate(own) if track._neighbours(one.case, at.case)] for one in own]
     firsts = {(one.case.hardware, one.case.model_dump_json()): row for row, one in reversed(list(enumerate(own)))}
     factors = dict.fromkeys([*names, *range(inputs.shape[1])], 1.0)
@@ -164,7 +164,7 @@ def likelihood(runs: Sequence[Measured]) -> str:
     def badness(of: dict[str | int, float]) -> float:
         deviations = Deviations(*(getattr(learned.TIMES, name) * of[name] for name in names))
         rows = inputs * [of[column] for column in range(inputs.shape[1])]
-        inverse = Process.of(rows.tolist(), kernels, targets, deviations).inverse
+        inverse = Process.of(rows.tolist(), groups, targets, deviations).inverse
         weights, found = inverse @ targets[:, 0], 0.0
         for row in firsts.values():
             left = beside[row]
