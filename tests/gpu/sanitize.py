@@ -359,16 +359,18 @@ def release_of(sanitizer: str) -> tuple[int, int]:
     return int(version[1]), int(version[2])
 
 
+def _shares(name: str, of: int) -> list[tuple[str, ...]]:
+    """Return so many shares of some launches, each a process; the launches alone where it is one."""
+    return [(f"{name}:{at}/{of}",) for at in range(of)] if of > 1 else [(name,)]
+
+
 def jobs_of(names: Iterable[str], variant: str | None = None) -> list[tuple[str, ...]]:
     """Return which shares of the kernels' launches run in one process; the longest first. variant: of one alone."""
     names = tuple(names)
     if variant is not None:
-        if variant not in VARIANT_SHARES:
-            return [(f"{name}@{variant}",) for name in names]
-        of = VARIANT_SHARES[variant]
-        return [(f"{name}@{variant}:{at}/{of}",) for name in names for at in range(of)]
+        return [one for name in names for one in _shares(f"{name}@{variant}", VARIANT_SHARES.get(variant, 1))]
     alone = [name for name in names if name not in TOGETHER]
-    split = [(f"{name}:{at}/{SHARES[name]}",) for name in alone if name in SHARES for at in range(SHARES[name])]
+    split = [one for name in alone if name in SHARES for one in _shares(name, SHARES[name])]
     together = tuple(name for name in names if name in TOGETHER)
     return [*split, *((name,) for name in alone if name not in SHARES), *([together] if together else [])]
 
