@@ -192,7 +192,8 @@ def _hold() -> None:
 def _check_times(what: Timeds, took_ps: int | None) -> None:
     """Check that calls on new values take about as long as timed ones. took_ps: such calls, measured already."""
     timed_ps, on_graph = what.timed.interval.median, _on_graph(what)
-    seen, fresh = [], [] if took_ps is None else [took_ps]
+    seen: list[int] = []
+    fresh = [] if took_ps is None else [took_ps]
     together = len(what.calls) if on_graph else min(what.timed.calls_per_round, len(what.calls))
     slack_ps = _SLACK_PS // together
     if fresh and fresh[0] <= SLOWER * timed_ps + slack_ps:
