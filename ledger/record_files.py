@@ -32,9 +32,27 @@ _RESULT_NAME = re.compile(r"[0-9a-f]{64}\.")
 
 
 class _CoreLoader(yaml.SafeLoader):
-    """Load the YAML 1.2 core schema only, so that `no`, `010` and `1:30` stay text."""
+    """Load the YAML 1.2 core schema only, so that `no`, `010` and `1:30` stay text; refuse what is not plain."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}  # type: ignore[misc]
+
+    def __init__(self, text: str, what: str) -> None:
+        super().__init__(text)
+        self._what = what
+        self._open = 0
+
+    def get_event(self) -> yaml.Event:
+        """Return the next event. Raises: ParseError for aliases, anchors, tags and deep nesting, before it is built."""
+        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
+        where = f"{self._what}: line {event.start_mark.line + 1 if event.start_mark else 0}"
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise ParseError(f"{where}: anchors and aliases are not accepted; expected the value written out")
+        if tag := getattr(event, "tag", None):
+            raise ParseError(f"{where}: tag {tag!r} is not accepted; expected plain values")
+        self._open += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if self._open > MAX_YAML_DEPTH:
+            raise ParseError(f"{where}: nested deeper than {MAX_YAML_DEPTH} levels; expected a flat document")
+        return event
 
 
 _CoreLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
@@ -48,23 +66,6 @@ _CoreLoader.add_implicit_resolver(
     re.compile(r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)$"),
     list("-+.0123456789"),
 )
-
-
-def _refuse_unsafe(text: str, what: str) -> None:
-    """Refuse aliases, anchors, tags and deep nesting from the event stream, before anything is built."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_CoreLoader):
-        where = f"{what}: line {event.start_mark.line + 1 if event.start_mark else 0}"
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise ParseError(f"{where}: anchors and aliases are not accepted; expected the value written out")
-        if tag := getattr(event, "tag", None):
-            raise ParseError(f"{where}: tag {tag!r} is not accepted; expected plain values")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_YAML_DEPTH:
-                raise ParseError(f"{where}: nested deeper than {MAX_YAML_DEPTH} levels; expected a flat document")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
 
 
 def _build(node: yaml.Node, loader: _CoreLoader, what: str) -> Any:
@@ -101,8 +102,7 @@ def parse_yaml(data: bytes, *, what: str) -> Any:
         text = data.decode("utf-8")
         if text.startswith("\ufeff"):
             raise ParseError(f"{what}: begins with a byte-order mark; expected UTF-8 without one")
-        _refuse_unsafe(text, what)
-        loader = _CoreLoader(text)
+        loader = _CoreLoader(text, what)
         try:
             node = loader.get_single_node()
             return None if node is None else _build(node, loader, what)

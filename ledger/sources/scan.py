@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import resolve_name
@@ -70,10 +70,11 @@ def _scan(data: bytes, what: str) -> Scan:
         visitor.visit(tree)
     except RecursionError as error:
         raise InputError(f"{what}: nested too deep; expected a module that a person can read") from error
-    docstrings = {id(node) for node in _docstrings(tree)}
+    nodes = list(ast.walk(tree))
+    docstrings = {id(node) for node in _docstrings(nodes)}
     literals = (
         node.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
     )
     files = {text for text in literals if text.lower().endswith(CUDA_SUFFIXES) and "\n" not in text}
@@ -109,8 +110,8 @@ def included_files(data: bytes) -> tuple[str, ...]:
     return tuple(sorted(set(_INCLUDE.findall(data.decode("utf-8", "replace")))))
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
-    for node in ast.walk(tree):
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.Constant]:
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
