@@ -33,7 +33,7 @@ from ledger.cli.witness import LogOption, TsaOption, log_records, stamp_records
 from ledger.errors import EvidenceRefused, InputError, MachineError
 
 if TYPE_CHECKING:
-    from ledger.analysis.book import ClaimView
+    from ledger.analysis.book import CellView, ClaimView
     from ledger.measure.run_order import RunSummary
     from ledger.records import Order
     from ledger.workflow.ingest import Incoming, Ingested
@@ -88,8 +88,9 @@ def verify(
             if not claims or names or (_open_cells(opened) and not ids):
                 run = partial(_run, opened.root, folder, counters, full, time_limit, ray, node_limit)
                 summary, elsewhere = _measure(
-                    opened, names, folder, run, challenge, price_per_hour, again=again, once=once, ray=ray
-                )
+                    opened, names, folder, run, challenge, price_per_hour,
+                    again=again, once=once, ray=ray, beside_claims=bool(claims),
+                )  # fmt: skip
         incoming = read_folder(folder, say) if source is not None or summary is not None else []
         if source is None:
             settled, stopped = _settle(opened, claims)
@@ -239,10 +240,12 @@ def _measure(
     again: bool,
     once: bool,
     ray: str | None,
-) -> tuple[RunSummary, str]:
+    beside_claims: bool,
+) -> tuple[RunSummary | None, str]:
     """Measure what can be measured, naming the rest; return also which cells that were asked for are elsewhere.
 
-    Raises: MachineError where nothing can be measured; KeyboardInterrupt or InputError where nothing was.
+    beside_claims: claims are settled where no cell can be measured. Raises: MachineError where neither can be;
+    KeyboardInterrupt or InputError where nothing was measured.
     """
     from ledger.analysis.formatting import count_text
     from ledger.workflow.local_cells import split_by_device
@@ -253,10 +256,12 @@ def _measure(
     report_stale(opened, ids)
     chosen = select(opened.book, ids, again=again, once=once)
     here, elsewhere = split_by_device(chosen) if ray is None else (list(chosen), [])
-    if elsewhere and not here:
-        raise MachineError(elsewhere[0][1])
+    if elsewhere and not here and not beside_claims:
+        raise MachineError(_all_elsewhere(elsewhere))
     for cell, reason in elsewhere:
         say(f"skipped {cell.short_name}: {reason}")
+    if elsewhere and not here:
+        return None, _not_here([cell.short_name for cell, _ in elsewhere], ids)
     summary = run(write_order(here, root=opened.root, anchor=anchor(challenge)))
     show_summary(summary, price, as_json=False)
     if summary.interrupted:
@@ -267,6 +272,17 @@ def _measure(
             raise KeyboardInterrupt
         summary.check_loaded()
     return summary, _not_here([cell.short_name for cell, _ in elsewhere], ids)
+
+
+def _all_elsewhere(cells: Sequence[tuple[CellView, str]]) -> str:
+    """Return the message where no cell can be measured here: which device they need, and how they get there."""
+    from ledger.analysis.formatting import count_text
+
+    devices = sorted({cell.forecast.case.hardware for cell, _ in cells})
+    return (
+        f"{count_text(len(cells), 'cell')} of {', '.join(devices)} and none for this machine ({cells[0][1]}); expected "
+        "one; take them to their device with: ledger order -o order.json, there: ledger measure order.json"
+    )
 
 
 def _not_here(elsewhere: Sequence[str], ids: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 from measuring import with_small_rotation
 from two_commits import ROOT, WHO, WRONG, Scratch
 
-from ledger.errors import EvidenceRefused, InputError
+from ledger.errors import EvidenceRefused, InputError, MachineError
 
 WORSE = (
     "if extra.shape[0]:",
@@ -90,6 +90,20 @@ def test_a_claim_is_sealed_measured_and_audited(scratch: Scratch, quick: None, c
     assert [(one["state"], one["levels"]) for one in audit["claims"]] == [("measured", [0, 1])] * 2
     with pytest.raises(EvidenceRefused, match="is measured"):
         ledger("verify", sealed["id"], "--device", "cpu")
+
+
+def test_cells_of_another_device_keep_no_claim_from_being_settled(
+    scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str]
+):
+    ledger("predict", "vector_add", *"--hw h200 --dtype fp32 --shape N=4096 --regime latency-bound --pct 5".split())
+    with pytest.raises(MachineError, match=r"1 cell of h200 and none for this machine .*ledger order -o order.json"):
+        ledger("verify", "--device", "cpu")
+    scratch.kernel("worse", WORSE)
+    ledger("claim", *CASE, "--base", "first", "--head", "worse", "--ratio", "0.25", "--low", "0.1", "--high", "0.9")
+    done = shown(capsys, "verify", "--device", "cpu")
+    assert [one["verdict"] for one in done["claims"]] == ["holds"]
+    (cell,) = shown(capsys, "status")["cells"]
+    assert cell["state"] == "open"
 
 
 def test_compare_shows_the_claim(scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str]):
