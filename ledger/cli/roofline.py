@@ -14,9 +14,9 @@ from ledger.errors import InputError, StateError, UnknownName
 from ledger.suggestions import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from ledger.analysis.book import Book
+    from ledger.analysis.book import Book, CellView
     from ledger.records import Hardware
     from ledger.render.plot_model import RooflinePlot
 
@@ -90,9 +90,18 @@ def _plot(
         plot = with_bench(
             plot, value, what=str(path), hardwares=hardwares, kernel_of=lambda name: load_kernel(name, root).kernel
         )
+    _say_undrawn(cell for cell in cells if cell.forecast.case.hardware in names)
     if campaigns is not None:
         plot = only_campaigns(plot, campaigns)
     return plot if kernels is None else only_kernels(plot, kernels)
+
+
+def _say_undrawn(cells: Iterable[CellView]) -> None:
+    """Name the kernels of measured cells that have no place on the axes: no FLOP of theirs is counted."""
+    flat = sorted({cell.forecast.case.kernel for cell in cells if cell.scored and not cell.forecast.work.flops})
+    if flat:
+        more = f" and {len(flat) - 3} more" if len(flat) > 3 else ""
+        say(f"not drawn: {', '.join(flat[:3])}{more}: 0 FLOP are counted; ledger predict --flops N counts them")
 
 
 def _book(*, required: bool) -> Book | None:

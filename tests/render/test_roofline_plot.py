@@ -31,11 +31,13 @@ from samples import (
 )
 from shared_cases import shared_case
 
+from ledger.analysis.book import CellView
 from ledger.analysis.report_rows import counted
 from ledger.canonical import encode
+from ledger.cli.roofline import _say_undrawn
 from ledger.errors import InputError, MachineError
 from ledger.record_files import load_hardware
-from ledger.records import Hardware, Regime
+from ledger.records import Hardware, Regime, Work
 from ledger.render import roofline_plot as plot
 from ledger.render import roofline_svg, strips_svg, svg
 from ledger.render.plot_layout import bounds, push_apart, regime_text
@@ -78,6 +80,20 @@ def test_document_has_a_dot_for_every_verified_cell() -> None:
     assert (last["intensity_flop_per_byte"], last["left_of_ridge"]) == (1000.0, False)
     assert last["flop_per_s"] == pytest.approx(40e12)
     assert last["predicted_flop_per_s"] == pytest.approx(80e12)
+
+
+def test_the_command_says_which_measured_kernels_have_no_place(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = book().cells
+    measured = next(cell for cell in cells if cell.scored)
+    flat = replace(measured, forecast=measured.forecast.model_copy(update={"work": work_of_zero(measured)}))
+    _say_undrawn(cells)
+    assert capsys.readouterr().err == ""
+    _say_undrawn([*cells, flat])
+    assert f"not drawn: {flat.forecast.case.kernel}: 0 FLOP are counted" in capsys.readouterr().err
+
+
+def work_of_zero(view: CellView) -> Work:
+    return view.forecast.work.model_copy(update={"flops": 0})
 
 
 def test_document_names_every_roof_with_its_source() -> None:
