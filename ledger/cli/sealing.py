@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ledger.cli.output import emit, out, say, working
 from ledger.cli.witness import log_records, stamp_records
@@ -33,6 +33,7 @@ class Sealing:
     as_json: bool
     confirm: bool = False
     hidden: bool = False
+    _unsealed: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def campaign(self, source: FilePath) -> None:
         """Seal the campaign of a file."""
@@ -82,6 +83,10 @@ class Sealing:
         if not self.as_json:
             out().print(drafts_table([item.forecast for item in drafts]))
         if self.dry_run:
+            shown = [item.forecast.model_dump(mode="json") for item in drafts]
+            self._unsealed.append(
+                {"campaign": campaign, "forecaster": author and author.name, "why": why, "forecasts": shown}
+            )
             say("dry run: nothing is sealed")
             return None
         if self.confirm and not confirmed("Seal this forecast? It cannot be changed later"):
@@ -101,7 +106,9 @@ class Sealing:
         return sealed
 
     def show(self, seals: Sequence[SealedCommit | None]) -> None:
-        """Show what was sealed, then have it stamped and logged where that is wanted."""
+        """Show what was sealed, or as JSON would have been; have it stamped and logged where that is wanted."""
+        if self.dry_run and self.as_json:
+            emit(self._unsealed)
         sealed = [one for one in seals if one is not None]
         if not sealed:
             return

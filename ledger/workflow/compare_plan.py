@@ -102,7 +102,8 @@ def _names(base: Side, head: Side, wanted: Wanted) -> Sequence[str]:
             names |= set(own_kernel_names(side.root))
     if not names:
         raise InputError(
-            "neither commit has a folder of kernels; expected one, or what to compare: module:name, or --suite FILE"
+            "neither commit has a folder kernels/, whose kernels are taken where none is named (as ledger claim "
+            "--unchanged does); expected one, or --suite FILE, or of ledger compare module:name"
         )
     return sorted(names)
 

@@ -54,12 +54,28 @@ class _Folder:
     """Gather the files of a trace set; lines and documents that are there already are not repeated."""
 
     documents: dict[str, bytes] = field(default_factory=dict)
+    solutions: dict[str, dict[str, Any]] = field(default_factory=dict)
     lines: dict[str, dict[bytes, None]] = field(default_factory=dict)
 
     def add_document(self, path: str, data: bytes) -> None:
         """Add a document. Raises: InputError where another one has its name."""
         if self.documents.setdefault(path, data) != data:
             raise InputError(f"{path}: is there with other content; expected one document of each name")
+
+    def add_solution(self, path: str, made: dict[str, Any]) -> None:
+        """Add a cell's solution. Of the same sources the first author stays, and every device is a target.
+
+        Raises: InputError where another one has its name.
+        """
+        first = self.solutions.get(path, made)
+        targets = sorted({*_targets(first), *_targets(made)})
+        merged, found = (
+            {**one, "author": first["author"], "spec": {**one["spec"], "target_hardware": targets}}
+            for one in (made, first)
+        )
+        if path in self.documents or merged != found:
+            raise InputError(f"{path}: is there with other content; expected one document of each name")
+        self.solutions[path] = merged
 
     def add_line(self, kind: str, op_type: str, name: str, line: bytes) -> None:
         self.lines.setdefault(f"{kind}/{_folder(op_type)}/{_file(name)}.jsonl", {}).setdefault(line)
@@ -68,6 +84,7 @@ class _Folder:
         """Return every file by its path."""
         return {
             **self.documents,
+            **{path: _document(made) for path, made in self.solutions.items()},
             **{path: b"".join(one + b"\n" for one in lines) for path, lines in self.lines.items()},
         }
 
@@ -177,7 +194,7 @@ def _add_cell(folder: _Folder, cell: CellView, root: FilePath, matched: _Matched
         made = solution_of(cell.forecast, tensors, source, author=cell.sealed.commit.author, device=device)
         op_type, name, solution = definition["op_type"], definition["name"], made["name"]
         folder.add_document(f"definitions/{op_type}/{_file(name)}.json", _document(definition))
-        folder.add_document(f"solutions/{op_type}/{_file(name)}/{_file(solution)}.json", _document(made))
+        folder.add_solution(f"solutions/{op_type}/{_file(name)}/{_file(solution)}.json", made)
         line = {"definition": name, "solution": None, "workload": workload, "evaluation": None}
         folder.add_line("workloads", op_type, name, _line(line))
     for run in cell.runs:
@@ -217,6 +234,10 @@ def _object(root: FilePath, digest: str) -> bytes:
     if object_id(data) != digest:
         raise InputError(f"object {digest[:12]}: has other bytes; expected those of its name")
     return data
+
+
+def _targets(solution: dict[str, Any]) -> list[str]:
+    return list(solution["spec"]["target_hardware"])
 
 
 def _file(name: str) -> str:

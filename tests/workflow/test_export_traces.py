@@ -14,8 +14,9 @@ from problem_texts import MODEL, definition, solution, workload, write_set
 from trace_schema import validate
 
 from ledger.analysis.book import Book
+from ledger.errors import InputError
 from ledger.problems.problem_set import read_problems
-from ledger.workflow.export_traces import export_traces
+from ledger.workflow.export_traces import _Folder, export_traces
 from ledger.workflow.import_problems import ImportOptions, import_problems
 
 EMPTY = Book(head="", cells=(), seals=(), records=(), voids=(), findings=())
@@ -83,6 +84,17 @@ def test_round_trip_keeps_every_field(one: Any, other: Any, third: Any, inner: A
 def test_folder_for_each_problem_keeps_its_documents(tmp_path: Path):
     source = write_set(tmp_path / "set", [definition()], [solution()], [workload()], layout="one folder")
     assert contents(through(source, tmp_path)) == contents(source)
+
+
+def test_one_solution_measured_by_two_people_on_two_devices_is_one_document():
+    folder = _Folder()
+    made = {"author": "Ada", "spec": {"language": "triton", "target_hardware": ["B"]}, "sources": []}
+    folder.add_solution("s.json", made)
+    folder.add_solution("s.json", {**made, "author": "Bob", "spec": {**made["spec"], "target_hardware": ["A"]}})
+    (kept,) = (json.loads(data) for data in folder.files().values())
+    assert (kept["author"], kept["spec"]["target_hardware"]) == ("Ada", ["A", "B"])
+    with pytest.raises(InputError, match="other content"):
+        folder.add_solution("s.json", {**made, "sources": [1]})
 
 
 @pytest.mark.exhaustive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -64,3 +65,13 @@ def test_without_check_nothing_is_compiled(boastful: Path):
     done = predict(f"boastful --hw t4 --dtype fp16 {SMALL.removesuffix('--check')}", boastful)
     assert done.returncode == 0, done.stderr
     assert "compiles" not in done.stderr
+
+
+def test_a_dry_run_as_json_is_one_document_of_what_would_be_sealed(repository: Path):
+    done = predict(
+        "vector_add --hw h200 --dtype fp32 --shape N=4096 --by analytic,rule-of-thumb --dry-run --json", repository
+    )
+    said = json.loads(done.stdout)
+    assert [one["forecaster"] for one in said] == ["analytic", "rule-of-thumb"]
+    assert [one["forecasts"][0]["case"]["shape"] for one in said] == [{"N": 4096}] * 2
+    assert not (repository / "predictions").exists()
