@@ -25,6 +25,8 @@ from ledger.suggestions import unknown
 
 MAX_YAML_BYTES = 1024 * 1024
 MAX_YAML_DEPTH = 24
+MAX_YAML_EVENTS = 100_000
+"""Of a file within its bytes: some seconds of reading, and a campaign of thousands of cells."""
 PARTIAL = ".ledger-partial-"
 """How the name of a file begins while it is being written."""
 
@@ -39,12 +41,15 @@ class _CoreLoader(yaml.SafeLoader):
     def __init__(self, text: str, what: str) -> None:
         super().__init__(text)
         self._what = what
-        self._open = 0
+        self._open = self._events = 0
 
     def get_event(self) -> yaml.Event:
         """Return the next event. Raises: ParseError for aliases, anchors, tags and deep nesting, before it is built."""
         event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
         where = f"{self._what}: line {event.start_mark.line + 1 if event.start_mark else 0}"
+        self._events += 1
+        if self._events > MAX_YAML_EVENTS:
+            raise ParseError(f"{where}: more than {MAX_YAML_EVENTS} values and brackets; expected a smaller document")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise ParseError(f"{where}: anchors and aliases are not accepted; expected the value written out")
         if tag := getattr(event, "tag", None):

@@ -52,6 +52,8 @@ def _shown(character: str) -> str:
 
 def si(value: float, unit: str) -> str:
     """Return a quantity in base units with a decimal prefix and three significant digits: 3.35 TB/s."""
+    # A profile may say more than a float holds.
+    value = min(value, 1e300)
     scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(value) >= s), (1.0, ""))
     scaled = value / scale
     whole = abs(scaled) >= 100 or (not prefix and scaled == int(scaled))

@@ -42,7 +42,7 @@ class ToldTerm(Record):
     """Hold one number that explains an answer, and its unit."""
 
     name: Line
-    value: Annotated[float, Field(allow_inf_nan=False)]
+    value: Annotated[float, Field(ge=-1e24, le=1e24, allow_inf_nan=False)]
     unit: Line
 
 
@@ -50,7 +50,7 @@ class Told(Record):
     """Hold what a program answers. Units: percent of the roof; probabilities from 0 to 1, which sum to 1."""
 
     regime: Regime
-    percent: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+    percent: Annotated[float, Field(ge=0.001, le=100, allow_inf_nan=False)]
     low: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
     high: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
     probabilities: dict[Regime, Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]] | None = None

@@ -7,6 +7,7 @@ grafts, replace refs, alternates or commit graph say is not copied.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import tempfile
@@ -80,7 +81,7 @@ def sanitised_clone(source: str) -> Iterator[Clone]:
     with tempfile.TemporaryDirectory(prefix="ledger-audit-") as name:
         folder = FilePath(name)
         config = folder / "gitconfig"
-        config.write_text(_trust(origin) if local else "", encoding="utf-8")
+        config.write_bytes(os.fsencode(_trust(origin)) if local else b"")
         environment = {**quiet_environment(config), "GIT_ALLOW_PROTOCOL": "file" if local else "https:http:ssh:git"}
         # Each arena of memory counts as address space, which is bounded.
         environment["MALLOC_ARENA_MAX"] = "2"

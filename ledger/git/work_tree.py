@@ -45,11 +45,12 @@ class WorkTree:
 
     def __init__(self, start: FilePath) -> None:
         """Open the repository that holds `start`. Raises: StateError when there is none, or it has no work tree."""
+        # Without git, GitPython cannot be imported.
+        check_git()
         from git import InvalidGitRepositoryError, NoSuchPathError, Repo
 
         from ledger.git.objects import CheckedObjects, end_process
 
-        check_git()
         try:
             with _without_variables_of_hooks():
                 self._repo = Repo(start, odbt=CheckedObjects, search_parent_directories=True, expand_vars=False)

@@ -52,6 +52,7 @@ def test_harmless_leaves_nothing_that_acts(text: str, limit: int | None) -> None
         (0, "B", "0 B"),
         (8, "B", "8 B"),
         (0.5, "B", "0.50 B"),
+        (10**320, "B", f"{1e300 / 1e15:.0f} PB"),
     ],
 )
 def test_si_has_three_digits(value: float, unit: str, words: str) -> None:

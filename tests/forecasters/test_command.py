@@ -63,8 +63,21 @@ def test_a_program_reads_its_question_and_its_answer_is_taken(tmp_path: Path) ->
         ({**GOOD, "probabilities": {"hbm-bound": 0.5}}, "probabilities sum to 0.5"),
         ({**GOOD, "time": 3}, "time: Extra inputs"),
         ([1], "should be an object"),
+        ({**GOOD, "percent": 1e-320}, "greater than or equal to 0.001"),
+        ({**GOOD, "terms": [{"name": "x", "value": 1e308, "unit": "s"}]}, "less than or equal to 1000000"),
     ],
-    ids=["regime", "percent", "missing", "half-interval", "outside", "probabilities", "unknown", "list"],
+    ids=[
+        "regime",
+        "percent",
+        "missing",
+        "half-interval",
+        "outside",
+        "probabilities",
+        "unknown",
+        "list",
+        "no-percent",
+        "endless",
+    ],
 )
 def test_an_answer_of_another_form_is_none(tmp_path: Path, answer: object, words: str) -> None:
     assert words in reason(tmp_path, printing(answer))

@@ -20,6 +20,7 @@ from ledger.analysis.campaign import Request
 from ledger.cli import main
 from ledger.errors import StateError
 from ledger.git import commit as repo_module
+from ledger.git.clone import sanitised_clone
 from ledger.git.commit import Repository
 from ledger.kernel_files import kernel_closure
 from ledger.workflow.doctor import examine
@@ -246,6 +247,24 @@ def test_no_identity_is_refused(ledger):
     ledger.git("config", "--unset", "user.email")
     with pytest.raises(StateError, match=r"identity.*git config --global user\.name"):
         seal_here(ledger.root)
+
+
+@pytest.mark.parametrize(
+    ("date", "words"),
+    [("garbage", "git: .*date.*expected a date that git knows"), ("@253402300800 +0000", "before the year 10000")],
+)
+def test_a_date_that_no_record_can_show_is_refused(ledger, monkeypatch, date, words):
+    monkeypatch.setenv("GIT_COMMITTER_DATE", date)
+    with pytest.raises(StateError, match=words):
+        seal_here(ledger.root)
+
+
+def test_a_folder_whose_name_is_not_utf8_is_audited(tmp_path):
+    odd = Ledger(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")))
+    odd.write("mine.txt", b"one\n")
+    odd.commit("begin")
+    with sanitised_clone(str(odd.root)) as clone:
+        assert (clone.git_dir / "HEAD").is_file()
 
 
 def test_no_repository_and_bare_repository_are_refused(tmp_path):
