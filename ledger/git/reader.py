@@ -73,7 +73,7 @@ def quiet_environment(config: FilePath | None = None) -> dict[str, str]:
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_ALLOW_PROTOCOL": "file",
+        "GIT_ALLOW_PROTOCOL": "",
         "GIT_PAGER": "cat",
     }
 
