@@ -38,6 +38,8 @@ MAX_GIT_MEMORY_BYTES = 2 * 1024**3
 """Address space of one git process."""
 MAX_MESSAGE_BYTES = 1024**2
 """Bytes kept of what git says on its standard error."""
+MAX_GIT_FILES = 5_000_000
+"""Files of a git folder that are looked at: a link in it may lead to a whole disk."""
 
 # Budgets of one audit.
 

@@ -91,7 +91,8 @@ def verify(
                     opened, names, folder, run, challenge, price_per_hour,
                     again=again, once=once, ray=ray, beside_claims=bool(claims),
                 )  # fmt: skip
-        incoming = read_folder(folder, say) if source is not None or summary is not None else []
+        measured = source is not None or summary is not None
+        incoming = read_folder(folder, say, opened.history.tree) if measured else []
         if source is None:
             settled, stopped = _settle(opened, claims)
             incoming += settled

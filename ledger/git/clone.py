@@ -27,6 +27,7 @@ from ledger.budgets import (
 from ledger.errors import EvidenceRefused, InputError, StateError
 from ledger.git.limits import bounding, end_group
 from ledger.git.reader import quiet_environment, read_message
+from ledger.git.special_files import check_regular, repository_around
 from ledger.git.version import check_git
 
 SCHEMES = ("https://", "http://", "ssh://", "git://", "file://")
@@ -78,6 +79,8 @@ def sanitised_clone(source: str) -> Iterator[Clone]:
     """
     origin, local = find_origin(source)
     check_git()
+    if local:
+        check_regular(FilePath(origin))
     with tempfile.TemporaryDirectory(prefix="ledger-audit-") as name:
         folder = FilePath(name)
         config = folder / "gitconfig"
@@ -177,9 +180,8 @@ def find_origin(source: str) -> tuple[str, bool]:
         start = start.resolve()
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{source!r}: no path ({error}); expected a folder or an https:// address") from error
-    for folder in (start, *start.parents):
-        if (folder / ".git").exists() or ((folder / "HEAD").is_file() and (folder / "objects").is_dir()):
-            return str(folder), True
+    if (folder := repository_around(start)) is not None:
+        return str(folder), True
     raise InputError(f"{source}: not in a git repository; expected one that holds a ledger")
 
 

@@ -27,7 +27,9 @@ def bound(pid: int, **limits: int) -> None:
     # A process that has ended already needs no bound.
     with suppress(ProcessLookupError, PermissionError):
         for name, most in limits.items():
-            _resource.prlimit(pid, getattr(_resource, name), (most, most))
+            kind = getattr(_resource, name)
+            lowest = _within(most, _resource.prlimit(pid, kind)[1])
+            _resource.prlimit(pid, kind, (lowest, lowest))
 
 
 def bounding(limits: Mapping[str, int]) -> Callable[[], None] | None:
@@ -38,13 +40,20 @@ def bounding(limits: Mapping[str, int]) -> Callable[[], None] | None:
     def bound_itself() -> None:
         for name, most in limits.items():
             try:
-                _resource.setrlimit(getattr(_resource, name), (most, most))
+                kind = getattr(_resource, name)
+                lowest = _within(most, _resource.getrlimit(kind)[1])
+                _resource.setrlimit(kind, (lowest, lowest))
             except (AttributeError, ValueError, OSError):
                 # macOS knows RLIMIT_AS and refuses to set it.
                 if sys.platform == "linux":
                     raise
 
     return bound_itself
+
+
+def _within(most: int, hard: int) -> int:
+    """Return a bound that is no higher than the hard limit, which a process cannot raise."""
+    return most if hard == _resource.RLIM_INFINITY else min(most, hard)
 
 
 def end_group(leader: int) -> None:

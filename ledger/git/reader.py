@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path as FilePath
 from typing import IO
 
@@ -73,7 +74,7 @@ def quiet_environment(config: FilePath | None = None) -> dict[str, str]:
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_ALLOW_PROTOCOL": "file",
+        "GIT_ALLOW_PROTOCOL": "",
         "GIT_PAGER": "cat",
     }
 
@@ -162,7 +163,11 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
         target=lambda pipe: errors.append(read_message(pipe)), args=(process.stderr,), daemon=True
     )
     listener.start()
-    answer = process.stdout.read(_MAX_ANSWER_BYTES)
+    # Piece by piece: a read of so many bytes takes their memory before the first one comes.
+    kept = BytesIO()
+    while part := process.stdout.read(min(1 << 16, _MAX_ANSWER_BYTES - kept.tell())):
+        kept.write(part)
+    answer = kept.getvalue()
     if len(answer) == _MAX_ANSWER_BYTES:
         process.kill()
     process.wait()

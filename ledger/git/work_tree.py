@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ledger.errors import InputError, StateError
 from ledger.git.identity import committer
 from ledger.git.reader import FOLDERS
+from ledger.git.special_files import check_regular
 from ledger.git.version import check_git
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ _SET_FOR_HOOKS = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"}
     | {"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH"}
 )
+# The configuration of a partial clone names a program that brings missing objects.
+_NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
+# Git before 2.39.4 does not know that variable. It fetches by no protocol where none is allowed.
+_NO_PROTOCOL = {**_NO_FETCH, "GIT_ALLOW_PROTOCOL": ""}
 _IN_PROGRESS = {
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
@@ -51,6 +56,7 @@ class WorkTree:
 
         from ledger.git.objects import CheckedObjects, end_process
 
+        check_regular(start.resolve())
         try:
             with _without_variables_of_hooks():
                 self._repo = Repo(start, odbt=CheckedObjects, search_parent_directories=True, expand_vars=False)
@@ -70,6 +76,7 @@ class WorkTree:
             GIT_OBJECT_DIRECTORY=str(self.common_dir / "objects"),
             GIT_ALTERNATE_OBJECT_DIRECTORIES="",
             GIT_NO_REPLACE_OBJECTS="1",
+            **_NO_PROTOCOL,
         )
         # GitPython keeps a git process to read objects, and a cycle keeps the Repo: end it with this object.
         weakref.finalize(self, end_process, self._repo.git)
@@ -124,7 +131,8 @@ class WorkTree:
 
     def _commit_of(self, reference: str) -> str | None:
         with suppress(StateError):
-            return self.git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+            asked = f"{reference}^{{commit}}"
+            return self.git("rev-parse", "--verify", "--quiet", asked, environment=_NO_PROTOCOL)
         return None
 
     def check_can_commit(self) -> str:
@@ -255,7 +263,7 @@ def _without_variables_of_hooks() -> Iterator[None]:
 def git_environment() -> dict[str, str]:
     """Return the environment in which git answers for the repository of a folder, not for that of a hook."""
     kept = {name: value for name, value in os.environ.items() if name not in _SET_FOR_HOOKS}
-    return {**kept, "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C"}
+    return {**kept, "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C", **_NO_FETCH}
 
 
 def _verb(arguments: tuple[str, ...]) -> str:

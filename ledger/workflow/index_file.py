@@ -3,12 +3,14 @@
 It is a cache: deleting it loses nothing, report and audit never read it, and every answer from it is about a commit
 that the caller names. A file that SQLite finds damaged, or that another version of ledger wrote, is written anew; where
 it cannot be written or is locked for long, an index in memory takes its place. SQLite finds no damage within a stored
-value: what is worth it carries a digest.
+value: what is worth it carries a digest. The repository may be a stranger's, so nothing is written through a link, and
+a file that holds anything but these tables and indexes (a view, a trigger) is removed before it is asked.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import stat
 import zlib
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -21,6 +23,11 @@ from ledger import __version__
 T = TypeVar("T")
 NAME = "ledger.index"
 _PATIENCE_S = 60.0
+_MOST_STEPS = 5 * 10**8
+"""Steps of SQLite in one question: 500 for each of a million records, which take about a minute on a slow machine."""
+_STEPS_AT_ONCE = 10**6
+# The end of a journal that names another file, which SQLite removes. A journal of one file has none.
+_NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
 _TABLES = """
 create table if not exists about (name text primary key, value text not null) without rowid;
 create table if not exists held (path text primary key, blob text not null) without rowid;
@@ -58,6 +65,7 @@ create table if not exists columns (
 );
 create table if not exists answers (name text primary key, key text not null, digest blob not null, data blob not null);
 """
+_ASK_SCHEMA = "select type, name, sql from sqlite_master order by type, name"
 
 
 def ask_index(git_dir: FilePath, question: Callable[[sqlite3.Connection], T]) -> T:
@@ -67,18 +75,60 @@ def ask_index(git_dir: FilePath, question: Callable[[sqlite3.Connection], T]) ->
     """
     path = git_dir / NAME
     for _ in range(2):
+        if not _is_own(path):
+            _remove(path)
+        if not _is_own(path):
+            break
         try:
             with closing(opened_index(str(path))) as connection:
+                _limit(connection)
                 return _answer(connection, question)
-        except sqlite3.OperationalError:
+        except sqlite3.DatabaseError as error:
             # Locked for long, or a folder that cannot be written; a damaged file says so itself.
-            break
-        except sqlite3.DatabaseError:
-            for suffix in ("", "-journal"):
-                with suppress(OSError):
-                    path.with_name(NAME + suffix).unlink(missing_ok=True)
+            code = getattr(error, "sqlite_errorcode", None)
+            if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_INTERRUPT:
+                break
+            _remove(path)
     with closing(opened_index(":memory:")) as connection:
         return _answer(connection, question)
+
+
+def _files(path: FilePath) -> tuple[FilePath, ...]:
+    return tuple(path.with_name(path.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
+
+
+def _is_own(path: FilePath) -> bool:
+    """Tell whether the index and what SQLite keeps beside it are regular files of no other name, or are not there."""
+    for file in _files(path):
+        try:
+            state = file.lstat()
+            if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+                return False
+            if file.name.endswith("-journal") and _names_another(file):
+                return False
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+    return True
+
+
+def _names_another(journal: FilePath) -> bool:
+    with journal.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - len(_NAMES_ANOTHER)))
+        return stream.read() == _NAMES_ANOTHER
+
+
+def _remove(path: FilePath) -> None:
+    for file in _files(path):
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def _limit(connection: sqlite3.Connection) -> None:
+    """Interrupt a question that takes too many steps, as over a file whose pages repeat themselves."""
+    left = iter(range(_MOST_STEPS // _STEPS_AT_ONCE))
+    connection.set_progress_handler(lambda: next(left, None) is None, _STEPS_AT_ONCE)
 
 
 def _answer(connection: sqlite3.Connection, question: Callable[[sqlite3.Connection], T]) -> T:
@@ -89,12 +139,17 @@ def _answer(connection: sqlite3.Connection, question: Callable[[sqlite3.Connecti
 
 
 def opened_index(name: str) -> sqlite3.Connection:
-    """Open an index, made anew where another version of ledger wrote it. Raises: sqlite3.Error."""
+    """Open an index, made anew where another version of ledger wrote it.
+
+    Raises: sqlite3.Error, also where the file holds anything but tables and indexes of ledger.
+    """
     connection = sqlite3.connect(name, timeout=_PATIENCE_S, isolation_level=None)
     try:
         connection.execute("pragma synchronous = normal")
         if connection.execute("pragma user_version").fetchone()[0] != _stamp():
             _make(connection)
+        if connection.execute(_ASK_SCHEMA).fetchall() != _schema():
+            raise sqlite3.DatabaseError(f"{name}: holds other tables than ledger's")
     except sqlite3.Error:
         connection.close()
         raise
@@ -105,13 +160,25 @@ def _make(connection: sqlite3.Connection) -> None:
     """Make the tables, without what another version wrote."""
     connection.execute("begin immediate")
     if connection.execute("pragma user_version").fetchone()[0] != _stamp():
-        names = connection.execute("select name from sqlite_master where type = 'table'").fetchall()
-        for (name,) in names:
-            connection.execute(f'drop table if exists "{name}"')
+        listed = connection.execute(_ASK_SCHEMA).fetchall()
+        if any(kind not in ("table", "index") or "virtual" in (sql or "").lower() for kind, _, sql in listed):
+            raise sqlite3.DatabaseError("holds more than tables and indexes")
+        for name in (name for kind, name, _ in listed if kind == "table"):
+            quoted = name.replace('"', '""')
+            connection.execute(f'drop table if exists "{quoted}"')
         for statement in filter(str.strip, _TABLES.split(";")):
             connection.execute(statement)
         connection.execute(f"pragma user_version = {_stamp()}")
     connection.execute("commit")
+
+
+@cache
+def _schema() -> list[tuple[str, str, str | None]]:
+    """Return type, name and definition of what the index holds."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_TABLES)
+        found: list[tuple[str, str, str | None]] = connection.execute(_ASK_SCHEMA).fetchall()
+        return found
 
 
 @cache

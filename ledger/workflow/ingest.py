@@ -6,7 +6,7 @@ is judged again on the new tip. Nothing is committed that a report, or an audit 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ledger.analysis.book import Book, Commit, Recorded, RecordedRatio, short_name
 from ledger.canonical import encode, object_id, object_path, record_id, record_path
-from ledger.errors import EvidenceRefused
+from ledger.errors import EvidenceRefused, InputError
 from ledger.evidence.judge import judge
 from ledger.evidence.judged_ledger import judged_ledger
 from ledger.evidence.recompute import recompute
@@ -27,9 +27,11 @@ from ledger.git.history import Change, History, commits_after, read_history
 from ledger.git.reader import Reader
 from ledger.git.tree_files import blobs_at
 from ledger.record_files import read_bytes, results
-from ledger.records import Finding, Measurement, RatioMeasurement
+from ledger.records import Attachment, Finding, Measurement, RatioMeasurement
 
 MAX_ATTACHMENT_BYTES = 256 * 1024 * 1024
+MAX_FOLDER_BYTES = 2 * 1024**3
+"""Bytes of all attachments of a folder, which are in memory until they are judged: a thousand reports of 2 MB."""
 
 R = TypeVar("R", Recorded, RecordedRatio)
 
@@ -79,21 +81,43 @@ class Ingested:
     book: Book
 
 
-def read_folder(folder: FilePath, on_skip: Callable[[str], None] = lambda _told: None) -> list[Incoming]:
+def read_folder(
+    folder: FilePath,
+    on_skip: Callable[[str], None] = lambda _told: None,
+    committed: Container[str] | None = None,
+) -> list[Incoming]:
     """Return the measurements in a folder with their attachments; other JSON files are named to `on_skip`.
 
-    Raises: InputError when an attachment is missing; EvidenceRefused when its bytes are not its name.
+    committed: the paths of the ledger's files, if known. The judge refuses a measurement whose seal is not among them,
+    so its attachments are not read. Raises: InputError when an attachment is missing, or all together are too large;
+    EvidenceRefused when its bytes are not its name.
     """
     incoming = []
+    held: dict[str, bytes] = {}
     for file, measurement in results(folder, on_skip):
         attachments = {}
-        for attachment in measurement.attachments:
-            data = read_bytes(folder / "objects" / attachment.sha256, limit=MAX_ATTACHMENT_BYTES)
-            if object_id(data) != attachment.sha256:
-                raise EvidenceRefused(f"{file}: attachment {attachment.name} has other bytes than it had when measured")
-            attachments[object_path("verifications", attachment.sha256)] = data
+        if committed is None or record_path("predictions", measurement.seal) in committed:
+            for attachment in measurement.attachments:
+                data = _read(folder, file, attachment, held)
+                attachments[object_path("verifications", attachment.sha256)] = data
         incoming.append(incoming_of(measurement, attachments))
     return incoming
+
+
+def _read(folder: FilePath, file: FilePath, attachment: Attachment, held: dict[str, bytes]) -> bytes:
+    """Return the bytes of an attachment, which are held once. Raises: as read_folder."""
+    data = held.get(attachment.sha256)
+    if data is None and sum(map(len, held.values())) + attachment.bytes > MAX_FOLDER_BYTES:
+        raise InputError(
+            f"{folder}: attachments of more than {MAX_FOLDER_BYTES} bytes; expected less at once: move some "
+            "measurements into a folder of their own, beside the same objects"
+        )
+    if data is None:
+        data = read_bytes(folder / "objects" / attachment.sha256, limit=MAX_ATTACHMENT_BYTES)
+    if len(data) != attachment.bytes or object_id(data) != attachment.sha256:
+        raise EvidenceRefused(f"{file}: attachment {attachment.name} has other bytes than it had when measured")
+    held[attachment.sha256] = data
+    return data
 
 
 def incoming_of(measurement: Measurement | RatioMeasurement, attachments: Mapping[str, bytes]) -> Incoming:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import honest
 
 pty = pytest.importorskip("pty", reason="a terminal of its own needs Unix")
 
@@ -103,3 +104,24 @@ def test_streams_that_are_closed_or_read_by_nobody_keep_the_exit_codes(tmp_path:
     )
     assert done.returncode == expected, done.stderr
     assert "internal error" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("stderr", ["full", "closed-pipe", "closed"])
+@pytest.mark.parametrize(("state", "code"), [("refused", 3), ("nowhere", 2)])
+def test_the_exit_code_is_the_same_where_stderr_cannot_be_written(tmp_path: Path, stderr: str, state: str, code: int):
+    where = tmp_path / "ledger"
+    if state == "refused":
+        ledger, sealed = honest(where)
+        ledger.write(sealed.path, b"{}")
+        ledger.commit()
+    reading, writing = os.pipe()
+    os.close(reading)
+    target = {"full": "2>/dev/full", "closed-pipe": f"2>&{writing}", "closed": "2>&-"}[stderr]
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" >/dev/null {target}', "bash", sys.executable, "-m", "ledger", "audit", str(where)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        pass_fds=(writing,),
+        check=False,
+    )
+    os.close(writing)
+    assert done.returncode == code

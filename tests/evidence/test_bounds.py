@@ -20,7 +20,7 @@ from ledger.errors import BudgetExceeded, InputError, LedgerError, ParseError, S
 from ledger.evidence import recompute_budget
 from ledger.evidence.audit import audit
 from ledger.evidence.findings import Findings
-from ledger.git import clone, version
+from ledger.git import clone, limits, version
 from ledger.git.clone import find_origin
 from ledger.records import Finding
 
@@ -282,6 +282,8 @@ def test_a_pipe_in_the_git_folder_leaves_no_process_behind(tmp_path, monkeypatch
     (ledger.root / ".git" / "packed-refs").unlink(missing_ok=True)
     os.mkfifo(ledger.root / ".git" / "packed-refs")
     monkeypatch.setattr(clone, "CLONE_TIMEOUT_S", 1.0)
+    # As if it came there after the look.
+    monkeypatch.setattr(clone, "check_regular", lambda _folder: None)
     assert audit(str(ledger.root)).verdict == "undetermined"
     time.sleep(0.2)
     left = [
@@ -372,6 +374,31 @@ def test_limits_of_this_process_stay_as_they_are(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_AS), resource.getrlimit(resource.RLIMIT_CPU)
     audit(str(honest(tmp_path / "ledger")[0].root))
     assert (resource.getrlimit(resource.RLIMIT_AS), resource.getrlimit(resource.RLIMIT_CPU)) == before
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_CPU"])
+def test_an_audit_under_a_lower_hard_limit_holds(tmp_path, limit):
+    most = {"RLIMIT_AS": 1 << 30, "RLIMIT_FSIZE": 200 << 10, "RLIMIT_CPU": 60}[limit]
+    ledger, _ = honest(tmp_path / "ledger")
+    kind = getattr(resource, limit)
+    done = subprocess.run(
+        [sys.executable, "-m", "ledger", "audit", str(ledger.root)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(kind, (most, most)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_running_process_keeps_a_lower_hard_limit():
+    with subprocess.Popen(["sleep", "60"]) as process:
+        limits.bound(process.pid, RLIMIT_CPU=5)
+        limits.bound(process.pid, RLIMIT_CPU=9, RLIMIT_AS=1 << 40)
+        assert resource.prlimit(process.pid, resource.RLIMIT_CPU) == (5, 5)
+        assert resource.prlimit(process.pid, resource.RLIMIT_AS) == (1 << 40, 1 << 40)
+        process.kill()
 
 
 def test_the_budgets_are_told():

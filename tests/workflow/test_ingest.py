@@ -255,6 +255,57 @@ def write(folder: Path, *items: Incoming) -> Path:
     return folder
 
 
+def attached(item: Incoming, *files: bytes, size: int | None = None) -> Incoming:
+    """Return a measurement that names files as its attachments; `size`: what it says of them instead of the truth."""
+    value = item.measurement.model_dump(mode="json", by_alias=True)
+    value["attachments"] = [
+        {"name": f"{number}.csv", "sha256": object_id(data), "bytes": len(data) if size is None else size}
+        for number, data in enumerate(files)
+    ]
+    return incoming_of(type(item.measurement).model_validate_json(json.dumps(value)), {})
+
+
+def put_objects(folder: Path, *files: bytes) -> Path:
+    (folder / "objects").mkdir()
+    for data in files:
+        (folder / "objects" / object_id(data)).write_bytes(data)
+    return folder
+
+
+def test_attachments_are_held_once_and_bounded_together(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sealed = ledger.seal(forecast(B=1), forecast(B=2))
+    one, two = b"1" * 600, b"2" * 600
+    monkeypatch.setattr(ingesting, "MAX_FOLDER_BYTES", 1000)
+    shared = write(tmp_path / "shared", *(attached(incoming(sealed, cell), one) for cell in (0, 1)))
+    first, second = ingesting.read_folder(put_objects(shared, one))
+    (path,) = first.attachments
+    assert first.attachments[path] is second.attachments[path]
+    large = write(tmp_path / "large", attached(incoming(sealed, 0), one), attached(incoming(sealed, 1), two))
+    assert run(ledger, monkeypatch, "verify", "--from", str(put_objects(large, one, two))) == 2
+    assert "attachments of more than 1000 bytes; expected less at once" in capsys.readouterr().err
+    assert ledger.book().cells[0].state == "open"
+
+
+def test_an_attachment_of_another_size_than_its_record_says_is_refused(ledger: Ledger, tmp_path: Path):
+    sealed = ledger.seal(forecast(B=1))
+    folder = put_objects(write(tmp_path / "made", attached(incoming(sealed), b"a report", size=3)), b"a report")
+    with pytest.raises(EvidenceRefused, match="other bytes than it had when measured"):
+        ingesting.read_folder(folder)
+
+
+def test_attachments_of_an_unknown_seal_are_not_read(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sealed = ledger.seal(forecast(B=1))
+    stranger = attached(incoming(sealed), b"a report")
+    unknown = incoming_of(stranger.measurement.model_copy(update={"seal": "ab" * 32}), {})
+    folder = write(tmp_path / "made", unknown)
+    assert run(ledger, monkeypatch, "verify", "--from", str(folder)) == 3
+    assert "seal-unknown" in capsys.readouterr().err
+
+
 def test_verify_judges_the_ledger_once_and_commits_evidence_alone(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from ledger.git.ancestry import FileSet
 from ledger.git.commit import Repository
 from ledger.git.reader import Blobs
 from ledger.workflow.answers import remembered
-from ledger.workflow.index_file import NAME
+from ledger.workflow.index_file import NAME, ask_index
 from ledger.workflow.seal import check_new
 from ledger.workflow.sight import with_sights
 
@@ -35,6 +36,12 @@ DRAFTS = [
     {"dtype": "fp32"},
     {"kernel_sha256": "ab" * 32},
 ]
+
+
+ENDLESS = """
+drop table {0};
+create view {0} as with recursive n(i) as (select 1 union all select i + 1 from n) select {1} from n where i < 0;
+"""
 
 
 @pytest.fixture
@@ -114,9 +121,22 @@ def of_another_version(ledger):
         held.commit()
 
 
+def with_a_table_and_a_trigger_of_others(ledger):
+    with closing(sqlite3.connect(index_of(ledger))) as held:
+        held.executescript("create table other (x); create trigger t after insert on about begin delete from held; end")
+
+
+def with_a_view_in_place_of_a_table(ledger):
+    with closing(sqlite3.connect(index_of(ledger))) as held:
+        held.executescript(ENDLESS.format("about", "1, 1") + "pragma user_version = 5")
+
+
 @pytest.mark.parametrize(
     "event",
-    [merged, other_branch, rewritten, deleted, not_a_database, cut_short, a_folder, of_another_version],
+    [
+        *(merged, other_branch, rewritten, deleted, not_a_database, cut_short, a_folder, of_another_version),
+        *(with_a_table_and_a_trigger_of_others, with_a_view_in_place_of_a_table),
+    ],
     ids=lambda event: event.__name__,
 )
 def test_the_index_says_what_the_records_say(ledger, event):
@@ -180,6 +200,74 @@ def test_a_kept_answer_is_of_its_commit_and_undamaged(tmp_path):
         held.execute("update answers set data = zeroblob(length(data))")
         held.commit()
     assert [ask("a"), ask("a")] == [4, 4]
+
+
+def ask_once(folder):
+    return remembered(folder, "status", "a", lambda: {"made": 1})["made"]
+
+
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal"])
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_nothing_is_written_through_a_link(tmp_path, link, suffix):
+    foreign = tmp_path / "places.sqlite"
+    with closing(sqlite3.connect(foreign)) as held:
+        held.executescript("create table bookmarks (x); insert into bookmarks values (1)")
+    before = foreign.read_bytes()
+    folder = tmp_path / "git"
+    folder.mkdir()
+    link(folder / f"{NAME}{suffix}", foreign)
+    assert ask_once(folder) == 1
+    assert foreign.read_bytes() == before
+    assert (folder / NAME).is_file() and not (folder / f"{NAME}{suffix}").is_symlink()
+
+
+def test_a_pipe_is_no_index(tmp_path):
+    os.mkfifo(tmp_path / NAME)
+    assert [ask_once(tmp_path), ask_once(tmp_path)] == [1, 1]
+    assert (tmp_path / NAME).is_file()
+
+
+def test_a_journal_removes_no_file_that_it_names(tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "git"
+    victim.write_text("kept")
+    folder.mkdir()
+    assert ask_once(folder) == 1
+    name = bytes(victim)
+    magic = bytes.fromhex("d9d505f920a163d7")
+    page = (folder / NAME).read_bytes()[:4096]
+    # A journal of one page, with the name of another one at its end, as SQLite leaves it when a process is killed.
+    head = magic + b"".join(n.to_bytes(4, "big") for n in (1, 0, 1, 512, 4096)) + bytes(512 - 28)
+    total = sum(page[place] for place in range(4096 - 200, 0, -200)) & 0xFFFFFFFF
+    record = (1).to_bytes(4, "big") + page + total.to_bytes(4, "big")
+    told = (1 << 30 // 4096).to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
+    told += (sum(name) & 0xFFFFFFFF).to_bytes(4, "big") + magic
+    (folder / f"{NAME}-journal").write_bytes(head + record + told)
+    assert ask_once(folder) == 1
+    assert victim.exists() and not (folder / f"{NAME}-journal").exists()
+
+
+@pytest.mark.parametrize("stamp", ["", "pragma user_version = 5"], ids=["of-this-version", "of-another"])
+def test_a_view_without_end_is_removed_before_it_is_asked(tmp_path, stamp):
+    assert ask_once(tmp_path) == 1
+    with closing(sqlite3.connect(tmp_path / NAME)) as held:
+        held.executescript(ENDLESS.format("answers", "1 as name, 1 as key, 1 as digest, 1 as data") + stamp)
+    assert ask_once(tmp_path) == 1
+    with closing(sqlite3.connect(tmp_path / NAME)) as held:
+        assert held.execute("select count(*) from sqlite_master where type = 'view'").fetchone() == (0,)
+        assert held.execute("select count(*) from answers").fetchone() == (1,)
+
+
+def test_a_question_of_too_many_steps_is_asked_of_a_new_index(tmp_path, monkeypatch):
+    assert ask_once(tmp_path) == 1
+    monkeypatch.setattr("ledger.workflow.index_file._MOST_STEPS", 10_000)
+    monkeypatch.setattr("ledger.workflow.index_file._STEPS_AT_ONCE", 1000)
+    with closing(sqlite3.connect(tmp_path / NAME)) as held:
+        rows = [(str(number), "k", b"", b"") for number in range(20_000)]
+        held.executemany("insert into answers values (?, ?, ?, ?)", rows)
+        held.commit()
+    assert ask_index(tmp_path, lambda index: index.execute("select sum(length(name)) from answers").fetchone()) == (
+        None,
+    )
 
 
 def test_report_and_audit_do_not_read_the_index(ledger, monkeypatch, capsys):
