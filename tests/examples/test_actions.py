@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -176,7 +177,37 @@ def test_a_recipe_names_commands_options_and_inputs_that_exist(path: Path):
     assert "ledger" in text
 
 
-def test_the_hook_runs_a_command_that_exists():
+def test_the_hook_audits_what_is_pushed(tmp_path: Path):
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    program, *words = hook["entry"].split()
-    assert program == "ledger" and " ".join(words) in COMMANDS and hook["pass_filenames"] is False
+    assert hook["pass_filenames"] is False
+    folder, program = tmp_path / "ledger", tmp_path / "bin" / "ledger"
+    sealed(folder)
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m ledger "$@"\n')
+    program.chmod(0o755)
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, env={**os.environ, **WHO}, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    git("checkout", "-q", "-b", "changed")
+    tamper(folder)
+    changed = git("rev-parse", "HEAD")
+    git("checkout", "-q", "-")
+
+    def pushed(**told: str) -> int:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        search = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+        # As pre-commit does: the entry is split into words, and a user's arguments follow.
+        words = [*shlex.split(hook["entry"]), "--json"]
+        environment = {**os.environ, "PYTHONPATH": path, "PATH": search, **told}
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert json.loads(done.stdout)["verdict"] == ("refused" if done.returncode else "holds"), done.stderr
+        return done.returncode
+
+    assert pushed() == 0
+    assert pushed(PRE_COMMIT_TO_REF=changed, PRE_COMMIT_LOCAL_BRANCH="refs/heads/main") == 3
+    # All of a history that the remote lacks is pushed: pre-commit gives no commit.
+    assert pushed(PRE_COMMIT_LOCAL_BRANCH="refs/heads/changed") == 3
