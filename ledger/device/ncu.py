@@ -184,7 +184,7 @@ def _command(ncu: Ncu, capability: Capability, *, full: bool, report: Path, job:
         *("--metrics", ",".join(metric_names(capability))),
         *("-o", str(report)),
         "--force-overwrite",
-        *(sys.executable, "-m", "ledger.measure.ncu_target", str(job), str(status)),
+        *(sys.executable, "-P", "-m", "ledger.measure.ncu_target", str(job), str(status)),
     ]
 
 

@@ -1,7 +1,8 @@
 """Runs trials of a Triton kernel under Triton's interpreter, which needs no GPU but a process of its own.
 
-The interpreter must be asked for before triton is imported. Usage of the child: python -m ledger.measure.interpreter
-JOB RESULT, where JOB is JSON that `interpreted` wrote and RESULT receives what is wrong with each trial, or null.
+The interpreter must be asked for before triton is imported. Usage of the child: python -P -m
+ledger.measure.interpreter JOB RESULT, where JOB is JSON that `interpreted` wrote and RESULT receives what is wrong
+with each trial, or null.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def interpreted(name: str, root: Path | None, trials: Sequence[Trial]) -> list[s
         job.write_text(json.dumps({"name": name, "root": str(root) if root else None, "trials": listed}))
         path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
-        command = [sys.executable, "-m", "ledger.measure.interpreter", str(job), str(result)]
+        command = [sys.executable, "-P", "-m", "ledger.measure.interpreter", str(job), str(result)]
         try:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S,

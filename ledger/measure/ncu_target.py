@@ -1,6 +1,6 @@
 """Runs in the process that Nsight Compute watches: one steady call of each cell between start and stop.
 
-Usage: python -m ledger.measure.ncu_target JOB STATUS, where JOB is the JSON that device.ncu wrote and STATUS
+Usage: python -P -m ledger.measure.ncu_target JOB STATUS, where JOB is the JSON that device.ncu wrote and STATUS
 receives lines of JSON: a cell that begins, and how it ended. Imports torch, only when called.
 """
 

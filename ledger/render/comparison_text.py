@@ -8,6 +8,7 @@ from typing import Any
 
 from ledger.analysis.formatting import count_text, harmless, shape_text
 from ledger.callables.subject import is_callable
+from ledger.render.markdown_page import escape, table
 from ledger.render.tuning_page import config_text
 
 HEADINGS = ("case", "before µs", "after µs", "ratio", "claim", "verdict", "configuration", "% of roof")
@@ -57,14 +58,13 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def render_markdown(document: Mapping[str, Any]) -> str:
-    """Return a comparison as Markdown for a comment."""
+    """Return a comparison as Markdown for a comment. Text of the compared commits mentions, links and shows nothing."""
     first, *rest = summary_lines(document)
-    lines = ["### Performance", "", _escaped(first), ""]
+    lines = ["### Performance", "", escape(first), ""]
     if document["rows"]:
-        lines += [f"| {' | '.join(HEADINGS)} |", "|---|---:|---:|---:|---|---|---|---:|"]
-        lines += [f"| {' | '.join(map(_escaped, row))} |" for row in table_rows(document)]
-        lines.append("")
-    return "\n".join([*lines, *(f"- {_escaped(line)}" for line in rest)]) + "\n"
+        body = [tuple(map(escape, row)) for row in table_rows(document)]
+        lines.append(table(HEADINGS, body, right=(1, 2, 3, 7)))
+    return "\n".join([*lines, *(f"- {escape(line)}" for line in rest)]) + "\n"
 
 
 def failures(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -139,7 +139,3 @@ def _listed(subjects: Mapping[str, Sequence[str]]) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")

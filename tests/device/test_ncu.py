@@ -172,7 +172,7 @@ def test_the_command_is_recorded_without_paths_of_this_machine(tmp_path):
     )
     words = ncu._portable(command, tmp_path)
     assert words.startswith("ncu --target-processes") and words.endswith(
-        "-m ledger.measure.ncu_target job.json status.jsonl"
+        "python -P -m ledger.measure.ncu_target job.json status.jsonl"
     )
     assert "/" not in words.replace("ledger/", "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -83,8 +84,8 @@ def test_compare_reports_and_fails_only_when_asked(scratch: Scratch):
     assert other.returncode == 2 and "names no commit" in other.stderr and not (scratch.folder / "owned").exists()
 
 
-def test_audit_writes_a_badge_of_its_verdict(tmp_path: Path):
-    folder = tmp_path / "ledger"
+def sealed(folder: Path) -> None:
+    """Make a ledger with one seal."""
     folder.mkdir()
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
@@ -93,14 +94,67 @@ def test_audit_writes_a_badge_of_its_verdict(tmp_path: Path):
 
     ledger("init", ".")
     ledger(*"predict matmul --hw t4 --dtype fp16 --shape M=64,N=64,K=64 --regime launch-bound --pct 2".split())
+
+
+def tamper(folder: Path) -> None:
+    """Commit everything, with another percent in the seal."""
+    (seal,) = folder.glob("predictions/??/*.json")
+    seal.write_bytes(seal.read_bytes().replace(b'"percent_milli":2000', b'"percent_milli":3000'))
+    for command in (["add", "-A"], ["commit", "-qm", "other"]):
+        subprocess.run(["git", *command], cwd=folder, env={**os.environ, **WHO}, check=True)
+
+
+def test_audit_writes_a_badge_of_its_verdict(tmp_path: Path):
+    folder = tmp_path / "ledger"
+    sealed(folder)
     for verdict, color, code in (("verified", "brightgreen", 0), ("refused", "red", 3)):
         done = step("actions/audit/action.yml", "Audit", folder)
         assert done.returncode == code, done.stderr
         badge = json.loads((folder / "ledger-badge.json").read_text())
         assert badge == {"schemaVersion": 1, "label": "ledger audit", "message": verdict, "color": color}
-        (seal,) = folder.glob("predictions/??/*.json")
-        seal.write_bytes(seal.read_bytes().replace(b'"percent_milli":2000', b'"percent_milli":3000'))
-        subprocess.run(["git", "commit", "-qam", "other"], cwd=folder, env={**os.environ, **WHO}, check=False)
+        if verdict == "verified":
+            tamper(folder)
+
+
+def test_audit_runs_no_code_of_the_repository_and_follows_no_link(tmp_path: Path):
+    folder, outside, badge = tmp_path / "ledger", tmp_path / "outside", tmp_path / "ledger" / "ledger-badge.json"
+    sealed(folder)
+    planted(folder)
+    outside.write_text("kept")
+    badge.symlink_to(outside)
+    tamper(folder)
+    done = step("actions/audit/action.yml", "Audit", folder)
+    assert done.returncode == 3 and "planted" not in done.stdout, done.stdout
+    assert json.loads(badge.read_text())["message"] == "refused" and not badge.is_symlink()
+    # Where a step before the audit fails, the repository's own badge is gone already.
+    badge.unlink()
+    badge.symlink_to(outside)
+    assert step("actions/audit/action.yml", "Remove", folder).returncode == 0
+    assert not badge.is_symlink() and outside.read_text() == "kept"
+
+
+def test_a_python_without_ledger_is_unknown_and_a_challenge_without_answer_missed(tmp_path: Path):
+    without = f"{sys.executable} -E -S"
+    for python, options, verdict in ((without, "", "unknown"), ("false", "--challenge x", "missed")):
+        done = step("actions/audit/action.yml", "Audit", tmp_path, python=python, options=options)
+        assert done.returncode != 0 and ("No module named" in done.stderr) == (python == without)
+        assert json.loads((tmp_path / "ledger-badge.json").read_text())["message"] == verdict
+
+
+def planted(folder: Path) -> None:
+    """Leave modules in a checkout that would run in place of the installed ones."""
+    for name in ("ledger", "pip"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").touch()
+        (folder / name / "__main__.py").write_text("print('planted')")
+
+
+@pytest.mark.parametrize("path", ["action.yml", "actions/audit/action.yml"])
+def test_steps_import_nothing_from_the_checkout(tmp_path: Path, path: str):
+    planted(tmp_path)
+    done = step(path, "Install", tmp_path, install="--version")
+    assert "planted" not in done.stdout
+    assert not re.search(r"\$PYTHON (?!-P )", (ROOT / path).read_text())
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
@@ -123,7 +177,37 @@ def test_a_recipe_names_commands_options_and_inputs_that_exist(path: Path):
     assert "ledger" in text
 
 
-def test_the_hook_runs_a_command_that_exists():
+def test_the_hook_audits_what_is_pushed(tmp_path: Path):
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    program, *words = hook["entry"].split()
-    assert program == "ledger" and " ".join(words) in COMMANDS and hook["pass_filenames"] is False
+    assert hook["pass_filenames"] is False
+    folder, program = tmp_path / "ledger", tmp_path / "bin" / "ledger"
+    sealed(folder)
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m ledger "$@"\n')
+    program.chmod(0o755)
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, env={**os.environ, **WHO}, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    git("checkout", "-q", "-b", "changed")
+    tamper(folder)
+    changed = git("rev-parse", "HEAD")
+    git("checkout", "-q", "-")
+
+    def pushed(**told: str) -> int:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        search = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+        # As pre-commit does: the entry is split into words, and a user's arguments follow.
+        words = [*shlex.split(hook["entry"]), "--json"]
+        environment = {**os.environ, "PYTHONPATH": path, "PATH": search, **told}
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert json.loads(done.stdout)["verdict"] == ("refused" if done.returncode else "holds"), done.stderr
+        return done.returncode
+
+    assert pushed() == 0
+    assert pushed(PRE_COMMIT_TO_REF=changed, PRE_COMMIT_LOCAL_BRANCH="refs/heads/main") == 3
+    # All of a history that the remote lacks is pushed: pre-commit gives no commit.
+    assert pushed(PRE_COMMIT_LOCAL_BRANCH="refs/heads/changed") == 3

@@ -129,6 +129,14 @@ def test_error_in_the_triton_function_is_found_by_the_interpreter(tmp_path: Path
     assert all(name.startswith("result: triton") for name in found)
 
 
+def test_the_interpreter_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path)
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "__init__.py").write_text("raise SystemExit('planted')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert failed(tmp_path) == {}
+
+
 def ledger(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     who = {f"GIT_{role}_{key}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -95,6 +95,15 @@ def test_a_kernel_that_raises_or_does_not_load_fails(scratch: Scratch, quick: No
     assert verdicts(found) == ["failed"] and "nothing" in found["rows"][0]["failure"]
 
 
+def test_markdown_of_a_failure_mentions_links_and_shows_nothing(scratch: Scratch, quick: None):
+    words = "x` @everyone ![x](http://evil/x.png) [a](javascript:1) <b> | www.evil.example"
+    scratch.kernel("raises", ("extra = a[", f"raise ValueError({words!r})\n    extra = a["))
+    found = compared(scratch, "first", "raises")
+    text = render_markdown(found)
+    assert words in found["rows"][0]["failure"]
+    assert r"x\` `@`everyone \!\[x\](http&#58;//evil/x\.png) \[a\](javascript:1) \<b\> \| www\.evil\." in text
+
+
 def test_what_cannot_differ_is_not_timed(scratch: Scratch):
     scratch.kernel("comment", ("EXTRA = 0", "EXTRA = 0  # none"))
     scratch.kernel("gpu", ("rows = (tl", "rows = 0 + (tl"))
