@@ -30,8 +30,8 @@ from ledger.record_files import read_bytes, results
 from ledger.records import Attachment, Finding, Measurement, RatioMeasurement
 
 MAX_ATTACHMENT_BYTES = 256 * 1024 * 1024
-MAX_FOLDER_BYTES = 2 * 1024**3
-"""Bytes of all attachments of a folder, which are in memory until they are judged: a thousand reports of 2 MB."""
+MAX_FOLDER_BYTES = 1024**3
+"""Bytes of all attachments of a folder, in memory until they are committed: 500 of the largest reports yet, 2 MB."""
 
 R = TypeVar("R", Recorded, RecordedRatio)
 
