@@ -37,8 +37,8 @@ LAYERS = (
         """
         counters metrics formatting revealing work_model occupancy isa amdgcn rocprof_counters metric_readings protocols
         interventions sight_names sight book sight_notes refusals campaign stability steady_timing regime regime_v2
-        causes regime_probabilities achieved_share gap consistency reconcile repeats machines cpu_noise above_roof
-        clock_state stream_timing results report_rows row_choice
+        causes regime_probabilities achieved_share gap correctness_bounds stream_timing consistency reconcile repeats
+        machines cpu_noise above_roof clock_state results report_rows row_choice
         track_record resampling hiding draws score ranking seal_lines forecast_changes cell_history ledger_diff
         bench_regression paired_ratio claims estimate drill hardware_quiz practice
         chrome_trace kernel_scopes inside_trace tuning kernel_check model_shapes shape_grid

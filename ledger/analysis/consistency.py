@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median_high, median_low
 
+from ledger.analysis.correctness_bounds import correctness
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import si
-from ledger.analysis.protocols import STEADY_GRAPH
+from ledger.analysis.interventions import contradictions, readings_of
+from ledger.analysis.protocols import COLD_CPU, COLD_GRAPH, STEADY_GRAPH
+from ledger.analysis.stream_timing import STREAM
 from ledger.callables.subject import is_callable
 from ledger.records import (
     CeilingKind,
@@ -27,12 +30,17 @@ from ledger.records import (
     Timing,
     TimingV2,
 )
-from ledger.roofline import base_units, ceilings_of, make_roof, percent_of_roof
+from ledger.roofline import base_units, ceilings_of, lower_bound_s, make_roof, percent_of_roof
 from ledger.sources.platform import contradicted_pins
 
 ROOF_MARGIN = 1.05
 # Operations outside the tensor pipe (a norm, an epilogue) are part of the work model, so the pipe may count fewer.
 TENSOR_OPS_SHARE = 0.75
+# An empty kernel takes no longer than another, but is timed once a session, at another clock. On a stream the host
+# launches, and Triton's launch may cost several of torch's.
+LAUNCH_FACTOR, STREAM_LAUNCH_FACTOR = 4, 20
+EXAMPLE_PROFILE = "4405c83363b237efad1c8033b11f6dc2186780b3ecec760c977e5b81b342435d"
+"""The profile of the golden ledgers: no device has it, and their made-up records hold fewer rounds than a timer's."""
 
 
 def _refuse(code: str, message: str) -> Finding:
@@ -51,10 +59,17 @@ def check_all(
     if measurement.timing is not None:
         found += [
             *timing(measurement.timing),
+            *rounds(forecast, measurement.timing),
+            *launch(measurement, measurement.timing),
+            *interventions(forecast, hardware, measurement, measurement.timing),
             *warm(forecast, measurement.timing),
             *above_roof(forecast, hardware, measurement.timing),
             *above_ceiling(forecast, hardware, measurement.timing),
         ]
+    example = forecast.hardware_sha256 == EXAMPLE_PROFILE
+    found += [
+        _refuse("correctness-inconsistent", why) for why in correctness(forecast, measurement, counted=not example)
+    ]
     found += [*settled(forecast, measurement), *clock(forecast, measurement)]
     if totals is not None:
         found += tensor_operations(forecast, totals)
@@ -118,6 +133,53 @@ def timing(seen: Timing) -> Iterator[Finding]:
             f"interval {seen.low_ps} to {seen.high_ps} ps around {seen.median_ps} ps; expected it to hold the "
             f"median and to be within the rounds, {shortest} to {longest} ps",
         )
+
+
+def rounds(forecast: Forecast, seen: Timing) -> Iterator[Finding]:
+    """Check that there are as many rounds as the sealed protocol takes whatever ends it: budget, interval or number."""
+    if forecast.hardware_sha256 == EXAMPLE_PROFILE:
+        return
+    name, sealed, count = forecast.protocol.name, forecast.protocol.parameters, len(seen.rounds_ps)
+    if name == STEADY_GRAPH.name:
+        # The tail is one batch at least, of rounds of a millisecond.
+        least, most = sealed.get("batch_ms", 1), count
+    elif name in (COLD_GRAPH.name, COLD_CPU.name):
+        least = sealed.get("min_rounds", 1)
+        most = max(least, sealed.get("max_rounds", count))
+    else:
+        return
+    if not least <= count <= most:
+        expected = f"{least} to {most}" if count > most else f"{least} or more"
+        yield _refuse("timing-inconsistent", f"{count} rounds; {name} as sealed takes {expected}")
+
+
+def launch(measurement: Measurement, seen: Timing) -> Iterator[Finding]:
+    """Check that an empty launch takes no longer than the call."""
+    factor = STREAM_LAUNCH_FACTOR if STREAM in measurement.extensions else LAUNCH_FACTOR
+    if seen.launch_ps is not None and seen.launch_ps > factor * seen.median_ps:
+        yield _refuse("timing-inconsistent", f"an empty launch takes {seen.launch_ps} ps, a call {seen.median_ps} ps")
+
+
+def interventions(forecast: Forecast, hardware: Hardware, measurement: Measurement, timed: Timing) -> Iterator[Finding]:
+    """Check the interventions against the timed rounds, the sealed shape and work, and what the chip can do."""
+    seen = readings_of(measurement.interventions) if measurement.interventions else None
+    if seen is None:
+        return
+    yield from (_refuse("interventions-inconsistent", why) for why in contradictions(forecast, timed, seen))
+    roof = physical_roof(forecast, hardware)
+    if roof is None:
+        return
+    work = forecast.work
+    # Warm data come from a cache.
+    variants = [("cold", seen.cold_ps, work.flops, work.bytes), ("double", seen.double_ps, work.flops, work.bytes)]
+    variants.append(("warm", seen.warm_ps, work.flops, 0))
+    if forecast.case.config.get("work") != "given":
+        variants += [(f"half_{one.axis}", one.ps, one.flops, one.bytes) for one in seen.halves]
+    for name, call_ps, flops, moved in variants:
+        least_s = lower_bound_s(flops, moved, roof.peak_flop_per_s, roof.bandwidth_bytes_per_s)
+        if call_ps is not None and least_s > ROOF_MARGIN * call_ps * 1e-12:
+            least = f"the datasheet of {hardware.name} allows {least_s * 1e12:.0f} or more at any clock"
+            yield _refuse("interventions-inconsistent", f"{name}_ps is {call_ps}; {least}")
 
 
 def warm(forecast: Forecast, seen: Timing) -> Iterator[Finding]:

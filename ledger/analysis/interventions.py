@@ -7,11 +7,12 @@ that has counters is judged by them, and one that has neither stays undetermined
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.records import Forecast, Grade, Measurement, Regime, Roof, Work
+from ledger.callables.subject import is_callable
+from ledger.records import Forecast, Grade, Measurement, Regime, Roof, Timing, Work
 from ledger.roofline import memory_side
 
 # Parts per million. 60% is the threshold of regime/1: a resource used that much, or a time that follows it that far.
@@ -22,6 +23,12 @@ _WARM_GAIN_PPM = 1_250_000
 _STEADY_PPM = 200_000
 _APART_PPM = 100_000
 _MILLION = 1_000_000
+_COLD_FACTOR = 10
+"""The cold call is the timed one, run again: on a busy machine it still is not this far outside the timed rounds."""
+_CACHE_GAIN = 1000
+"""No cache is this many times as fast as main memory."""
+_CALLABLE_WORK = 4
+"""A callable may choose another algorithm at half a shape; a kernel's work grows with every axis."""
 
 _TIMES = ("cold_ps", "warm_ps", "double_ps")
 _HALF = re.compile(r"half_([A-Za-z][A-Za-z0-9]{0,15})_(ps|flops|bytes)")
@@ -81,6 +88,32 @@ def stored_of(readings: InterventionReadings) -> dict[str, int]:
     for half in readings.halves:
         stored |= {f"half_{half.axis}_{name}": getattr(half, name) for name in ("ps", "flops", "bytes")}
     return stored
+
+
+def contradictions(forecast: Forecast, timing: Timing, seen: InterventionReadings) -> Iterator[str]:
+    """Yield how readings contradict the timed rounds, the sealed shape or the sealed work."""
+    least, most = min(timing.rounds_ps), max(timing.rounds_ps)
+    if seen.cold_ps * _COLD_FACTOR < least or seen.cold_ps > most * _COLD_FACTOR:
+        yield f"cold_ps is {seen.cold_ps}; the same call took {least} to {most} ps in the timed rounds"
+    if seen.warm_ps is not None and seen.warm_ps * _CACHE_GAIN < seen.cold_ps:
+        yield f"warm_ps is {seen.warm_ps} and cold_ps {seen.cold_ps}; expected at most {_CACHE_GAIN} times as much"
+    for half in seen.halves:
+        # An axis is halved where it is even.
+        if forecast.case.shape.get(half.axis, 1) % 2:
+            yield f"half_{half.axis}_ps: the sealed shape has no axis {half.axis} of even size"
+            continue
+        yield from _more_work(forecast, half)
+
+
+def _more_work(forecast: Forecast, half: Half) -> Iterator[str]:
+    # Work that an author gave is not counted as that at half of an axis is.
+    if is_callable(forecast.case.kernel) and forecast.case.config.get("work") == "given":
+        return
+    factor = _CALLABLE_WORK if is_callable(forecast.case.kernel) else 1
+    for name in ("flops", "bytes"):
+        got, whole = getattr(half, name), getattr(forecast.work, name)
+        if got > factor * whole:
+            yield f"half_{half.axis}_{name} is {got}; the whole shape has {whole}"
 
 
 def used_ppm(work: Work, roof: Roof, call_ps: int) -> tuple[int, int]:
@@ -192,6 +225,8 @@ def regime_by_interventions(forecast: Forecast, measurement: Measurement) -> Nam
     assert timing is not None, "a regime needs a measured time"
     if readings is None:
         return None, "C", "the interventions are not what docs/measurement.md describes"
+    for contradiction in contradictions(forecast, timing, readings):
+        return None, "C", contradiction
     return decide(
         readings,
         work=forecast.work,

@@ -20,12 +20,16 @@ from samples import (
     state,
 )
 
-from ledger.analysis.consistency import check_all, settled, tensor_operations
+from ledger.analysis.consistency import EXAMPLE_PROFILE, check_all, settled, tensor_operations
 from ledger.analysis.counters import CounterTotals
-from ledger.analysis.protocols import STEADY_GRAPH
-from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Work
+from ledger.analysis.protocols import COLD_CPU, COLD_GRAPH, STEADY_GRAPH
+from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Protocol, Work
 
 FORECAST = make_forecast()
+PARAMETERS = FORECAST.protocol.parameters
+FEW_ROUNDS = make_forecast(
+    protocol=FORECAST.protocol.model_copy(update={"parameters": {**PARAMETERS, "min_rounds": 1}})
+)
 
 
 def codes(
@@ -106,7 +110,8 @@ def test_any_of_the_profiles_names_is_the_device() -> None:
 )
 def test_median_is_that_of_the_rounds(rounds: tuple[int, ...], median: int, honest: bool) -> None:
     timing = make_timing(rounds_ps=rounds, median_ps=median, low_ps=min(rounds), high_ps=max(rounds))
-    found = [code for code, _ in codes(make_measurement(FORECAST, timing=timing)) if code == "timing-inconsistent"]
+    found = [code for code, _ in codes(make_measurement(FEW_ROUNDS, timing=timing), forecast=FEW_ROUNDS)]
+    found = [code for code in found if code == "timing-inconsistent"]
     assert found == ([] if honest else ["timing-inconsistent"])
 
 
@@ -116,6 +121,106 @@ def test_median_is_that_of_the_rounds(rounds: tuple[int, ...], median: int, hone
 def test_interval_holds_the_median_and_lies_within_the_rounds(low: int, high: int) -> None:
     timing = make_timing(2 * MS, low_ps=low, high_ps=high)
     assert codes(make_measurement(FORECAST, timing=timing)) == [("timing-inconsistent", "refused")]
+
+
+def with_rounds(forecast: Forecast, count: int) -> list[tuple[str, str]]:
+    timing = make_timing(rounds_ps=(2 * MS,) * count, low_ps=2 * MS, high_ps=2 * MS)
+    return [one for one in codes(make_measurement(forecast, timing=timing), forecast=forecast) if one[1] == "refused"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "least", "most"), [(COLD_GRAPH, 25, 400), (COLD_CPU, 9, 101), (STEADY_GRAPH, 20, 10_000)]
+)
+def test_rounds_are_as_many_as_the_protocol_takes(protocol: Protocol, least: int, most: int) -> None:
+    forecast = make_forecast(protocol=protocol)
+    refused = [("timing-inconsistent", "refused")]
+    assert with_rounds(forecast, least) == with_rounds(forecast, most) == []
+    assert with_rounds(forecast, least - 1) == with_rounds(forecast, 1) == refused
+    assert with_rounds(forecast, most + 1) == ([] if protocol is STEADY_GRAPH else refused)
+
+
+def test_rounds_of_an_unknown_protocol_or_of_the_golden_ledgers_profile_are_not_counted() -> None:
+    unknown = make_forecast(protocol=Protocol(name="cold-cpu/9", parameters={"min_rounds": 9}))
+    golden = make_forecast(hardware_sha256=EXAMPLE_PROFILE)
+    assert with_rounds(unknown, 1) == with_rounds(golden, 1) == []
+
+
+@pytest.mark.parametrize(("extensions", "factor"), [({}, 4), ({"stream_timing/1": {}}, 20)], ids=["graph", "stream"])
+def test_an_empty_launch_takes_no_longer_than_the_call(extensions: dict[str, Any], factor: int) -> None:
+    def launched(launch_ps: int) -> list[tuple[str, str]]:
+        return codes(make_measurement(FORECAST, timing=make_timing(launch_ps=launch_ps), extensions=extensions))
+
+    assert launched(factor * 2 * MS) == []
+    assert launched(factor * 2 * MS + 1) == launched(10**14) == [("timing-inconsistent", "refused")]
+
+
+# A call of 2 ms moves 1 GB and does 10 GFLOP: 1 ms and 0.1 ms at the datasheet's rates, over 1.05 with the margin.
+HALF = {"half_B_ps": MS, "half_B_flops": 5 * 10**9, "half_B_bytes": 10**9 // 2}
+VARIED = {"cold_ps": 2 * MS, "warm_ps": MS, "double_ps": 2 * MS, **HALF}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({}, []),
+        ({"cold_ps": 952_380_953}, []),
+        ({"cold_ps": 952_380_900}, ["cold_ps is 952380900; the datasheet of toy allows 1000000000 or more"]),
+        ({"double_ps": 952_380_900}, ["double_ps is 952380900; the datasheet"]),
+        ({"warm_ps": 95_238_096}, []),
+        ({"warm_ps": 95_238_000}, ["warm_ps is 95238000; the datasheet of toy allows 100000000 or more"]),
+        ({"half_B_ps": 476_190_477}, []),
+        ({"half_B_ps": 476_190_000}, ["half_B_ps is 476190000; the datasheet of toy allows 500000000 or more"]),
+        ({"cold_ps": 20 * MS + 10}, []),
+        ({"cold_ps": 20 * MS + 11}, ["cold_ps is 20000000011; the same call took 1999999999 to 2000000001 ps"]),
+        ({"half_B_flops": 10**10, "half_B_bytes": 10**9, "half_B_ps": 2 * MS}, []),
+        ({"half_B_flops": 10**10 + 1}, ["half_B_flops is 10000000001; the whole shape has 10000000000"]),
+        ({"half_B_bytes": 10**9 + 1}, ["half_B_bytes is 1000000001; the whole shape has 1000000000"]),
+    ],
+)
+def test_interventions_agree_with_rounds_work_and_roof(changes: dict[str, int], reasons: list[str]) -> None:
+    measurement = make_measurement(FORECAST, interventions={**VARIED, **changes})
+    found = check_all(forecast=FORECAST, measurement=measurement, hardware=TOY, totals=None)
+    assert [(one.code, one.severity) for one in found] == [("interventions-inconsistent", "refused")] * len(reasons)
+    for one, reason in zip(found, reasons, strict=True):
+        assert one.message.startswith(reason)
+
+
+def test_without_a_datasheet_the_times_alone_are_compared() -> None:
+    measured_only = make_hardware(ceilings={"burst": burst(100.0, 80_000.0)})
+
+    def varied(**changes: int) -> list[tuple[str, str]]:
+        return codes(make_measurement(FORECAST, interventions={**VARIED, **changes}), hardware=measured_only)
+
+    refused = [("interventions-inconsistent", "refused")]
+    assert varied() == varied(cold_ps=199_999_999 + 1, warm_ps=200_000) == varied(warm_ps=2_000_000) == []
+    assert varied(cold_ps=199_999_999) == varied(warm_ps=1_999_999) == refused
+
+
+def test_half_of_an_axis_that_is_absent_or_odd_is_refused() -> None:
+    odd = make_forecast(shape={"B": 7, "H": 64, "O": 64})
+    absent = {**VARIED, **{name.replace("_B_", "_ZZ_"): value for name, value in HALF.items()}}
+    for forecast, stored in ((odd, VARIED), (FORECAST, absent)):
+        found = codes(make_measurement(forecast, interventions=stored), forecast=forecast)
+        assert found == [("interventions-inconsistent", "refused")]
+
+
+@pytest.mark.parametrize(
+    ("work", "flops", "refused"), [("counted", 4, False), ("counted", 5, True), ("given", 9, False)]
+)
+def test_a_callable_may_choose_another_algorithm_at_half_a_shape(work: str, flops: int, refused: bool) -> None:
+    stored = {**VARIED, "half_B_flops": flops * 10**10, "half_B_ps": MS}
+    changes = {"case": FORECAST.case.model_copy(update={"kernel": "mypkg.ops:norm", "config": {"work": work}})}
+    measurement = make_measurement(FORECAST, interventions=stored).model_copy(update=changes)
+    roomy = make_hardware(ceilings={"burst": burst(1.0, 100.0)})
+    found = codes(measurement, forecast=FORECAST.model_copy(update=changes), hardware=roomy)
+    assert found == ([("interventions-inconsistent", "refused")] if refused else [])
+
+
+def test_a_comparison_that_cannot_have_passed_is_refused() -> None:
+    honest = make_measurement(FORECAST)
+    assert honest.correctness is not None
+    wrong = honest.correctness.model_copy(update={"max_abs_error": "1e9"})
+    assert codes(honest.model_copy(update={"correctness": wrong})) == [("correctness-inconsistent", "refused")]
 
 
 # The datasheet allows 1 ms; five percent more is 1 ms / 1.05 = 952,380,953 ps.
@@ -266,13 +371,15 @@ def test_protocol_without_a_footprint_flags_nothing() -> None:
 
 def test_messages_tell_got_and_expected() -> None:
     measurement = make_measurement(
-        FORECAST,
+        FEW_ROUNDS,
         kernel_sha256="ef" * 32,
         before=state(1000),
         after=state(900),
         timing=make_timing(rounds_ps=(10, 21, 30, 41), median_ps=20, low_ps=10, high_ps=41, bytes_per_set=10**9),
     )
-    told = {f.code: f.message for f in check_all(forecast=FORECAST, measurement=measurement, hardware=TOY, totals=None)}
+    told = {
+        f.code: f.message for f in check_all(forecast=FEW_ROUNDS, measurement=measurement, hardware=TOY, totals=None)
+    }
     assert told["kernel-changed"] == "kernel source was efefefefefef when measured; sealed is aaaaaaaaaaaa"
     assert told["clock-moved"] == "the SM clock went from 1000 to 900 MHz (-10.0%; sealed: 5%)"
     assert told["timing-inconsistent"] == "median is 20 ps; its rounds give 25.5 ps"

@@ -190,6 +190,20 @@ def test_a_record_with_neither_stays_undetermined_and_one_that_lies_becomes_so()
     assert "docs/measurement.md" in forged.gap.sentence
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cold_ps": 40_000_000, "warm_ps": 1}, "cold_ps is 40000000; the same call took"),
+        ({"half_ZZ_ps": 1, "half_ZZ_flops": 2**52, "half_ZZ_bytes": 1}, "half_ZZ_ps: the sealed shape has no axis ZZ"),
+        ({"half_O_flops": 2**52}, "half_O_flops is 4503599627370496; the whole shape has"),
+    ],
+)
+def test_readings_that_contradict_the_record_name_no_regime(changes: dict[str, int], reason: str):
+    found = verdict(interventions={**STORED, **changes})
+    assert (found.measured_regime, found.grade) == (None, "C")
+    assert reason in found.gap.sentence
+
+
 def test_interventions_change_no_verdict_that_rests_on_counters():
     from profiled import counters
 

@@ -29,6 +29,7 @@ from builders import (
     measurement,
     on_profile,
     seal_kind,
+    series,
     timing,
 )
 from builders import begun as begin
@@ -43,6 +44,7 @@ from ledger.evidence.trust_levels import Trust
 from ledger.git.commit import Repository
 from ledger.records import (
     Case,
+    Correctness,
     Counters,
     DeviceFacts,
     Forecast,
@@ -1138,6 +1140,59 @@ def median_that_its_rounds_do_not_give(folder, _canary):
     rounds = (1_500_000, 2_000_000, 2_100_000)
     ledger.measure(ledger.seal(), timing=timing(1_500_000, rounds_ps=rounds, low_ps=1_500_000, high_ps=2_100_000))
     return ledger.root
+
+
+def _on_a_real_profile(folder: Path, *cells: dict[str, Any]) -> Path:
+    """Build a ledger of cells on another profile than the golden ledgers', with fields of their measurements."""
+    ledger, profile = begin(folder), TOY.model_copy(update={"name": "fresh"})
+    ledger.put_profile(profile)
+    for number, fields in enumerate(cells, 1):
+        ledger.measure(ledger.seal(on_profile(profile, forecast(B=number))), **fields)
+    return ledger.root
+
+
+def halved_and_launched(folder, _canary):
+    """Record an empty launch and interventions that agree with the rounds, the shape and the work."""
+    halves = {f"half_H_{name}": value for name, value in (("ps", 1_500_000), ("flops", 2_000), ("bytes", 2_000))}
+    varied = {"cold_ps": 2_000_000, "warm_ps": 1_000_000, "double_ps": 2_000_000, **halves}
+    timed = series().model_copy(update={"launch_ps": 1_900_000})
+    return _on_a_real_profile(folder, {}, {"timing": timed, "interventions": varied})
+
+
+@attack(GAMES, "refused", "interventions-inconsistent", twin=halved_and_launched)
+def cold_call_unlike_the_timed_one(folder, _canary):
+    """Record a cold call of a fiftieth of the timed one, which alone would take more than DRAM's peak."""
+    return _on_a_real_profile(folder, {"interventions": {"cold_ps": 40_000, "warm_ps": 1}, "timing": series()})
+
+
+@attack(GAMES, "refused", "interventions-inconsistent", twin=halved_and_launched)
+def half_of_an_axis_that_the_shape_lacks(folder, _canary):
+    """Record half of an axis Z, with more work than the whole."""
+    halves = {"half_ZZ_ps": 1_900_000, "half_ZZ_flops": 2**52, "half_ZZ_bytes": 2**52}
+    varied = {"cold_ps": 2_000_000, "warm_ps": 2_000_000, **halves}
+    return _on_a_real_profile(folder, {"interventions": varied, "timing": series()})
+
+
+@attack(GAMES, "refused", "timing-inconsistent", twin=halved_and_launched)
+def empty_launch_longer_than_the_call(folder, _canary):
+    """Record an empty launch of 100 s beside a call of 2 us."""
+    return _on_a_real_profile(folder, {"timing": series().model_copy(update={"launch_ps": 10**14})})
+
+
+@attack(GAMES, "refused", "timing-inconsistent", twin=halved_and_launched)
+def fewer_rounds_than_the_protocol_takes(folder, _canary):
+    """Give eight rounds, the same in two cells: too few to be recognised as a copy."""
+    timed = series(count=8).model_copy(update={"median_ps": 1_999_999})
+    return _on_a_real_profile(folder, {"timing": timed}, {"timing": timed})
+
+
+@attack(GAMES, "refused", "correctness-inconsistent", twin=halved_and_launched)
+def wrong_result_said_to_have_passed(folder, _canary):
+    """Say that a result passed whose largest error is a billion."""
+    wrong = Correctness(
+        passed=True, reference="float64", elements=32, max_abs_error="1e9", relative_error="0", atol="1e-3", rtol="0"
+    )
+    return _on_a_real_profile(folder, {"correctness": wrong})
 
 
 @attack(GAMES, "refused", "attachment-lost")

@@ -10,7 +10,7 @@ from typing import Any
 
 from attacks import KEYS, _allow, _key, _stamp, attack, authority, begin, started, witnessed
 from authority import next_second
-from builders import KERNEL_SOURCE, Ledger, Seal, forecast, measurement, timing
+from builders import KERNEL_SOURCE, Ledger, Seal, forecast, measurement, series, timing
 
 from ledger.analysis.protocols import COLD_GRAPH
 from ledger.analysis.work_model import elements
@@ -202,7 +202,7 @@ def on_h200(profile: Hardware | None = None, path: str = "fp16_tensor", H: int =
         record = measurement(made, seal=sealed.id)
         facts = type(record.device)(**{**dict(record.device), **device})
         ps = int(time_lower_bound_s(made.work, made.roof) * 1e12 / share)
-        ledger.measure(sealed, device=facts, timing=timing(ps))
+        ledger.measure(sealed, device=facts, timing=series(ps))
         return ledger.root
 
     return build
