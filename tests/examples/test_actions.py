@@ -65,8 +65,11 @@ def scratch(tmp_path: Path) -> Scratch:
     pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
     (tmp_path / "repository").mkdir()
     made = Scratch(tmp_path / "repository")
-    made.kernel("wrong", ("cases=(", "cases=({'M': 256, 'N': 256, 'K': 512},) or ("), WRONG)
-    made.git("update-ref", "refs/remotes/origin/main", "first")
+    # Small on both sides: the cases of the base are timed too.
+    small = ("cases=(", "cases=({'M': 256, 'N': 256, 'K': 512},) or (")
+    made.kernel("small", small)
+    made.kernel("wrong", small, WRONG)
+    made.git("update-ref", "refs/remotes/origin/main", "small")
     return made
 
 
