@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,15 +44,13 @@ def compare(
 ) -> None:
     """Time two commits and call what exceeds the noise. Exit 2 where the base of a case fails: no verdict."""
     from ledger.device.gpu_selection import select_device
-    from ledger.device.local_profile import profile_of_this_machine
     from ledger.workflow.compare import failing, without_verdict
     from ledger.workflow.revisions import check_named
 
     check_named(FilePath.cwd(), base, head)
     select_device(device)
-    hardware = profile_of_this_machine(find_root(), hw)
-    wanted = _wanted(subject, suite, shape, dtype, args, hardware, everything=everything, threads=threads)
-    document = _compared(base, head, hardware, wanted, plan_only=plan_only)
+    wanted = partial(_wanted, subject, suite, shape, dtype, args, everything=everything, threads=threads)
+    document = _compared(base, head, hw, wanted, plan_only=plan_only)
     _show(document, output, markdown=markdown, as_json=as_json)
     if fail_on_regress and (worse := failing(document)):
         raise ThresholdMissed(f"{len(worse)} of {len(document['rows'])} cases failed the gate: {'; '.join(worse)}")
@@ -62,7 +61,10 @@ def compare(
         )
 
 
-def _compared(base: str, head: str, hardware: Hardware, wanted: Wanted, *, plan_only: bool) -> dict[str, Any]:
+def _compared(
+    base: str, head: str, hw: str | None, wanted: Callable[[Hardware], Wanted], *, plan_only: bool
+) -> dict[str, Any]:
+    from ledger.device.local_profile import profile_of_comparison
     from ledger.workflow.compare import compare as run
     from ledger.workflow.compare import document_of
     from ledger.workflow.compare_plan import plan
@@ -71,7 +73,8 @@ def _compared(base: str, head: str, hardware: Hardware, wanted: Wanted, *, plan_
     with two_sides(FilePath.cwd(), base, head) as (first, second):
         for text in filter(None, (first.missing_text, second.missing_text)):
             say(text)
-        planned = plan(first, second, hardware, wanted, on_progress=_stage("plan"))
+        hardware = profile_of_comparison(first.root, find_root(), hw)
+        planned = plan(first, second, hardware, wanted(hardware), on_progress=_stage("plan"))
         if plan_only:
             return document_of(planned, first, second, hardware)
         return run(planned, first, second, hardware, claims=_sealed_claims(), on_progress=_stage("time"))

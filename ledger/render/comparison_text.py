@@ -45,6 +45,9 @@ def summary_lines(document: Mapping[str, Any]) -> list[str]:
         f"on {harmless(document['device'])}: {_verdicts(document)}"
     ]
     lines += [f"failure: {harmless(_case(row))}: {harmless(row['failure'], 600)}" for row in failures(document)]
+    for side, words in (("base", "removed from"), ("head", "added to")):
+        if cells := [_case(row) for row in (*document["rows"], *document["to_time"]) if row["listed"] == side]:
+            lines.append(f"{words} the cases, compared all the same: {', '.join(map(harmless, cells[:20]))}")
     if document["to_time"]:
         lines.append(f"to time: {', '.join(harmless(_case(row)) for row in document['to_time'][:20])}")
     lines += [f"not timed, {text}" for text in _skipped(document)]

@@ -41,8 +41,8 @@ def compare(
     Raises: MachineError where this device is not the profile's.
     """
     facts = facts_for(hardware)
-    if plan.pairs:
-        require_profile(hardware, facts)
+    # Also where nothing is timed: of another device's profile other code is skipped.
+    require_profile(hardware, facts)
     error, device = error_of_case(len(plan.pairs)), "cuda" if is_gpu(hardware.target) else "cpu"
     sealed = {
         (view.claim.base.kernel_sha256, view.claim.head.kernel_sha256, view.claim.case.cell): view
@@ -101,7 +101,7 @@ def _named(row: Mapping[str, Any]) -> str:
 
 def _cell(pair: Pair) -> dict[str, Any]:
     case = pair.head.case
-    return {"subject": case.kernel, "shape": dict(case.shape), "dtype": case.dtype}
+    return {"subject": case.kernel, "shape": dict(case.shape), "dtype": case.dtype, "listed": pair.listed}
 
 
 def _key(pair: Pair) -> tuple[str, str, Any]:
@@ -149,7 +149,7 @@ def _verdict(found: Compared) -> Verdict:
     return "wrong" if (found.failure or "").startswith("wrong:") else "failed"
 
 
-_NOTHING = ("base_us", "head_us", "ratio", "low", "high", "noise_pct", "claim", "pct_of_roof", "rel_error")
+_NOTHING = ("listed", "base_us", "head_us", "ratio", "low", "high", "noise_pct", "claim", "pct_of_roof", "rel_error")
 
 
 def _failure(one: Skipped) -> dict[str, Any]:

@@ -7,6 +7,7 @@ differs, cases whose machine code is equal are skipped; that needs a compiler an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,7 @@ from ledger.workflow.resolve_callable import Resolved, resolve_callable
 from ledger.workflow.revisions import Side
 
 Reason = Literal["unchanged", "comments", "gpu code on a CPU", "same machine code", "new", "removed", "failed"]
+Listed = Literal["both", "base", "head"]
 Progress = Callable[[str], None]
 
 
@@ -42,11 +44,15 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Pair:
-    """Hold one case on both sides. floor_s: the time lower bound of head's work, None where it is not known."""
+    """Hold one case on both sides. floor_s: the time lower bound of head's work, None where it is not known.
+
+    listed: which sides have it among their own cases, or the user named it.
+    """
 
     base: Version
     head: Version
     floor_s: float | None
+    listed: Listed = "both"
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,11 @@ def _kernel(
             yield Skipped(name, None, "failed", str(error), label)
             return
     compiled: tuple[dict[str, Digest], dict[str, Digest]] = ({}, {})
-    for shape, dtype in _cells(files["head"], wanted, requests):
-        one = _pair(files["base"], files["head"], shape, dtype, hardware, wanted.threads)
+    cells = [list(_cells(files[label], wanted, requests)) for label in ("base", "head")]
+    # Head does not choose what is timed: what only base lists is timed too.
+    for shape, dtype in [*cells[1], *(cell for cell in cells[0] if cell not in cells[1])]:
+        listed = _listed(*((shape, dtype) in known for known in cells))
+        one = _pair(files["base"], files["head"], shape, dtype, hardware, wanted.threads, listed)
         compares = apart == "gpu-code" and not (wanted.everything or wanted.model_only)
         same = isinstance(one, Pair) and compares and _same_code(one, hardware, compiled)
         yield Skipped(name, f"{shape_text(shape)} {dtype}", "same machine code") if same else one
@@ -172,22 +181,37 @@ def _cells(file: KernelFile, wanted: Wanted, requests: Sequence[Request]) -> Ite
         yield from ((shape, dtype) for dtype in wanted.dtypes or kernel.dtypes)
 
 
+def _listed(base: bool, head: bool) -> Listed:
+    return "both" if base == head else "base" if base else "head"
+
+
 def _pair(
-    base: KernelFile, head: KernelFile, shape: Shape, dtype: Dtype, hardware: Hardware, threads: int | None
+    base: KernelFile,
+    head: KernelFile,
+    shape: Shape,
+    dtype: Dtype,
+    hardware: Hardware,
+    threads: int | None,
+    listed: Listed,
 ) -> Pair | Skipped:
     cell = f"{shape_text(shape)} {dtype}"
     cases: dict[str, CaseV2] = {}
+    problems: dict[str, str] = {}
     for label, file in (("head", head), ("base", base)):
         try:
             cases[label] = build_case(file.kernel, hardware, shape=shape, dtype=dtype, threads=threads)
         except LedgerError as error:
-            if label == "base":
-                return Skipped(head.kernel.name, cell, "new", str(error))
-            return Skipped(head.kernel.name, cell, "failed", str(error), label)
+            problems[label] = str(error)
+    if listed == "base" and len(problems) == 2:
+        return Skipped(head.kernel.name, cell, "removed", problems["base"])
+    if "head" in problems:
+        return Skipped(head.kernel.name, cell, "failed", problems["head"], "head")
+    if "base" in problems:
+        return Skipped(head.kernel.name, cell, "new", problems["base"])
     case, kernel = cases["head"], head.kernel
     roof = roof_of(hardware, kernel.path(dtype, hardware.target, case.implementation), None)
     floor_s = time_lower_bound_s(kernel.work(shape, dtype), roof)
-    return Pair(Version(base, cases["base"]), Version(head, case), floor_s)
+    return Pair(Version(base, cases["base"]), Version(head, case), floor_s, listed)
 
 
 def _same_code(pair: Pair, hardware: Hardware, known: tuple[dict[str, Digest], dict[str, Digest]]) -> bool:
@@ -209,19 +233,41 @@ def _callable(
     name: str, base: Side, head: Side, hardware: Hardware, wanted: Wanted, requests: Sequence[Request]
 ) -> Iterator[Pair | Skipped]:
     for request in requests or [_request(name, hardware, shape, wanted) for shape in wanted.shapes or [{}]]:
-        cell = shape_text(request.shape) or None
-        second, floor_s = _resolved(request, head, hardware, wanted.arguments)
-        asked = request.model_copy(update={"shape": second.case.shape, "dtype": second.case.dtype, "args": None})
+        own, floor_s = _resolved(request, head, hardware, wanted.arguments)
+        before = None
+        with suppress(LedgerError):
+            before, _ = _resolved(request, base, hardware, wanted.arguments)
+        kept = before is None or _described(before) == _described(own)
         try:
-            first, _ = _resolved(asked, base, hardware, second.case.arguments)
+            first, _ = _resolved(_like(request, own), base, hardware, own.case.arguments)
         except LedgerError as error:
-            yield Skipped(name, cell, "new", str(error))
-            continue
-        skipped = _skipped(name, difference(first.file.closure, second.file.closure), hardware)
-        if skipped is not None and skipped.reason != "gpu code on a CPU" and not wanted.everything:
-            yield skipped
-            return
-        yield Pair(Version(first.file, first.case), Version(second.file, second.case), floor_s)
+            yield Skipped(name, shape_text(request.shape) or None, "new", str(error))
+        else:
+            skipped = _skipped(name, difference(first.file.closure, own.file.closure), hardware)
+            if skipped is not None and skipped.reason != "gpu code on a CPU" and not wanted.everything:
+                yield skipped
+                return
+            versions = Version(first.file, first.case), Version(own.file, own.case)
+            yield Pair(*versions, floor_s, "both" if kept else "head")
+        if before is not None and not kept:
+            yield _as_before(name, request, before, head, hardware)
+
+
+def _as_before(name: str, request: Request, before: Resolved, head: Side, hardware: Hardware) -> Pair | Skipped:
+    """Return the case that a callable describes itself with in base, where it is another one in head."""
+    try:
+        now, floor_s = _resolved(_like(request, before), head, hardware, before.case.arguments)
+    except LedgerError as error:
+        return Skipped(name, shape_text(before.case.shape) or None, "failed", str(error), "head")
+    return Pair(Version(before.file, before.case), Version(now.file, now.case), floor_s, "base")
+
+
+def _like(request: Request, found: Resolved) -> Request:
+    return request.model_copy(update={"shape": found.case.shape, "dtype": found.case.dtype, "args": None})
+
+
+def _described(found: Resolved) -> tuple[object, ...]:
+    return found.case.shape, found.case.dtype, found.case.arguments
 
 
 def _request(name: str, hardware: Hardware, shape: Shape, wanted: Wanted) -> Request:

@@ -65,8 +65,11 @@ def scratch(tmp_path: Path) -> Scratch:
     pytest.importorskip("torch", reason="torch is not installed: nothing can be timed")
     (tmp_path / "repository").mkdir()
     made = Scratch(tmp_path / "repository")
-    made.kernel("wrong", ("cases=(", "cases=({'M': 256, 'N': 256, 'K': 512},) or ("), WRONG)
-    made.git("update-ref", "refs/remotes/origin/main", "first")
+    # Small on both sides: the cases of the base are timed too.
+    small = ("cases=(", "cases=({'M': 256, 'N': 256, 'K': 512},) or (")
+    made.kernel("small", small)
+    made.kernel("wrong", small, WRONG)
+    made.git("update-ref", "refs/remotes/origin/main", "small")
     return made
 
 
@@ -82,6 +85,19 @@ def test_compare_reports_and_fails_only_when_asked(scratch: Scratch):
     assert step("action.yml", "Compare", scratch.folder, **given, fail="true").returncode == 1
     other = step("action.yml", "Compare", scratch.folder, device="cpu", base="nowhere; touch owned")
     assert other.returncode == 2 and "names no commit" in other.stderr and not (scratch.folder / "owned").exists()
+
+
+def test_compare_reads_the_suite_from_the_base(scratch: Scratch):
+    def suite(rows: int) -> str:
+        return f"campaign: gate\ncells:\n  - {{kernel: product, dtype: fp32, shape: {{M: {rows}, N: 96, K: 128}}}}\n"
+
+    scratch.commit("base", {"suite.yaml": suite(64)})
+    kernel = (scratch.folder / "kernels" / "product.py").read_text() + "\nMORE = 1\n"
+    scratch.commit("other", {"kernels/product.py": kernel, "suite.yaml": suite(32), "new.yaml": suite(16)})
+    for name, rows in (("suite.yaml", 64), ("new.yaml", 16)):
+        step("action.yml", "Compare", scratch.folder, device="cpu", base="base", suite=name)
+        document = json.loads(left(scratch.folder, "comparison.json"))
+        assert [row["shape"]["M"] for row in document["rows"]] == [rows]
 
 
 def sealed(folder: Path) -> None:

@@ -15,6 +15,7 @@ from measuring import this_cpu, with_small_rotation
 from two_commits import OPS, ROOT, WHO, WRONG, Scratch
 
 from ledger.errors import InputError
+from ledger.record_files import hardware_yaml
 from ledger.render.comparison_text import render_markdown, summary_lines
 from ledger.workflow.compare_plan import Wanted
 from ledger.workflow.compare_suite import suite_requests
@@ -119,10 +120,57 @@ def test_what_cannot_differ_is_not_timed(scratch: Scratch):
         found = compared(scratch, base, head, time=False)
         assert [one["reason"] for one in found["skipped"]] == [reason] and not found["to_time"], (base, head)
     found = compared(scratch, "first", "host", time=False)
-    assert found["to_time"] == [{"subject": "product", "shape": CELL["shapes"][0], "dtype": "fp32"}]
+    assert found["to_time"] == [{"subject": "product", "shape": CELL["shapes"][0], "dtype": "fp32", "listed": "both"}]
     assert any(line.startswith("to time: product") for line in summary_lines(found))
     everything = Wanted(**CELL, everything=True)
     assert len(compared(scratch, "first", "first", everything, time=False)["to_time"]) == 1
+
+
+SMALL, LARGE = "{'M': 64, 'N': 96, 'K': 128}", "{'M': 64, 'N': 96, 'K': 256}"
+
+
+def with_cases(*cases: str) -> tuple[str, str]:
+    return "cases=(", f"cases=({''.join(f'{case}, ' for case in cases)}) if True else ("
+
+
+def test_a_case_that_head_no_longer_lists_is_timed(scratch: Scratch, quick: None):
+    one_dtype = ('dtypes=("fp16", "fp32")', 'dtypes=("fp32",)')
+    scratch.kernel("both", with_cases(SMALL, LARGE), one_dtype)
+    slower = ("if extra.shape[0]:", "for _ in range(3 * (a.shape[1] > 128)):\n            torch.matmul(a, b, out=out)")
+    scratch.kernel("fewer", with_cases(SMALL), one_dtype, slower)
+    found = compared(scratch, "both", "fewer", Wanted(threads=1))
+    small, large = found["rows"]
+    assert [row["shape"]["K"] for row in (small, large)] == [128, 256]
+    assert (small["listed"], large["listed"], large["verdict"]) == ("both", "base", "slower")
+    assert "removed from the cases, compared all the same: product M=64 N=96 K=256 fp32" in summary_lines(found)
+    scratch.kernel("none", with_cases(), one_dtype)
+    found = compared(scratch, "both", "none", Wanted(), time=False)
+    assert [(row["shape"]["K"], row["listed"]) for row in found["to_time"]] == [(128, "base"), (256, "base")]
+    found = compared(scratch, "none", "both", Wanted(), time=False)
+    assert [row["listed"] for row in found["to_time"]] == ["head", "head"]
+    assert any(line.startswith("added to the cases, compared all the same: product") for line in summary_lines(found))
+
+
+def test_a_case_that_head_cannot_run_any_more_fails_the_gate(scratch: Scratch):
+    from ledger.workflow.compare import failing
+
+    scratch.kernel("both", with_cases(SMALL))
+    scratch.kernel("fp32", with_cases(SMALL), ('dtypes=("fp16", "fp32")', 'dtypes=("fp32",)'))
+    found = compared(scratch, "both", "fp32", Wanted(), time=False)
+    assert failing(found) == ["product M=64 N=96 K=128 fp16 failed"]
+    assert "dtype fp16 is not offered" in found["rows"][0]["failure"]
+    # The other way round nothing is lost.
+    found = compared(scratch, "fp32", "both", Wanted(), time=False)
+    assert not failing(found) and [one["reason"] for one in found["skipped"]] == ["new"]
+
+
+def test_a_callable_that_describes_itself_with_less_is_timed_as_before(scratch: Scratch):
+    scratch.commit("less", {"mypkg/ops.py": OPS.replace('"B": 64', '"B": 1').replace("* y", "* (y + 0)")})
+    wanted = Wanted(names=("mypkg.ops:swiglu",))
+    found = compared(scratch, "first", "less", wanted, time=False)
+    assert [(row["shape"]["B"], row["listed"]) for row in found["to_time"]] == [(1, "head"), (64, "base")]
+    asked = replace(wanted, shapes=({"B": 8},))
+    assert [row["listed"] for row in compared(scratch, "first", "less", asked, time=False)["to_time"]] == ["both"]
 
 
 def test_gpu_code_with_equal_machine_code_is_compiled_and_skipped(scratch: Scratch):
@@ -197,6 +245,14 @@ def test_command_prints_a_document_and_fails_the_gate_only_when_asked(scratch: S
     nothing = run(scratch, "broken", "first")
     assert nothing.returncode == 2 and "no verdict on 1 of 1 cases: product base failed" in nothing.stderr
     assert "base failed" in nothing.stdout
+
+
+def test_command_takes_the_profile_of_the_base(scratch: Scratch):
+    pytest.importorskip("torch", reason="torch is not installed: no device is chosen")
+    profile = this_cpu()
+    scratch.commit("renamed", {"hardware/cpu.yaml": hardware_yaml(this_cpu(title="from head")).decode()})
+    done = run(scratch, "first", "renamed", "--plan", "--json")
+    assert json.loads(done.stdout)["device"] == profile.title != "from head", done.stderr
 
 
 @pytest.mark.parametrize(
