@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal
 
 from ledger.analysis.book import Book, CellView, Run, State
-from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
+from ledger.analysis.formatting import count_text, duration, harmless, si, signed, sizes_text
 from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.machines import chip_times, machine_lines
 from ledger.analysis.reconcile import totals_of
@@ -69,7 +69,7 @@ def standing(view: CellView) -> str:
 def cell_text(view: CellView) -> str:
     """Return kernel, shape, dtype, hardware and, where it is not the usual, the implementation."""
     case = view.forecast.case
-    words = f"{case.kernel} {shape_text(case.shape)} {case.dtype} {case.hardware}"
+    words = f"{case.kernel} {sizes_text(case)} {case.dtype} {case.hardware}"
     return harmless(words if case.implementation == "triton" else f"{words} {case.implementation}")
 
 
