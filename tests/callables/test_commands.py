@@ -99,11 +99,16 @@ def test_python_predicts_and_measures_a_function_of_the_repository(desk):
 WRONG = [
     (("ops:swiglu",), "no --args"),
     (("ops:swiglu", "--args", "x=fp32[B]"), "no size for B"),
+    (("ops:swiglu", "--args", "x=fp32[8]"), "ops:swiglu: also needs y; expected it in --args"),
+    (("ops:Net", "--args", "x=fp16[8,64]"), "(parameters are fp32, x is fp16)"),
     (("ops:swiglu", "--args", "x=i64[8]<4"), "--dtype"),
     (("ops:missing", "--args", "x=fp32[8]"), "cannot be loaded"),
     (("other:swiglu", "--args", "x=fp32[8]"), "not in the work tree"),
     (("raw:doubled", "--args", "x=fp32[8]"), "expected a function around it: def call(x)"),
-    (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0.5"), "at most 0.05 of each result's root mean square"),
+    (
+        ("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0.5"),
+        "at most 0.05 of each result's root mean square",
+    ),
     (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0"), "tolerance"),
     (("ops:swiglu:x", "--args", "x=fp32[8]"), "expected module:name"),
     (("ops:swiglu", "--args", "x=fp32[8]", "--pass", "sideways"), "pass"),

@@ -10,12 +10,12 @@ from callables import OPS
 from measuring import QUICK, cell_of, this_cpu
 
 from ledger.callables.argument_list import parse_arguments, with_keys
-from ledger.callables.calls import bind
+from ledger.callables.calls import bind, check_signature
 from ledger.callables.counted_work import unlaunched
 from ledger.callables.recorded_arguments import described
 from ledger.callables.subject import SELF, Subject, subject_of
 from ledger.callables.subject_files import TOLERANCES, attribute_of, closure_named, load_subject
-from ledger.errors import InputError, SubjectRefused
+from ledger.errors import CannotRun, InputError, SubjectRefused
 from ledger.measure import fresh_values
 from ledger.measure.inputs import input_sets
 from ledger.measure.result_check import ResultCheck, compare_results
@@ -52,6 +52,31 @@ def called(kernel, shape, *, dtype="fp32", number=0):
 
 
 X_Y = "x=fp32[B,96] y=fp32[B,96]"
+
+
+def scaled(x, y, *, scale, eps=1e-6):
+    return x * y * scale + eps
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("x=fp32[8]", "a:f: also needs y, scale; expected it in --args"),
+        ("x=fp32[8] scale=2", "a:f: also needs y; expected it in --args"),
+        ("q=fp32[8]", "a:f: also needs y, scale; expected it in --args"),
+        ("x=fp32[8] y=fp32[8] scale=1 z=2", r"a:f\(x, y, .*\): got x, y, scale, z; expected --args that it takes"),
+    ],
+)
+def test_arguments_that_a_callable_does_not_take_are_named(args, said):
+    with pytest.raises(CannotRun, match=said):
+        check_signature(scaled, Subject("a:f", parse_arguments(args)))
+
+
+def test_arguments_by_name_by_position_and_of_unknown_signature_pass():
+    check_signature(scaled, Subject("a:f", parse_arguments("y=fp32[8] x=fp32[8] scale=2")))
+    check_signature(lambda a, b: a, Subject("a:f", parse_arguments("x=fp32[8] y=fp32[8]")))
+    check_signature(torch.add, Subject("a:f", parse_arguments("x=fp32[8]")))
+    check_signature(torch.nn.ReLU(), Subject("a:f", parse_arguments("x=fp32[8]")))
 
 
 def test_work_is_products_by_torch_and_every_tensor_once(root):
