@@ -12,7 +12,7 @@ from statistics import median_high, median_low
 
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import si
-from ledger.analysis.protocols import STEADY_GRAPH
+from ledger.analysis.protocols import STEADY_GRAPH, rotation_bytes
 from ledger.callables.subject import is_callable
 from ledger.records import (
     CeilingKind,
@@ -122,7 +122,7 @@ def timing(seen: Timing) -> Iterator[Finding]:
 
 def warm(forecast: Forecast, seen: Timing) -> Iterator[Finding]:
     """Flag input sets that together are smaller than the sealed footprint: they may have stayed in the cache."""
-    footprint = seen.input_sets * seen.bytes_per_set
+    footprint = rotation_bytes(forecast, seen)
     least = forecast.protocol.parameters.get("footprint_min_bytes", 0)
     if footprint < least:
         yield _flag("maybe-warm", f"the input sets hold {si(footprint, 'B')}; the protocol asks for {si(least, 'B')}")
