@@ -4,7 +4,8 @@
     ├── InputError        input that cannot be used (a field, a file, an option)
     │   ├── ParseError    text that is not valid YAML or JSON
     │   ├── RecordError   well-formed text that is no valid record
-    │   └── UnknownName   a kernel, profile, seal or cell that does not exist
+    │   ├── UnknownName   a kernel, profile, seal or cell that does not exist
+    │   └── CannotRun     a callable that fails on the arguments described
     ├── StateError        the state of the repository does not allow it
     ├── BudgetExceeded    input that costs more than an audit may spend
     ├── MachineError      this machine cannot do it (no GPU, no torch, no ncu, ...)
@@ -39,6 +40,10 @@ class RecordError(InputError):
 
 class UnknownName(InputError):
     """Report a name that does not exist."""
+
+
+class CannotRun(InputError):
+    """Report a callable that fails on the arguments described, on any device: to give its work would not help."""
 
 
 class StateError(InputError):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ledger.analysis.cpu_noise import BUSY_PERCENT, busy_text, others_percent, spread_percent
 from ledger.analysis.formatting import si
+from ledger.analysis.protocols import rotation_bytes
 from ledger.analysis.steady_timing import rounds_clock_mhz
 from ledger.records import Ceilings, Forecast, Hardware, Measurement, Peak, Quantity, Timing, is_gpu
 from ledger.roofline import base_units, ceilings_of, make_roof, memory_side, percent_of_roof
@@ -29,7 +30,7 @@ def above_roof_reason(forecast: Forecast, measurement: Measurement, hardware: Ha
     percent = percent_of_roof(forecast.work, forecast.roof, timing.median_ps * 1e-12)
     if percent <= 100:
         return None
-    reasons = list(_cache(measurement, timing))
+    reasons = list(_cache(forecast, measurement, timing))
     if forecast.roof.ceilings in hardware.ceilings:
         reasons += _roof(forecast, measurement, hardware, percent)
     return "; ".join(reasons) or _unknown(hardware)
@@ -40,8 +41,8 @@ def _unknown(hardware: Hardware) -> str:
     return f"unknown: no recorded fact explains it; recalibrate on an idle machine: ledger calibrate --device {device}"
 
 
-def _cache(measurement: Measurement, timing: Timing) -> Iterator[str]:
-    cache, footprint = measurement.device.l2_bytes, timing.input_sets * timing.bytes_per_set
+def _cache(forecast: Forecast, measurement: Measurement, timing: Timing) -> Iterator[str]:
+    cache, footprint = measurement.device.l2_bytes, rotation_bytes(forecast, timing)
     if cache and footprint < _CACHE_MULTIPLE * cache:
         yield f"data may have stayed in the last cache, {si(cache, 'B')}: the input sets hold {si(footprint, 'B')}"
 

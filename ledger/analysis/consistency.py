@@ -14,7 +14,7 @@ from ledger.analysis.correctness_bounds import correctness
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.formatting import si
 from ledger.analysis.interventions import contradictions, readings_of
-from ledger.analysis.protocols import COLD_CPU, COLD_GRAPH, STEADY_GRAPH
+from ledger.analysis.protocols import COLD_CPU, COLD_GRAPH, STEADY_GRAPH, rotation_bytes
 from ledger.analysis.stream_timing import STREAM
 from ledger.callables.subject import is_callable
 from ledger.records import (
@@ -184,7 +184,7 @@ def interventions(forecast: Forecast, hardware: Hardware, measurement: Measureme
 
 def warm(forecast: Forecast, seen: Timing) -> Iterator[Finding]:
     """Flag input sets that together are smaller than the sealed footprint: they may have stayed in the cache."""
-    footprint = seen.input_sets * seen.bytes_per_set
+    footprint = rotation_bytes(forecast, seen)
     least = forecast.protocol.parameters.get("footprint_min_bytes", 0)
     if footprint < least:
         yield _flag("maybe-warm", f"the input sets hold {si(footprint, 'B')}; the protocol asks for {si(least, 'B')}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns"))
 _USUAL = {key: number for number, key in enumerate("BMNKHO")}
+_MOST_LITERAL = 60
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 PATH_NAMES: dict[Path, str] = {
@@ -112,6 +113,16 @@ def _shape_text(sizes: tuple[tuple[str, int], ...]) -> str:
     return " ".join(f"{'='.join(keys)}={size}" for size, keys in joined.items())
 
 
+def sizes_text(case: Case) -> str:
+    """Return the sizes of a case, with those that stand as numbers in a callable's arguments: B=256 x=y=[B,1024]."""
+    literal, joined = {name.partition(".")[0] for name in case.literal_sizes}, dict[str, list[str]]()
+    for one in getattr(case, "arguments", None) or ():
+        if one.name in literal:
+            joined.setdefault(f"[{','.join(one.dims)}]", []).append(one.name)
+    words = " ".join(f"{'='.join(names)}={dims}" for dims, names in joined.items())
+    return f"{shape_text(case.shape)} {harmless(words, _MOST_LITERAL)}" if words else shape_text(case.shape)
+
+
 def case_text(case: Case) -> str:
     """Return the name of a case: rmsnorm_matmul B=32 H=O=4096 fp16 on h200."""
-    return f"{case.kernel} {shape_text(case.shape)} {case.dtype} on {case.hardware}"
+    return f"{case.kernel} {sizes_text(case)} {case.dtype} on {case.hardware}"

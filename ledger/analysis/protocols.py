@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ledger.records import Protocol
+from ledger.callables.subject import is_callable
+from ledger.records import Forecast, Protocol, Timing
 
 COLD_GRAPH = Protocol(
     name="cold-graph/1",
@@ -51,6 +52,15 @@ COLD_CPU = Protocol(
 )
 
 PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (COLD_GRAPH, STEADY_GRAPH, COLD_CPU)}
+
+
+def rotation_bytes(forecast: Forecast, timing: Timing) -> int:
+    """Return the bytes over which a rotation went, results of a callable included.
+
+    Older records of a callable hold those of its inputs alone, and the timer made sets by the counted work.
+    """
+    counted = is_callable(forecast.case.kernel) and forecast.case.config.get("work") == "counted"
+    return timing.input_sets * max(timing.bytes_per_set, forecast.work.bytes if counted else 0)
 
 
 def protocol_for(implementation: str) -> Protocol:

@@ -15,6 +15,7 @@ from ledger.analysis.book import Book, CellView
 from ledger.analysis.machines import ChipTime, chip_times_of
 from ledger.analysis.regime_probabilities import brier_score, log_score, probabilities_of, stated_shares
 from ledger.analysis.repeats import spread_percent
+from ledger.callables.subject import is_callable
 from ledger.canonical import cell_key, object_id
 from ledger.records import Prediction, PredictionV2, Regime, Sight
 
@@ -185,10 +186,15 @@ def is_program(prediction: Prediction) -> bool:
 
 
 def case_key(view: CellView) -> str:
-    """Return a name of what is measured, the same in every seal of it: sources, shape, dtype, device, configuration."""
+    """Return a name of what is measured, the same in every seal of it: sources, shape, dtype, device, configuration.
+
+    Of a callable its arguments too.
+    """
     case = view.forecast.case
     how = (case.implementation, case.threads, tuple(sorted(case.config.items())))
-    what = (view.forecast.kernel_sha256, case.hardware, cell_key(case))
+    what: tuple[str, ...] = (view.forecast.kernel_sha256, case.hardware, cell_key(case))
+    if is_callable(case.kernel):
+        what += (case.cell[0],)
     return object_id(repr((what, how)).encode("utf-8", "surrogatepass"))
 
 

@@ -4,6 +4,7 @@ The rules are here alone. Two profiles are one device when they share a name, a 
 (Devices). A shape is a neighbour of another when every size is within a factor of two of the other's (is_neighbour).
 A record of the same sources, shape and dtype shows that a forecast is informed; a record of another version, of another
 kernel of the operation, or of a neighbouring shape in a dtype of the same width shows that it is at best near.
+Sizes that stand as numbers in a callable's arguments are sizes as those of its shape are (sizes_of).
 Interventions time a call at half of a size: those shapes were measured as well (measured_shapes).
 """
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from ledger.analysis.interventions import readings_of
 from ledger.analysis.sight_names import SIGHTS
-from ledger.records import Forecast, ForecastV2, Hardware, Measurement, Sight
+from ledger.records import Case, Forecast, ForecastV2, Hardware, Measurement, Sight
 
 NEIGHBOUR_FACTOR = 2
 
@@ -42,6 +43,11 @@ def shape_of(sizes: Mapping[str, int]) -> Shape:
     return tuple(sorted(sizes.items()))
 
 
+def sizes_of(case: Case) -> Shape:
+    """Return the sizes of a case: its shape, and the numbers in a callable's arguments."""
+    return shape_of({**case.shape, **case.literal_sizes})
+
+
 def is_neighbour(shape: Shape, other: Shape) -> bool:
     """Tell whether two shapes have the same keys and every size within a factor of two."""
     if [key for key, _ in shape] != [key for key, _ in other]:
@@ -54,11 +60,11 @@ def measured_shapes(measurement: Measurement) -> tuple[Shape, ...]:
     """Return the shapes that a finished measurement holds times of: its own, then those of its interventions."""
     if measurement.status != "measured":
         return ()
-    sizes = measurement.case.shape
+    sizes, literal = measurement.case.shape, measurement.case.literal_sizes
     readings = readings_of(measurement.interventions) if measurement.interventions else None
     halves = readings.halves if readings else ()
     halved = [{**sizes, half.axis: sizes[half.axis] // 2} for half in halves if sizes.get(half.axis, 0) > 1]
-    return tuple(map(shape_of, (sizes, *halved)))
+    return tuple(shape_of({**found, **literal}) for found in (sizes, *halved))
 
 
 class Devices:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ledger.callables.argument_list import scalar_value
 from ledger.callables.subject import Pass, Subject
-from ledger.errors import InputError
+from ledger.errors import CannotRun, InputError
 
 if TYPE_CHECKING:
     import torch
@@ -107,6 +108,40 @@ class Bound:
     def __call__(self) -> Any:
         """Call it."""
         return self.function(*self.positional, **self.named)
+
+
+def check_signature(function: Any, subject: Subject) -> None:
+    """Check that a callable takes the arguments described, by name or by position; where it has no signature, nothing.
+
+    Raises: CannotRun, naming what is missing.
+    """
+    import torch
+
+    names = [one.name for one in subject.arguments]
+    try:
+        signature = inspect.signature(function.forward if isinstance(function, torch.nn.Module) else function)
+    except (TypeError, ValueError):
+        return
+    with suppress(TypeError):
+        signature.bind(**dict.fromkeys(names))
+        return
+    try:
+        signature.bind(*names)
+    except TypeError as error:
+        needed = [one.name for one in signature.parameters.values() if one.default is one.empty and one.kind in _NAMED]
+        known = set(names).intersection(signature.parameters)
+        missing = [name for name in needed if name not in known] if known else needed[len(names) :]
+        if missing:
+            raise CannotRun(f"{subject.name}: also needs {', '.join(missing)}; expected it in --args") from error
+        raise CannotRun(
+            f"{subject.name}{signature}: got {', '.join(names) or 'no arguments'}; expected --args that it takes "
+            f"({error})"
+        ) from error
+
+
+_NAMED = (
+    inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY,
+)  # fmt: skip
 
 
 def bind(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]) -> Bound:

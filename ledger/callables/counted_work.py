@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ledger.callables.argument_list import parameter_spec, tensor_spec
-from ledger.callables.calls import GRADIENT, Call, module_tensors, tensors_in
+from ledger.callables.argument_list import FLOATING, parameter_spec, tensor_spec
+from ledger.callables.calls import BUFFER, GRADIENT, PARAMETER, Call, module_tensors, tensors_in
 from ledger.callables.flop_counter import product_counter
 from ledger.callables.subject import Subject
-from ledger.errors import InputError, explained
+from ledger.errors import CannotRun, InputError, explained
 from ledger.operations import Shape, TensorSpec
 from ledger.philox_inputs import Generated
 from ledger.records import Work
@@ -111,10 +111,15 @@ def empty_inputs(specs: Iterable[TensorSpec], device: str) -> dict[str, torch.Te
 def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Counted:
     """Return the work of one call, counted on meta tensors, or on the CPU where the callable does not know those.
 
-    Raises: InputError where neither runs.
+    Raises: InputError where neither runs; CannotRun where it multiplies matrices of two dtypes.
     """
     try:
         return _counted(function, subject, empty_inputs(specs, "meta"))
+    except _MixedOperands as error:
+        raise CannotRun(
+            f"{subject.name}: {error}, which torch refuses ({_dtypes_text(specs)}); expected one dtype: convert the "
+            "module, as by half(), or change --args"
+        ) from error
     # A callable may raise anything.
     except (Exception, SystemExit) as error:  # noqa: BLE001
         first: BaseException = error
@@ -127,12 +132,22 @@ def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Count
     raise InputError(f"{subject.name}: its work cannot be counted ({explained(first, 300)})") from first
 
 
+def _dtypes_text(specs: Iterable[TensorSpec]) -> str:
+    """Return the floating dtypes of parameters and arguments: parameters are fp32, x is fp16."""
+    found: dict[str, dict[str, None]] = {}
+    for spec in specs:
+        if spec.dtype in FLOATING and not spec.name.startswith(GRADIENT):
+            what = "parameters are" if spec.name.startswith((PARAMETER, BUFFER)) else f"{spec.name} is"
+            found.setdefault(what, {})[spec.dtype] = None
+    return ", ".join(f"{what} {' and '.join(dtypes)}" for what, dtypes in sorted(found.items()))
+
+
 def _counted(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]) -> Counted:
     with eagerly():
         call = Call(function, subject, inputs, run=subject.run)
         operations = _Operations()
         counter = product_counter()
-        with counter, operations.mode(), unlaunched() as kernels:
+        with _autocasts() as casts, counter, operations.mode(casts), unlaunched() as kernels:
             call()
     results = call.results()
     changed = {storage(tensor) for tensor in call.changed()}
@@ -198,6 +213,40 @@ def unlaunched() -> Iterator[list[str]]:
             found.run = method
 
 
+@contextmanager
+def _autocasts() -> Iterator[list[object]]:
+    """Yield a list that holds what torch.autocast is entered with in the block; it casts nothing on meta tensors."""
+    import torch
+
+    entered: list[object] = []
+    enter = torch.autocast.__enter__
+
+    def noting(self: Any) -> Any:
+        entered.append(self.device)
+        return enter(self)
+
+    torch.autocast.__enter__ = noting
+    try:
+        yield entered
+    finally:
+        torch.autocast.__enter__ = enter
+
+
+class _MixedOperands(Exception):
+    """Report a product of matrices of two dtypes, which fails on every device and passes on meta tensors."""
+
+
+def _check_operands(function: Any, args: Sequence[Any]) -> None:
+    """Check that two matrices that are multiplied have one dtype. Raises: _MixedOperands."""
+    import torch
+
+    name, _, overload = str(function).removeprefix("aten.").partition(".")
+    if name in _PRODUCTS and overload == "default":
+        first, second = [one for one in args if isinstance(one, torch.Tensor)][-2:]
+        if first.dtype != second.dtype and first.is_floating_point() and second.is_floating_point():
+            raise _MixedOperands(f"aten.{name} multiplies {dtype_name(first.dtype)} by {dtype_name(second.dtype)}")
+
+
 class _Operations:
     """Count operations of torch, so that a callable that launches kernels by itself is noticed."""
 
@@ -205,7 +254,8 @@ class _Operations:
         self.count = 0
         self.uncounted: list[str] = []
 
-    def mode(self) -> Any:
+    def mode(self, casts: Sequence[object]) -> Any:
+        """Return the mode that counts. casts: not empty once autocast was entered, which changes dtypes."""
         from torch.utils._python_dispatch import TorchDispatchMode
         from torch.utils.flop_counter import flop_registry
 
@@ -214,6 +264,8 @@ class _Operations:
         class Mode(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 name = str(function)
+                if not casts:
+                    _check_operands(function, args)
                 if not name.startswith(_BARE) and any(True for _ in tensors_in([*args, *(kwargs or {}).values()])):
                     watcher.count += 1
                 if function.namespace not in _TORCH_NAMESPACES and function._overloadpacket not in flop_registry:
@@ -223,5 +275,6 @@ class _Operations:
         return Mode()
 
 
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot")
 _TORCH_NAMESPACES = ("aten", "prim", "prims", "profiler", "torchvision")
 _BARE = ("aten.empty", "aten.new_empty", "aten.detach", "aten.view", "aten._unsafe_view", "aten.zeros", "aten.alias")

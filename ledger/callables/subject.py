@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -27,6 +27,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 def is_callable(kernel: str) -> bool:
     """Tell whether the name of a kernel is that of a callable, module:name."""
     return ":" in kernel
+
+
+def recompute_command(kernels: Iterable[str]) -> str:
+    """Return the command that recomputes samples of some kernels or callables: a callable's code must be run."""
+    kinds = {is_callable(name) for name in kernels}
+    more = "" if True not in kinds else " --run-code" if False not in kinds else ", of callables with --run-code"
+    return f"ledger audit --recompute{more}"
 
 
 @dataclass(frozen=True)

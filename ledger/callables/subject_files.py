@@ -16,7 +16,7 @@ from ledger.callables.argument_list import keys_of
 from ledger.callables.calls import Call
 from ledger.callables.counted_work import Counted, count, eagerly, input_specs
 from ledger.callables.subject import SELF, Subject, is_callable, modules_of, sources_name, subject_of
-from ledger.errors import InputError, LedgerError, MachineError, explained
+from ledger.errors import CannotRun, InputError, LedgerError, MachineError, explained
 from ledger.kernel import Config, Kernel, Launch, Tolerance, model_only
 from ledger.kernel_files import KernelFile, execute, kernel_closure, load_kernel, shipped_folder
 from ledger.operations import Operation, Shape
@@ -138,6 +138,8 @@ def _kernel(subject: Subject, function: Callable[[], Any], closure: Closure) -> 
             found = count(attribute_of(subject.name, closure, variant="_work"), subject, specs(sizes))
             if subject.reference != SELF:
                 _work(found, subject)
+        except CannotRun:
+            raise
         except InputError:
             if subject.reference == SELF:
                 raise

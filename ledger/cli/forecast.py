@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ledger.cli.cells import cells_of
 from ledger.cli.open_ledger import find_root
-from ledger.cli.options import JsonOption, ProgramOption, parse_dtype
+from ledger.cli.options import (
+    ArgsOption,
+    BytesOption,
+    FlopsOption,
+    JsonOption,
+    PassOption,
+    ProgramOption,
+    ReferenceOption,
+    parse_dtype,
+    parse_shape,
+)
 from ledger.cli.output import emit, out, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ledger.analysis.campaign import CellRequest
     from ledger.forecasters.answer import Answer, Measured, NoAnswer, Question
     from ledger.forecasters.registry import Participating
-    from ledger.records import Hardware
+    from ledger.records import CeilingKind, Dtype, Hardware
     from ledger.render.forecast_map import MapCell
 
 _ASKED_OF_THE_LEDGER = ("persistence", "learned")
@@ -27,7 +38,8 @@ _BATCHES = "1,8,32,128,512"
 
 def forecast(
     subject: Annotated[
-        str | None, typer.Argument(metavar="SUBJECT", help="A kernel, or a model's config.json.", show_default=False)
+        str | None,
+        typer.Argument(metavar="SUBJECT", help="Kernel, module:name or config.json.", show_default=False),
     ] = None,
     hw: Annotated[
         list[str] | None, typer.Option("--hw", help="Hardware profiles; see: ledger hardware list.", show_default=False)
@@ -47,6 +59,11 @@ def forecast(
     by: Annotated[
         str | None, typer.Option("--by", help="Forecasters, comma-separated (default: all; of a grid analytic).")
     ] = None,
+    args: ArgsOption = None,
+    run: PassOption = None,
+    reference: ReferenceOption = None,
+    flops: FlopsOption = None,
+    moved: BytesOption = None,
     program: ProgramOption = None,
     source: Annotated[
         FilePath | None, typer.Option("--from", help="Campaign file: its cells, of callables too.")
@@ -55,12 +72,15 @@ def forecast(
     as_json: JsonOption = False,
 ) -> None:
     """Show what forecasters say of cells. Also what binds and what would move it; seals nothing."""
+    from ledger.callables.subject import is_callable
     from ledger.forecasters.command import participant
     from ledger.forecasters.registry import answers_of, participants_named
     from ledger.record_files import load_hardware
 
+    called = {"args": args, "pass": run, "reference": reference, "flops": flops, "bytes": moved}
+    given = [f"--{name}" for name, value in called.items() if value is not None]
     if source is not None:
-        if subject or hw or dtype or shape or grid or batch or gpus or output:
+        if subject or hw or dtype or shape or grid or batch or gpus or output or given:
             raise InputError("--from: given together with cells of its own; expected one or the other")
         programs = [participant(text) for text in program or ()]
         chosen = participants_named(by, programs)
@@ -70,6 +90,10 @@ def forecast(
     if subject is None or not hw:
         missing = "SUBJECT" if subject is None else "--hw"
         raise InputError(f"{missing}: not given; expected a kernel or a config.json, with --hw; or --from FILE")
+    if given and not is_callable(subject):
+        raise InputError(f"{given[0]}: given for {subject[:60]!r}; expected it for a callable, module:name")
+    if grid is not None and is_callable(subject):
+        raise InputError(f"--grid: given for the callable {subject[:60]!r}; expected --shape, once for each case")
     model = subject.endswith(".json")
     many = model or grid is not None
     if model and grid is not None:
@@ -94,7 +118,10 @@ def forecast(
         return
     if output is not None:
         raise InputError("--output: a heat map needs a grid or a config.json; expected --grid")
-    questions = list(_cells(subject, shape, dtype, profiles, earlier))
+    if is_callable(subject):
+        questions = list(_calls(subject, shape, dtype, called, profiles, earlier))
+    else:
+        questions = list(_cells(subject, shape, dtype, profiles, earlier))
     _show([(question, answers_of(question, chosen)) for question in questions], as_json=as_json)
 
 
@@ -111,15 +138,47 @@ def _show(answered: Sequence[tuple[Question, tuple[Answer | NoAnswer, ...]]], *,
 def _campaign(source: FilePath, earlier: tuple[Measured, ...]) -> Iterator[Question]:
     """Yield the questions of a campaign file; what a person forecasts there is not used."""
     from ledger.analysis.campaign import parse_open_campaign
-    from ledger.forecasters.answer import Question
     from ledger.record_files import parse_yaml, read_bytes
-    from ledger.workflow.seal import prepare
 
     found, cells = parse_open_campaign(parse_yaml(read_bytes(source), what=str(source)), what=str(source))
+    yield from _prepared(cells, earlier, ceilings=found.ceilings)
+
+
+def _prepared(
+    cells: Iterable[CellRequest], earlier: tuple[Measured, ...], *, ceilings: CeilingKind | None = None
+) -> Iterator[Question]:
+    """Yield the questions of cells, resolved as they would be for a seal."""
+    from ledger.forecasters.answer import Question
+    from ledger.workflow.seal import prepare
+
     root = find_root()
     for cell in cells:
-        one = prepare(cell, root=root, ceilings=found.ceilings)
+        one = prepare(cell, root=root, ceilings=ceilings)
         yield Question(one.resolved.case, one.resolved.work, one.roof, one.hardware, earlier)
+
+
+def _calls(
+    subject: str,
+    shapes: Sequence[str] | None,
+    dtypes: Sequence[str] | None,
+    called: Mapping[str, Any],
+    profiles: Sequence[Hardware],
+    earlier: tuple[Measured, ...],
+) -> Iterator[Question]:
+    """Yield the questions of a callable's cells on every profile; called: its options as a campaign names them."""
+    from ledger.analysis.campaign import CellRequest
+    from ledger.canonical import record_errors
+
+    sizes = [parse_shape(text) for text in shapes or ()] or [{}]
+    kinds: list[Dtype | None] = [parse_dtype(kind) for kind in dtypes or ()]
+    with record_errors("cell"):
+        cells = [
+            CellRequest(kernel=subject, hardware=hardware.name, shape=size, dtype=kind, **called)
+            for hardware in profiles
+            for size in sizes
+            for kind in kinds or [None]
+        ]
+    yield from _prepared(cells, earlier)
 
 
 def _cells(

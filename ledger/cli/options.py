@@ -36,6 +36,17 @@ ProgramOption = Annotated[
     list[str] | None,
     typer.Option("--program", help="NAME=COMMAND: a program that answers JSON on stdin by JSON on stdout."),
 ]
+ArgsOption = Annotated[
+    str | None,
+    typer.Option("--args", help="Arguments of a callable: 'x=fp16[B,2*H] ids=i64[B]<32000 eps=1e-6'."),
+]
+PassOption = Annotated[str | None, typer.Option("--pass", help="Of a callable: forward, backward or both.")]
+ReferenceOption = Annotated[
+    str | None,
+    typer.Option("--reference", help="What a callable is compared with in float64, module:name (default: itself)."),
+]
+FlopsOption = Annotated[int | None, typer.Option("--flops", min=0, help="Operations of one call of a callable.")]
+BytesOption = Annotated[int | None, typer.Option("--bytes", min=1, help="Bytes that one call must move.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 

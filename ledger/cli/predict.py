@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ledger.cli.options import (
+    ArgsOption,
+    BytesOption,
+    FlopsOption,
     JsonOption,
+    PassOption,
     PercentOption,
     ProgramOption,
+    ReferenceOption,
     check_interval,
     check_percent,
     parse_ceilings,
@@ -52,18 +57,14 @@ def predict(
     ceilings: Annotated[str | None, typer.Option(help="Roof: datasheet, burst or sustained.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU (default: all).")] = None,
     pin: Annotated[list[str] | None, typer.Option(help="Version to seal of torch, triton, …: torch==2.11.*")] = None,
-    args: Annotated[
-        str | None, typer.Option(help="Arguments of a callable: 'x=fp16[B,2*H] ids=i64[B]<32000 eps=1e-6'.")
-    ] = None,
-    run: Annotated[str | None, typer.Option("--pass", help="Of a callable: forward, backward or both.")] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="What a callable is compared with in float64, module:name (default: itself).")
-    ] = None,
+    args: ArgsOption = None,
+    run: PassOption = None,
+    reference: ReferenceOption = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Of a callable: error allowed, as a share of each result's root mean square.")
     ] = None,
-    flops: Annotated[int | None, typer.Option(min=0, help="Operations of one call of a callable.")] = None,
-    moved: Annotated[int | None, typer.Option("--bytes", min=1, help="Bytes that one call must move.")] = None,
+    flops: FlopsOption = None,
+    moved: BytesOption = None,
     source: Annotated[FilePath | None, typer.Option("--from", help="Campaign file: many cells in one seal.")] = None,
     by: Annotated[
         str | None, typer.Option("--by", help="Forecasters, comma-separated: a seal each; see: ledger forecast.")

@@ -62,7 +62,7 @@ def _asked(root: FilePath) -> tuple[Request, CeilingKind]:
     from ledger.roofline import roof_of
 
     err().print("  ? explains a question; Ctrl-C ends without a seal", markup=False)
-    kernel = load_kernel(choose("Kernel", kernel_names(root)), root).kernel
+    kernel = load_kernel(choose("Kernel", kernel_names(root), other=_no_callable), root).kernel
     hardware = load_hardware(choose("Hardware", hardware_names(root)), root)
     dtype = choose("Data type", kernel.dtypes)
     keys = ",".join(f"{key}=…" for key in kernel.operation.shape_keys)
@@ -89,6 +89,13 @@ def _asked(root: FilePath) -> tuple[Request, CeilingKind]:
             **sight(),
         )
     return request, ceilings
+
+
+def _no_callable(text: str) -> str:
+    """Return what to do where the answer is a callable, whose arguments are not asked for."""
+    from ledger.callables.subject import is_callable
+
+    return f"; of a callable: ledger predict {text} --args … --hw … --regime … --pct …" if is_callable(text) else ""
 
 
 _SURE = "In percent, as 80, which leaves the rest to the other regimes alike; or each: hbm-bound=0.8,latency-bound=0.2."
@@ -160,8 +167,18 @@ def until(question: str, parse: Callable[[str], T], meaning: str = "") -> T:
             err().print(f"  {error}", markup=False, soft_wrap=True)
 
 
-def choose(question: str, choices: Sequence[C], meaning: str = "", *, listed: bool = False) -> C:
-    """Ask for one of a few names; a unique prefix is enough. listed: they are on the screen already."""
+def choose(
+    question: str,
+    choices: Sequence[C],
+    meaning: str = "",
+    *,
+    listed: bool = False,
+    other: Callable[[str], str] = lambda _: "",
+) -> C:
+    """Ask for one of a few names; a unique prefix is enough.
+
+    listed: they are on the screen already. other: adds to what is said of an answer that is none of them.
+    """
     if len(choices) == 1:
         return choices[0]
     if not listed:
@@ -171,7 +188,7 @@ def choose(question: str, choices: Sequence[C], meaning: str = "", *, listed: bo
         found = [choice for choice in choices if choice == text] or [c for c in choices if text and c.startswith(text)]
         if len(found) != 1:
             meant = did_you_mean(text, choices)
-            raise InputError(f"got {text!r}; expected one of those above, or a unique prefix{meant}")
+            raise InputError(f"got {text!r}; expected one of those above, or a unique prefix{meant}{other(text)}")
         return found[0]
 
     return until(question, pick, meaning or f"One of: {', '.join(choices)}; a unique prefix is enough.")

@@ -16,6 +16,7 @@ from typing import Protocol as Structure
 
 from ledger.analysis.book import Book
 from ledger.budgets import MAX_NOTES
+from ledger.callables.subject import recompute_command
 from ledger.errors import BudgetExceeded, EvidenceRefused, LedgerError, StateError
 from ledger.evidence.audit_result import Audit, Verdict, shown_cells
 from ledger.evidence.beyond_commit import other_refs, uncommitted
@@ -131,7 +132,9 @@ def audit(
         left_over = [item for item in result.skipped if recomputed and item.reason == OVER_BUDGET]
         found = None if challenge is None else answers(book, challenge, agreed)
     elif book.records or book.ratios:
-        notes.append("samples: positions only, no level 1: ledger audit --recompute computes their values")
+        cases = [*(one.measurement.case for one in book.records), *(one.measurement.case for one in book.ratios)]
+        command = recompute_command(case.kernel for case in cases)
+        notes.append(f"samples: positions only, no level 1: {command} computes their values")
     # Level 5 needs the level 1 that was recomputed.
     book, told = with_draws(book, book.drawn, trusted.times, None if challenge is None else challenge.strip())
     notes += told

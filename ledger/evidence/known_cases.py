@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ledger.analysis.book import Recorded, RecordedRatio
 from ledger.analysis.formatting import harmless
-from ledger.analysis.sight import NEIGHBOUR_FACTOR, Devices, Shape, Shown, measured_shapes, shape_of
+from ledger.analysis.sight import NEIGHBOUR_FACTOR, Devices, Shape, Shown, measured_shapes, sizes_of
 from ledger.callables.subject import is_callable
 from ledger.git.ancestry import Ancestry, FileSet, Meter
 from ledger.records import Case, Dtype, Forecast, Measurement, RatioMeasurement, Sight
@@ -47,7 +47,7 @@ def timed_by(path: str, measurement: Measurement | RatioMeasurement) -> Iterator
         shapes = measured_shapes(measurement)
     else:
         digests = (measurement.base.kernel_sha256, measurement.head.kernel_sha256)
-        shapes = (shape_of(case.shape),)
+        shapes = (sizes_of(case),)
     for shape in shapes:
         for digest in digests:
             yield Timed(path, case.kernel, code_of(case, digest), shape, case.dtype, case.hardware)
@@ -172,7 +172,7 @@ class KnownCases:
 
     def neighbour(self, forecast: Forecast, seal: str) -> Shown | None:
         """Return a record of the operation at a neighbouring shape, in a dtype of the same width."""
-        shape, dtype = shape_of(forecast.case.shape), forecast.case.dtype
+        shape, dtype = sizes_of(forecast.case), forecast.case.dtype
         device = self._devices.of(forecast.case.hardware)
         group = self._groups.get(_group(forecast.operation, device, dtype, shape))
         if group is None:
@@ -188,7 +188,7 @@ class KnownCases:
 
     def _cell(self, forecast: Forecast) -> object:
         case = forecast.case
-        return (self._devices.of(case.hardware), case.dtype, shape_of(case.shape))
+        return (self._devices.of(case.hardware), case.dtype, sizes_of(case))
 
     def disproof(self, forecast: Forecast, seal: str, claim: Sight | None) -> Shown | None:
         """Return what records show of a forecast: informed, near, or None.

@@ -71,7 +71,8 @@ class Answer:
     """Hold what a forecaster says of a cell. Units: seconds; percent of the question's roof; probabilities from 0 to 1.
 
     regime, probabilities, low and high: None where the forecaster names none. transcript: what was asked and answered
-    of a program outside. deviation: of ln time, by which an interval from earlier outcomes scales.
+    of a program outside. deviation: of ln time, by which an interval from earlier outcomes scales. instead: which other
+    forecaster's answer this is, and why; also the last of `assumes`.
     """
 
     forecaster: str
@@ -86,6 +87,7 @@ class Answer:
     high: float | None = None
     transcript: bytes | None = None
     deviation: float | None = None
+    instead: str = ""
 
 
 @dataclass(frozen=True)

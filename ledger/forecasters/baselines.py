@@ -16,6 +16,8 @@ from ledger.analysis.ranking import Ranking, rank_table, table_of
 from ledger.analysis.resampling import Resampling, numbered, ratio_interval, resampling_of
 from ledger.analysis.results import Results, ScoredCell, groups_of, results_of, scored_cell
 from ledger.analysis.sight_names import SIGHTS, sight_name
+from ledger.callables.subject import is_callable
+from ledger.canonical import object_id
 from ledger.forecasters import measured_roofline, naive_roofline, no_overlap, persistence, rule_of_thumb
 from ledger.forecasters.answer import Answer, Question
 from ledger.forecasters.last_measured import Asked, last_measured
@@ -74,6 +76,7 @@ def asked_cell(view: CellView) -> ScoredCell:
         peak_flop_per_s=forecast.roof.peak_flop_per_s,
         bandwidth_bytes_per_s=forecast.roof.bandwidth_bytes_per_s,
         position=view.sealed.commit.position,
+        call=object_id(case.cell[0].encode("utf-8", "surrogatepass"))[:16] if is_callable(case.kernel) else "-",
         runs=[(position, timing.median_ps) for position, timing in timed if timing is not None],
     )
     cell = cell._replace(asks=asked.text)

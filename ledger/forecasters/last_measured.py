@@ -1,7 +1,8 @@
 """Answers for persistence, of many cells at once, from what was measured before each was sealed. Pure.
 
 What is asked of a cell and told of it is kept as a line of words: dtype, shape, operations, bytes, FLOP/s and bytes/s
-of the roof, the position of the seal's commit, then position:time of each measured run, in ps.
+of the roof, the position of the seal's commit, what stands for a callable's arguments and pass, then position:time of
+each measured run, in ps.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _NAMES, _SIZES = re.compile("[^,=]+="), re.compile("=[0-9]+")
 
 
 class Asked(NamedTuple):
-    """Hold what is asked of a cell and told of it. shape: sizes by name in order, as B=1,H=64. runs: position, ps."""
+    """Hold what is asked of a cell and told of it.
+
+    shape: sizes by name in order, as B=1,H=64. call: a digest of a callable's arguments and pass. runs: position, ps.
+    """
 
     dtype: str
     shape: str
@@ -30,6 +34,7 @@ class Asked(NamedTuple):
     peak_flop_per_s: int
     bandwidth_bytes_per_s: int
     position: int
+    call: str = "-"
     runs: Sequence[tuple[int, int]] = ()
 
     @property
@@ -107,9 +112,9 @@ def _answered(words: list[str], earlier: _Runs) -> float | None:
     return 100.0 * lower_bound_s(int(flops), int(size), int(peak), int(bandwidth)) / (time_ps / 1e12)
 
 
-def _question(what: tuple[str, str], words: list[str]) -> tuple[tuple[str, str], str, str]:
+def _question(what: tuple[str, str], words: list[str]) -> tuple[tuple[str, str], str, str, str]:
     """Return what runs have in common that persistence compares. what: kernel and profile."""
-    return what, words[0], _SIZES.sub("", words[1])
+    return what, words[0], _SIZES.sub("", words[1]), words[_RUNS - 1]
 
 
 def _shape(text: str) -> Mapping[str, int]:

@@ -106,7 +106,7 @@ def _told(question: Question, runs: tuple[Measured, ...]) -> Answer | NoAnswer |
         return NoAnswer(NAME, VERSION, f"{len(runs)} measured GPU cells here; expected at least {LEAST}")
     said = analytic.answer_of(question, analytic.cost(question), rates_of(question))
     why = f"the analytic model: {len(runs)} measured cells of other code here; expected at least {LEAST} to learn of"
-    return replace(said, forecaster=NAME, version=VERSION, assumes=(*said.assumes, why))
+    return replace(said, forecaster=NAME, version=VERSION, assumes=(*said.assumes, why), instead=why)
 
 
 def _seen(question: Question, runs: tuple[Measured, ...], seen: Transferred) -> Answer:

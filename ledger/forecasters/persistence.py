@@ -1,6 +1,7 @@
 """Forecasts what the ledger measured last: of the cell itself, or of its nearest neighbour. Pure.
 
-A neighbour is another shape of the same kernel, dtype and profile; its percent of the roof and its regime carry over.
+A neighbour is another shape of the same kernel, dtype and profile, of a callable with the same arguments and pass; its
+percent of the roof and its regime carry over.
 The distance of two shapes is the sum of |log2| of the ratios of their sizes, in doublings. Assumes: neither the
 kernel's sources nor the software changed since.
 """
@@ -11,11 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ledger.analysis.formatting import shape_text
+from ledger.callables.subject import is_callable
 from ledger.forecasters.answer import Answer, NoAnswer, Question, Term
 from ledger.roofline import percent_of_roof, time_lower_bound_s
 
 NAME = "persistence"
-VERSION = "1"
+VERSION = "2"
 
 
 def forecast(question: Question) -> Answer | NoAnswer:
@@ -27,11 +29,13 @@ def forecast(question: Question) -> Answer | NoAnswer:
     known = [
         one
         for one in question.earlier
-        if (one.case.kernel, one.case.dtype, one.case.hardware) == (case.kernel, case.dtype, case.hardware)
+        if (one.case.cell[0], one.case.dtype, one.case.hardware) == (case.cell[0], case.dtype, case.hardware)
         and one.case.shape.keys() == case.shape.keys()
     ]
     if not known:
-        return NoAnswer(NAME, VERSION, f"no {case.dtype} cell of {case.kernel} on {case.hardware} is measured here")
+        how = " with these arguments" if is_callable(case.kernel) else ""
+        what = f"no {case.dtype} cell of {case.kernel}{how} on {case.hardware}"
+        return NoAnswer(NAME, VERSION, f"{what} is measured here")
     least, places = nearest_of(case.shape, [one.case.shape for one in known])
     nearest = [known[place] for place in places]
     last = nearest[-1]

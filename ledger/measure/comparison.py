@@ -177,7 +177,7 @@ def compare_once(
         taken=taken,
         sides=sides,
         input_sets=len(sets),
-        bytes_per_set=sets[0].bytes,
+        bytes_per_set=bytes_per_set(base.kernel.operation, base.case.shape, base.case.dtype),
     )
 
 

@@ -185,7 +185,7 @@ def _run(
         failure=None,
         correctness=correctness,
         samples=check.samples(parameters.sample_elements),
-        timing=_timing(timed, sets, launch_ps=launch_ps if uncaptured is None else empty_stream_ps()),
+        timing=_timing(timed, len(sets), size, launch_ps=launch_ps if uncaptured is None else empty_stream_ps()),
         before=timed.before,
         after=timed.after,
         extensions=noise if timed.steadiness is None else {**noise, STEADY: dict(timed.steadiness)},
@@ -289,12 +289,12 @@ class _Check:
         return sample(self.first.out, dtype=self.operation.output_dtype(cell.case.dtype), key=key, count=count)
 
 
-def _timing(timed: Timed, sets: Sequence[InputSet], *, launch_ps: int | None) -> TimingV2:
+def _timing(timed: Timed, count: int, size: int, *, launch_ps: int | None) -> TimingV2:
     return TimingV2(
         rounds_ps=timed.rounds_ps,
         calls_per_round=timed.calls_per_round,
-        input_sets=len(sets),
-        bytes_per_set=sets[0].bytes,
+        input_sets=count,
+        bytes_per_set=size,
         median_ps=timed.interval.median,
         low_ps=timed.interval.low,
         high_ps=timed.interval.high,

@@ -5,6 +5,8 @@ The classes whose names end in V2 hold what version 2 adds. docs/format.md descr
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -32,6 +34,8 @@ Subject = Annotated[
     ),
 ]
 """A kernel's name, or a callable as module:name."""
+_NUMBER = re.compile(r"(?<![^* ])[0-9]{1,15}(?![^* ])")
+_LARGEST = 2**53
 
 
 class Work(Stored):
@@ -84,6 +88,11 @@ class Case(Stored):
         """Return what makes two cases the same cell: kernel, shape, dtype and hardware."""
         return (self.kernel, tuple(sorted(self.shape.items())), self.dtype, self.hardware)
 
+    @property
+    def literal_sizes(self) -> dict[str, int]:
+        """Return the sizes that stand as numbers in a callable's arguments, by argument and axis."""
+        return {}
+
 
 class Protocol(Stored):
     """Name a timing protocol and its parameters; docs/format.md defines each name."""
@@ -135,3 +144,13 @@ class CaseV2(Case):
             return (kernel, shape, dtype, hardware)
         listed = " ".join(str((one.name, one.dtype, one.dims, one.below, one.value)) for one in self.arguments)
         return (f"{kernel} {self.config.get('pass')} {listed}", shape, dtype, hardware)
+
+    @property
+    def literal_sizes(self) -> dict[str, int]:
+        """Return the sizes that stand as numbers in arguments, by argument and axis: x=fp16[B,2*H] has x.1 = 2."""
+        return {
+            f"{one.name}.{axis}": min(math.prod(map(int, numbers)), _LARGEST)
+            for one in self.arguments or ()
+            for axis, dim in enumerate(one.dims or ())
+            if (numbers := _NUMBER.findall(dim))
+        }

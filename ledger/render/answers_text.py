@@ -35,7 +35,7 @@ def _row(answer: Answer | NoAnswer) -> tuple[str, ...]:
     percent = f"{answer.percent:.1f}"
     if answer.low is not None and answer.high is not None:
         percent += f" ({answer.low:.1f}–{answer.high:.1f})"
-    terms = ", ".join(f"{term.name} {_term_text(term)}" for term in answer.terms)
+    terms = answer.instead or ", ".join(f"{term.name} {_term_text(term)}" for term in answer.terms)
     time = duration(round(answer.time_s * 1e12))
     return answer.forecaster, answer.regime or "not determined", percent, time, harmless(terms)
 

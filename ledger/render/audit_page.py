@@ -19,6 +19,7 @@ from ledger.analysis.row_choice import RowChoice, chosen
 from ledger.analysis.score import score_book
 from ledger.analysis.seal_lines import SealLine, seal_lines
 from ledger.analysis.sight_names import SIGHTS, sight_name
+from ledger.callables.subject import recompute_command
 from ledger.evidence.audit_result import LEVELS, NOT_PROVEN, Audit
 from ledger.records import Sight
 from ledger.render import report_text as lines
@@ -138,8 +139,10 @@ def _levels(book: Book, log: str | None) -> list[str]:
     reached = Counter(level for view in book.cells for level in view.levels)
     body = [(str(level), str(reached[level]), proves, not_proves) for level, (proves, not_proves) in LEVELS.items()]
     headings = ("level", f"of {count_text(len(book.cells), 'cell')}", "proves", "does not prove")
-    held = sum(view.binding == "positions only" for view in book.cells)
-    notes = [f"Samples of {count_text(held, 'cell')} were not recomputed: ledger audit --recompute."] if held else []
+    held = [view.forecast.case.kernel for view in book.cells if view.binding == "positions only"]
+    notes = (
+        [f"Samples of {count_text(len(held), 'cell')} were not recomputed: {recompute_command(held)}."] if held else []
+    )
     notes += [f"Public log: {log}."] if log else []
     return [tag("h2", "What the evidence proves"), table(headings, body, left=4), listing(notes) if notes else ""]
 

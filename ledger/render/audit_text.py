@@ -13,6 +13,7 @@ from rich.text import Text
 from ledger.analysis.book import Book, CellView, ClaimView
 from ledger.analysis.formatting import case_text, count_text, harmless
 from ledger.analysis.sight_names import sight_name
+from ledger.callables.subject import recompute_command
 from ledger.evidence.audit_result import LEVELS, NOT_PROVEN, Audit
 from ledger.records import Finding
 from ledger.render.claim_text import HEADINGS as CLAIM_HEADINGS
@@ -166,10 +167,11 @@ def _render_levels(book: Book, console: Console, log: str | None) -> None:
         if level == 4 and log is not None:
             words = f"{words}; {harmless(log)}" if reached else harmless(log)
         console.print(Text(f"level {level} ({words}) {proves}; it does not prove {not_proves}"))
-    bindings = [cell.binding for cell in book.cells] + [view.binding for view in book.claims]
-    held = bindings.count("positions only")
+    bindings = [(cell.binding, cell.forecast.case) for cell in book.cells]
+    bindings += [(view.binding, view.claim.case) for view in book.claims]
+    held = [case.kernel for binding, case in bindings if binding == "positions only"]
     if held:
-        told = f"positions only in {count_text(held, 'cell')}: no level 1, their samples are not recomputed"
-        console.print(Text(f"{told} (ledger audit --recompute)"))
+        told = f"positions only in {count_text(len(held), 'cell')}: no level 1, their samples are not recomputed"
+        console.print(Text(f"{told} ({recompute_command(held)})"))
     for sentence in NOT_PROVEN:
         console.print(Text(sentence))

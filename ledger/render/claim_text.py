@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.analysis.book import Book, ClaimView
 from ledger.analysis.claims import ClaimScore, claim_document, claim_scores, verdict_of
-from ledger.analysis.formatting import count_text, harmless, shape_text
+from ledger.analysis.formatting import count_text, harmless, sizes_text
 from ledger.analysis.score import document, score_of_nothing
 from ledger.records import Case, Ratio, RatioMeasurement
 
@@ -59,7 +59,7 @@ def _row(view: ClaimView) -> tuple[str, ...]:
 
 def case_words(case: Case) -> str:
     """Return subject, shape, dtype and device of a case."""
-    return harmless(f"{case.kernel} {shape_text(case.shape)} {case.dtype} {case.hardware}")
+    return harmless(f"{case.kernel} {sizes_text(case)} {case.dtype} {case.hardware}")
 
 
 def summary_line(claims: Sequence[ClaimView]) -> str:

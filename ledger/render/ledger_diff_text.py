@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ledger.analysis.formatting import count_text, harmless, shape_text
+from ledger.analysis.formatting import count_text, harmless, sizes_text
 from ledger.analysis.ledger_diff import LedgerDiff, Pair, Side, author_of
 from ledger.analysis.report_rows import ReportRow
 from ledger.render.report_text import cell_text, measured_text, predicted_text
@@ -79,7 +79,7 @@ def _cell(found: LedgerDiff, row: ReportRow) -> str:
     case = row.view.forecast.case
     if found.a.kind != "GPU":
         return cell_text(row.view)
-    return harmless(f"{case.kernel} {shape_text(case.shape)} {case.dtype}")
+    return harmless(f"{case.kernel} {sizes_text(case)} {case.dtype}")
 
 
 def _only(side: Side, listed: Sequence[ReportRow], console: Console) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ledger.analysis.book import Book, Sealed
-from ledger.analysis.formatting import PATH_NAMES, count_text, duration, harmless, shape_text, si
+from ledger.analysis.formatting import PATH_NAMES, count_text, duration, harmless, si, sizes_text
 from ledger.analysis.ledger_diff import LedgerDiff, added, author_of
 from ledger.analysis.report_rows import CaseRow, ReportRow, case_rows, rows
 from ledger.records import Forecast
@@ -155,7 +155,7 @@ def _forecast(forecast: Forecast) -> tuple[str, ...]:
     intensity = f"{work.flops / work.bytes:.1f}" if work.bytes else ""
     low, high, ppm = forecast.low_milli, forecast.high_milli, forecast.probabilities_ppm
     return _escaped(
-        f"{case.kernel} {shape_text(case.shape)} {case.dtype} {case.hardware}",
+        f"{case.kernel} {sizes_text(case)} {case.dtype} {case.hardware}",
         intensity,
         f"{ridge_point(roof):.0f}",
         "left" if memory_side(work, roof) else "right",

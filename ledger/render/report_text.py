@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal
 
 from ledger.analysis.book import Book, CellView, Run, State
-from ledger.analysis.formatting import count_text, duration, harmless, shape_text, si, signed
+from ledger.analysis.formatting import count_text, duration, harmless, si, signed, sizes_text
 from ledger.analysis.gap import HIT_POINTS
 from ledger.analysis.machines import chip_times, machine_lines
 from ledger.analysis.reconcile import totals_of
@@ -30,7 +30,7 @@ from ledger.analysis.report_rows import (
 )
 from ledger.analysis.results import case_key
 from ledger.analysis.sight_names import SIGHTS, sight_name
-from ledger.callables.subject import SELF_CONSISTENT, is_callable
+from ledger.callables.subject import SELF_CONSISTENT, is_callable, recompute_command
 from ledger.records import Forecast, Measurement, Verification
 
 LEGEND = (
@@ -69,7 +69,7 @@ def standing(view: CellView) -> str:
 def cell_text(view: CellView) -> str:
     """Return kernel, shape, dtype, hardware and, where it is not the usual, the implementation."""
     case = view.forecast.case
-    words = f"{case.kernel} {shape_text(case.shape)} {case.dtype} {case.hardware}"
+    words = f"{case.kernel} {sizes_text(case)} {case.dtype} {case.hardware}"
     return harmless(words if case.implementation == "triton" else f"{words} {case.implementation}")
 
 
@@ -298,8 +298,8 @@ def _evidence_text(results: list[tuple[CellView, Verification]]) -> str:
     graded = ", ".join(f"{grade} in {grades[grade]}" for grade in ("A", "B", "C") if grades[grade])
     levels = Counter(level for view, _ in results for level in view.levels)
     reached = ", ".join(f"{level} in {levels[level]}" for level in sorted(levels))
-    held = sum(view.binding == "positions only" for view, _ in results)
-    samples = f"; samples: positions only in {held} (level 1: ledger audit --recompute)" if held else ""
+    held = [view.forecast.case.kernel for view, _ in results if view.binding == "positions only"]
+    samples = f"; samples: positions only in {len(held)} (level 1: {recompute_command(held)})" if held else ""
     return f"grade {graded}; evidence level {reached or 'none'} (what each proves: ledger audit){samples}"
 
 

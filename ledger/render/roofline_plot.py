@@ -14,7 +14,7 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from ledger.analysis.book import Book, CellView, Run
-from ledger.analysis.formatting import PATH_NAMES, shape_text, si
+from ledger.analysis.formatting import PATH_NAMES, si, sizes_text
 from ledger.analysis.report_rows import case_rows, rows
 from ledger.canonical import encode, object_id
 from ledger.errors import InputError, MachineError
@@ -129,7 +129,7 @@ def dot_of(view: CellView, run: Run) -> Dot | None:
     case = forecast.case
     return Dot(
         device=case.hardware,
-        label=f"{case.kernel} {shape_text(case.shape)} {case.dtype}",
+        label=f"{case.kernel} {sizes_text(case)} {case.dtype}",
         kernel=case.kernel,
         shape=dict(case.shape),
         dtype=case.dtype,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledger.analysis.book import Book, Commit
-from ledger.analysis.sight import Devices, declared, is_neighbour, shape_of
+from ledger.analysis.sight import Devices, declared, is_neighbour, sizes_of
 from ledger.analysis.sight_notes import NOTES_PATH
 from ledger.canonical import record_path
 from ledger.errors import LedgerError
@@ -192,7 +192,7 @@ class _Growing:
             if not isinstance(record, Measurement):
                 continue
             # A cell without a run of its own is answered by one of its case.
-            shape = shape_text(shape_of(record.case.shape))
+            shape = shape_text(sizes_of(record.case))
             asked.update(self.facts.paths("cases", "shape = ? and dtype = ?", shape, record.case.dtype))
             earlier = ancestry.before_all(introduced[path])
             missed = (1 << numbered) - 1 & ~earlier.bits
@@ -226,9 +226,7 @@ class _Growing:
         for one in read.values():
             for digest in evidence_digests(one) if isinstance(one, Measurement) else ():
                 take(self.facts.paths("evidence", "digest = ?", digest))
-        cases = {
-            (shape_text(shape_of(cell.case.shape)), cell.case.dtype) for path in asked for cell in _cells(held(path))
-        }
+        cases = {(shape_text(sizes_of(cell.case)), cell.case.dtype) for path in asked for cell in _cells(held(path))}
         with_notes = bool(self.reader.run("ls-tree", "-z", "--full-tree", self.head, "--", NOTES_PATH))
         for path in sighted:
             seal = held(path)
@@ -250,7 +248,7 @@ class _Growing:
 
     def _near(self, cell: Forecast, *, new: bool) -> list[str]:
         """Return earlier measurements of neighbouring shapes; of a new seal, which all precede, the first may do."""
-        shape = shape_of(cell.case.shape)
+        shape = sizes_of(cell.case)
         sizes = [bound for _, size in shape[:3] for bound in ((size + 1) // 2, 2 * size)]
         bounds = "".join(f" and size{number} between ? and ?" for number in range(min(len(shape), 3)))
         asked = (

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from ledger.analysis.sight import Devices, Shape, is_neighbour, shape_of
+from ledger.analysis.sight import Devices, Shape, is_neighbour, sizes_of
 from ledger.budgets import MAX_PROFILE_BYTES, MAX_RECORD_BYTES
 from ledger.canonical import MEASUREMENTS, SEALS, decode, kind_of, object_path
 from ledger.errors import LedgerError, StateError
@@ -87,13 +87,13 @@ class RecordIndex:
         return known
 
     def _of_shape(self, forecast: Forecast) -> list[tuple[Timed, str | None]]:
-        asked = (shape_text(shape_of(forecast.case.shape)), forecast.case.dtype)
+        asked = (shape_text(sizes_of(forecast.case)), forecast.case.dtype)
         rows = self._connection.execute(f"{_TIMED} shape = ? and dtype = ? order by held.path", asked).fetchall()
         return [self._timed(row) for row in rows]
 
     def _near(self, forecast: Forecast, devices: Devices) -> list[tuple[Timed, str | None]]:
         """Return records of the operation on the device at neighbouring shapes, as many as are compared."""
-        shape, device = shape_of(forecast.case.shape), devices.of(forecast.case.hardware)
+        shape, device = sizes_of(forecast.case), devices.of(forecast.case.hardware)
         bounds = "".join(f" and size{index} between ? and ?" for index in range(min(len(shape), 3)))
         sizes = [bound for _, size in shape[:3] for bound in ((size + 1) // 2, 2 * size)]
         rows = self._connection.execute(f"{_TIMED} keys = ?{bounds} order by held.path", (shape_keys(shape), *sizes))
@@ -202,7 +202,7 @@ class RecordIndex:
     def _seal(self, blob: str, seal: str, forecasts: Sequence[Forecast]) -> None:
         rows = [(blob, seal, one.cell, one.operation, one.hardware_sha256) for one in forecasts]
         self._connection.executemany("insert or ignore into sealed values (?, ?, ?, ?, ?)", rows)
-        cases = [(blob, seal, shape_text(shape_of(one.case.shape)), one.case.dtype) for one in forecasts]
+        cases = [(blob, seal, shape_text(sizes_of(one.case)), one.case.dtype) for one in forecasts]
         self._connection.executemany("insert into cases values (?, ?, ?, ?)", cases)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from ledger.analysis.campaign import CellRequest
 from ledger.callables.argument_list import first_dtype, with_keys
+from ledger.callables.calls import check_signature
 from ledger.callables.recorded_arguments import described
 from ledger.callables.subject import SELF, Pass, Subject, cell_suffix, check_tolerance, checked
 from ledger.callables.subject_files import CPU, GPU, attribute_of, closure_named, load_subject, path_on
 from ledger.canonical import cell_key, record_errors
 from ledger.device.facts import cpu_cores
-from ledger.errors import InputError
+from ledger.errors import CannotRun, InputError
 from ledger.kernel import DEFAULTS
 from ledger.kernel_files import KernelFile
 from ledger.records import Argument, CaseV2, Dtype, Hardware, Path, Work, is_gpu
@@ -38,14 +39,16 @@ def resolve_callable(
     Raises: InputError, with what is missing; MachineError without torch; RecordError.
     """
     name = checked(Subject(request.kernel, ())).name
-    defaults = _defaults(name, root)
+    function = attribute_of(name, closure_named(name, root)[0])
+    # What the decorator @ledger.kernel(...) gave to it.
+    defaults = dict(getattr(function, DEFAULTS, {}))
     if arguments is None:
         wanted = request.args if request.args is not None else defaults.get("args")
         if wanted is None:
             raise InputError(
                 f"{name}: no --args; expected its arguments, as in 'x=fp16[B,2*H] ids=i64[B]<32000 eps=1e-6'"
             )
-        arguments = described(wanted, attribute_of(name, closure_named(name, root)[0]))
+        arguments = described(wanted, function)
     arguments, shape = with_keys(arguments, request.shape or dict(defaults.get("shape") or {}))
     run: Pass = request.run or defaults.get("run") or "forward"
     reference = request.reference or defaults.get("reference") or SELF
@@ -54,6 +57,7 @@ def resolve_callable(
     flops = request.flops if request.flops is not None else defaults.get("flops")
     moved = request.bytes if request.bytes is not None else defaults.get("bytes")
     subject = checked(Subject(name, arguments, run, reference, tolerance, counted=flops is None and moved is None))
+    check_signature(function, subject)
     sources = name if reference == SELF else f"{name} {reference}"
     file = load_subject(subject, closure_named(sources, root)[0])
     work = _work(file, shape, dtype, flops=flops, moved=moved)
@@ -69,12 +73,6 @@ def resolve_callable(
             arguments=arguments,
         )
     return Resolved(file, case, cell_key(case) + cell_suffix(case.config), work, path_on(dtype, hardware))
-
-
-def _defaults(name: str, root: FilePath | None) -> dict[str, Any]:
-    """Return what the decorator @ledger.kernel(...) gave to a callable."""
-    found = attribute_of(name, closure_named(name, root)[0])
-    return dict(getattr(found, DEFAULTS, {}))
 
 
 def _tolerance(given: float | None, dtype: Dtype) -> str | None:
@@ -101,6 +99,8 @@ def _work(file: KernelFile, shape: dict[str, int], dtype: Any, *, flops: int | N
         return Work(flops=flops, bytes_read=moved, bytes_written=0)
     try:
         counted = file.kernel.work(shape, dtype)
+    except CannotRun:
+        raise
     except InputError as error:
         raise InputError(
             f"{error}; expected --flops N and --bytes N, the operations and the bytes of one call"

@@ -37,6 +37,7 @@ from ledger.record_files import load_hardware
 from ledger.records import (
     SEAL_SCHEMA_V2,
     Argument,
+    Case,
     CaseV2,
     CeilingKind,
     Commitment,
@@ -365,8 +366,20 @@ def chain_tips(repository: Repository, parent: str | None) -> dict[str, int]:
 
 def check_distinct(drafts: Sequence[Draft]) -> None:
     """Check that no cell is duplicated in one seal. Raises: InputError."""
-    seen: set[str] = set()
+    seen: dict[str, Case] = {}
     for item in drafts:
-        if item.forecast.cell in seen:
-            raise InputError(f"cell {item.forecast.cell} is duplicated in the campaign; expected each cell once")
-        seen.add(item.forecast.cell)
+        name, case = item.forecast.cell, item.forecast.case
+        first = seen.setdefault(name, case)
+        if first is case:
+            continue
+        if first.hardware != case.hardware:
+            raise InputError(
+                f"cell {name} occurs twice, on {first.hardware} and {case.hardware}, and a cell's name holds no "
+                "hardware; expected one campaign a device"
+            )
+        if first.cell != case.cell:
+            raise InputError(
+                f"cell {name} occurs twice, with other arguments, which its name does not hold; expected the sizes "
+                "that vary in shape, or one campaign each"
+            )
+        raise InputError(f"cell {name} is duplicated in the campaign; expected each cell once")

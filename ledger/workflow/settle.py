@@ -12,7 +12,7 @@ from statistics import median_high
 from ledger import __version__
 from ledger.analysis.book import ClaimView
 from ledger.analysis.claims import stored
-from ledger.analysis.formatting import shape_text
+from ledger.analysis.formatting import sizes_text
 from ledger.analysis.revealing import masked_text
 from ledger.device.facts import facts_for
 from ledger.device.machine_names import machine_names
@@ -51,7 +51,7 @@ def settle(claims: Sequence[ClaimView], start: FilePath, *, on_progress: Progres
             for view in group:
                 done += 1
                 case = view.claim.case
-                words = f"{case.kernel} {shape_text(case.shape)} {case.dtype}"
+                words = f"{case.kernel} {sizes_text(case)} {case.dtype}"
                 on_progress(f"{done} of {len(claims)}: {words}")
                 try:
                     pair = _pair(view, first, second)

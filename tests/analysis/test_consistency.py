@@ -10,6 +10,7 @@ from samples import (
     MS,
     TOY,
     burst,
+    callable_case,
     failed,
     hardware_value,
     make_forecast,
@@ -20,7 +21,7 @@ from samples import (
     state,
 )
 
-from ledger.analysis.consistency import EXAMPLE_PROFILE, check_all, settled, tensor_operations
+from ledger.analysis.consistency import EXAMPLE_PROFILE, check_all, settled, tensor_operations, warm
 from ledger.analysis.counters import CounterTotals
 from ledger.analysis.protocols import COLD_CPU, COLD_GRAPH, STEADY_GRAPH
 from ledger.records import Case, DeviceFacts, Forecast, Hardware, Measurement, Protocol, Work
@@ -386,3 +387,13 @@ def test_messages_tell_got_and_expected() -> None:
     assert told["above-roof"].endswith(
         "expected at most 105% (the work was not all done, or its data came from a cache)"
     )
+
+
+def test_the_results_of_a_callable_are_part_of_its_rotation() -> None:
+    """Older records hold the bytes of its inputs alone; of work that was given the timer knew no more."""
+    case, work = callable_case("x=fp16[B,64]", B=8), Work(flops=0, bytes_read=50_000_000, bytes_written=50_000_000)
+    given = case.model_copy(update={"config": {**case.config, "work": "given"}})
+    for size, sets, flagged in ((50_000_000, 3, False), (50_000_000, 2, True), (100_000_000, 3, False)):
+        timing = make_timing(input_sets=sets, bytes_per_set=size)
+        assert bool([*warm(make_forecast(case=case, work=work), timing)]) is flagged
+    assert [*warm(make_forecast(case=given, work=work), make_timing(input_sets=3, bytes_per_set=50_000_000))]

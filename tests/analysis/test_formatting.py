@@ -7,8 +7,9 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import callable_case, make_forecast
 
-from ledger.analysis.formatting import duration, harmless, shape_text, si, signed
+from ledger.analysis.formatting import case_text, duration, harmless, shape_text, si, signed
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,10 @@ def test_shape_words_join_equal_sizes() -> None:
     assert shape_text({"M": 8, "N": 8, "K": 8}) == "M=N=K=8"
     assert shape_text({"K": 64, "M": 8, "N": 8}) == "M=N=8 K=64"
     assert shape_text({"S": 128, "B": 2, "D": 64}) == "B=2 D=64 S=128"
+
+
+def test_a_case_names_the_sizes_that_stand_in_its_arguments() -> None:
+    case = callable_case("x=fp16[B,1024] y=fp16[B,1024] ids=i64[B]<9 w=fp16[2*B,H] eps=1e-6", B=256, H=8)
+    assert case_text(case) == "ops:swiglu B=256 H=8 x=y=[B,1024] w=[2*B,H] fp16 on toy"
+    assert case_text(make_forecast().case) == "rmsnorm_matmul B=8 H=O=64 fp16 on toy"
+    assert len(case_text(callable_case(f"x=fp16[{','.join(['1024'] * 16)}]", B=1))) < 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import TOY, failed, make_forecast, make_hardware, make_measurement, quantity
+from samples import TOY, callable_case, failed, make_forecast, make_hardware, make_measurement, quantity
 
-from ledger.analysis.sight import Devices, counts_as_blind, is_neighbour, measured_shapes, shape_of, worst
+from ledger.analysis.sight import Devices, counts_as_blind, is_neighbour, measured_shapes, shape_of, sizes_of, worst
 from ledger.analysis.sight_names import sight_name
 
 SIZES = st.dictionaries(st.sampled_from("BHO"), st.integers(1, 2**53 - 1), min_size=1, max_size=3)
@@ -41,6 +41,16 @@ def test_the_worst_sight_is_the_one_that_knew_most():
     assert worst([None]) is worst([]) is None
     assert [sight_name(sight) for sight in ("blind", None)] == ["blind", "undeclared"]
     assert [counts_as_blind(sight) for sight in ("blind", None, "near", "informed")] == [True, True, False, False]
+
+
+def test_numbers_in_the_arguments_of_a_callable_are_sizes():
+    narrow, twice, wide = (callable_case(f"x=fp16[B,{size}]", B=256) for size in (64, 128, 1024))
+    assert sizes_of(wide) == (("B", 256), ("x.1", 1024))
+    assert is_neighbour(sizes_of(narrow), sizes_of(twice)) and not is_neighbour(sizes_of(narrow), sizes_of(wide))
+    assert measured_shapes(make_measurement(make_forecast(case=wide))) == (sizes_of(wide),)
+    assert sizes_of(callable_case("x=fp16[B,H]", B=2, H=3)) == (("B", 2), ("H", 3))
+    huge = "*".join(["9" * 15] * 8)
+    assert sizes_of(callable_case(f"x=fp16[{huge}]", B=2)) == (("B", 2), ("x.0", 2**53)), "it fits the index"
 
 
 def test_interventions_time_shapes_of_half_a_size():

@@ -44,6 +44,25 @@ def test_two_callables_of_one_module_are_two_cases(desk):
     assert json.loads(desk.ledger("order", "--once", "-o", "order.json", "--json"))["cells"] == 2
 
 
+def test_forecasters_answer_a_callable_of_the_command_line(desk):
+    asked = ("forecast", "ops:swiglu", "--hw", "h200", "--shape", "B=64", "--shape", "B=128")
+    args = ("--args", "x=fp32[B,96] y=fp32[B,96]", "--by", "naive-roofline,learned,persistence")
+    cells = json.loads(desk.ledger(*asked, *args, "--json"))["cells"]
+    assert [(cell["kernel"], cell["shape"]) for cell in cells] == [
+        ("ops:swiglu", {"B": 64}),
+        ("ops:swiglu", {"B": 128}),
+    ]
+    given = ("--flops", "10000000000", "--bytes", "1000", "--pass", "forward", "--reference", "ops:swiglu_reference")
+    (cell, _) = json.loads(desk.ledger(*asked, *args, *given, "--json"))["cells"]
+    assert cell["answers"][0]["time_us"] == pytest.approx(1e10 / cell["roof"]["peak_flop_per_s"] * 1e6)
+    shown = " ".join(desk.ledger(*asked, *args).split())
+    assert "ops:swiglu B=64 x=y=[B,96] fp32 on h200" in shown
+    assert "the analytic model: 0 measured cells of other code here" in shown
+    assert "no --args" in desk.refused(2, *asked)
+    assert "--args: given for 'softmax'" in desk.refused(2, "forecast", "softmax", "--hw", "h200", *args)
+    assert "--grid: given for the callable" in desk.refused(2, *asked[:4], "--grid", "B=1,2", *args)
+
+
 @pytest.mark.exhaustive
 def test_callables_of_every_kind_are_sealed_measured_and_reported(desk):
     desk.ledger("predict", "ops:decorated", *GUESS)
@@ -99,11 +118,16 @@ def test_python_predicts_and_measures_a_function_of_the_repository(desk):
 WRONG = [
     (("ops:swiglu",), "no --args"),
     (("ops:swiglu", "--args", "x=fp32[B]"), "no size for B"),
+    (("ops:swiglu", "--args", "x=fp32[8]"), "ops:swiglu: also needs y; expected it in --args"),
+    (("ops:Net", "--args", "x=fp16[8,64]"), "(parameters are fp32, x is fp16)"),
     (("ops:swiglu", "--args", "x=i64[8]<4"), "--dtype"),
     (("ops:missing", "--args", "x=fp32[8]"), "cannot be loaded"),
     (("other:swiglu", "--args", "x=fp32[8]"), "not in the work tree"),
     (("raw:doubled", "--args", "x=fp32[8]"), "expected a function around it: def call(x)"),
-    (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0.5"), "at most 0.05 of each result's root mean square"),
+    (
+        ("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0.5"),
+        "at most 0.05 of each result's root mean square",
+    ),
     (("ops:swiglu", "--args", "x=fp16[8]", "--tolerance", "0"), "tolerance"),
     (("ops:swiglu:x", "--args", "x=fp32[8]"), "expected module:name"),
     (("ops:swiglu", "--args", "x=fp32[8]", "--pass", "sideways"), "pass"),

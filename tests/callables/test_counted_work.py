@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction
 from ledger.callables.argument_list import parse_arguments
 from ledger.callables.counted_work import Counted, count, input_specs
 from ledger.callables.subject import Subject
+from ledger.errors import CannotRun
 from ledger.kernels import matmul, vector_add
 
 
@@ -69,3 +70,32 @@ def test_an_operation_of_another_package_is_no_operation_of_zero_flop():
 
     found = counted(lambda a, b: product(a, b), "a=fp32[3,5] b=fp32[5,7]")
     assert found.unseen == ("ledger_test.product.default",)
+
+
+MLP = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU())
+
+
+@pytest.mark.parametrize("arguments", ["x=fp16[64,512]", "x=bf16[2,64,512]"])
+def test_a_module_of_another_dtype_than_its_input_is_refused(arguments: str):
+    """On meta tensors torch does not look at the dtypes of a product."""
+    said = rf"multiplies (fp16|bf16) by fp32.* \(parameters are fp32, x is {arguments[2:6]}\); .* half\(\)"
+    with pytest.raises(CannotRun, match=said):
+        counted(MLP, arguments)
+
+
+def test_matrices_of_two_dtypes_are_refused():
+    with pytest.raises(CannotRun, match=r"aten.mm multiplies fp16 by fp32.*a is fp16, b is fp32"):
+        counted(lambda a, b: a @ b, "a=fp16[4,8] b=fp32[8,2]")
+
+
+def test_mixed_precision_that_torch_takes_is_counted():
+    def cast(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return MLP(x)  # type: ignore[no-any-return]
+
+    assert counted(cast, "x=fp16[64,512]").work.flops == 2 * 64 * 512 * 512
+    norm = torch.nn.RMSNorm(512)
+    assert counted(lambda x, w: norm(x).to(w.dtype) @ w, "x=bf16[64,512] w=bf16[512,8]").work.flops > 0
+    assert counted(torch.nn.RMSNorm(512), "x=bf16[64,512]").work.flops == 0
+    product = "a=fp16[4,8] b=fp16[8,2]"
+    assert counted(lambda a, b: torch.mm(a, b, out_dtype=torch.float32), product).work.flops == 128

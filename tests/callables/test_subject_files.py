@@ -10,16 +10,17 @@ from callables import OPS
 from measuring import QUICK, cell_of, this_cpu
 
 from ledger.callables.argument_list import parse_arguments, with_keys
-from ledger.callables.calls import bind
+from ledger.callables.calls import bind, check_signature
 from ledger.callables.counted_work import unlaunched
 from ledger.callables.recorded_arguments import described
-from ledger.callables.subject import SELF, Subject, subject_of
+from ledger.callables.subject import SELF, Subject, recompute_command, subject_of
 from ledger.callables.subject_files import TOLERANCES, attribute_of, closure_named, load_subject
-from ledger.errors import InputError, SubjectRefused
+from ledger.device.facts import cpu_facts
+from ledger.errors import CannotRun, InputError, SubjectRefused
 from ledger.measure import fresh_values
 from ledger.measure.inputs import input_sets
 from ledger.measure.result_check import ResultCheck, compare_results
-from ledger.measure.run_cell import sets_of
+from ledger.measure.run_cell import run_cell, sets_of
 from ledger.measure.timer import Parameters, time_cpu
 from ledger.records import CaseV2
 
@@ -52,6 +53,37 @@ def called(kernel, shape, *, dtype="fp32", number=0):
 
 
 X_Y = "x=fp32[B,96] y=fp32[B,96]"
+
+
+def test_the_command_that_recomputes_samples_runs_the_code_of_callables():
+    assert recompute_command(["rmsnorm"]) == "ledger audit --recompute"
+    assert recompute_command(["a:f", "a:g"]) == "ledger audit --recompute --run-code"
+    assert recompute_command(["a:f", "rmsnorm"]) == "ledger audit --recompute, of callables with --run-code"
+
+
+def scaled(x, y, *, scale, eps=1e-6):
+    return x * y * scale + eps
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("x=fp32[8]", "a:f: also needs y, scale; expected it in --args"),
+        ("x=fp32[8] scale=2", "a:f: also needs y; expected it in --args"),
+        ("q=fp32[8]", "a:f: also needs y, scale; expected it in --args"),
+        ("x=fp32[8] y=fp32[8] scale=1 z=2", r"a:f\(x, y, .*\): got x, y, scale, z; expected --args that it takes"),
+    ],
+)
+def test_arguments_that_a_callable_does_not_take_are_named(args, said):
+    with pytest.raises(CannotRun, match=said):
+        check_signature(scaled, Subject("a:f", parse_arguments(args)))
+
+
+def test_arguments_by_name_by_position_and_of_unknown_signature_pass():
+    check_signature(scaled, Subject("a:f", parse_arguments("y=fp32[8] x=fp32[8] scale=2")))
+    check_signature(lambda a, b: a, Subject("a:f", parse_arguments("x=fp32[8] y=fp32[8]")))
+    check_signature(torch.add, Subject("a:f", parse_arguments("x=fp32[8]")))
+    check_signature(torch.nn.ReLU(), Subject("a:f", parse_arguments("x=fp32[8]")))
 
 
 def test_work_is_products_by_torch_and_every_tensor_once(root):
@@ -150,6 +182,14 @@ def checked(root, name, args, shape, *, reference=SELF):
     check = ResultCheck(cell, kernel, sets, calls, lambda start, count: sets_of(cell, kernel, count=count, start=start))
     calls[0]()
     return check
+
+
+def test_a_record_holds_the_bytes_by_which_the_timer_made_sets(root):
+    kernel, shape = loaded(root, "swiglu", X_Y, {"B": 8})
+    check = checked(root, "swiglu", X_Y, shape)
+    done = run_cell(check.cell, kernel, facts=cpu_facts(), launch_ps=None, vary=False, on_stage=lambda _: None)
+    assert done.failure is None and done.timing is not None
+    assert done.timing.bytes_per_set == 3 * 8 * 96 * 4
 
 
 def timed(check):

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from desk import ENVIRONMENT, Desk
 
-from ledger.cli.prompts import REGIMES, percent, probability, sight
+from ledger.cli.prompts import REGIMES, ask, percent, probability, sight
 from ledger.errors import InputError
 from ledger.records import Regime
 
@@ -27,6 +27,13 @@ from ledger.records import Regime
 def test_what_had_been_timed_is_asked_for(answers, said, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(answers))
     assert sight() == said
+
+
+def test_a_callable_is_answered_with_its_command(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.stdin", io.StringIO("mypkg.ops:swiglu\n"))
+    with pytest.raises(InputError, match="the input ended"):
+        ask(tmp_path)
+    assert "of a callable: ledger predict mypkg.ops:swiglu --args" in " ".join(capsys.readouterr().err.split())
 
 
 def test_every_regime_is_explained():

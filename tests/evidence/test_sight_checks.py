@@ -7,7 +7,7 @@ import time
 import builders
 import pytest
 from builders import KERNEL_SOURCE, Ledger, forecast
-from samples import make_forecast, make_measurement
+from samples import callable_case, make_forecast, make_measurement
 
 from ledger.analysis.book import Commit, Recorded
 from ledger.analysis.sight import Devices
@@ -127,6 +127,19 @@ def test_notes_are_read_from_the_commit(ledger):
     ledger.write("campaigns/sight.yaml", b"notes: [{seal: 1}]\n")
     ledger.commit()
     assert "nothing of it counts" in (problem() or "")
+
+
+def test_a_callable_with_far_sizes_in_its_arguments_is_not_near():
+    known = KnownCases(Devices([]), lambda _positions: FileSet(0, 0), lambda _seal: 0)
+    made = {size: make_forecast(case=callable_case(f"x=fp16[B,{size}]", B=256)) for size in (64, 128, 1024)}
+    commit = Commit(sha="1" * 40, when="", author="", position=0)
+    known.add(Recorded("wide", "wide", commit, make_measurement(made[1024])), made[1024].operation, (0,))
+    assert known.disproof(made[64], "seal", "blind") is None
+    known.add(Recorded("twice", "twice", commit, make_measurement(made[128])), made[128].operation, (0,))
+    shown = known.disproof(made[64], "seal", "blind")
+    assert shown is not None and (shown.sight, shown.path) == ("near", "twice")
+    same = known.disproof(made[1024], "seal", "near")
+    assert same is not None and (same.sight, same.path) == ("informed", "wide")
 
 
 def test_thousands_of_shapes_are_compared_in_seconds():

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import pytest
-from samples import make_book
+from samples import callable_case, make_book
 from scored import view
 
 from ledger.analysis.book import Book, CellView
@@ -53,6 +53,15 @@ def test_the_naive_baseline_reaches_the_roof():
 def test_persistence_knows_only_what_was_measured_before_the_seal():
     assert answers(book(later=True), "persistence") == [None, pytest.approx(50)]
     assert answers(book(later=False), "persistence") == [None, None]
+
+
+def test_persistence_knows_nothing_of_other_arguments_of_a_callable():
+    wide, narrow = (callable_case(f"x=fp16[B,{size}]", B=256) for size in (1024, 64))
+    cells = [(wide, 50), (narrow, 60), (narrow.model_copy(update={"shape": {"B": 128}}), 70)]
+    views = (view(percent=40, measured=measured, case=case) for case, measured in cells)
+    made = make_book(*(at(one, sealed=2 * place, measured=2 * place + 1) for place, one in enumerate(views)))
+    assert answers(made, "persistence") == [None, None, pytest.approx(60)]
+    assert len({cell.case for cell in compared_cells(made)}) == 3
 
 
 def test_skill_compares_errors_on_the_cells_that_both_answer():

@@ -9,6 +9,7 @@ from samples import (
     MEMORY_WORK,
     MS,
     TOY,
+    callable_case,
     make_book,
     make_forecast,
     make_measurement,
@@ -62,7 +63,17 @@ def test_a_neighbour_lends_its_percent_and_its_regime() -> None:
 
 def test_other_kernels_dtypes_and_shape_keys_lend_nothing() -> None:
     answer = ask(ran(2.0, dtype="bf16"), ran(2.0, shape={"M": 8}))
-    assert answer == NoAnswer("persistence", "1", "no fp16 cell of rmsnorm_matmul on toy is measured here")
+    assert answer == NoAnswer("persistence", "2", "no fp16 cell of rmsnorm_matmul on toy is measured here")
+
+
+def test_other_arguments_of_a_callable_lend_nothing() -> None:
+    own = {"case": callable_case("x=fp16[B,64]", B=256)}
+    wider = ran(2.0, case=callable_case("x=fp16[B,1024]", B=256))
+    backward = ran(2.0, case=callable_case("x=fp16[B,64]", "backward", B=256))
+    reason = "no fp16 cell of ops:swiglu with these arguments on toy is measured here"
+    assert ask(wider, backward, **own) == NoAnswer("persistence", "2", reason)
+    answer = ask(wider, ran(1.25, case=callable_case("x=fp16[B,64]", B=128)), **own)
+    assert isinstance(answer, Answer) and (answer.percent, answer.terms[1].value) == (80.0, 1.0)
 
 
 def test_distance_counts_doublings_of_every_size() -> None:

@@ -14,6 +14,7 @@ from ledger.analysis.counters import CounterTotals
 from ledger.analysis.metrics import metric_names
 from ledger.analysis.protocols import COLD_GRAPH
 from ledger.analysis.reconcile import verify_cell
+from ledger.callables.argument_list import parse_arguments
 from ledger.canonical import cell_key
 from ledger.records import (
     Case,
@@ -136,6 +137,20 @@ def make_forecast(**changes: Any) -> Forecast:
         "why": "a guess",
     }
     return Forecast(**{**fields, **changes})
+
+
+def callable_case(arguments: str, run: str = "forward", **shape: int) -> CaseV2:
+    """Return a case of the callable ops:swiglu on the toy device, in fp16."""
+    return CaseV2(
+        kernel="ops:swiglu",
+        shape=shape,
+        dtype="fp16",
+        hardware="toy",
+        implementation="torch",
+        config={"pass": run, "reference": "self-float64", "work": "counted"},
+        threads=None,
+        arguments=parse_arguments(arguments),
+    )
 
 
 def make_timing(median_ps: int = 2 * MS, *, launch_ps: int | None = None, **changes: Any) -> Timing:
