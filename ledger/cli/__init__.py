@@ -99,5 +99,6 @@ def _fail(message: str, code: int, error: BaseException | None) -> NoReturn:
         raise error
     from ledger.analysis.formatting import harmless
 
-    print(f"ledger: {harmless(message)}", file=sys.stderr)
+    details = error.details if isinstance(error, EvidenceRefused) else ()
+    print("\n  ".join([f"ledger: {harmless(message)}", *map(harmless, details)]), file=sys.stderr)
     sys.exit(code)
