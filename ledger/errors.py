@@ -19,6 +19,7 @@ expected, then the remedy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -55,7 +56,12 @@ class MachineError(LedgerError):
 
 
 class EvidenceRefused(LedgerError):
-    """Report evidence that contradicts itself, its seal or its history."""
+    """Report evidence that contradicts itself, its seal or its history. details: lines below the message."""
+
+    def __init__(self, message: str, details: Sequence[str] = ()) -> None:
+        """Hold the message and its details."""
+        super().__init__(message)
+        self.details = tuple(details)
 
 
 class SubjectRefused(LedgerError):

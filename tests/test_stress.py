@@ -29,7 +29,7 @@ def test_a_small_crowd_lands_in_one_line():
 
 
 def test_a_ledger_of_forty_holds():
-    assert "holds (40 of 40 sealed cells are measured), 0 findings" in run("large_ledger.py", "40")
+    assert "holds (40 forecasts: 40 measured), 0 findings" in run("large_ledger.py", "40")
 
 
 @pytest.mark.stress

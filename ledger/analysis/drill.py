@@ -26,6 +26,7 @@ from ledger.canonical import record_errors, validate
 from ledger.errors import InputError
 from ledger.records import (
     SEAL_SCHEMA,
+    CaseV2,
     Counters,
     Digest,
     Forecast,
@@ -43,6 +44,8 @@ from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_
 STUDENT = "you"
 _ESTIMATED = ("intensity", "ridge")
 """What an answer may hold beside a forecast, in FLOP/byte."""
+_GIVEN = "given"
+"""How a callable whose FLOP and bytes its forecaster gave says so, in its configuration under `work`."""
 
 
 class Question(Record):
@@ -69,6 +72,11 @@ class Answered:
     question: Question
     view: CellView
     estimates: tuple[Estimate, ...] = ()
+
+
+def has_intensity(question: Question) -> bool:
+    """Tell whether a student is asked for the intensity: not of a call that makes no counted operations."""
+    return question.forecast.work.flops > 0
 
 
 def estimates_of(question: Question, intensity: float | None, ridge: float | None) -> tuple[Estimate, Estimate]:
@@ -243,8 +251,14 @@ def book_of(answered: Sequence[Answered]) -> Book:
 
 
 def question_document(question: Question) -> dict[str, Any]:
-    """Return what a student is shown: neither the answer nor the work and the roof, which are asked for as well."""
-    case = question.forecast.case
+    """Return what a student is shown: neither the answer nor the work and the roof, which are asked for as well.
+
+    arguments: of a callable, None for a kernel. work: only what no argument tells, that of a callable where its
+    forecaster gave it. estimates: what is asked beside the forecast.
+    """
+    case, work = question.forecast.case, question.forecast.work
+    listed = case.arguments if isinstance(case, CaseV2) else None
+    given = listed is not None and case.config.get("work") == _GIVEN
     return {
         "cell": question.forecast.cell,
         "kernel": case.kernel,
@@ -252,6 +266,9 @@ def question_document(question: Question) -> dict[str, Any]:
         "dtype": case.dtype,
         "hardware": case.hardware,
         "config": dict(case.config),
+        "arguments": None if listed is None else [one.text for one in listed],
+        "work": {"flops": work.flops, "bytes": work.bytes} if given else None,
+        "estimates": [name for name in _ESTIMATED if name != "intensity" or has_intensity(question)],
         "path": PATH_NAMES[question.forecast.roof.path],
         "ceilings": question.forecast.roof.ceilings,
     }
@@ -313,8 +330,8 @@ def parse_estimates(value: Mapping[str, Any], question: Question, *, what: str) 
     for name in _ESTIMATED:
         given = answered.get(name)
         if given is not None and (
-            not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < float("inf")
+            not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given < float("inf")
         ):
-            raise InputError(f"{what}: {question.forecast.cell}: {name} is {given!r}; expected FLOP/byte above 0")
+            raise InputError(f"{what}: {question.forecast.cell}: {name} is {given!r}; expected FLOP/byte, 0 or more")
         found[name] = given
-    return estimates_of(question, found["intensity"], found["ridge"]) if any(found.values()) else ()
+    return estimates_of(question, found["intensity"], found["ridge"]) if set(found.values()) != {None} else ()

@@ -34,6 +34,8 @@ class Estimate:
     @property
     def _off(self) -> str:
         assert self.guess is not None
+        if self.truth == 0:
+            return "not 0"
         return f"{self.guess / self.truth:.3g} times that"
 
 

@@ -99,9 +99,11 @@ def _fail(message: str, code: int, error: BaseException | None) -> NoReturn:
         raise error
     from ledger.analysis.formatting import harmless
 
+    details = error.details if isinstance(error, EvidenceRefused) else ()
+    text = "\n  ".join([f"ledger: {harmless(message)}", *map(harmless, details)])
     # Nobody may read it, or the disk be full: the code is what is left to say.
     try:
-        print(f"ledger: {harmless(message)}", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         # Python would try once more when it ends, and end with another code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

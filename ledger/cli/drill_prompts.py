@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from ledger.workflow.practice import Practice
 
 _INTENSITY = (
-    "FLOP of one call over the bytes that it must move at least: each input read once, each output written once."
+    "FLOP of one call over the bytes that it must move at least: each input read once, each output written once. "
+    "Of a callable whose work is counted, FLOP are those of products alone."
 )
+_NO_OPERATIONS = "This call makes no counted operations: its intensity is 0, and memory sets the time lower bound."
 _RIDGE = "Peak of that path over the bandwidth of main memory: the intensity from which arithmetic binds."
 
 
@@ -57,7 +59,7 @@ def _pose(question: Question, position: str) -> None:
     from rich.text import Text
 
     from ledger.analysis.drill import question_document
-    from ledger.analysis.formatting import case_text, harmless
+    from ledger.analysis.formatting import case_text, harmless, si
 
     console, case = err(), question.forecast.case
     console.print(Text(f"{position}  {harmless(case_text(case))}", style="bold"))
@@ -66,17 +68,26 @@ def _pose(question: Question, position: str) -> None:
     if case.config:
         config = ", ".join(f"{key}={value}" for key, value in case.config.items())
         console.print(Text(harmless(f"launched with {config}"), style="dim"))
+    if shown["arguments"] is not None:
+        console.print(Text(harmless(f"arguments {' '.join(shown['arguments'])}")))
+    if shown["work"] is not None:
+        work = question.forecast.work
+        console.print(Text(f"work, as its forecaster gave it: {si(work.flops, 'FLOP')} over {si(work.bytes, 'B')}"))
 
 
 def _estimates(question: Question) -> tuple[Estimate, ...]:
     """Ask for intensity and ridge, then show both."""
     from rich.text import Text
 
-    from ledger.analysis.drill import estimates_of
+    from ledger.analysis.drill import estimates_of, has_intensity
     from ledger.cli.prompts import until
     from ledger.render.forecast_table import roof_sentence
 
-    intensity = until("Arithmetic intensity, FLOP/byte (empty: show it)", positive, _INTENSITY)
+    intensity = None
+    if has_intensity(question):
+        intensity = until("Arithmetic intensity, FLOP/byte (empty: show it)", positive, _INTENSITY)
+    else:
+        err().print(_NO_OPERATIONS, markup=False)
     ridge = until("Ridge point of that path, FLOP/byte (empty: show it)", positive, _RIDGE)
     found = estimates_of(question, intensity, ridge)
     _show_estimates(found)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ledger.workflow.answers import Growing
     from ledger.workflow.kept_tables import Table, Wanted
 
+_SHOWN = 20
+"""Findings that are listed of those that refuse a ledger."""
+
 
 @dataclass(frozen=True)
 class OpenLedger:
@@ -111,8 +114,8 @@ def find_root() -> FilePath | None:
     return next((folder for folder in (current, *current.parents) if (folder / ".git").exists()), None)
 
 
-def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
-    """Open the ledger of the current folder's repository at HEAD.
+def open_ledger(*, uncommitted_is_refused: bool = True, recovers: bool = True) -> OpenLedger:
+    """Open the ledger of the current folder's repository at HEAD. recovers: finish what a killed writer began.
 
     Raises: StateError without a repository or a commit; EvidenceRefused for uncommitted edits in a ledger folder.
     """
@@ -120,7 +123,8 @@ def open_ledger(*, uncommitted_is_refused: bool = True) -> OpenLedger:
     from ledger.git.reader import Reader, quiet_environment
 
     repository = Repository(FilePath.cwd())
-    repository.recover()
+    if recovers:
+        repository.recover()
     head = repository.head()
     if head is None:
         raise StateError(f"{repository.root}: no commit yet; expected a sealed forecast: ledger predict")
@@ -152,5 +156,8 @@ def refuse_if_refused(book: Book) -> None:
 
 def refuse(lines: Sequence[str]) -> None:
     """Stop on evidence that the judge refuses. Raises: EvidenceRefused."""
-    shown = [*lines[:20]] + ([f"and {len(lines) - 20} more"] if len(lines) > 20 else [])
-    raise EvidenceRefused("the report does not open: " + "; ".join(shown))
+    more = f"and {len(lines) - _SHOWN} more; " if len(lines) > _SHOWN else ""
+    count = f"{len(lines)} findings refuse" if len(lines) > 1 else "a finding refuses"
+    raise EvidenceRefused(
+        f"the report does not open: {count} the evidence", [*lines[:_SHOWN], f"{more}see ledger audit"]
+    )

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 from typing import Protocol as Structure
 
-from ledger.analysis.book import Book
+from ledger.analysis.book import Book, CellView
+from ledger.analysis.formatting import count_text
 from ledger.budgets import MAX_NOTES
 from ledger.callables.subject import recompute_command
 from ledger.errors import BudgetExceeded, EvidenceRefused, LedgerError, StateError
@@ -209,11 +210,16 @@ def _part(since: Checkpoint, memory: Memory, reader: Reader, revision: str) -> t
 
 
 def _states(book: Book, shown: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return name, kind and state of each cell and claim, and the digest of what is shown of it."""
+    """Return name, kind and state of each cell and claim, and the digest of what is shown of it. kind: as _kind."""
     rows: list[tuple[str, str, str, str]]
-    rows = [(view.name, "cell", view.state, digest_of(view.name, shown.get(view.name))) for view in book.cells]
+    rows = [(view.name, _kind(view), view.state, digest_of(view.name, shown.get(view.name))) for view in book.cells]
     rows += [(view.name, "cell", view.state, "") for view in book.hidden]
     return rows + [(one.name, "claim", one.state, digest_of(one.name, shown.get(one.name))) for one in book.claims]
+
+
+def _kind(view: CellView) -> str:
+    """Return cell, or scored for one that has no run of its own and that another seal's run scores."""
+    return "scored" if view.counted is None and view.scored is not None else "cell"
 
 
 def _without(book: Book, paths: Set[str]) -> list[str]:
@@ -273,9 +279,19 @@ def _conclude(
         more = f" and {len(doubts) - 1} more" if len(doubts) > 1 else ""
         verdict, reason = "undetermined", f"{doubts[0]}{more}"
     else:
-        cells, claims = (sum(n for (kind, _), n in counts.items() if kind == one) for one in ("cell", "claim"))
-        verdict, reason = "holds", f"{counts['cell', 'measured']} of {cells} sealed cells are measured"
-        reason += f", {counts['cell', 'hidden']} are hidden" if counts["cell", "hidden"] else ""
-        if claims:
-            reason += f", {counts['claim', 'measured']} of {claims} claims are settled"
+        verdict, reason = "holds", _holds(counts)
     return Audit(source, verdict, reason, book, notes, book.findings)
+
+
+def _holds(counts: Counter[tuple[str, str]]) -> str:
+    """Return what became of all forecasts and claims."""
+    cells, scored, claims = (
+        {state: n for (kind, state), n in counts.items() if kind == one} for one in ("cell", "scored", "claim")
+    )
+    total, scored_total = sum(cells.values()) + sum(scored.values()), sum(scored.values())
+    parts = [f"{cells.pop('measured', 0)} measured"]
+    parts += [f"{scored_total} scored by their runs"] if scored_total else []
+    parts += [f"{n} {state}" for state, n in sorted(cells.items(), key=lambda item: (-item[1], item[0]))]
+    text = f"{count_text(total, 'forecast')}: {', '.join(parts)}" if total else ""
+    settled = f"{claims.get('measured', 0)} of {sum(claims.values())} claims are settled" if claims else ""
+    return "; ".join(filter(None, (text, settled)))

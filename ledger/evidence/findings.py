@@ -16,6 +16,8 @@ from ledger.budgets import MAX_FINDINGS, MAX_FINDINGS_OF_A_KIND
 from ledger.errors import BudgetExceeded
 from ledger.records import Finding
 
+_MOST_CODES = 10
+"""Codes that are named of findings that are left out."""
 NOT_JUDGED = "not-judged"
 """The finding about a valid record whose numbers no analysis expected."""
 
@@ -28,7 +30,7 @@ class Findings:
     _by_path: dict[str, list[Finding]] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _kept: Counter[str] = field(default_factory=Counter)
-    _left_out: Counter[str] = field(default_factory=Counter)
+    _left_out: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
         """Add a finding, or count it where there are very many."""
@@ -39,7 +41,7 @@ class Findings:
         sort = "refused" if refuses else "shown"
         alike = sum(1 for one in known if one.code == finding.code)
         if self._kept[sort] >= MAX_FINDINGS or alike >= MAX_FINDINGS_OF_A_KIND:
-            self._left_out[sort] += 1
+            self._left_out.setdefault(sort, Counter())[finding.code] += 1
             return
         self._kept[sort] += 1
         self.found.append(finding)
@@ -47,11 +49,10 @@ class Findings:
 
     def all(self) -> tuple[Finding, ...]:
         """Return the findings, with one that counts those that were left out."""
-        text = {"refused": "that refuse the evidence", "shown": "that disclose something"}
         severity: dict[str, Literal["refused", "flag"]] = {"refused": "refused", "shown": "flag"}
         more = (
-            Finding(code="more-findings", severity=severity[sort], path="", message=f"{count} more {text[sort]}")
-            for sort, count in self._left_out.items()
+            Finding(code="more-findings", severity=severity[sort], path="", message=_more(codes))
+            for sort, codes in self._left_out.items()
         )
         return (*self.found, *more)
 
@@ -78,6 +79,16 @@ class Findings:
     def refused(self, path: str) -> bool:
         """Tell whether a finding about one file refuses it."""
         return path in self._refused
+
+
+def _more(codes: Counter[str]) -> str:
+    """Return how many findings are left out, beyond which limits, and of which codes."""
+    count, shown = codes.total(), codes.most_common(_MOST_CODES)
+    named = ", ".join(f"{code} ({number})" for code, number in shown)
+    return (
+        f"{count} more {'finding' if count == 1 else 'findings'} beyond the limits of {MAX_FINDINGS} in all and "
+        f"{MAX_FINDINGS_OF_A_KIND} of a code about one file; of codes {named}{' …' if len(codes) > len(shown) else ''}"
+    )
 
 
 @contextmanager

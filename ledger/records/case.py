@@ -127,6 +127,14 @@ class Argument(Stored):
     below: Positive | None
     value: Line | None
 
+    @property
+    def text(self) -> str:
+        """Return the argument as --args takes it: x=fp16[B,2*H], ids=int64[B]<32000, eps=1e-6."""
+        if self.dims is None:
+            return f"{self.name}={self.value}"
+        bound = "" if self.below is None else f"<{self.below}"
+        return f"{self.name}={self.dtype}[{','.join(self.dims)}]{bound}"
+
 
 class CaseV2(Case):
     """Name what is run: a kernel or a callable, whose arguments are described; configuration values may be text."""

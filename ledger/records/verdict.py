@@ -40,7 +40,12 @@ class Finding(Record):
     @property
     def text(self) -> str:
         """Return it as one line."""
-        return f"{self.path}: {self.code}: {self.message}"
+        return f"{self.place}: {self.code}: {self.message}"
+
+    @property
+    def place(self) -> str:
+        """Return what it is about: a file, or the whole ledger."""
+        return self.path or "the ledger"
 
 
 class Verification(Record):

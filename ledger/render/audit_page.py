@@ -148,7 +148,7 @@ def _levels(book: Book, log: str | None) -> list[str]:
 
 
 def _findings(result: Audit) -> list[str]:
-    found = [f"{one.severity} {one.code}: {one.path}: {one.message}" for one in result.findings]
+    found = [f"{one.severity} {one.code}: {one.place}: {one.message}" for one in result.findings]
     found += list(result.notes)
     return [tag("h2", "Findings"), listing(_first(found))] if found else []
 

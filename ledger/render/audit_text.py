@@ -73,7 +73,7 @@ def _findings(result: Audit, console: Console) -> None:
     for (severity, code), members in found.items():
         shown = members if severity == "refused" or len(members) <= MANY_OF_A_CODE else members[:MOST_OF_A_CODE]
         for finding in shown:
-            words = f"{severity} {code} {finding.path}: {finding.message}"
+            words = f"{severity} {code} {finding.place}: {finding.message}"
             console.print(Text(harmless(words), style=_COLOURS[severity]), soft_wrap=True)
         if len(shown) < len(members):
             words = f"{severity} {code}: {len(members) - len(shown)} more (ledger audit --json)"

@@ -42,7 +42,7 @@ def _digest(text: str) -> str:
 def html(book: Book, *, only: Collection[str] | None = None) -> str:
     """Return the report as a page. only: short names (SEAL#CELL) of the cells to show; all by default."""
     if book.refused:
-        reasons = (f"{finding.code}: {finding.path}: {finding.message}" for finding in book.refused)
+        reasons = (f"{finding.code}: {finding.place}: {finding.message}" for finding in book.refused)
         return _page(tag("h1", "The report does not open: the evidence is refused") + listing(reasons))
     listed = tuple(row for row in rows(book) if only is None or row.view.short_name in only)
     whole = book if only is None else None

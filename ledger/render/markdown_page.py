@@ -68,7 +68,7 @@ def markdown(book: Book) -> str:
         return _join(
             "# Report",
             "**The report does not open: the evidence is refused.**",
-            _bullets(f"`{finding.code}` {escape(f'{finding.path}: {finding.message}')}" for finding in book.refused),
+            _bullets(f"`{finding.code}` {escape(f'{finding.place}: {finding.message}')}" for finding in book.refused),
         )
     listed = rows(book)
     cases = case_rows(listed)

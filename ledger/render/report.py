@@ -107,7 +107,7 @@ def _refusal(book: Book, console: Console) -> None:
     reasons = "1 reason" if count == 1 else f"{count} reasons"
     console.print(Text(f"The report does not open: the evidence is refused for {reasons}.", style="bold red"))
     for finding in book.refused:
-        console.print(Text(harmless(f"  {finding.code}: {finding.path}: {finding.message}", 600)))
+        console.print(Text(harmless(f"  {finding.code}: {finding.place}: {finding.message}", 600)))
 
 
 def _tables(listed: tuple[ReportRow, ...], console: Console, *, seals: bool = True) -> None:

@@ -246,7 +246,7 @@ def finding_text(book: Book) -> list[str]:
     paths: dict[str, dict[str, list[str]]] = {}
     for finding in book.findings:
         if finding not in listed:
-            paths.setdefault(finding.code, {}).setdefault(finding.message, []).append(finding.path)
+            paths.setdefault(finding.code, {}).setdefault(finding.message, []).append(finding.place)
     for code, messages in paths.items():
         for message, found in islice(messages.items(), MOST_OF_A_CODE):
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""

@@ -1,7 +1,7 @@
 """Renders the state of every sealed cell, and of many the state of each campaign's cases.
 
 state is what became of a forecast by its own seal: one whose case another seal's run measured stays open (it may still
-be measured, for evidence of its own), and `scored_by` names the record that scores it.
+be measured, for evidence of its own), and `scored_by` names the record that scores it. Its standing is then `scored`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _LINES = ("seal", "text", "predicted", "run_count", "sight")
 _FEW = 50
 """Cells up to which each has its line."""
 _SCORED = "scored"
+_ALWAYS = ("open", "stale", "measured", "void")
+"""Standings that are counted even where there is none."""
 _ORDER = ("measured", _SCORED, "failed", "missed", "open", "stale", "hidden", "void")
 """What a cell's standing may be; a case has the first one that a forecast of it has."""
 
@@ -62,10 +64,23 @@ def with_stale(status: Table, current: Callable[[], CurrentDigest]) -> Table:
 
 
 def status_document(status: Table, head: str) -> dict[str, Any]:
-    """Return the document of `ledger status --json`."""
+    """Return the document of `ledger status --json`. standing: what counts count, as the text does."""
+    standings, claims = _standings(status.columns), status.more["claims"]
     rows = zip(*(status.columns[key] for key in DOCUMENT), strict=True)
-    cells = [dict(zip(DOCUMENT, row, strict=True)) for row in rows]
-    return {"head": head, "cells": cells, "claims": status.more["claims"], "refused": status.more["refused"]}
+    cells = [
+        {**dict(zip(DOCUMENT, row, strict=True)), "standing": standing}
+        for row, standing in zip(rows, standings, strict=True)
+    ]
+    counts = {
+        "forecasts": _counts(standings, always=(*_ALWAYS, _SCORED)),
+        "claims": Counter(c["state"] for c in claims),
+    }
+    return {"head": head, "cells": cells, "claims": claims, "refused": status.more["refused"], "counts": counts}
+
+
+def _counts(states: Sequence[str], *, always: Sequence[str]) -> dict[str, int]:
+    """Return how many have each state. always: those that are counted where there is none, first."""
+    return {**dict.fromkeys(always, 0), **Counter(states)}
 
 
 def _standings(columns: Columns) -> list[str]:
@@ -103,11 +118,14 @@ def render_status(status: Table, console: Console, *, listed: bool | None = None
     claims = [tuple(line) for line in status.more["claim_lines"]]
     if claims:
         print_rows(console, ("state", "seal", "claim", "claimed", "runs"), claims, folding=("claim",))
-    states = Counter([*standings, *(line[0] for line in claims)])
-    others = (_SCORED, "failed", "hidden", "refused")
-    shown = ("open", "stale", "measured", "void", *(one for one in others if states[one]))
-    more = " by another seal's run" if states[_SCORED] else ""
-    console.print(", ".join(f"{states[one]} {one}{more if one == _SCORED else ''}" for one in shown))
+    console.print(f"forecasts: {_counts_text(_counts(standings, always=_ALWAYS))}", soft_wrap=True)
+    if claims:
+        console.print(f"claims: {_counts_text(Counter(line[0] for line in claims))}")
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    more = {_SCORED: " by another seal's run"}
+    return ", ".join(f"{count} {state}{more.get(state, '')}" for state, count in counts.items())
 
 
 def _campaigns(columns: Columns, standings: Sequence[str], console: Console) -> None:
@@ -129,6 +147,9 @@ def _campaigns(columns: Columns, standings: Sequence[str], console: Console) -> 
         Column("forecasters", [str(forecasters[name]) for name in forecasts], rank=2),
     ]
     print_fitted(console, found)
+    told = "measured by any seal's run; a case in two campaigns counts in both"
+    last = next(one.heading for one in reversed(found) if not one.rank)
+    console.print(f"Columns up to {last} count cases, {told}.", style="dim")
     console.print("Each forecast: ledger status --cells, or --campaign NAME", style="dim")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -17,7 +18,18 @@ from samples import COUNTERS, failed, make_book, make_forecast, make_measurement
 
 from ledger.analysis import score
 from ledger.analysis.campaign import Guess
-from ledger.analysis.drill import answer, book_of, choose, drill_of, question_document, result_document
+from ledger.analysis.drill import (
+    answer,
+    book_of,
+    choose,
+    drill_of,
+    parse_estimates,
+    question_document,
+    result_document,
+)
+from ledger.analysis.practice import review_of_cell
+from ledger.cli import drill as drill_command
+from ledger.cli import drill_prompts, prompts
 from ledger.errors import InputError, LedgerError
 from ledger.records import CaseV2, ForecastV2, MeasurementV2
 from ledger.render.score_table import render_scores
@@ -181,7 +193,7 @@ def test_answers_in_a_file_are_scored_outside_any_repository(tmp_path: Path):
         ({"low": 60.0}, "interval"),
         ({"prob": {"hbm-bound": 0.5}}, "probabilities"),
         ({"colour": "red"}, "colour"),
-        ({"intensity": -1}, "intensity is -1; expected FLOP/byte above 0"),
+        ({"intensity": -1}, "intensity is -1; expected FLOP/byte, 0 or more"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -199,6 +211,58 @@ def test_a_missing_answer_and_no_terminal_are_told(tmp_path: Path, few: Path):
     assert "no terminal" in run("--from", "nowhere", folder=tmp_path).stderr
     assert "nobody.json: cannot be read" in run("--from", "nowhere", "--answers", "nobody.json", folder=tmp_path).stderr
     assert run("--from", "nowhere", "--json", folder=tmp_path).returncode == 2
+
+
+@cache
+def without_operations() -> tuple:
+    return tuple(one for one in shipped().questions if one.forecast.work.flops == 0)
+
+
+ANSWERS = {"Arithmetic": "12", "Ridge": "200", "Which": "hbm-bound", "Percent": "50", "No": "", "How": "60"}
+"""What a student types, by the first word of the question."""
+
+
+def test_every_shipped_question_is_asked_judged_and_scored_in_every_mode(monkeypatch: pytest.MonkeyPatch, capsys):
+    asked = []
+    monkeypatch.setattr(prompts, "line", lambda text: asked.append(text.split()[0]) or ANSWERS[asked[-1]])
+    found, without = shipped(), len(without_operations())
+    typed = drill_prompts.ask_questions(found, found.questions, "here")
+    assert capsys.readouterr().err.count("makes no counted operations") == without > 0
+    assert asked.count("Arithmetic") == len(found.questions) - without
+    assert asked.count("Ridge") == len(typed) == len(found.questions)
+    given = {"regime": "hbm-bound", "pct": 50.0, "intensity": 12.0, "ridge": 200.0}
+    for question in found.questions:
+        (one,) = drill_command._judged(found, [question], {question.forecast.cell: given}, what="a")
+        drill_prompts.show_result(one)
+        json.dumps([question_document(question), result_document(one)], allow_nan=False)
+        review_of_cell(one, key="k", at="", sitting="")
+    for some in (typed, [one for one in typed if one.question.forecast.work.flops == 0]):
+        render_scores(score.score_book(book_of(some)), Console(file=io.StringIO()))
+
+
+def test_of_a_call_without_operations_no_intensity_is_asked_and_0_is_right():
+    question = without_operations()[0]
+    assert question_document(question)["estimates"] == ["ridge"]
+    for intensity, is_near, words in ((0, True, "right"), (12.0, False, "not 0"), (None, False, "FLOP/byte")):
+        (estimate, *_) = parse_estimates(
+            {question.forecast.cell: {"intensity": intensity, "ridge": 206.0}}, question, what="a"
+        )
+        assert estimate.is_near == is_near and estimate.text.endswith(words)
+
+
+def test_a_callable_is_asked_with_its_arguments_and_the_work_that_they_do_not_tell(monkeypatch, capsys):
+    named = {one.forecast.case.kernel.rpartition(".")[2]: one for one in shipped().questions}
+    paged, products = named["conch:paged_attention"], named["matmul"]
+    shown = question_document(paged)
+    assert shown["arguments"][-2:] == ["table=int32[B,L]<16384", "lengths=int32[B]<2048"]
+    assert shown["work"] == {"flops": paged.forecast.work.flops, "bytes": paged.forecast.work.bytes}
+    assert (question_document(products)["arguments"], question_document(products)["work"]) == (None, None)
+    (counted, *_) = (one for one in shipped().questions if one.forecast.case.config.get("work") == "counted")
+    assert question_document(counted)["work"] is None and question_document(counted)["arguments"]
+    monkeypatch.setattr(prompts, "line", lambda text: ANSWERS[text.split()[0]])
+    drill_prompts.ask_questions(shipped(), [paged], "here")
+    words = " ".join(capsys.readouterr().err.split())
+    assert "lengths=int32[B]<2048" in words and "work, as its forecaster gave it: 537 MFLOP over 135 MB" in words
 
 
 @pytest.fixture(scope="module")

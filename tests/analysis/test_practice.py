@@ -18,7 +18,7 @@ from ledger.analysis.estimate import Estimate
 from ledger.analysis.hardware_quiz import choose_facts, facts_of, has_sparse_figures
 from ledger.analysis.practice import calibration_text, review_of_cell, review_of_fact
 from ledger.errors import InputError, LedgerError
-from ledger.record_files import load_hardware
+from ledger.record_files import hardware_names, load_hardware
 from ledger.records import Case
 from ledger.workflow.practice import Practice
 from ledger.workflow.seal import TOOL
@@ -44,6 +44,11 @@ def drill_on(*forecasts) -> Drill:
         for number, one in enumerate(forecasts, start=1 << 240)
     ]
     return drill_of(make_book(*views), TOOL)
+
+
+def test_no_fact_of_a_gpu_is_0():
+    # An estimate is judged by a factor.
+    assert all(fact.truth > 0 for name in hardware_names(None) for fact in facts_of(load_hardware(name)))
 
 
 def test_kernels_and_gpus_come_in_turn_however_many_cells_one_has():

@@ -35,7 +35,7 @@ JSON_KEYS = {
     "report": "head rows missing refused findings machines claims",
     "history": "head cells",
     "diff": "head a b mean_time_ratio cells only_a only_b same",
-    "status": "head cells claims refused",
+    "status": "head cells claims refused counts",
     "log": "commit date_self_declared kind id what author forecaster",
     "score": (
         "forecaster sight blind sealed measured bias error intervals vacuous coverage interval_score regimes "

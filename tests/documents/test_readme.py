@@ -38,7 +38,7 @@ def test_readme_commands_run_in_order_on_a_cpu(tmp_path: Path):
     done = shell("".join(RUNNABLE), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "sealed " in done.stdout
-    assert "verdict: holds: 1 of 1 sealed cells are measured" in done.stdout
+    assert "verdict: holds: 1 forecast: 1 measured" in done.stdout
 
 
 def test_readme_shows_what_the_report_prints():

@@ -113,8 +113,12 @@ def test_findings_are_bounded_and_a_flood_hides_no_refusal(monkeypatch):
     assert len(found) < 50 and findings.refused("a")
     assert ("edited", "refused") in {(one.code, one.severity) for one in found}
     assert {(one.severity, one.message) for one in found if one.code == "more-findings"} >= {
-        ("flag", "180 more that disclose something")
+        (
+            "flag",
+            "180 more findings beyond the limits of 20 in all and 50 of a code about one file; of codes odd-file (180)",
+        )
     }
+    assert {one.text.partition(":")[0] for one in found if one.code == "more-findings"} == {"the ledger"}
 
 
 def test_a_failure_to_judge_one_record_is_its_finding_and_hides_no_other(tmp_path, monkeypatch):

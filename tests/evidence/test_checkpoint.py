@@ -65,7 +65,7 @@ def test_nothing_new_is_shown_as_nothing(ledger):
     result = audit(str(ledger.root), since=checkpoint_of(ledger))
     assert (result.verdict, result.findings) == ("holds", ())
     assert document(result)["predictions"] == []
-    assert result.reason == "1 of 1 sealed cells are measured"
+    assert result.reason == "1 forecast: 1 measured"
     assert "0 records are new, 2 were audited before" in result.notes[0]
 
 
@@ -231,4 +231,4 @@ def test_without_its_index_a_checkpoint_has_all_judged_again(ledger, damage):
             index.unlink()
     ledger.seal(forecast(B=8))
     result = audit(str(ledger.root), since=seen)
-    assert (result.verdict, result.reason) == ("holds", "1 of 2 sealed cells are measured")
+    assert (result.verdict, result.reason) == ("holds", "2 forecasts: 1 measured, 1 open")

@@ -60,7 +60,7 @@ def counts(tmp_path_factory):
 def test_the_large_ledgers_hold(counts):
     for size, count in counts.items():
         assert (count.result.verdict, len(count.result.findings)) == ("holds", 0)
-        assert count.result.reason == f"{size} of {size} sealed cells are measured"
+        assert count.result.reason == f"{size} forecasts: {size} measured"
 
 
 def test_as_many_git_processes_whatever_the_size(counts):

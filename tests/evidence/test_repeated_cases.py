@@ -7,6 +7,7 @@ from attacks import twenty
 from builders import Ledger, forecast
 
 from ledger.analysis.score import score_book
+from ledger.evidence.audit import audit
 from ledger.evidence.repeated_cases import REPEATED
 
 
@@ -31,6 +32,16 @@ def test_twenty_percents_of_one_case_are_twenty_forecasts(ledger):
     assert sealed.prediction.cells[19].cell in finding.message
     assert [cell.state for cell in book.cells] == ["measured"] + 19 * ["open"]
     assert book.cells[19].scored is not None and book.cells[19].counted is None
+
+
+def test_the_verdict_of_an_audit_tells_forecasts_that_another_run_scores_from_open_ones(ledger):
+    sealed = ledger.seal(*twenty()[:3])
+    ledger.measure(sealed, cell=0)
+    other = ledger.seal(forecast(B=8))
+    assert audit(str(ledger.root)).reason == "4 forecasts: 1 measured, 2 scored by their runs, 1 open"
+    ledger.measure(other)
+    ledger.seal(forecast(B=2), forecast(B=4))
+    assert audit(str(ledger.root)).reason == "6 forecasts: 2 measured, 2 scored by their runs, 2 open"
 
 
 def test_a_withdrawn_repeat_is_scored_too(ledger):

@@ -535,6 +535,22 @@ def test_doctor_ends_with_2_where_something_is_broken(ledger, monkeypatch):
     assert ended.value.code == 2
 
 
+def test_doctor_judges_the_evidence_and_ends_with_3_where_it_is_refused(ledger, monkeypatch, capsys):
+    monkeypatch.chdir(ledger.root)
+    monkeypatch.setattr("sys.argv", ["ledger", "doctor"])
+    made = seal_here(ledger.root)
+    with suppress(SystemExit):
+        main()
+    assert "good     the evidence of 1 forecast holds" in capsys.readouterr().out
+    (ledger.root / made.path).write_bytes(b"{}")
+    ledger.git("commit", "--quiet", "--all", "--message", "tamper")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 3
+    assert "broken   the evidence is refused for" in said.out and "see ledger audit" in said.err
+
+
 def test_doctor_names_a_folder_that_cannot_be_written(ledger, monkeypatch):
     made = tempfile.TemporaryFile
 

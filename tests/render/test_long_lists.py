@@ -48,7 +48,7 @@ def test_status_counts_what_is_refused():
 def test_status_names_every_cell(count):
     lines = printed(every_cell, cells_table(book_of(count)))
     assert sum(line.startswith("measured") for line in lines) == count
-    assert lines[-1] == f"0 open, 0 stale, {count} measured, 0 void"
+    assert lines[-1] == f"forecasts: 0 open, 0 stale, {count} measured, 0 void"
 
 
 def test_a_long_list_is_one_aligned_line_a_row():
@@ -99,9 +99,27 @@ def test_many_forecasts_are_a_line_a_campaign():
         ["one", "1", "1", "·", "·", "3"], ["two", "1", "·", "1", "·", "2"],
         ["none", "1", "1", "·", "·", "51"],
     ]  # fmt: skip
-    assert (
-        " ".join(" ".join(lines[-2:]).split()) == "2 open, 0 stale, 52 measured, 0 void, 2 scored by another seal's run"
+    assert " ".join(" ".join(lines[4:]).split()) == (
+        "Columns up to stale count cases, measured by any seal's run; a case in two campaigns counts in both. "
+        "Each forecast: ledger status --cells, or --campaign NAME "
+        "forecasts: 2 open, 0 stale, 52 measured, 0 void, 2 scored by another seal's run"
     )
+
+
+def test_the_document_counts_forecasts_as_the_text_does_and_claims_apart():
+    status = cells_table(make_book(*shared_case("learned", "rule-of-thumb").cells))
+    status.more.update(claims=[{"state": "measured"}], claim_lines=[["measured", "a", "b", "c", "1"]])
+    told = status_document(status, "")
+    assert [(one["state"], one["standing"]) for one in told["cells"]] == [
+        ("open", "scored"), ("open", "scored"), ("measured", "measured")
+    ]  # fmt: skip
+    assert told["counts"] == {
+        "forecasts": {"open": 0, "stale": 0, "measured": 1, "void": 0, "scored": 2}, "claims": {"measured": 1}
+    }  # fmt: skip
+    assert printed(every_cell, status)[-2:] == [
+        "forecasts: 0 open, 0 stale, 1 measured, 0 void, 2 scored by another seal's run",
+        "claims: 1 measured",
+    ]
 
 
 def test_a_forecast_that_another_run_scores_stays_open_and_names_the_record():

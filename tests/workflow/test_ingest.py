@@ -14,6 +14,7 @@ from builders import EMPTY_GIT, Ledger, Seal, forecast, measurement, timing
 
 from ledger.canonical import encode, object_id, object_path
 from ledger.cli import main
+from ledger.cli.open_ledger import refuse
 from ledger.cli.verify import _show_ingested
 from ledger.errors import EvidenceRefused
 from ledger.evidence.audit import audit
@@ -364,8 +365,16 @@ def test_verify_into_a_refused_ledger_exits_3(
     before = ledger.head
     results = write(tmp_path / "results", incoming(sealed, 1, timing=timing(2_100_000)))
     assert run(ledger, monkeypatch, "verify", "--from", str(results)) == 3
-    assert "the report does not open" in capsys.readouterr().err
+    head, *found, last = capsys.readouterr().err.splitlines()[-3:]
+    assert head == "ledger: the report does not open: a finding refuses the evidence"
+    assert len(found) == 1 and "binding-broken" in found[0] and last == "  see ledger audit"
     assert ledger.head == before
+
+
+def test_a_refused_ledger_is_told_a_finding_a_line():
+    with pytest.raises(EvidenceRefused, match="the report does not open: 35 findings refuse") as refused:
+        refuse([f"{number}.json: edited: changed" for number in range(35)])
+    assert refused.value.details[19:] == ("19.json: edited: changed", "and 15 more; see ledger audit")
 
 
 def test_date_of_a_commit_may_be_set_by_its_environment(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
