@@ -32,7 +32,7 @@ def is_callable(kernel: str) -> bool:
 def recompute_command(kernels: Iterable[str]) -> str:
     """Return the command that recomputes samples of some kernels or callables: a callable's code must be run."""
     kinds = {is_callable(name) for name in kernels}
-    more = "" if True not in kinds else " --run-code" if False not in kinds else ", of callables with --run-code"
+    more = "" if True not in kinds else " --run-code" if False not in kinds else " [--run-code for callables]"
     return f"ledger audit --recompute{more}"
 
 

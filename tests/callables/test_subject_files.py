@@ -58,7 +58,7 @@ X_Y = "x=fp32[B,96] y=fp32[B,96]"
 def test_the_command_that_recomputes_samples_runs_the_code_of_callables():
     assert recompute_command(["rmsnorm"]) == "ledger audit --recompute"
     assert recompute_command(["a:f", "a:g"]) == "ledger audit --recompute --run-code"
-    assert recompute_command(["a:f", "rmsnorm"]) == "ledger audit --recompute, of callables with --run-code"
+    assert recompute_command(["a:f", "rmsnorm"]) == "ledger audit --recompute [--run-code for callables]"
 
 
 def scaled(x, y, *, scale, eps=1e-6):
