@@ -228,7 +228,9 @@ class _Reading:
         kinds: tuple[type[Evidence], ...] = SEALS if seal else (*MEASUREMENTS, RatioMeasurement, Void, Reveal)
         kind = kind_of(name, data, kinds)
         if kind is None:
-            return Unread("id-mismatch", "the SHA-256 of its bytes is not its name")
+            prefix = "ledger/seal/v1" if seal else "ledger/measurement/v1"
+            told = f"an id is the SHA-256 of a prefix such as {prefix}, a NUL byte and the bytes (docs/format.md)"
+            return Unread("id-mismatch", f"its name is no id of its bytes: {told}, not of the file alone")
         self._count += 1
         self._weight += weight_bytes(data)
         if self._count > MAX_RECORDS:

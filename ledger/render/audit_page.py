@@ -25,6 +25,7 @@ from ledger.records import Sight
 from ledger.render import report_text as lines
 from ledger.render.html_parts import listing, safe, table, tag
 from ledger.render.page_sections import cards
+from ledger.render.score_values import number_text, value_of
 
 _ASKED = 5
 _LISTED = 40
@@ -62,7 +63,7 @@ def _scores(book: Book) -> list[str]:
             _points(score.error),
             "–" if score.bias is None else signed(score.bias),
             _share(score.coverage),
-            "–" if score.brier is None else f"{score.brier:.2f}",
+            number_text(value_of(score, "brier"), 2),
         )
         for score in score_book(book)
     ]

@@ -16,7 +16,7 @@ from ledger.analysis.score import Score
 from ledger.analysis.sight_names import SIGHTS, sight_name
 from ledger.forecasters.baselines import Skill
 from ledger.render.fitted_table import Column, print_fitted
-from ledger.render.score_values import interval_text, number_text, percent_of_time, share_text
+from ledger.render.score_values import interval_text, number_text, percent_of_time, share_text, value_of
 
 LONGEST_NAME = 30
 
@@ -91,7 +91,7 @@ def _value_columns(scores: Sequence[Score]) -> list[Column]:
     """Return the columns of numbers, the error of time first."""
 
     def mean(heading: str, key: str, digits: int, rank: int, *, sign: bool = False) -> Column:
-        values = [number_text(getattr(one, key), digits, sign=sign) for one in scores]
+        values = [number_text(value_of(one, key), digits, sign=sign) for one in scores]
         return Column(heading, values, rank)
 
     def time(heading: str, key: str, rank: int) -> Column:

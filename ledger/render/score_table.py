@@ -22,7 +22,7 @@ from ledger.analysis.sight_names import sight_name
 from ledger.forecasters.baselines import PREFIX, Skill
 from ledger.render.fitted_table import Column, print_fitted
 from ledger.render.score_rows import LONGEST_NAME, print_group_rows, print_score_rows, print_skill_rows
-from ledger.render.score_values import percent_of
+from ledger.render.score_values import percent_of, value_of
 from ledger.render.tables import print_rows
 
 _LABELS = (
@@ -100,7 +100,7 @@ def _column(score: Score) -> tuple[str, ...]:
     """Return the values of one forecaster in the order of the labels."""
 
     def number(key: str, digits: int, shown: Callable[[float], float] = float, *, sign: bool = False) -> str:
-        value: float | None = getattr(score, key)
+        value = value_of(score, key)
         if value is None:
             return "–"
         found = score.ci95.get(key)

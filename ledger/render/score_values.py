@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ledger.analysis.formatting import signed
 
+if TYPE_CHECKING:
+    from ledger.analysis.score import Score
+
+_OF_PROBABILITIES = ("brier", "log_score")
 ABSENT = "–"
 """Stands for what cannot be scored."""
+
+
+def value_of(score: Score, key: str) -> float | None:
+    """Return a value of a score; of the scores of probabilities none where no forecast states any.
+
+    They then take each regime for certain, and say no more than how many were right.
+    """
+    if key in _OF_PROBABILITIES and not score.calibration:
+        return None
+    value: float | None = getattr(score, key)
+    return value
 
 
 def percent_of(log: float) -> float:

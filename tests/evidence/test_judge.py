@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 
 import pytest
 from builders import Ledger, forecast, honest, measurement, timing
@@ -304,9 +305,12 @@ def test_check_2_refuses_a_merge_that_drops_a_side(ledger):
 
 def test_check_3_refuses_other_bytes_under_a_name(ledger):
     sealed = ledger.put_seal()
-    ledger.write(sealed.path, (ledger.root / sealed.path).read_bytes().replace(b"1000", b"2000"))
+    data = (ledger.root / sealed.path).read_bytes()
+    ledger.write(sealed.path, data.replace(b"1000", b"2000"))
     ledger.commit()
-    assert ledger.codes() == {"id-mismatch"}
+    (finding,) = ledger.book().refused
+    assert finding.code == "id-mismatch" and "SHA-256 of a prefix such as ledger/seal/v1, a NUL byte" in finding.message
+    assert sealed.id in {hashlib.sha256(b"ledger/seal/v%d\0" % version + data).hexdigest() for version in (1, 2)}
 
 
 def test_check_3_refuses_a_seal_under_the_measurement_folder(ledger):

@@ -8,6 +8,7 @@ import re
 
 import pytest
 from samples import MS, make_book, make_forecast, make_measurement, make_sealed, make_timing, make_view
+from scored import view
 
 from ledger.analysis.book import Commit, Voided
 from ledger.analysis.seal_lines import seal_lines
@@ -40,6 +41,12 @@ def text_of(result: Audit) -> str:
 def audited(held, **changes) -> Audit:
     fields = {"source": "https://example.org/a", "verdict": "holds", "reason": "1 of 2", "notes": (), **changes}
     return Audit(book=held, findings=held.findings if held else (), **fields)
+
+
+def test_a_brier_score_is_shown_only_where_a_forecast_states_probabilities():
+    for stated, shown in ((None, "–"), ({"hbm-bound": 800_000, "l2-bound": 200_000}, "0.08")):
+        one = view(percent=50, measured=50, regime="hbm-bound", probabilities_ppm=stated)
+        assert f"ada blind 1 of 1 100% 0.0 0.0 – {shown}" in text_of(audited(make_book(one)))
 
 
 def test_a_seal_is_summed_up_with_its_dates_and_its_sights():

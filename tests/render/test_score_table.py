@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import re
 
 import pytest
 from rich.console import Console
@@ -44,7 +45,7 @@ def test_table_shows_what_is_scored() -> None:
     render_scores(score_book(book), Console(file=stream, width=80))
     shown = dict(line.rsplit("  ", 1) for line in stream.getvalue().splitlines() if "  " in line)
     values = {label.strip(): value.strip() for label, value in shown.items()}
-    # Interval scores 20, 20 + 10 · 20 and 100; Brier 0 and 2; log 0 and 13.82.
+    # Interval scores 20, 20 + 10 · 20 and 100. No forecast states probabilities.
     assert values == {
         "": "ada, blind",
         "cells measured": "3 of 3",
@@ -62,9 +63,10 @@ def test_table_shows_what_is_scored() -> None:
         # (0.027 + 0.375 + 0.768) ÷ 3; an end at 0 counts as 0.001%.
         "WIS of ln time": "0.390",
         "regime right": "50% of 2",
-        "Brier score": "1.00",
-        "log score, nats": "6.91",
+        "Brier score": "–",
+        "log score, nats": "–",
     }
+    assert score_book(book)[0].brier == 1.0, "the document counts a regime alone as certain"
 
 
 def test_intervals_skill_ranking_and_calibration_are_shown() -> None:
@@ -82,6 +84,8 @@ def test_intervals_skill_ranking_and_calibration_are_shown() -> None:
     render_calibration(score_book(book), console)
     shown = stream.getvalue()
     (error,) = (line for line in shown.splitlines() if line.startswith("error, points"))
+    # By hand: 0.2² + 0.2², and -ln 0.8.
+    assert re.search(r"^Brier score +0\.08 .*^log score, nats +0\.22 ", shown, re.MULTILINE | re.DOTALL)
     assert error.split()[2] == "5.0" and error.endswith("]")
     assert "Skill, ada, blind" in shown and "Ranking, blind, 9 shared cells; 100% that all" in shown
     assert "1  ada" in shown and "2  baseline rule-of-thumb" in shown
