@@ -58,7 +58,7 @@ class MachineError(LedgerError):
 class EvidenceRefused(LedgerError):
     """Report evidence that contradicts itself, its seal or its history. details: lines below the message."""
 
-    def __init__(self, message: str, details: Sequence[str] = ()) -> None:
+    def __init__(self, message: str = "", details: Sequence[str] = ()) -> None:
         """Hold the message and its details."""
         super().__init__(message)
         self.details = tuple(details)
