@@ -19,30 +19,38 @@ Answered = tuple[Question, tuple[Answer | NoAnswer, ...]]
 
 
 def render_answers(answered: Sequence[Answered], console: Console) -> None:
-    """Print each cell with its roof, and below it a line a forecaster."""
-    headings = ("forecaster", "regime", "percent", "time", "terms")
+    """Print each cell with its roof, below it a line a forecaster, and below those what their answers are made of."""
+    headings = ("forecaster", "regime", "percent", "time")
     for number, (question, given) in enumerate(answered):
         if number:
             console.print()
         console.print(Text(harmless(case_text(question.case)), style="bold"))
         console.print(Text(roof_sentence(question.work, question.roof)))
-        print_rows(console, headings, [_row(one) for one in given], folding=("terms",))
+        print_rows(console, headings, [_row(one) for one in given], folding=())
+        for one in given:
+            console.print(Text(harmless(f"{one.forecaster}: {_terms(one)}"), style="dim"))
 
 
 def _row(answer: Answer | NoAnswer) -> tuple[str, ...]:
     if isinstance(answer, NoAnswer):
-        return answer.forecaster, "-", "-", "-", harmless(answer.reason)
+        return answer.forecaster, "-", "-", "-"
     percent = f"{answer.percent:.1f}"
     if answer.low is not None and answer.high is not None:
         percent += f" ({answer.low:.1f}–{answer.high:.1f})"
-    terms = answer.instead or ", ".join(f"{term.name} {_term_text(term)}" for term in answer.terms)
-    time = duration(round(answer.time_s * 1e12))
-    return answer.forecaster, answer.regime or "not determined", percent, time, harmless(terms)
+    return answer.forecaster, answer.regime or "not determined", percent, duration(round(answer.time_s * 1e12))
+
+
+def _terms(answer: Answer | NoAnswer) -> str:
+    """Return why an answer is none, or its terms but for times of 0."""
+    if isinstance(answer, NoAnswer):
+        return answer.reason
+    told = (f"{term.name} {_term_text(term)}" for term in answer.terms if term.value or term.unit != "s")
+    return answer.instead or ", ".join(told)
 
 
 def _term_text(term: Term) -> str:
     if term.unit == "s":
-        return duration(round(term.value * 1e12)) if term.value else "0 s"
+        return duration(round(term.value * 1e12))
     if term.unit == "1":
         return f"{term.value:.4g}"
     return si(term.value, term.unit) if term.unit in _PREFIXED else f"{term.value:.3g} {term.unit}"
