@@ -223,7 +223,7 @@ def test_what_was_checked_is_in_the_table_and_right():
     assert len({one.package.distribution for one in checked}) >= 6
     packages = {one.package.distribution for one in checked}
     page = " ".join((check.ROOT / "docs" / "callables.md").read_text().split())
-    assert f"{len(checked)} of {len(packages)} packages were right against float64 on an H200" in page
+    assert f"{len(checked)}, of {len(packages)} packages, were right against float64 on an H200" in page
     for row, entry in zip(rows, checked, strict=True):
         assert row["package"] == f"{entry.package.distribution} {entry.package.version}"
         assert (row["reference"] == entry.subject.reference) or entry.subject.reference == SELF
