@@ -61,10 +61,10 @@ def check_all(
             *timing(measurement.timing),
             *rounds(forecast, measurement.timing),
             *launch(measurement, measurement.timing),
-            *interventions(forecast, hardware, measurement, measurement.timing),
             *warm(forecast, measurement.timing),
             *above_roof(forecast, hardware, measurement.timing),
             *above_ceiling(forecast, hardware, measurement.timing),
+            *interventions(forecast, hardware, measurement, measurement.timing),
         ]
     example = forecast.hardware_sha256 == EXAMPLE_PROFILE
     found += [
