@@ -16,7 +16,7 @@ from ledger.analysis.formatting import si
 from ledger.analysis.interventions import contradictions, readings_of
 from ledger.analysis.protocols import COLD_CPU, COLD_GRAPH, STEADY_GRAPH, rotation_bytes
 from ledger.analysis.stream_timing import STREAM
-from ledger.callables.subject import is_callable
+from ledger.callables.subject import is_callable, work_of
 from ledger.records import (
     CeilingKind,
     Finding,
@@ -173,7 +173,7 @@ def interventions(forecast: Forecast, hardware: Hardware, measurement: Measureme
     # Warm data come from a cache.
     variants = [("cold", seen.cold_ps, work.flops, work.bytes), ("double", seen.double_ps, work.flops, work.bytes)]
     variants.append(("warm", seen.warm_ps, work.flops, 0))
-    if forecast.case.config.get("work") != "given":
+    if work_of(forecast.case) != "given":
         variants += [(f"half_{one.axis}", one.ps, one.flops, one.bytes) for one in seen.halves]
     for name, call_ps, flops, moved in variants:
         least_s = lower_bound_s(flops, moved, roof.peak_flop_per_s, roof.bandwidth_bytes_per_s)

@@ -22,6 +22,7 @@ from ledger.analysis.formatting import PATH_NAMES
 from ledger.analysis.metrics import TABLE, capability_of
 from ledger.analysis.reconcile import verify_cell
 from ledger.analysis.steady_timing import rounds_clock_mhz
+from ledger.callables.subject import work_of
 from ledger.canonical import record_errors, validate
 from ledger.errors import InputError
 from ledger.records import (
@@ -44,8 +45,6 @@ from ledger.roofline import arithmetic_intensity, ridge_point, time_lower_bound_
 STUDENT = "you"
 _ESTIMATED = ("intensity", "ridge")
 """What an answer may hold beside a forecast, in FLOP/byte."""
-_GIVEN = "given"
-"""How a callable whose FLOP and bytes its forecaster gave says so, in its configuration under `work`."""
 
 
 class Question(Record):
@@ -258,7 +257,6 @@ def question_document(question: Question) -> dict[str, Any]:
     """
     case, work = question.forecast.case, question.forecast.work
     listed = case.arguments if isinstance(case, CaseV2) else None
-    given = listed is not None and case.config.get("work") == _GIVEN
     return {
         "cell": question.forecast.cell,
         "kernel": case.kernel,
@@ -267,7 +265,7 @@ def question_document(question: Question) -> dict[str, Any]:
         "hardware": case.hardware,
         "config": dict(case.config),
         "arguments": None if listed is None else [one.text for one in listed],
-        "work": {"flops": work.flops, "bytes": work.bytes} if given else None,
+        "work": {"flops": work.flops, "bytes": work.bytes} if work_of(case) == "given" else None,
         "estimates": [name for name in _ESTIMATED if name != "intensity" or has_intensity(question)],
         "path": PATH_NAMES[question.forecast.roof.path],
         "ceilings": question.forecast.roof.ceilings,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.callables.subject import is_callable
+from ledger.callables.subject import is_callable, work_of
 from ledger.records import Forecast, Grade, Measurement, Regime, Roof, Timing, Work
 from ledger.roofline import memory_side
 
@@ -107,7 +107,7 @@ def contradictions(forecast: Forecast, timing: Timing, seen: InterventionReading
 
 def _more_work(forecast: Forecast, half: Half) -> Iterator[str]:
     # Work that an author gave is not counted as that at half of an axis is.
-    if is_callable(forecast.case.kernel) and forecast.case.config.get("work") == "given":
+    if work_of(forecast.case) == "given":
         return
     factor = _CALLABLE_WORK if is_callable(forecast.case.kernel) else 1
     for name in ("flops", "bytes"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.callables.subject import is_callable
+from ledger.callables.subject import work_of
 from ledger.records import Forecast, Protocol, Timing
 
 COLD_GRAPH = Protocol(
@@ -59,8 +59,8 @@ def rotation_bytes(forecast: Forecast, timing: Timing) -> int:
 
     Older records of a callable hold those of its inputs alone, and the timer made sets by the counted work.
     """
-    counted = is_callable(forecast.case.kernel) and forecast.case.config.get("work") == "counted"
-    return timing.input_sets * max(timing.bytes_per_set, forecast.work.bytes if counted else 0)
+    counted = forecast.work.bytes if work_of(forecast.case) == "counted" else 0
+    return timing.input_sets * max(timing.bytes_per_set, counted)
 
 
 def protocol_for(implementation: str) -> Protocol:

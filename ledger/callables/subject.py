@@ -29,6 +29,11 @@ def is_callable(kernel: str) -> bool:
     return ":" in kernel
 
 
+def work_of(case: Case) -> int | str | None:
+    """Return how a callable's work is known, "counted" by torch or "given" by its author; None of a kernel."""
+    return case.config.get("work") if is_callable(case.kernel) else None
+
+
 def recompute_command(kernels: Iterable[str]) -> str:
     """Return the command that recomputes samples of some kernels or callables: a callable's code must be run."""
     kinds = {is_callable(name) for name in kernels}

@@ -17,7 +17,7 @@ from ledger.analysis.book import Recorded, RecordedRatio
 from ledger.analysis.formatting import si
 from ledger.analysis.work_model import elements, excess, usual_flops
 from ledger.callables.argument_list import dims_of
-from ledger.callables.subject import is_callable, subject_of
+from ledger.callables.subject import is_callable, subject_of, work_of
 from ledger.canonical import cell_key
 from ledger.errors import InputError
 from ledger.operations import OPERATIONS
@@ -282,7 +282,7 @@ def _work(forecast: Forecast) -> Iterator[Finding]:
     operation = OPERATIONS.get(forecast.operation)
     shape = forecast.case.shape
     if is_callable(forecast.case.kernel):
-        told = "as its author gave it" if forecast.case.config.get("work") == "given" else "as torch counted it"
+        told = "as its author gave it" if work_of(forecast.case) == "given" else "as torch counted it"
         yield _flag("callable", f"{forecast.cell}: the work of a callable is {told}; its samples are not recomputed")
         return
     if operation is None:

@@ -202,10 +202,10 @@ def _check_times(what: Timeds, took_ps: int | None) -> None:
         _check_clocks(what)
         what.timed.rounds.release()
     measure = _graph_ps(what) if on_graph else _calls_ps(what)
+    pair = [(renew, fresh), (_rewrite, seen)]
     for attempt in range(_ATTEMPTS):
         if attempt >= _PAUSED:
             time.sleep(0.05)
-        pair = [(renew, fresh), (_rewrite, seen)]
         # In turns: the second of a pair finds the caches warm.
         for write, took in reversed(pair) if attempt % 2 else pair:
             write(what.calls)
