@@ -9,11 +9,12 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path as FilePath
 
 from ledger.analysis.book import Book
+from ledger.errors import MachineError
 from ledger.evidence.judge import Growth
 from ledger.git.history import History
 from ledger.git.reader import Reader
@@ -54,18 +55,20 @@ class AuditIndex:
         return None
 
     def keep(self, reader: Reader, history: History, book: Book) -> None:
-        """Keep what is known of a whole ledger."""
+        """Keep what is known of a whole ledger. Raises: MachineError where there is no room for it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         self._path.unlink(missing_ok=True)
-        index = self._opened()
-        RecordIndex(index, reader, history.head, learned(history, book))
-        keep_judged(index, history, book)
+        with self._needs_room():
+            index = self._opened()
+            RecordIndex(index, reader, history.head, learned(history, book))
+            keep_judged(index, history, book)
 
     def set_states(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
-        """Keep name, kind, state, and digest of what is shown, of cells and claims."""
-        self._opened().executemany("insert or replace into states values (?, ?, ?, ?)", rows)
+        """Keep name, kind, state, and digest of what is shown, of cells and claims. Raises: MachineError."""
+        with self._needs_room():
+            self._opened().executemany("insert or replace into states values (?, ?, ?, ?)", rows)
 
     def states(self) -> Counter[tuple[str, str]]:
         """Return how many cells and claims there are of each kind and state."""
@@ -81,10 +84,11 @@ class AuditIndex:
         return int(self._opened().execute("select count(*) from places").fetchone()[0])
 
     def write(self, checkpoint: FilePath) -> None:
-        """Put the index beside a checkpoint. Raises: OSError."""
+        """Put the index beside a checkpoint. Raises: OSError; MachineError."""
         connection = self._opened()
-        if connection.in_transaction:
-            connection.execute("commit")
+        with self._needs_room():
+            if connection.in_transaction:
+                connection.execute("commit")
         connection.close()
         self._connection = None
         shutil.move(self._path, index_of(checkpoint))
@@ -93,3 +97,11 @@ class AuditIndex:
         if self._connection is None:
             self._connection = opened_index(str(self._path))
         return self._connection
+
+    @contextmanager
+    def _needs_room(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            remedy = "free some, or set TMPDIR to a folder of another disk"
+            raise MachineError(f"{self._path}: {error}; expected room for the index of an audit; {remedy}") from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import builders
@@ -11,13 +13,14 @@ import pytest
 from builders import Ledger, forecast
 from random_ledger import random_step
 
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, MachineError
 from ledger.evidence import audit as audits
 from ledger.evidence import recompute
 from ledger.evidence.audit import audit as audit_alone
 from ledger.evidence.audit_result import document
 from ledger.evidence.checkpoint import CODE, read_checkpoint, write_checkpoint
 from ledger.workflow.audit_index import AuditIndex
+from ledger.workflow.index_file import opened_index
 
 
 @pytest.fixture(params=[True, False], ids=["index", "no index"])
@@ -232,3 +235,21 @@ def test_without_its_index_a_checkpoint_has_all_judged_again(ledger, damage):
     ledger.seal(forecast(B=8))
     result = audit(str(ledger.root), since=seen)
     assert (result.verdict, result.reason) == ("holds", "2 forecasts: 1 measured, 1 open")
+
+
+def test_an_audit_that_has_no_room_for_its_index_says_so(ledger, monkeypatch):
+    if Kept.path is None:
+        pytest.skip("compares with an index")
+    for size in range(2, 14):
+        ledger.seal(forecast(B=size))
+
+    def full(name):
+        with closing(sqlite3.connect(name)) as small:
+            small.executescript("pragma page_size = 512; vacuum")
+        connection = opened_index(name)
+        connection.execute("pragma max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr("ledger.workflow.audit_index.opened_index", full)
+    with pytest.raises(MachineError, match=r"disk is full; expected room .*; free some, or set TMPDIR"):
+        audit(str(ledger.root), checkpointed=True)
