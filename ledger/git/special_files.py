@@ -1,12 +1,14 @@
-"""Finds a repository, and refuses pipes and devices in its git folder: whoever reads one may wait for ever.
+"""Finds a repository, and refuses pipes and devices that git would read for it: whoever reads one may wait for ever.
 
-Nothing of the repository's configuration is read.
+Of the repository's configuration only the files that it names are asked, of git, one file at a time.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path as FilePath
@@ -16,6 +18,10 @@ from ledger.errors import StateError
 
 # Folders of a git folder that git reads, besides the files at its top. A socket cannot be opened, so nobody waits.
 _READ_FOLDERS = frozenset({"refs", "reftable", "info", "objects"})
+_NAMES_FILE = r"^(include\.path|includeif\..*\.path|core\.(excludesfile|attributesfile))$"
+_MAY_NAME_FILE = re.compile(rb"include|excludesfile|attributesfile", re.IGNORECASE)
+# git follows no more includes, one within the other, and no more alternates.
+_MOST_NESTED = 10
 
 
 def repository_around(start: FilePath) -> FilePath | None:
@@ -29,12 +35,68 @@ def repository_around(start: FilePath) -> FilePath | None:
 def check_regular(start: FilePath) -> None:
     """Check that git can read the repository around a folder without waiting. Raises: StateError naming the file."""
     top = repository_around(start)
-    for git_folder in () if top is None else _git_folders(top):
-        for count, entry in enumerate(_entries(git_folder)):
-            if count >= MAX_GIT_FILES:
-                raise StateError(f"{git_folder}: more than {MAX_GIT_FILES} files; expected fewer: run git gc")
-            if what := _kind(entry):
-                raise StateError(f"{entry.path}: is {what}; expected a regular file: remove it, then run git fsck")
+    if top is None:
+        return
+    for git_folder in _git_folders(top):
+        _check_entries(git_folder, _READ_FOLDERS)
+        for objects in _alternates(git_folder / "objects"):
+            _check_entries(objects, None)
+        for config in ("config", "config.worktree"):
+            _check_named(git_folder / config, top)
+
+
+def _check_entries(folder: FilePath, read: frozenset[str] | None) -> None:
+    for count, entry in enumerate(_entries(folder, read)):
+        if count >= MAX_GIT_FILES:
+            raise StateError(f"{folder}: more than {MAX_GIT_FILES} files; expected fewer: run git gc")
+        if what := _kind(entry):
+            raise StateError(f"{entry.path}: is {what}; expected a regular file: remove it, then run git fsck")
+
+
+def _alternates(objects: FilePath) -> list[FilePath]:
+    """Return the folders of objects that a folder of objects names, and those that they name."""
+    found, nearest = list[FilePath](), [objects]
+    for _ in range(_MOST_NESTED):
+        named = [at / line for at in nearest for line in _lines(at / "info/alternates") if line[:1] not in ("", "#")]
+        nearest = [at for at in dict.fromkeys(named) if at not in found]
+        found += nearest
+    return found
+
+
+def _lines(file: FilePath) -> list[str]:
+    # What is a pipe was refused before.
+    return _path_in(file).splitlines() if file.is_file() else []
+
+
+def _check_named(config: FilePath, top: FilePath) -> None:
+    """Check the files that a file of settings names, and those that they name."""
+    nearest, seen = [config], set[FilePath]()
+    for _ in range(_MOST_NESTED):
+        found = [(at, *one) for at in nearest for one in _named(at, top)]
+        for at, key, path in found:
+            if path != FilePath(os.devnull) and (what := _kind(path)):
+                raise StateError(f"{at}: {key} names {path}, {what}; expected a regular file: remove the setting")
+        seen.update(nearest)
+        nearest = [path for path in {path for _, key, path in found if key.startswith("include")} if path not in seen]
+
+
+def _named(config: FilePath, top: FilePath) -> list[tuple[str, FilePath]]:
+    """Return the settings of a file that name a file which git reads, and that file."""
+    from ledger.git.reader import quiet_environment
+    from ledger.record_files import read_bytes
+
+    if not config.is_file() or not _MAY_NAME_FILE.search(read_bytes(config)):
+        return []
+    # Outside of the repository, whose settings git would read first.
+    asked = ["git", "config", "--file", str(config.absolute()), "--no-includes", "--null", "--get-regexp", _NAMES_FILE]
+    done = subprocess.run(
+        asked, cwd="/", env=quiet_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+    )
+    found = []
+    for key, _, value in (os.fsdecode(one).partition("\n") for one in done.stdout.split(b"\0") if one):
+        named = FilePath(os.path.expanduser(value))  # noqa: PTH111 - a user that does not exist is no error
+        found.append((key, (config.parent if key.startswith("include") else top) / named))
+    return found
 
 
 def _git_folders(top: FilePath) -> Iterator[FilePath]:
@@ -53,9 +115,12 @@ def _path_in(file: FilePath) -> str:
     return os.fsdecode(read_bytes(file)).strip()
 
 
-def _entries(git_folder: FilePath) -> Iterator[os.DirEntry[str]]:
-    """Yield what is no folder among the files that git reads; a folder that is linked twice is read once."""
-    waiting, seen = [str(git_folder)], set()
+def _entries(top: FilePath, read: frozenset[str] | None) -> Iterator[os.DirEntry[str]]:
+    """Yield what is no folder in a folder; a folder that is linked twice is read once.
+
+    read: the folders at its top to read, all if None.
+    """
+    waiting, seen = [str(top)], set()
     while waiting:
         folder = waiting.pop()
         # What cannot be listed, git cannot read either, and says so.
@@ -67,15 +132,15 @@ def _entries(git_folder: FilePath) -> Iterator[os.DirEntry[str]]:
             for entry in listed:
                 if not entry.is_dir():
                     yield entry
-                elif len(seen) > 1 or entry.name in _READ_FOLDERS:
+                elif len(seen) > 1 or read is None or entry.name in read:
                     waiting.append(entry.path)
 
 
-def _kind(entry: os.DirEntry[str]) -> str | None:
+def _kind(file: os.DirEntry[str] | FilePath) -> str | None:
     """Return what a file is that may be waited for; None for any other, and for a link that leads nowhere."""
     with suppress(OSError):
-        if not entry.is_file():
-            mode = entry.stat().st_mode
+        if not file.is_file():
+            mode = file.stat().st_mode
             if stat.S_ISFIFO(mode):
                 return "a named pipe"
             if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):

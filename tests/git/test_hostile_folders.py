@@ -86,6 +86,53 @@ def test_a_pipe_in_the_git_folder_is_refused_at_once(tmp_path: Path, path: str):
     assert result.verdict == "undetermined" and "is a named pipe" in result.reason
 
 
+def includes_of_includes(ledger, pipe: Path) -> None:
+    ledger.git("config", "includeIf.gitdir:/.path", "more")
+    (ledger.root / ".git/more").write_text('[include]\n\tpath = "even more"\n')
+    (ledger.root / ".git/even more").write_text(f"[Include]\n\tPath = {pipe}\n[include]\n\tpath = more\n")
+
+
+def alternate_of_an_alternate(ledger, pipe: Path) -> None:
+    for name, named in (("a", "../b"), ("b", pipe.parent)):
+        (ledger.root / ".git" / name / "info").mkdir(parents=True)
+        (ledger.root / ".git" / name / "info/alternates").write_text(f"# a comment\n{named}\n")
+    (ledger.root / ".git/objects/info/alternates").write_text("../a\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda ledger, pipe: ledger.git("config", "include.path", str(pipe)),
+        lambda ledger, pipe: ledger.git("config", "include.path", os.path.relpath(pipe, ledger.root / ".git")),
+        lambda ledger, pipe: ledger.git("config", "include.path", "~/pipe"),
+        lambda ledger, pipe: ledger.git("config", "core.excludesFile", str(pipe)),
+        lambda ledger, pipe: ledger.git("config", "core.attributesFile", "../objects/pipe"),
+        includes_of_includes,
+        alternate_of_an_alternate,
+    ],
+)
+def test_a_pipe_that_the_git_folder_names_is_refused_at_once(tmp_path: Path, name, monkeypatch):
+    ledger, _ = honest(tmp_path / "ledger")
+    pipe = tmp_path / "objects/pipe"
+    pipe.parent.mkdir()
+    monkeypatch.setenv("HOME", str(pipe.parent))
+    name(ledger, pipe)
+    check_regular(ledger.root)
+    os.mkfifo(pipe)
+    with pytest.raises(StateError, match=r"pipe[:,] (is )?a named pipe; expected a regular file"):
+        WorkTree(ledger.root)
+    result = audit(str(ledger.root))
+    assert result.verdict == "undetermined" and "a named pipe" in result.reason
+
+
+def test_files_that_the_git_folder_names_may_be_missing_or_empty(tmp_path: Path):
+    ledger, _ = honest(tmp_path / "ledger")
+    ledger.git("config", "include.path", "nowhere")
+    ledger.git("config", "core.excludesFile", os.devnull)
+    (ledger.root / ".git/objects/info/alternates").write_text("nowhere\n")
+    check_regular(ledger.root)
+
+
 def test_a_drill_on_a_pipe_ends_with_2(tmp_path: Path):
     ledger, _ = honest(tmp_path / "ledger")
     (ledger.root / ".git/refs/heads/main").unlink()
