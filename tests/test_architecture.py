@@ -54,7 +54,7 @@ LAYERS = (
         command track baselines code
         """,
     ),
-    ("git", "version identity limits special_files reader history tree_files objects work_tree commit ancestry clone"),
+    ("git", "version identity limits reader special_files history tree_files objects work_tree commit ancestry clone"),
     (
         "evidence",
         """
