@@ -156,6 +156,8 @@ def _explain(message: str, code: int) -> NoReturn:
     reason = message.splitlines()[-1] if message else f"git exit {code}"
     if "shallow" in message:
         reason = "it is a shallow repository; expected the whole history: git fetch --unshallow"
+    elif "No space left" in message:
+        raise StateError(f"{tempfile.gettempdir()}: full; expected room for a copy of the repository: set TMPDIR")
     elif "out of memory" in message.lower() or "signal" in message or code < 0:
         reason = f"it needs more than {CLONE_CPU_S} s, or {MAX_GIT_MEMORY_BYTES} bytes of memory: {reason}"
     raise StateError(f"cannot be cloned ({reason}); expected a sound, complete git repository")

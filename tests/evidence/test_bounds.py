@@ -281,6 +281,18 @@ def test_an_old_git_is_refused(tmp_path, monkeypatch, text, good):
         version.check_git.cache_clear()
 
 
+def test_a_clone_that_fills_the_disk_says_so(tmp_path, monkeypatch):
+    ledger, _ = honest(tmp_path / "ledger")
+    # What git 2.39 says in a tmpfs of 200 KB.
+    said = "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output"
+    (tmp_path / "git").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 128\n")
+    (tmp_path / "git").chmod(0o755)
+    version.check_git()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    result = audit(str(ledger.root))
+    assert result.verdict == "undetermined" and "full; expected room for a copy" in result.reason
+
+
 def test_a_pipe_in_the_git_folder_leaves_no_process_behind(tmp_path, monkeypatch):
     ledger, _ = honest(tmp_path / "ledger")
     (ledger.root / ".git" / "packed-refs").unlink(missing_ok=True)
