@@ -17,7 +17,7 @@ KERNELS = sorted((ROOT / "kernels").rglob("*.py"))
 
 # From the ground up: a folder with its modules, or "" for modules of ledger/ itself.
 LAYERS = (
-    ("", "budgets errors releases"),
+    ("", "budgets errors releases child_environment"),
     ("records", "base hardware case prediction reveal draw measurement ratio void source forecaster order verdict"),
     ("", "roofline cost_model record_parser canonical philox_inputs"),
     ("operations", "contract row_wise products attention registry"),

@@ -60,7 +60,12 @@ class Revealed:
 
 
 def masked_text(text: str, names: MachineNames) -> str:
-    """Return text without folders and names of a machine; a file keeps its last part. Never longer than it was."""
+    """Return text without folders and names of a machine; a file keeps its last part. Never longer than it was.
+
+    Half of a surrogate pair, which Python has for a byte of a file's name that is no text and no record holds, is a
+    question mark.
+    """
+    text = text.encode("utf-8", "replace").decode()
     for folder in names.folders:
         text = text.replace(folder, MASK)
     text = _FOLDER.sub(f"{MASK}/", text)

@@ -19,6 +19,7 @@ _ALIASES = {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": 
 _LARGEST = {"int8": 2**7, "int16": 2**15, "int32": 2**31, "int64": 2**31, "uint8": 2**8, "bool": 2}
 _BELL = Generated("bell", -6)
 _SHORT = Generated("short", -3)
+_MOST_DIGITS = 15
 MAX_ELEMENTS = 2**40
 MAX_KEYS = 12
 
@@ -79,8 +80,8 @@ def tensor_argument(name: str, dtype: str, dims: Sequence[str], bound: str | Non
             f"argument {name}: {'no bound' if below is None else f'bound {below!r}'}; expected <N after an integer "
             "tensor, as in i64[B]<32000"
         )
-    if below is not None and not 1 <= int(below) <= _LARGEST[kind]:
-        raise InputError(f"argument {name}: bound is {below}; expected 1 to {_LARGEST[kind]} for {kind}")
+    if below is not None and (len(below) > _MOST_DIGITS or not 1 <= int(below) <= _LARGEST[kind]):
+        raise InputError(f"argument {name}: bound is {below[:40]}; expected 1 to {_LARGEST[kind]} for {kind}")
     return Argument(name=name, dtype=kind, dims=tuple(dims), below=None if below is None else int(below), value=None)
 
 
@@ -145,10 +146,12 @@ def dims_of(argument: Argument, shape: Shape) -> tuple[int, ...]:
 def with_keys(arguments: tuple[Argument, ...], shape: Mapping[str, int]) -> tuple[tuple[Argument, ...], dict[str, int]]:
     """Return arguments and a shape that fit each other: every key is used, and there is one at least.
 
-    Where no dimension names a key, each size above 1 becomes one: N0, N1, … in the order of their first use.
-    Raises: InputError.
+    Where no dimension names a key, each size above 1 becomes one: N0, N1, … in the order of their first use; where
+    there is none, N0 is 1, which scalars and empty tensors do not name. Raises: InputError.
     """
     used = keys_of(arguments)
+    if not used and dict(shape) == {"N0": 1} and not any(size for one in arguments for size in dims_of(one, {})):
+        return arguments, dict(shape)
     if unused := sorted(set(shape) - set(used)):
         raise InputError(f"--shape: key {unused[0]} is in no dimension of --args; expected {','.join(used) or 'none'}")
     if missing := [key for key in used if key not in shape]:

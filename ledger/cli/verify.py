@@ -79,7 +79,7 @@ def verify(
     with _alone() as waited:
         opened = open_ledger()
         folder = source or opened.repository.git_dir / "ledger" / "measuring"
-        summary, elsewhere, stopped = None, "", False
+        summary, elsewhere, stopped = None, "", None
         if source is None:
             claims, names = _claims(opened, ids, again=again, ray=ray)
             if waited and not ids and not again and not (claims or _open_cells(opened)):
@@ -94,8 +94,10 @@ def verify(
         measured = source is not None or summary is not None
         incoming = read_folder(folder, say, opened.history.tree) if measured else []
         if source is None:
-            settled, stopped = _settle(opened, claims)
+            settled, stopped = _settle(opened, claims, required=bool(ids) or summary is None)
             incoming += settled
+            if stopped is not None and not incoming:
+                raise stopped
         if ncu_report is not None and cell is not None:
             incoming = _with_counters(opened, incoming, ncu_report, cell, keep=keep_report)
         if source is not None and ids:
@@ -107,7 +109,9 @@ def verify(
         if over and not any(item.refused for item in done.taken):
             shutil.rmtree(folder)
     _show_ingested(done, as_json=as_json, kept=folder if source is None else None)
-    if stopped or (summary is not None and summary.interrupted):
+    if stopped is not None:
+        raise stopped
+    if summary is not None and summary.interrupted:
         raise KeyboardInterrupt
     taken = {item.cell for item in done.taken}
     check_failures((item.short_name, item.measurement.failure) for item in incoming if item.short_name in taken)
@@ -139,15 +143,20 @@ def _claims(
     return [], names
 
 
-def _settle(opened: OpenLedger, claims: Sequence[ClaimView]) -> tuple[list[Incoming], bool]:
-    """Time the claims whose device is here, naming the others; return the records, and whether it was interrupted."""
+def _settle(
+    opened: OpenLedger, claims: Sequence[ClaimView], *, required: bool
+) -> tuple[list[Incoming], BaseException | None]:
+    """Time the claims whose device is here, naming the others; return the records, and what ended it early.
+
+    required: it is an error when there is none to time here.
+    """
     from ledger.workflow.ingest import incoming_of
     from ledger.workflow.local_cells import split_claims_by_device
     from ledger.workflow.settle import settle
 
     made: list[Incoming] = []
     if not claims:
-        return made, False
+        return made, None
     refuse_if_refused(opened.book)
     here, elsewhere = split_claims_by_device(claims)
     for view, reason in elsewhere:
@@ -155,11 +164,12 @@ def _settle(opened: OpenLedger, claims: Sequence[ClaimView]) -> tuple[list[Incom
     try:
         for record in settle(here, opened.root, on_progress=lambda text: say(f"claim {text}")):
             made.append(incoming_of(record, {}))
-    except KeyboardInterrupt:
-        return made, True
-    if not made:
-        raise MachineError("none of the claims can be settled here, for the reasons above")
-    return made, False
+    # What was timed is kept, whatever comes after it.
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001
+        return made, error
+    if required and not made:
+        return made, MachineError("none of the claims can be settled here, for the reasons above")
+    return made, None
 
 
 @contextmanager

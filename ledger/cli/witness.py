@@ -115,12 +115,9 @@ def _show_logged(files: Sequence[str], *, as_json: bool) -> None:
 
 def _paths(book: Book, ids: Sequence[str] | None) -> list[str]:
     """Return the records of the seals named, or of all: the seals and their measurements."""
-    from ledger.workflow.select import claims_named, select
+    from ledger.workflow.select import seal_named
 
-    seals = {sealed.id for sealed in book.seals}
-    if ids:
-        named = [claims_named(book, name) or select(book, [name]) for name in ids]
-        seals = {one.sealed.id for views in named for one in views}
+    seals = {seal_named(book, name.partition("#")[0]) for name in ids} if ids else {one.id for one in book.seals}
     paths = [sealed.path for sealed in book.seals if sealed.id in seals]
     recorded = [(one.path, one.measurement.seal) for one in book.records]
     recorded += [(one.path, one.measurement.seal) for one in book.ratios]

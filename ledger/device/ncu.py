@@ -77,17 +77,20 @@ class Profiled:
 def find_ncu() -> Ncu:
     """Return the Nsight Compute on the PATH, or else the newest in its usual folders. Raises: MachineError."""
     found = shutil.which("ncu")
-    candidates = [found] if found else sorted(_installed(), reverse=True)
+    candidates = [found] if found else _installed()
     if not candidates:
         raise MachineError(
             "ncu (Nsight Compute) is not installed or not on the PATH; expected it with CUDA: without it there are "
             "no hardware counters"
         )
-    printed = run_command([candidates[0], "--version"], timeout_s=60, folder=None).output
-    version = re.search(r"Version (\d{4}\.\d+\S*)", printed)
-    if version is None:
+    answered, printed = list[Ncu](), ""
+    for path in candidates:
+        printed = run_command([path, "--version"], timeout_s=60, folder=None).output
+        if (version := re.search(r"Version (\d{4}\.\d+\S*)", printed)) is not None:
+            answered.append(Ncu(path, version.group(1)))
+    if not answered:
         raise MachineError(f"ncu --version answered {printed.strip()[:200]!r}; expected a line with its version")
-    return Ncu(candidates[0], version.group(1))
+    return max(answered, key=lambda ncu: ncu.release)
 
 
 def _installed() -> list[str]:

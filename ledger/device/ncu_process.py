@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledger.child_environment import child_environment
+
 _LOOK_S = 1.0
 
 
@@ -27,9 +29,7 @@ def run_command(command: Sequence[str], *, timeout_s: int, folder: Path | None, 
 
     grows: a file to which it writes how far it is; its time then begins again.
     """
-    package = Path(__file__).resolve().parent.parent.parent
-    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": path}
+    environment = {**child_environment(), "LC_ALL": "C"}
     if folder is not None:
         environment["TMPDIR"] = str(folder)
     with subprocess.Popen(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from ledger.analysis.book import Book, CellView, Recorded
 from ledger.budgets import MAX_RECORD_BYTES
 from ledger.callables.subject import is_callable
 from ledger.canonical import decode, object_path
+from ledger.child_environment import child_environment
 from ledger.errors import LedgerError, shortened
 from ledger.evidence.recompute import Recomputed, Skipped, value_of
 from ledger.evidence.record_checks import ReadBlob
@@ -111,13 +111,13 @@ def _run(job: CodeJob) -> dict[str, Any] | str:
         command = [sys.executable, "-P", "-m", _CHILD, str(folder / "job.json"), str(folder / "result.json")]
         try:
             done = subprocess.run(
-                command, cwd=folder, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
-                errors="replace", timeout=TIME_LIMIT_S, check=False,
+                command, cwd=folder, env=child_environment() | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True,
+                text=True, errors="replace", timeout=TIME_LIMIT_S, check=False,
             )  # fmt: skip
             found = json.loads((folder / "result.json").read_text(encoding="utf-8")) if done.returncode == 0 else None
         except subprocess.TimeoutExpired:
             return f"its code ran longer than {TIME_LIMIT_S} s"
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return "its code left no result"
     if found is None:
         lines = done.stderr.strip().splitlines() or ["no reason was given"]
@@ -127,8 +127,13 @@ def _run(job: CodeJob) -> dict[str, Any] | str:
 
 def _is_whole(found: Any, count: int) -> bool:
     lists = [found.get(key) for key in ("values", "allowed", "others")] if isinstance(found, dict) else []
-    return len(lists) == 3 and all(
-        isinstance(one, list) and len(one) == count and all(isinstance(value, float) for value in one) for one in lists
+    return (
+        len(lists) == 3
+        and type(found.get("elements")) is int
+        and all(
+            isinstance(one, list) and len(one) == count and all(isinstance(value, float) for value in one)
+            for one in lists
+        )
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ledger.measure.apart import child_environment
+from ledger.child_environment import child_environment
 
 STARTED, MEASURED, REFUSED, LOST = "started", "measured", "refused", "lost"
 

@@ -12,7 +12,6 @@ import queue
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,10 +23,10 @@ from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-import ledger
 from ledger.analysis.refusals import STOPPED
 from ledger.budgets import CALLABLE_MEMORY_SHARE, CALLABLE_TIME_S
 from ledger.canonical import validate
+from ledger.child_environment import child_environment
 from ledger.device.facts import cpu_cores
 from ledger.device.gpu_selection import current_gpu
 from ledger.errors import InputError, LedgerError
@@ -189,24 +188,16 @@ class Processes:
                 one.signal(signal.SIGCONT)
 
 
-def child_environment() -> dict[str, str]:
-    """Return an environment in which the child process finds this package, installed or not."""
-    root = FilePath(ledger.__file__).resolve().parents[1]
-    if str(root) in {sysconfig.get_path(name) for name in ("purelib", "platlib")}:
-        return dict(os.environ)
-    found = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(root), found]))}
-
-
 def _messages(process: subprocess.Popen[str], time_s: float) -> Iterator[dict[str, Any]]:
     """Yield the messages of a process until its output or its time ends."""
     lines: queue.Queue[str | None] = queue.Queue(_MOST_LINES)
     assert process.stdout is not None
     threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
     deadline = time.monotonic() + time_s
-    while True:
+    # A process that never stops writing always has a line ready.
+    while (left_s := deadline - time.monotonic()) > 0:
         try:
-            line = lines.get(timeout=max(deadline - time.monotonic(), 0))
+            line = lines.get(timeout=left_s)
         except queue.Empty:
             return
         if line is None:

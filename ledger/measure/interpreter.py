@@ -8,7 +8,6 @@ with each trial, or null.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from ledger.child_environment import child_environment
 from ledger.errors import MachineError, explained, shortened
 from ledger.kernel_files import load_kernel
 from ledger.measure.kernel_trials import Trial, described, problem_of
@@ -32,8 +32,7 @@ def interpreted(name: str, root: Path | None, trials: Sequence[Trial]) -> list[s
         job, result = Path(folder) / "job.json", Path(folder) / "result.json"
         listed = [{**asdict(trial), "config": dict(trial.config), "shape": dict(trial.shape)} for trial in trials]
         job.write_text(json.dumps({"name": name, "root": str(root) if root else None, "trials": listed}))
-        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+        environment = {**child_environment(), "TRITON_INTERPRET": "1"}
         command = [sys.executable, "-P", "-m", "ledger.measure.interpreter", str(job), str(result)]
         try:
             done = subprocess.run(

@@ -18,8 +18,8 @@ from ledger.analysis.steady_timing import STEADY
 from ledger.analysis.stream_timing import STREAM
 from ledger.callables.subject import is_callable
 from ledger.device.cpu_load import cpu_times, others_percent
-from ledger.device.facts import cpu_cores, import_torch
-from ledger.errors import SubjectRefused, explained
+from ledger.device.facts import cpu_cores, has_cuda, import_torch
+from ledger.errors import MachineError, SubjectRefused, explained
 from ledger.kernel import Kernel, Launch
 from ledger.launches import recording
 from ledger.measure.correctness import compare, explain_failure, sample
@@ -136,6 +136,20 @@ def release(device: str) -> None:
     if device == "cuda":
         with suppress(RuntimeError):
             import_torch().cuda.empty_cache()
+
+
+def require_live(after: str, remedy: str) -> None:
+    """Check that the GPU still works, which was used last for `after`. Raises: MachineError.
+
+    After a fault that destroyed the context nothing can be trusted that this process does on it.
+    """
+    if not has_cuda():
+        return
+    try:
+        import_torch().cuda.synchronize()
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise MachineError(f"device stopped answering after {after} ({said}); {remedy}") from error
 
 
 def _run(

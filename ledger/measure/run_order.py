@@ -21,14 +21,13 @@ from pydantic import ValidationError
 from ledger.analysis.reconcile import IDLE_LAUNCH
 from ledger.analysis.refusals import STOPPED
 from ledger.canonical import encode
-from ledger.device.facts import has_cuda
-from ledger.errors import InputError, LedgerError, MachineError
+from ledger.errors import InputError, LedgerError
 from ledger.launches import watch_loads
 from ledger.measure.apart import Limits, Processes, run_apart
 from ledger.measure.order_checks import Job, Kernels, Key, checked_jobs, require_names
 from ledger.measure.order_counters import CounterEvidence, CountersWanted, collect_counters
 from ledger.measure.order_records import Origin, record_of
-from ledger.measure.run_cell import Outcome, Stage, run_cell
+from ledger.measure.run_cell import Outcome, Stage, require_live, run_cell
 from ledger.record_files import read_measurement, write_atomically
 from ledger.records import Attempt, Digest, Order, OrderedCell
 
@@ -127,7 +126,8 @@ def run_order(
                 with processes.held():
                     empty = empty or _empty_launches(pending)
             run.measure(_Turn(job, evidence[job.key], empty if job.on_gpu else None), pending[number + 1 :])
-            _require_live(job)
+            if job.on_gpu:
+                require_live(f"cell {job.ordered.cell}", "the measured cells are kept: run the same command again")
     except KeyboardInterrupt:
         run.summary = replace(run.summary, interrupted=True)
     finally:
@@ -280,18 +280,3 @@ def _empty_launches(jobs: Sequence[Job]) -> EmptyLaunches | None:
     from ledger.measure.launch_contexts import idle_launch_ps
 
     return EmptyLaunches(empty_node_ps(), idle_launch_ps())
-
-
-def _require_live(job: Job) -> None:
-    """Check that the device still works; after a fault that destroyed the context no later cell can be trusted."""
-    if not job.on_gpu or not has_cuda():
-        return
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError as error:
-        raise MachineError(
-            f"device stopped answering after cell {job.ordered.cell} ({str(error).splitlines()[0]}); the measured "
-            "cells are kept: run the same command again for the rest"
-        ) from error

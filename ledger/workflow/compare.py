@@ -15,6 +15,7 @@ from ledger.device.cpu_load import load_average
 from ledger.device.facts import facts_for, require_profile
 from ledger.measure.comparison import Compared, compare_case
 from ledger.measure.comparison_effort import Effort
+from ledger.measure.run_cell import require_live
 from ledger.records import DeviceFacts, Hardware, is_gpu
 from ledger.workflow.compare_plan import Pair, Plan, Skipped
 from ledger.workflow.revisions import Side
@@ -38,7 +39,7 @@ def compare(
     """Return the document of a comparison: its conditions, a row a timed case, what was skipped and why.
 
     claims: those of a ledger; a row has the last one that is sealed of its case and of the sources of both sides.
-    Raises: MachineError where this device is not the profile's.
+    Raises: MachineError where this device is not the profile's, or a case leaves it unusable.
     """
     facts = facts_for(hardware)
     # Also where nothing is timed: of another device's profile other code is skipped.
@@ -54,6 +55,9 @@ def compare(
         case = pair.head.case
         on_progress(f"{number + 1} of {len(plan.pairs)}: {case.kernel} {shape_text(case.shape)} {case.dtype}")
         found = compare_case(pair.base, pair.head, facts=facts, device=device, error=error, effort=effort)
+        if device == "cuda":
+            said = f": {found.failure}" if found.failure else ""
+            require_live(f"{case.kernel} {shape_text(case.shape)} {case.dtype}{said}", "leave it out, or mend it")
         rows.append(_row(pair, found, sealed.get(_key(pair))))
     return document_of(plan, base, head, hardware, rows=rows, facts=facts)
 

@@ -91,31 +91,42 @@ def other_format(cell: CellView) -> str:
     )
 
 
+def seal_named(book: Book, prefix: str) -> str:
+    """Return the id of the one seal, of cells, of claims or of a domain, that begins so. Raises: UnknownName."""
+    views: tuple[CellView | ClaimView, ...] = (*book.cells, *book.hidden, *book.claims)
+    seals = {one.id for one in (*book.seals, *(view.sealed for view in views)) if one.id.startswith(prefix)}
+    if len(prefix) < 4 or len(seals) != 1:
+        raise UnknownName(f"seal {prefix!r} names {len(seals)} seals; expected four or more digits that name one")
+    return seals.pop()
+
+
 def named(book: Book, name: str) -> list[CellView]:
     """Return the cells of a seal, or the one cell, that a name fits, in any state. Raises: UnknownName."""
     prefix, _, key = name.partition("#")
-    cells = (*book.cells, *book.hidden)
-    seals = {cell.sealed.id for cell in cells if cell.sealed.id.startswith(prefix)}
-    if len(prefix) < 4 or len(seals) != 1:
-        raise UnknownName(f"seal {prefix!r} names {len(seals)} seals; expected four or more digits that name one")
-    found = [cell for cell in cells if cell.sealed.id in seals and key in ("", cell.forecast.cell)]
+    seal = seal_named(book, prefix)
+    cells = [cell for cell in (*book.cells, *book.hidden) if cell.sealed.id == seal]
+    if not cells:
+        raise UnknownName(f"seal {prefix!r} holds no cell; expected one of cells, see: ledger status")
+    found = [cell for cell in cells if key in ("", cell.forecast.cell)]
     if not found:
         raise UnknownName(f"cell {key!r} is not in seal {prefix}; see: ledger status")
     return found
 
 
 def claims_named(book: Book, name: str) -> list[ClaimView]:
-    """Return the claims of a seal, or the one claim, that a name fits, in any state; none where it fits no claim."""
+    """Return the claims of a seal, or the one claim, that a name fits, in any state; none where it fits no claim.
+
+    Raises: UnknownName for a name that fits no seal, or several.
+    """
     prefix, _, key = name.partition("#")
-    if len(prefix) < 4:
-        return []
-    return [claim for claim in book.claims if claim.sealed.id.startswith(prefix) and key in ("", claim.claim.cell)]
+    seal = seal_named(book, prefix)
+    return [claim for claim in book.claims if claim.sealed.id == seal and key in ("", claim.claim.cell)]
 
 
 def select_claims(book: Book, wanted: Sequence[str]) -> tuple[list[ClaimView], list[str]]:
     """Return the claims that a user named, or every open one, and the names that are of no claim.
 
-    Raises: EvidenceRefused for a named claim that is void, refused or measured.
+    Raises: UnknownName; EvidenceRefused for a named claim that is void, refused or measured.
     """
     if not wanted:
         return [claim for claim in book.claims if claim.state in ("open", "failed") and not claim.runs], []
@@ -123,8 +134,6 @@ def select_claims(book: Book, wanted: Sequence[str]) -> tuple[list[ClaimView], l
     rest: list[str] = []
     for name in wanted:
         found = claims_named(book, name)
-        if len({claim.sealed.id for claim in found}) > 1:
-            raise UnknownName(f"seal {name!r} names several seals; expected more digits")
         chosen.update({claim.name: claim for claim in found})
         rest += [] if found else [name]
     for claim in chosen.values():

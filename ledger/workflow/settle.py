@@ -19,6 +19,7 @@ from ledger.device.machine_names import machine_names
 from ledger.errors import InputError, LedgerError
 from ledger.measure.comparison import Compared, Origin, SideResult, compare_once
 from ledger.measure.comparison_effort import claim_protocol, effort_of
+from ledger.measure.run_cell import require_live
 from ledger.records import (
     RATIO_SCHEMA,
     Config,
@@ -40,6 +41,7 @@ def settle(claims: Sequence[ClaimView], start: FilePath, *, on_progress: Progres
     """Time claims whose device is here, one after the other, and yield a record of each.
 
     start: a folder of the repository. A claim whose sources are not the sealed ones here is named to `on_progress`.
+    Raises: InputError where a side cannot be had; MachineError after a fault that left the GPU unusable.
     """
 
     def commits(view: ClaimView) -> tuple[str, str]:
@@ -59,6 +61,8 @@ def settle(claims: Sequence[ClaimView], start: FilePath, *, on_progress: Progres
                     on_progress(f"skipped {view.short_name}: {error}")
                     continue
                 yield _settled(view, pair)
+                if view.hardware is not None and is_gpu(view.hardware.target):
+                    require_live(f"claim {view.short_name}", "settled claims are kept: run the same command again")
 
 
 def _pair(view: ClaimView, base: Side, head: Side) -> Pair:

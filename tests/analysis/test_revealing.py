@@ -32,6 +32,7 @@ def kinds(found: list[Revealed]) -> set[tuple[str, str]]:
         ("no route to analytical-engine (192.0.2.77) for adalovelace", "no route to ~ (~) for ~"),
         ("adalovelaces analytical-engines", "adalovelaces analytical-engines"),
         ("3.2 TB/s/SM, https://example.org/a/b, dtype=fp16", "3.2 TB/s/SM, https://example.org/a/b, dtype=fp16"),
+        ("cannot open b\udcfd, µ and 😀", "cannot open b?, µ and 😀"),
     ],
 )
 def test_masked_text_keeps_what_names_nobody(text, masked):

@@ -39,6 +39,7 @@ def test_arguments_are_read_in_order_with_dtypes_bounds_and_scalars():
         ("x=i64[B]", "no bound; expected <N after an integer tensor"),
         ("x=fp16[B]<4", "bound for integers only"),
         ("x=i8[B]<300", "expected 1 to 128 for int8"),
+        (f"x=i64[B]<{'9' * 5000}", "expected 1 to 2147483648 for int64"),
         ("x=fp16[B+1]", "expected a number, a key"),
         ("1x=fp16[B]", "name"),
     ],
@@ -62,6 +63,17 @@ def test_sizes_without_keys_become_keys_and_equal_sizes_the_same_one():
     assert shape == {"N0": 8, "N1": 64}
     assert [one.dims for one in arguments] == [("N0", "N1"), ("N1", "1"), ()]
     assert [dims_of(one, shape) for one in arguments] == [(8, 64), (64, 1), ()]
+
+
+@pytest.mark.parametrize("text", ["x=fp32[]", "x=fp32[0]", "x=fp32[1]", "x=fp32[1] y=fp32[0,1]", "x=fp32[8,64]"])
+def test_arguments_with_their_shape_are_the_same_when_read_again(text):
+    arguments, shape = with_keys(parse_arguments(text), {})
+    assert with_keys(arguments, shape) == (arguments, shape) and len(shape) > 0
+
+
+def test_a_key_that_no_dimension_names_is_refused():
+    with pytest.raises(InputError, match="key N0 is in no dimension"):
+        with_keys(parse_arguments("x=fp32[1]"), {"N0": 1})
 
 
 def test_the_dtype_of_the_cell_is_the_first_floating_one():

@@ -26,6 +26,20 @@ def parse(text: str) -> tuple[ProfiledKernel, ...]:
     return parse_raw(text, wanted=WANTED, what="report")
 
 
+def test_the_newest_of_several_ncu_is_taken(tmp_path, monkeypatch):
+    for folder, said in (("cuda-9.2", "Version 9"), ("cuda-12.8", "Version 2025.1.1.0"), ("nsight", "Version 2024.3")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "ncu").write_text(f"#!/bin/sh\necho {said}\n")
+        (tmp_path / folder / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(ncu, "_FOLDERS", (f"{tmp_path}/cuda-*", f"{tmp_path}/nsight"))
+    assert ncu.find_ncu() == ncu.Ncu(str(tmp_path / "cuda-12.8/ncu"), "2025.1.1.0")
+    for folder in ("cuda-12.8", "nsight"):
+        (tmp_path / folder / "ncu").unlink()
+    with pytest.raises(MachineError, match="answered 'Version 9'"):
+        ncu.find_ncu()
+
+
 # The parser
 
 

@@ -34,6 +34,30 @@ def endless(x):
 
 def leaving(x):
     raise SystemExit(3)
+
+
+def leaves(text):
+    import os
+    import sys
+
+    with open(sys.argv[2], "w") as result:
+        result.write(text)
+    os._exit(0)
+
+
+def deep(x):
+    return x if x.device.type == "meta" else leaves("[" * 200_000)
+
+
+def uncounted(x):
+    import json
+    import sys
+
+    if x.device.type == "meta":
+        return x
+    with open(sys.argv[1]) as job:
+        numbers = [0.0] * len(json.load(job)["positions"])
+    return leaves(json.dumps({"values": numbers, "allowed": numbers, "others": numbers}))
 """
 
 
@@ -84,6 +108,8 @@ def test_honest_samples_agree_and_a_planted_one_is_refused(tmp_path: Path):
         ("constant", "ops:constant", "does not depend on its inputs"),
         ("leaving", "ops:doubled", "its code fails here"),
         ("endless", "ops:doubled", "ran longer than"),
+        ("deep", "ops:doubled", "left no result"),
+        ("uncounted", "ops:doubled", "left a result of another form"),
     ],
 )
 @pytest.mark.exhaustive

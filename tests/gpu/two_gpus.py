@@ -22,8 +22,8 @@ from statistics import median
 
 from ledger.analysis.repeats import chip_of, range_percent
 from ledger.canonical import encode
+from ledger.child_environment import child_environment
 from ledger.device.gpu_selection import gpu_names
-from ledger.measure.apart import child_environment
 from ledger.record_files import read_measurement, read_record
 from ledger.records import Measurement, Order
 

@@ -146,6 +146,20 @@ def test_a_line_without_end_comes_in_pieces(monkeypatch):
     assert [lines.get() for _ in range(lines.qsize())] == ["x" * 10, "x" * 10, "xxxxx\n", "{}\n", None]
 
 
+def test_a_process_that_never_stops_writing_reaches_the_time_limit():
+    endless = [sys.executable, "-c", "while True: print({}, flush=True)"]
+    with subprocess.Popen(endless, stdout=subprocess.PIPE, text=True) as process:
+        started = time.monotonic()
+        messages = apart._messages(process, 1.0)
+        try:
+            assert next(messages) == {}
+            # Slower to read than it writes: a line is always ready.
+            assert all(time.sleep(0.01) is None for _ in messages)
+            assert time.monotonic() - started < 10
+        finally:
+            process.kill()
+
+
 # Ahead of its turn
 
 SLOW = f"""{WORK}

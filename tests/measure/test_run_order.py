@@ -17,6 +17,7 @@ from ledger.canonical import encode
 from ledger.device.cpu_load import cpu_times
 from ledger.errors import InputError, MachineError
 from ledger.evidence.challenge import anchor_of
+from ledger.measure import run_cell as run_cell_module
 from ledger.measure import run_order as measure
 from ledger.operations import MATMUL
 from ledger.record_files import read_measurement
@@ -302,6 +303,17 @@ def test_run_order_on_a_gpu_times_until_steady(tmp_path):
     assert len(timing.rounds_ps) == len(timing.sm_clock_mhz) == 20 * steady["tail_batches"]
     assert all(500 < clock < 3000 for clock in timing.sm_clock_mhz)
     assert (timing.high_ps - timing.low_ps) / (2 * timing.median_ps) <= 0.005
+
+
+def test_a_gpu_that_stopped_answering_is_named_with_what_used_it_last(monkeypatch):
+    def lost() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be late")
+
+    torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lost))
+    monkeypatch.setattr(run_cell_module, "has_cuda", lambda: True)
+    monkeypatch.setattr(run_cell_module, "import_torch", lambda: torch)
+    with pytest.raises(MachineError, match=r"after claim x \(CUDA error: an illegal .* encountered\); mend it"):
+        run_cell_module.require_live("claim x", "mend it")
 
 
 CRASH = """

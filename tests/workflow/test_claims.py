@@ -106,6 +106,60 @@ def test_cells_of_another_device_keep_no_claim_from_being_settled(
     assert cell["state"] == "open"
 
 
+def test_claims_that_cannot_be_settled_here_keep_no_measured_cell_back(
+    scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str]
+):
+    ledger(
+        "predict", "product", *"--hw cpu --dtype fp32 --shape M=64,N=96,K=128 --regime latency-bound --pct 5".split()
+    )
+    scratch.kernel("worse", WORSE)
+    wanted = ("--base", "first", "--head", "worse", "--ratio", "0.25", "--low", "0.1", "--high", "0.9")
+    ledger("claim", *CASE, *wanted, "--pin", "torch==99.*")
+    scratch.git("checkout", "-q", "first", "--", "kernels")
+    done = shown(capsys, "verify", "--device", "cpu")
+    assert len(done["rows"]) == 1 and not done["claims"]
+    assert [one["state"] for one in shown(capsys, "status")["cells"]] == ["measured"]
+    for named in ((), (shown(capsys, "status")["claims"][0]["seal"],)):
+        with pytest.raises(MachineError, match="none of the claims can be settled here"):
+            ledger("verify", *named, "--device", "cpu")
+
+
+def test_an_error_keeps_the_claims_that_were_settled_before_it(
+    scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from ledger.workflow import settle
+
+    scratch.kernel("worse", WORSE)
+    wanted = ("--base", "first", "--head", "worse", "--low", "0.1", "--high", "0.9")
+    for ratio in ("0.25", "0.3"):
+        ledger("claim", *CASE, *wanted, "--ratio", ratio)
+    compare_once, left = settle.compare_once, [0]
+
+    def once(*sides, **options):
+        left.pop()
+        return compare_once(*sides, **options)
+
+    monkeypatch.setattr(settle, "compare_once", once)
+    with pytest.raises(IndexError):
+        ledger("verify", "--device", "cpu")
+    capsys.readouterr()
+    assert [one["state"] for one in shown(capsys, "status")["claims"]] == ["measured", "open"]
+
+
+def test_what_no_record_can_hold_of_an_error_is_a_question_mark(
+    scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str]
+):
+    scratch.kernel("odd", ("torch.matmul(a, b, out=out)", 'raise OSError("cannot open b\\udcfd")'))
+    ledger("claim", *CASE, *"--base first --head odd --ratio 1 --low 0.9 --high 1.1".split())
+    ledger(
+        "predict", "product", *"--hw cpu --dtype fp32 --shape M=64,N=96,K=128 --regime latency-bound --pct 5".split()
+    )
+    ledger("verify", "--device", "cpu")
+    assert capsys.readouterr().out.count("failed: OSError: cannot open b?") == 1
+    found = shown(capsys, "status")
+    assert [one["state"] for one in (*found["claims"], *found["cells"])] == ["failed", "failed"]
+
+
 def test_compare_shows_the_claim(scratch: Scratch, quick: None, capsys: pytest.CaptureFixture[str]):
     scratch.kernel("worse", WORSE)
     ledger("claim", *CASE, "--base", "first", "--head", "worse", "--ratio", "1", "--low", "0.9", "--high", "1.1")
