@@ -114,12 +114,19 @@ def _shape_text(sizes: tuple[tuple[str, int], ...]) -> str:
 
 
 def sizes_text(case: Case) -> str:
-    """Return the sizes of a case, with those that stand as numbers in a callable's arguments: B=256 x=y=[B,1024]."""
+    """Return the sizes of a case, and what else a callable's call has: B=256 x=y=[B,1024] eps=1e-06 backward.
+
+    These are sizes that stand as numbers in its arguments, arguments that are no tensors, and passes beside forward.
+    """
     literal, joined = {name.partition(".")[0] for name in case.literal_sizes}, dict[str, list[str]]()
-    for one in getattr(case, "arguments", None) or ():
+    arguments = getattr(case, "arguments", None) or ()
+    for one in arguments:
         if one.name in literal:
             joined.setdefault(f"[{','.join(one.dims)}]", []).append(one.name)
-    words = " ".join(f"{'='.join(names)}={dims}" for dims, names in joined.items())
+    found = [f"{'='.join(names)}={dims}" for dims, names in joined.items()]
+    found += [f"{one.name}={one.value}" for one in arguments if one.dims is None]
+    found += [str(case.config["pass"])] if arguments and case.config.get("pass", "forward") != "forward" else []
+    words = " ".join(found)
     return f"{shape_text(case.shape)} {harmless(words, _MOST_LITERAL)}" if words else shape_text(case.shape)
 
 

@@ -125,6 +125,12 @@ def check_signature(function: Any, subject: Subject) -> None:
     with suppress(TypeError):
         signature.bind(**dict.fromkeys(names))
         return
+    taken = [name for name in names if name in signature.parameters]
+    if taken and len(taken) < len(names) and inspect.Parameter.VAR_POSITIONAL not in _kinds(signature):
+        raise CannotRun(
+            f"{subject.name}{signature}: got {', '.join(names)}; expected --args that it takes, all by its own names "
+            "or all by position"
+        )
     try:
         signature.bind(*names)
     except TypeError as error:
@@ -142,6 +148,10 @@ def check_signature(function: Any, subject: Subject) -> None:
 _NAMED = (
     inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY,
 )  # fmt: skip
+
+
+def _kinds(signature: inspect.Signature) -> set[Any]:
+    return {one.kind for one in signature.parameters.values()}
 
 
 def bind(function: Any, subject: Subject, inputs: Mapping[str, torch.Tensor]) -> Bound:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 MAX_CPU_BYTES = 2**30
+GIVEN_WORK = "--flops N and --bytes N, the operations and the bytes of one call"
 _NAMES = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8_e4m3",
     "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64", "uint8": "uint8", "bool": "bool",
@@ -129,7 +130,10 @@ def count(function: Any, subject: Subject, specs: Sequence[TensorSpec]) -> Count
             return _counted(function, subject, empty_inputs(specs, "cpu"))
         except (Exception, SystemExit) as error:  # noqa: BLE001
             first = error
-    raise InputError(f"{subject.name}: its work cannot be counted ({explained(first, 300)})") from first
+    raise InputError(
+        f"{subject.name}: its work cannot be counted ({explained(first, 300)}); expected arguments that it takes, and "
+        f"of a kernel that torch does not see {GIVEN_WORK}"
+    ) from first
 
 
 def _dtypes_text(specs: Iterable[TensorSpec]) -> str:

@@ -91,7 +91,7 @@ def checked(subject: Subject) -> Subject:
     """Return a subject whose names are well-formed. Raises: InputError."""
     for name in (subject.name, *(() if subject.reference == SELF else (subject.reference,))):
         if not _NAME.fullmatch(name):
-            raise InputError(f"callable {name!r}: expected module:name, as in mypkg.ops:swiglu")
+            raise InputError(f"callable {name!r}: expected module:name in ASCII, as in mypkg.ops:swiglu")
     return subject
 
 

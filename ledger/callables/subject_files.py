@@ -14,7 +14,7 @@ from typing import Any
 
 from ledger.callables.argument_list import keys_of
 from ledger.callables.calls import Call
-from ledger.callables.counted_work import Counted, count, eagerly, input_specs
+from ledger.callables.counted_work import GIVEN_WORK, Counted, count, eagerly, input_specs
 from ledger.callables.subject import SELF, Subject, is_callable, modules_of, sources_name, subject_of
 from ledger.errors import CannotRun, InputError, LedgerError, MachineError, explained
 from ledger.kernel import Config, Kernel, Launch, Tolerance, model_only
@@ -221,9 +221,14 @@ def _no_element(_shape: Shape, _position: int, _read: Any) -> float:
 
 def _work(counted: Counted, subject: Subject) -> Work:
     if counted.unseen:
-        raise InputError(f"{subject.name}: torch cannot count what {', '.join(counted.unseen[:4])} does")
+        raise InputError(
+            f"{subject.name}: torch cannot count what {', '.join(counted.unseen[:4])} does; expected {GIVEN_WORK}"
+        )
     if counted.operations == 0:
-        raise InputError(f"{subject.name}: no operation of torch was seen, as of a kernel that it launches by itself")
+        raise InputError(
+            f"{subject.name}: no operation of torch was seen, as of a kernel that it launches by itself; expected "
+            f"{GIVEN_WORK}"
+        )
     return counted.work
 
 
@@ -237,6 +242,7 @@ def reference_results(subject: Subject, reference: Any, inputs: Mapping[str, Any
         with eagerly():
             call = Call(reference, subject, copies, run=subject.run)
             call()
+            call.note_written(_written(call, inputs))
     # A callable may raise anything where its inputs are float64.
     except (Exception, SystemExit) as error:
         name = subject.name if subject.reference == SELF else subject.reference
@@ -245,6 +251,17 @@ def reference_results(subject: Subject, reference: Any, inputs: Mapping[str, Any
             "takes them"
         ) from error
     return call.results()
+
+
+def _written(call: Call, inputs: Mapping[str, Any]) -> frozenset[str]:
+    """Return the inputs that a call in float64 has changed: of running statistics torch counts no change."""
+    import torch
+
+    return frozenset(
+        name
+        for name, tensor in inputs.items()
+        if not torch.equal(call.inputs[name].detach(), tensor.double() if tensor.is_floating_point() else tensor)
+    )
 
 
 def vector_path(_dtype: Dtype) -> Path:

@@ -53,11 +53,12 @@ def order(
 def report_stale(opened: OpenLedger, wanted: Sequence[str]) -> None:
     """Print which open cells are skipped, or of many how many, because their kernel or profile has changed.
 
-    wanted: what the user named; a named cell that is stale is an error of its own.
+    Hidden ones are measured where they are named. wanted: what the user named; a named cell that is stale is an error
+    of its own.
     """
     from ledger.analysis.formatting import count_text
     from ledger.records import ForecastV2
-    from ledger.workflow.select import CHANGED, other_format
+    from ledger.workflow.select import CHANGED, other_format, unmeasured_hidden
 
     if wanted:
         return
@@ -67,6 +68,8 @@ def report_stale(opened: OpenLedger, wanted: Sequence[str]) -> None:
             old = not isinstance(cell.forecast, ForecastV2)
             why = other_format(cell) if old else CHANGED
             skipped.setdefault(why, []).append(cell)
+    if hidden := unmeasured_hidden(opened.book):
+        say(f"skipped {count_text(len(hidden), 'hidden cell')}: name their seals, or open them: ledger reveal")
     for why, cells in skipped.items():
         if len(cells) <= _LISTED:
             for cell in cells:

@@ -9,7 +9,7 @@ import typer
 from ledger.cli.kept_lists import listed
 from ledger.cli.open_ledger import open_ledger
 from ledger.cli.options import JsonOption
-from ledger.cli.output import emit, out
+from ledger.cli.output import emit, out, say
 
 
 def status(
@@ -18,6 +18,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """List what is open, stale, void and measured. Of many forecasts the cases of each campaign."""
+    from ledger.analysis.formatting import count_text
     from ledger.render.status_table import columns_for, of_campaigns, render_status, status_document, with_stale
 
     ledger, each = open_ledger(uncommitted_is_refused=False), True if cells or campaign else None
@@ -29,6 +30,8 @@ def status(
         emit(status_document(found, ledger.head))
     else:
         render_status(found, out(), listed=each)
+        if refusals := found.more["refusals"]:
+            say(f"refused by {count_text(len(refusals), 'finding')}, the first: {refusals[0]}; see ledger audit")
 
 
 def log(as_json: JsonOption = False) -> None:

@@ -51,7 +51,10 @@ def check_chain(gathered: GatheredRecords, ancestry: Ancestry, *, sound_before: 
                 message = "a seal in its chain was not introduced in an ancestor of its commit"
                 gathered.findings.refuse("chain-order", sealed.path, message)
             elif seen & ~reached:
-                message = "an earlier seal of its history is missing from its chain"
+                message = (
+                    "an earlier seal of its history is missing from its chain, as after a rebase; expected branches to "
+                    "be merged with a merge commit"
+                )
                 gathered.findings.refuse("chain-skip", sealed.path, message)
         if not gathered.findings.refused(sealed.path):
             sound.add(sealed.path)

@@ -43,6 +43,8 @@ SIGNATURE_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/\1[0-9
 BUNDLE_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.bundle")
 BUNDLE_TOKEN_PATH = re.compile(BUNDLE_PATH.pattern + r"\.[a-z0-9-]{1,40}\.tsr")
 TOKEN_PATH = re.compile(r"(?:predictions|verifications)/([0-9a-f]{2})/(\1[0-9a-f]{62})\.[a-z0-9-]{1,40}\.tsr")
+_UNDO = "ledger files are append-only: undo that commit; ledger void withdraws a forecast"
+_ONE_A_COMMIT = "expected one a commit: undo a squash, and merge branches with a merge commit"
 PLAIN_PATH = re.compile(r"(?:predictions|verifications)/(?:README\.md|\.gitkeep)")
 
 
@@ -149,9 +151,9 @@ def check_append_only(history: History, findings: Findings) -> None:
         if not change.status.strip("A"):
             added.setdefault(change.path, set()).add(change.blob)
         elif "D" in change.status:
-            findings.refuse("deleted", change.path, f"removed in commit {where}; ledger files are append-only")
+            findings.refuse("deleted", change.path, f"removed in commit {where}; {_UNDO}")
         else:
-            findings.refuse("edited", change.path, f"changed in commit {where}; ledger files are append-only")
+            findings.refuse("edited", change.path, f"changed in commit {where}; {_UNDO}")
     for path, blobs in added.items():
         held = history.tree.get(path)
         if held is None:
@@ -264,5 +266,5 @@ def check_alone(gathered: GatheredRecords) -> None:
         where = gathered.history.commits[position].sha[:12]
         mixed = len({path.split("/", 1)[0] for path in paths}) > 1
         for path in sorted(paths):
-            message = f"commit {where} introduces {len(paths)} records; expected one a commit"
+            message = f"commit {where} introduces {len(paths)} records; {_ONE_A_COMMIT}"
             gathered.findings.refuse("same-commit" if mixed else "joined", path, message)

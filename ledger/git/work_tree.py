@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
-from ledger.errors import InputError, StateError
+from ledger.errors import EvidenceRefused, InputError, StateError
 from ledger.git.identity import committer
 from ledger.git.reader import FOLDERS
 from ledger.git.special_files import check_regular
@@ -171,16 +171,31 @@ class WorkTree:
         return committer(self.root, git_environment())
 
     def newest_seals(self, parent: str | None) -> tuple[str, ...]:
-        """Return the paths of the seals that may be tips of the chain at `parent`: the newest, and any beside it."""
+        """Return the paths of the seals that may be tips of the chain at `parent`: the newest, and any beside it.
+
+        Raises: EvidenceRefused where a commit adds several, or one is gone: no seal that follows could be measured.
+        """
         if parent is None:
             return ()
-        added = ("--format=%x01%H", "--name-only", "--no-renames", "--diff-filter=A", "-z", "--full-history", "-m")
+        added = ("--format=%x01%H %P", "--name-only", "--no-renames", "--diff-filter=A", "-z", "--full-history", "-m")
         newest = _added_seals(self.git("log", "-1", *added, parent, "--", "predictions"))
         if not newest:
             return ()
         # The newest commit that touched a seal may stand on one of several branches that were merged later.
-        beside = _added_seals(self.git("log", *added, parent, f"^{newest[0][0]}", "--", "predictions"))
-        return tuple(dict.fromkeys(path for _, paths in [*newest, *beside] for path in paths))
+        found = [*newest, *_added_seals(self.git("log", *added, parent, f"^{newest[0][0]}", "--", "predictions"))]
+        for commit, parents, seals in found:
+            if len(parents) == 1 and len(seals) > 1:
+                raise EvidenceRefused(
+                    f"commit {commit[:12]}: adds {len(seals)} seals, as a squash does; expected one a commit: undo it, "
+                    "and merge branches with a merge commit"
+                )
+        paths = tuple(dict.fromkeys(path for _, _, seals in found for path in seals))
+        if gone := [path for path in paths if self.find(parent, path) is None]:
+            raise EvidenceRefused(
+                f"{gone[0]}: was sealed and is not in commit {parent[:12]}; expected every seal of the history: undo "
+                "what removed it, and withdraw a forecast with ledger void"
+            )
+        return paths
 
     def tree(self, commit: str) -> Tree:
         """Return the root tree of a commit, as GitPython's object. Raises: StateError."""
@@ -273,10 +288,13 @@ def _verb(arguments: tuple[str, ...]) -> str:
     return rest[0] if rest else ""
 
 
-def _added_seals(log: str) -> list[tuple[str, list[str]]]:
+def _added_seals(log: str) -> list[tuple[str, list[str], list[str]]]:
+    """Return commits, their parents and the seals that they add; a merge is listed for each parent."""
     found = []
     for chunk in filter(None, log.split("\x01")):
-        commit, _, names = chunk.partition("\0")
+        commits, _, names = chunk.partition("\0")
+        commit, *parents = commits.split()
         paths = [name.strip("\n") for name in names.split("\0")]
-        found.append((commit.strip(), [p for p in paths if p.endswith(".json") and p.startswith("predictions/")]))
+        seals = [path for path in paths if path.endswith(".json") and path.startswith("predictions/")]
+        found.append((commit, parents, seals))
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path, PurePosixPath
@@ -69,9 +70,17 @@ class _Collector:
             if not self._module(module) or not any(source.module == module for source in self.sources.values()):
                 raise InputError(
                     f"module {module!r} is not in the work tree {self.root} nor in its src folder; expected a module "
-                    "of this repository: import what a package offers in one of its own"
+                    f"of this repository{self._from_here(module)}: import what a package offers in one of its own"
                 )
         return self._closure(name)
+
+    def _from_here(self, module: str) -> str:
+        """Return a hint where a module was named from the current folder instead of the top."""
+        with suppress(OSError, ValueError):
+            path = Path.cwd().resolve().relative_to(self.root.resolve()).joinpath(*module.split("."))
+            if (self.root / path).is_dir() or (self.root / path).with_suffix(".py").is_file():
+                return f", named from its top (did you mean {'.'.join(path.parts)}?)"
+        return ""
 
     def _closure(self, entry: str) -> Closure:
         while self.pending:

@@ -30,6 +30,11 @@ def found(directory: FilePath) -> list[str]:
         committer(there, git_environment())
         repository = _made(directory)
         done.append(f"made a git repository in {directory}")
+    elif repository.root.resolve() != directory.resolve():
+        root = repository.root
+        raise InputError(
+            f"{directory}: is inside the repository {root}, whose top holds the ledger; run: ledger init {root}"
+        )
     repository.check_can_commit()
     missing, left = _missing_files(repository.root), _left_uncommitted(repository)
     lacking = _lacking_attributes(repository.root)

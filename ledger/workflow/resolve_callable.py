@@ -14,7 +14,7 @@ from ledger.callables.subject import SELF, Pass, Subject, cell_suffix, check_tol
 from ledger.callables.subject_files import CPU, GPU, attribute_of, closure_named, load_subject, path_on
 from ledger.canonical import cell_key, record_errors
 from ledger.device.facts import cpu_cores
-from ledger.errors import CannotRun, InputError
+from ledger.errors import InputError
 from ledger.kernel import DEFAULTS
 from ledger.kernel_files import KernelFile
 from ledger.records import Argument, CaseV2, Dtype, Hardware, Path, Work, is_gpu
@@ -97,14 +97,7 @@ def _work(file: KernelFile, shape: dict[str, int], dtype: Any, *, flops: int | N
     """
     if flops is not None and moved is not None:
         return Work(flops=flops, bytes_read=moved, bytes_written=0)
-    try:
-        counted = file.kernel.work(shape, dtype)
-    except CannotRun:
-        raise
-    except InputError as error:
-        raise InputError(
-            f"{error}; expected --flops N and --bytes N, the operations and the bytes of one call"
-        ) from error
+    counted = file.kernel.work(shape, dtype)
     if flops is not None:
         return counted.model_copy(update={"flops": flops})
     return counted if moved is None else Work(flops=counted.flops, bytes_read=moved, bytes_written=0)

@@ -63,14 +63,18 @@ def select(book: Book, wanted: Sequence[str], *, again: bool = False, once: bool
     for cell in chosen.values():
         if not isinstance(cell.forecast, ForecastV2) and cell.state in ("open", "stale"):
             raise EvidenceRefused(f"{cell.short_name}: {other_format(cell)}")
-        if cell.state == "hidden" and any(
-            (cell.sealed.id, cell.forecast.cell) == (one.measurement.seal, one.measurement.cell) for one in book.records
-        ):
+        if cell.state == "hidden" and cell not in unmeasured_hidden(book):
             raise EvidenceRefused(f"{cell.short_name} is hidden and measured already; expected: ledger reveal")
         if cell.state in ("stale", "void", "refused"):
             why = f": {CHANGED}" if cell.state == "stale" else ""
             raise EvidenceRefused(f"{cell.short_name} is {cell.state}{why}; expected an open cell: seal a new forecast")
     return tuple(chosen.values())
+
+
+def unmeasured_hidden(book: Book) -> list[CellView]:
+    """Return the hidden forecasts of which there is no measurement."""
+    measured = {(one.measurement.seal, one.measurement.cell) for one in book.records}
+    return [cell for cell in book.hidden if (cell.sealed.id, cell.forecast.cell) not in measured]
 
 
 def _repeatable(book: Book, wanted: Sequence[str]) -> tuple[CellView, ...]:

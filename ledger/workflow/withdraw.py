@@ -24,7 +24,9 @@ def withdraw(repository: Repository, book: Book, name: str, why: str) -> tuple[s
     cells: list[CellView] | list[ClaimView] = claims_named(book, name) or named(book, name)
     for cell in cells:
         if cell.state not in ("open", "stale", "failed"):
-            raise EvidenceRefused(f"{cell.short_name} is {cell.state}; expected one that is not measured yet")
+            raise EvidenceRefused(
+                f"{cell.short_name} is {cell.state} and stays; expected one that is open, stale or failed"
+            )
     record = Void(
         schema=VOID_SCHEMA,
         tool=TOOL,

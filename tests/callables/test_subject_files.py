@@ -71,6 +71,7 @@ def scaled(x, y, *, scale, eps=1e-6):
         ("x=fp32[8]", "a:f: also needs y, scale; expected it in --args"),
         ("x=fp32[8] scale=2", "a:f: also needs y; expected it in --args"),
         ("q=fp32[8]", "a:f: also needs y, scale; expected it in --args"),
+        ("y=fp32[8] q=fp32[8] scale=1", "all by its own names or all by position"),
         ("x=fp32[8] y=fp32[8] scale=1 z=2", r"a:f\(x, y, .*\): got x, y, scale, z; expected --args that it takes"),
     ],
 )
@@ -82,6 +83,7 @@ def test_arguments_that_a_callable_does_not_take_are_named(args, said):
 def test_arguments_by_name_by_position_and_of_unknown_signature_pass():
     check_signature(scaled, Subject("a:f", parse_arguments("y=fp32[8] x=fp32[8] scale=2")))
     check_signature(lambda a, b: a, Subject("a:f", parse_arguments("x=fp32[8] y=fp32[8]")))
+    check_signature(lambda x, *rest: x, Subject("a:f", parse_arguments("x=fp32[8] y=fp32[8]")))
     check_signature(torch.add, Subject("a:f", parse_arguments("x=fp32[8]")))
     check_signature(torch.nn.ReLU(), Subject("a:f", parse_arguments("x=fp32[8]")))
 
@@ -107,6 +109,13 @@ def test_a_changed_input_is_written_and_a_result(root):
     first = call.results()[0].clone()
     call()
     assert not torch.equal(call.results()[0], first)
+
+
+def test_running_means_are_results_whether_torch_counts_their_change_or_not(root):
+    check = checked(root, "Normed", "x=fp32[B,64]", {"B": 32})
+    assert check.compare().passed
+    assert [tuple(one.shape) for one in check.calls[0].results()] == [(32, 64), (64,), (64,)]
+    assert check.again(timed(check)).passed
 
 
 @pytest.mark.parametrize("run", ["forward", "backward", "both"])
@@ -153,7 +162,7 @@ def test_a_callable_that_does_not_take_float64_needs_a_reference(root):
 
 def test_work_that_torch_does_not_see_must_be_given_or_is_that_of_the_reference(root):
     kernel, shape = loaded(root, "by_itself", "x=fp32[N]", {"N": 64})
-    with pytest.raises(InputError, match="no operation of torch was seen"):
+    with pytest.raises(InputError, match=r"no operation of torch was seen.*; expected --flops N and --bytes N"):
         kernel.work(shape, "fp32")
     kernel, shape = loaded(root, "by_itself", "x=fp32[N]", {"N": 64}, reference="ops:doubled")
     work = kernel.work(shape, "fp32")

@@ -91,3 +91,13 @@ def test_a_file_in_the_way_is_named(folder: Path):
     folder.write_text("a file")
     with pytest.raises(InputError, match="is a file"):
         found(folder / "ledger")
+
+
+def test_a_folder_inside_a_repository_is_refused_with_its_top(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    found(folder)
+    for inside in (folder / "tools" / "perf", folder / "kernels"):
+        with pytest.raises(InputError, match=f"is inside the repository {folder}.*run: ledger init {folder}"):
+            found(inside)
+    assert not (folder / "tools").exists()
+    monkeypatch.chdir(folder)
+    assert "nothing to do" in found(Path())[-1]
