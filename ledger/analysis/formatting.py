@@ -125,9 +125,9 @@ def sizes_text(case: Case) -> str:
             joined.setdefault(f"[{','.join(one.dims)}]", []).append(one.name)
     found = [f"{'='.join(names)}={dims}" for dims, names in joined.items()]
     found += [f"{one.name}={one.value}" for one in arguments if one.dims is None]
-    found += [str(case.config["pass"])] if arguments and case.config.get("pass", "forward") != "forward" else []
-    words = " ".join(found)
-    return f"{shape_text(case.shape)} {harmless(words, _MOST_LITERAL)}" if words else shape_text(case.shape)
+    run = str(case.config.get("pass", "forward")) if arguments else "forward"
+    words = (shape_text(case.shape), harmless(" ".join(found), _MOST_LITERAL), run if run != "forward" else "")
+    return " ".join(filter(None, words))
 
 
 def case_text(case: Case) -> str:

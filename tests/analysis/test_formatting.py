@@ -94,6 +94,7 @@ def test_shape_words_join_equal_sizes() -> None:
 
 def test_a_case_names_the_sizes_that_stand_in_its_arguments() -> None:
     case = callable_case("x=fp16[B,1024] y=fp16[B,1024] ids=i64[B]<9 w=fp16[2*B,H] eps=1e-6", B=256, H=8)
-    assert case_text(case) == "ops:swiglu B=256 H=8 x=y=[B,1024] w=[2*B,H] fp16 on toy"
+    assert case_text(case) == "ops:swiglu B=256 H=8 x=y=[B,1024] w=[2*B,H] eps=1e-6 fp16 on toy"
+    assert case_text(callable_case("x=fp16[B] s=2", run="both", B=8)) == "ops:swiglu B=8 s=2 both fp16 on toy"
     assert case_text(make_forecast().case) == "rmsnorm_matmul B=8 H=O=64 fp16 on toy"
     assert len(case_text(callable_case(f"x=fp16[{','.join(['1024'] * 16)}]", B=1))) < 100
