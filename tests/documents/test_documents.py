@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from ledger_process import rows_of_version_1
 
+from ledger.kernel_files import load_kernel
+
 ROOT = Path(__file__).parents[2]
 GENERATED = {".venv", "site", "build", "dist", ".git", ".hypothesis", ".pytest_cache"}
 PAGES = sorted(
@@ -203,7 +205,23 @@ def test_notes_quote_the_bench():
     assert said in gemm
     assert f"777 × 3000 × 4104: {ratio('torch_matmul', 'matmul', M=777)[0]:.2f}" in gemm
     assert f"beat addmm with ReLU by {min(ratio('torch_eager', 'matmul_bias_relu')):.2f}" in gemm
-    assert f"int8: {min(ratio('torch_int_mm', 'matmul_int8')):.2f} to" in gemm
+    int8 = ratio("torch_int_mm", "matmul_int8")
+    taken = [
+        {row["shape"]["M"]: row["ours_us"] for row in found if row["kernel"] == f"matmul_{name}"}
+        for name in ("fp8", "int8")
+    ]
+    assert taken[0].keys() == taken[1].keys()
+    faster = [taken[0][size] / taken[1][size] for size in taken[0]]
+    said = f"int8: {min(int8):.2f} to {max(int8):.2f} times torch._int_mm, {min(faster):.2f} to {max(faster):.2f} times"
+    assert f"{said} the fp8 rate" in gemm
     eager, compiled = (ratio(name, "gemv") for name in ("torch_eager", "torch_compile"))
+    moved = load_kernel("gemv").kernel.work
+    rates = [
+        (work.bytes_read + work.bytes_written) / row["ours_us"] / 1e6
+        for row in found
+        if row["kernel"] == "gemv"
+        for work in [moved(row["shape"], row["dtype"])]
+    ]
+    assert f"7168 × 16384 at {rates[0]:.2f} and {rates[1]:.2f} TB/s in fp16 and bf16, " in lines
     said = f"{eager[0]:.2f} and {eager[1]:.2f} times torch.mv, {compiled[0]:.2f} and {compiled[1]:.2f} times"
     assert said in lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,12 @@ def test_the_page_says_how_profiled_and_timed_durations_differ(cells):
 
 def test_no_load_of_a_recorded_cell_is_above_its_peak(cells):
     assert not [cell for cell in cells if "above 105%" in cell.preview.reason]
+
+
+def test_the_page_counts_the_published_profiles():
+    published = json.loads((ROOT / "tests/assets/regimes/published.json").read_text(encoding="utf-8"))
+    agree = len(published["agree"])
+    assert f"On {agree} of {agree + len(published['disagree'])} published profiles" in PAGE
 
 
 def test_the_verdict_of_record_is_that_of_the_sealed_rule(book, cells):

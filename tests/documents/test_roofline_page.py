@@ -126,7 +126,8 @@ def evidence() -> Evidence:
 
 
 def right(rows: Sequence[dict[str, Any]]) -> int:
-    return sum(row["predicted"]["regime"] == row["measured"]["regime"] for row in rows)
+    """Count the regimes that were right; of two that rule regime/2 names either is."""
+    return sum(row["predicted"]["regime"] in (row["measured"]["regime"], row["measured"]["also"]) for row in rows)
 
 
 def outside(rows: Sequence[dict[str, Any]], sign: int = 0) -> int:
@@ -270,7 +271,7 @@ def predictions(e: Evidence) -> Iterator[tuple[str, Values]]:
     assert {row["sight"] for grid in (now, elsewhere) for row in grid.values()} == {"informed"}
     taken = [e.us("h200_head", *key) / e.us(FIRST, *key) for key in GRID]
     yield "As the repository has the kernel now", [len(now), *spread(percents[0]), *spread(taken)]
-    yield "Its informed percents missed", [error(list(now.values()))]
+    yield "12 of its 24 informed regimes", [right(list(now.values())), len(now), error(list(now.values()))]
     yield "On an H100 the campaign", spread(percents[1])
     yield "In format 1", [1, len(e.rows), right(e.rows), outside(e.rows), outside(e.rows, 1)]
     assert {row["sight"] for row in e.rows} == {"near", "informed"}
@@ -303,9 +304,7 @@ def verification(e: Evidence) -> Iterator[tuple[str, Values]]:
     (wide,) = e.record(first[128, 8192, "fp16"])["counters"]["kernels"]
     wrong = [row for row in e.rows if row["predicted"]["regime"] != row["measured"]["regime"]]
     of_l2 = [row for row in wrong if "l2-bound" in (row["predicted"]["regime"], row["measured"]["regime"])]
-    campaigns = {row["campaign"] for row in e.rows}
-    worst = e.of("h200_changed_over")
-    assert all(right(e.of(one)) / len(e.of(one)) >= right(worst) / len(worst) for one in campaigns)
+    changed = e.of("h200_changed_over")
     later = e.grid(LATER)[8, 2048, "fp16"]["measured"]
     test = e.self_test
     near = [abs(row["cupti"]["us"] / row["cupti"]["timer_us"] - 1) <= 0.03 for row in e.cupti]
@@ -325,9 +324,9 @@ def verification(e: Evidence) -> Iterator[tuple[str, Values]]:
     yield "In the first campaign the profiled", spread(e.profiled(FIRST))
     yield "NCU runs it alone", spread(e.profiled(LATER))
     yield "At B=8, H=2048 that kernel", [later["percent"], later["counters"]["dram_pct"]]
-    yield "33 regimes of the ledger", [len(wrong)]
+    yield "33 of the 248 regimes", [len(wrong), len(e.rows)]
     yield "In 29 of them", [len(of_l2)]
-    yield "The worst campaign", [right(worst), len(worst)]
+    yield "`h200_changed_over` named", [right(changed), len(changed)]
     yield "Timed against itself", [
         test["trials"], test["faster"] + test["slower"], test["threshold_pct"], test["false_alarm_at_most_pct"], 95,
     ]  # fmt: skip
