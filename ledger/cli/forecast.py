@@ -18,6 +18,7 @@ from ledger.cli.options import (
     ProgramOption,
     ReferenceOption,
     parse_dtype,
+    parse_pass,
     parse_shape,
 )
 from ledger.cli.output import emit, out, say
@@ -77,7 +78,7 @@ def forecast(
     from ledger.forecasters.registry import answers_of, participants_named
     from ledger.record_files import load_hardware
 
-    called = {"args": args, "pass": run, "reference": reference, "flops": flops, "bytes": moved}
+    called = {"args": args, "pass": parse_pass(run), "reference": reference, "flops": flops, "bytes": moved}
     given = [f"--{name}" for name, value in called.items() if value is not None]
     if source is not None:
         if subject or hw or dtype or shape or grid or batch or gpus or output or given:

@@ -62,12 +62,18 @@ def report(
         raise InputError(unknown("--by", by, BY))
     opened = open_ledger()
     book = opened.book
+    if campaign and not book.refused and not any(sealed.prediction.campaign for sealed in book.seals):
+        name = campaign[0][:80]
+        raise InputError(f"campaign {name!r}: this ledger has no campaign; seal one: ledger predict --from FILE")
     listed = _listed(book, ids, choice)
     only = None if listed is None else list(dict.fromkeys(row.view.short_name for row in listed))
     shown = rows(book) if listed is None else listed
     if as_json:
         emit({**_only(reports.document(book), only), "claims": claim_rows(book), **_sums(shown, by)})
     refuse_if_refused(book)
+    for page in filter(None, (html, markdown)):
+        if not page.parent.is_dir():
+            raise InputError(f"{page}: its folder does not exist; expected one that does: mkdir -p {page.parent}")
     if html is not None:
         with working("writing the page"):
             html.write_text(reports.html(book, only=only), encoding="utf-8")

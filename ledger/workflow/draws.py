@@ -204,7 +204,7 @@ def origins_named(book: Book, names: str, secret: str | None) -> tuple[Sealed, .
         drawn = {one.origin.id for one in book.drawn}
         origins = [sealed for sealed in book.seals if sealed.id not in drawn and _drawn_by(sealed, wanted)]
         if not origins:
-            raise UnknownName("all: no domain here is still to be drawn by that; see ledger log")
+            raise UnknownName("--draw all: no sealed domain is left to draw; seal one: ledger challenge --domain FILE")
         return tuple(origins)
     named = [_origin_named(book, name.strip()) for name in names.split(",")]
     return tuple({sealed.id: sealed for sealed in named}.values())
