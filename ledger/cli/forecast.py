@@ -21,7 +21,7 @@ from ledger.cli.options import (
     parse_pass,
     parse_shape,
 )
-from ledger.cli.output import emit, out, say
+from ledger.cli.output import emit, err, out, say
 from ledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -255,6 +255,9 @@ def _map(
     as_json: bool,
 ) -> None:
     """Show the cells as a table and heat maps, of the first forecaster; as JSON of all of them."""
+    from rich.text import Text
+
+    from ledger.analysis.formatting import harmless
     from ledger.forecasters.levers import COMPARED, SPREAD, lever_of
     from ledger.forecasters.registry import answers_of
     from ledger.record_files import write_atomically
@@ -279,7 +282,8 @@ def _map(
         if chosen[0].name == "analytic" and is_gpu(hardware.target):
             compared = "" if hardware.name in COMPARED else f"; nothing measured on {hardware.name} was compared"
             runs = "685 runs on an H200 and an H100"
-            say(f"{hardware.name}: 80% of {runs} took {SPREAD[0]:g} to {SPREAD[1]:g} times that{compared}")
+            told = f"{hardware.name}: 80% of {runs} took {SPREAD[0]:g} to {SPREAD[1]:g} times that{compared}"
+            err().print(Text(harmless(told)))
 
 
 def _earlier(chosen: Sequence[Participating]) -> tuple[Measured, ...]:

@@ -60,6 +60,9 @@ def report(
         raise InputError("report: rows are chosen together with --markdown or --site, which hold all of them")
     if by is not None and by not in BY:
         raise InputError(unknown("--by", by, BY))
+    for page in filter(None, (html, markdown)):
+        if not page.parent.is_dir():
+            raise InputError(f"{page}: its folder does not exist; expected one that does: mkdir -p {page.parent}")
     opened = open_ledger()
     book = opened.book
     if campaign and not book.refused and not any(sealed.prediction.campaign for sealed in book.seals):
@@ -71,9 +74,6 @@ def report(
     if as_json:
         emit({**_only(reports.document(book), only), "claims": claim_rows(book), **_sums(shown, by)})
     refuse_if_refused(book)
-    for page in filter(None, (html, markdown)):
-        if not page.parent.is_dir():
-            raise InputError(f"{page}: its folder does not exist; expected one that does: mkdir -p {page.parent}")
     if html is not None:
         with working("writing the page"):
             html.write_text(reports.html(book, only=only), encoding="utf-8")
